@@ -1,0 +1,1 @@
+"""A hook-driven training engine."""

@@ -1,0 +1,149 @@
+"""Reading checkpoints from where a name says they are: one loader per URL scheme."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from runnerkit.checkpoint.files import resolve_latest, why_damaged
+from runnerkit.fileio.paths import is_url, open_file
+from runnerkit.utils.suggest import did_you_mean
+
+Loader = Callable[..., Any]
+
+#: What old MMCV files hold beside tensors and plain values (a best score is a numpy number): harmless constructors only.
+_NUMPY = [
+    np.dtype,
+    np.ndarray,
+    (np._core if hasattr(np, '_core') else np.core).multiarray.scalar,  # type: ignore[attr-defined]
+    (np._core if hasattr(np, '_core') else np.core).multiarray._reconstruct,  # type: ignore[attr-defined]
+    *{type(np.dtype(code)) for code in '?bBhHiIlLqQefdgFDG'},
+]
+
+
+def load_tensors(path: Any, map_location: Any = 'cpu') -> Any:
+    """`torch.load` that never runs code from the file: tensors, plain values, numpy scalars and arrays.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    with torch.serialization.safe_globals(_NUMPY):
+        try:
+            return torch.load(path, map_location=map_location, weights_only=True)
+        except Exception as error:
+            if 'weights_only' not in str(error) and 'Weights only' not in str(error):
+                raise
+            reason = re.search(r'GLOBAL (\S+)', str(error))
+            what = f' ({reason[1]})' if reason else ''
+            raise ValueError(
+                f'{path} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints of runnerkit '
+                f'hold tensors and plain values only. If you trust the file, load it once with '
+                f'torch.load(path, weights_only=False) and save what you need of it again.'
+            ) from error
+
+
+class CheckpointLoader:
+    """Finds the loader of a checkpoint's name by its prefix (``https://``, ``s3://`` …); a name without one is a local path.
+
+    `register_scheme` adds one::
+
+        @CheckpointLoader.register_scheme('lab://')
+        def load_from_lab(filename, map_location=None): ...
+    """
+
+    _schemes: dict[str, Loader] = {}
+
+    @classmethod
+    def _register_scheme(cls, prefixes: str | Sequence[str], loader: Loader, force: bool = False) -> None:
+        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
+            if prefix in cls._schemes and not force:
+                raise KeyError(f'{prefix} is already registered as a loader; add force=True to override it')
+            cls._schemes[prefix] = loader
+        # The longest prefix is tried first, so that the empty one (a local path) comes last.
+        cls._schemes = dict(sorted(cls._schemes.items(), key=lambda item: len(item[0]), reverse=True))
+
+    @classmethod
+    def register_scheme(cls, prefixes: str | Sequence[str], loader: Loader | None = None, force: bool = False) -> Any:
+        """Register ``loader(filename, map_location=None)`` for names that start with one of ``prefixes`` (regular expressions).
+
+        Without ``loader`` it is a decorator.
+
+        Raises:
+            KeyError: a prefix has a loader and ``force`` is false.
+        """
+        if loader is not None:
+            cls._register_scheme(prefixes, loader, force=force)
+            return loader
+
+        def register(loader: Loader) -> Loader:
+            cls._register_scheme(prefixes, loader, force=force)
+            return loader
+
+        return register
+
+    @classmethod
+    def _get_checkpoint_loader(cls, path: str) -> Loader:
+        return next(loader for prefix, loader in cls._schemes.items() if re.match(prefix, path))
+
+    @classmethod
+    def load_checkpoint(cls, filename: str, map_location: Any = None, logger: logging.Logger | str | None = 'root') -> Any:
+        """Load the checkpoint called ``filename`` with the loader of its scheme."""
+        loader = cls._get_checkpoint_loader(filename)
+        if isinstance(logger, logging.Logger):
+            logger.info('load checkpoint from %s', filename)
+        return loader(filename, map_location)
+
+
+@CheckpointLoader.register_scheme('')
+def load_from_local(filename: str, map_location: Any = None) -> Any:
+    """Load from a local path, after its checksums have been looked at; a URL is handed on to `load_from_url`.
+
+    Raises:
+        FileNotFoundError: there is no such file; the nearest names beside it are given.
+        ValueError: the file is damaged, or could run code.
+    """
+    if is_url(filename):
+        return load_from_url(filename, map_location)
+    path = Path(filename).expanduser()
+    if not path.is_file():
+        neighbours = [other.name for other in path.parent.glob('*.pth')] if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, neighbours) or (f'the folder holds {sorted(neighbours)}' if neighbours else '')
+        raise FileNotFoundError(f'there is no checkpoint {filename}' + (f'; {hint}' if hint else ''))
+    path = resolve_latest(path)
+    damage = why_damaged(path)
+    if damage is not None and 'weights_only' not in damage and 'Weights only' not in damage:
+        raise ValueError(f'the checkpoint {filename} is damaged: {damage}. Take an older one, or --auto-resume, which skips it.')
+    return load_tensors(path, map_location)
+
+
+def load_from_url(filename: str, map_location: Any = None) -> Any:
+    """Load from any URL that fsspec knows: ``https://``, ``s3://``, ``memory://`` …."""
+    with open_file(filename, 'rb') as file:
+        return load_tensors(file, map_location)
+
+
+def _load_checkpoint(filename: str, map_location: Any = None, logger: logging.Logger | None = None) -> Any:
+    """Load the checkpoint called ``filename`` from wherever it is; see `CheckpointLoader`."""
+    return CheckpointLoader.load_checkpoint(filename, map_location, logger)
+
+
+def _load_checkpoint_with_prefix(prefix: str, filename: str, map_location: Any = None) -> dict[str, Any]:
+    """The part of a checkpoint's weights below ``prefix``, without it: the weights of one sub-module.
+
+    Raises:
+        KeyError: nothing in the file starts with ``prefix``.
+    """
+    checkpoint = _load_checkpoint(filename, map_location)
+    state = checkpoint.get('state_dict', checkpoint)
+    start = prefix if prefix.endswith('.') else prefix + '.'
+    part = {name[len(start) :]: value for name, value in state.items() if name.startswith(start)}
+    if not part:
+        tops = sorted({name.split('.')[0] for name in state})
+        raise KeyError(f'{prefix} is not in the pretrained model {filename}; it has {", ".join(tops)}')
+    return part

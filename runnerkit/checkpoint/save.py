@@ -1,0 +1,70 @@
+"""Writing checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from runnerkit.checkpoint.files import point_latest, write_atomically
+from runnerkit.checkpoint.plain import to_plain
+from runnerkit.checkpoint.state_dict import get_state_dict, weights_to_cpu
+from runnerkit.fileio.paths import is_url, open_file
+from runnerkit.parallel import unwrap
+from runnerkit.version import __version__
+
+
+def save_checkpoint(
+    model: nn.Module,
+    filename: str,
+    optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    file_client_args: dict[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> None:
+    """Write ``meta``, the model's weights and the optimizers' states, whole or not at all.
+
+    Args:
+        model: wrapped or not; the names in the file are the inner module's.
+        filename: a local path, or any URL that fsspec knows.
+        optimizer: one, or several by name.
+        meta: anything plain that should be remembered; version and time are added.
+        file_client_args: MMCV's way to choose a storage; the URL says it here.
+        state: what else resuming needs, stored under ``'runnerkit'``.
+
+    Raises:
+        TypeError: ``meta`` is no mapping, or something cannot be stored as tensors and plain values.
+    """
+    if meta is not None and not isinstance(meta, Mapping):
+        raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
+    about = {**(meta or {}), 'runnerkit_version': __version__, 'time': time.asctime()}
+    about.setdefault('mmcv_version', '1.7.2')  # the version of the format, which old readers ask for
+    classes = getattr(unwrap(model), 'CLASSES', None)
+    if classes is not None:
+        about['CLASSES'] = classes
+    checkpoint: dict[str, Any] = {
+        'meta': to_plain(about, 'meta'),
+        'state_dict': weights_to_cpu(get_state_dict(model)),
+    }
+    if isinstance(optimizer, Optimizer):
+        checkpoint['optimizer'] = to_plain(optimizer.state_dict(), 'optimizer')
+    elif isinstance(optimizer, Mapping):
+        checkpoint['optimizer'] = {name: to_plain(each.state_dict(), f'optimizer {name}') for name, each in optimizer.items()}
+    if state is not None:
+        checkpoint['runnerkit'] = to_plain(state, 'runnerkit')
+    if is_url(filename):
+        with open_file(filename, 'wb') as file:
+            torch.save(checkpoint, file)
+    else:
+        write_atomically(filename, lambda temporary: torch.save(checkpoint, temporary))
+
+
+def save_latest_link(filename: str) -> None:
+    """Make ``latest.pth`` beside ``filename`` lead to it."""
+    path = Path(filename)
+    point_latest(path, path.with_name('latest.pth'))

@@ -1,0 +1,41 @@
+"""`print_config.py cfg.py`: what a config comes to, with its bases and ``--cfg-options`` merged in."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from runnerkit.config import Config, DictAction, format_config
+from runnerkit.utils.exceptions import one_line
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a config.
+
+    Args:
+        argv: the arguments; by default those of the program.
+
+    Returns:
+        0, or 1 if the config cannot be read. (Wrong arguments end the program with 2.)
+    """
+    parser = argparse.ArgumentParser(description='Print a config, with its bases and the given options merged in.')
+    parser.add_argument('config', help='a .py, .json, .yaml or .yml config file')
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='values to change, such as optimizer.lr=0.1 workflow="[(train,1)]"',
+    )
+    parser.add_argument('--style', help="format the text in one of yapf's styles: pep8, google, facebook, yapf")
+    args = parser.parse_args(argv)
+    try:
+        cfg = Config.fromfile(args.config)
+        cfg.merge_from_dict(args.cfg_options or {})
+        text = format_config(cfg, args.style) if args.style else cfg.pretty_text
+    except Exception as error:
+        print(f'{parser.prog}: {one_line(error)}', file=sys.stderr)
+        return 1
+    print(text, end='')
+    return 0

@@ -1,0 +1,82 @@
+"""``tools/test.py cfg.py checkpoint``: evaluate a trained model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from runnerkit.cli.errors import usage_checked
+from runnerkit.cli.train import load_config
+from runnerkit.config import DictAction
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parse = argparse.ArgumentParser(prog='test.py', description='Evaluate a checkpoint on the test split of a config.')
+    parse.add_argument('config', help='the config file (.py, .yaml or .json)')
+    parse.add_argument('checkpoint', help='the checkpoint, or a work dir: its best checkpoint, else its latest')
+    parse.add_argument('--split', default='test', help='which section of the config\'s data to evaluate on (default: test)')
+    parse.add_argument('--out', metavar='FILE.json', help='write the scores to this file, too')
+    parse.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='change settings of the config')
+    parse.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='who starts the processes')
+    parse.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch\'s launcher')
+    parse.add_argument('--gpu-id', type=int, default=0, help='the GPU to use, in a run of one process')
+    parse.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None) -> int:
+    """Evaluate; returns the exit code."""
+    args = parser().parse_args(argv)
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    cfg = load_config(args.config, args.cfg_options)
+    scores = evaluate(cfg, args)
+    if scores:
+        for name, value in scores.items():
+            print(f'{args.split} {name}: {value:.4f}')
+        if args.out:
+            Path(args.out).write_text(json.dumps(scores, indent=2) + '\n', encoding='utf-8')
+    return 0
+
+
+def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
+    """The scores of the checkpoint; on rank 0 only."""
+    from runnerkit.distributed import shutdown
+    from runnerkit.flow import Context, Instance, Network, Options
+    from runnerkit.flow.instance import required_section
+    from runnerkit.runner import build_runner
+
+    context = Context(cfg, Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device))
+    instance, network = Instance(), Network()
+    instance.start_processes(context)
+    try:
+        loader = instance.build_loader(context, required_section(cfg, 'data'), args.split)
+        network.build_model(context)
+        # A runner that never runs: evaluation is the same method as in training.
+        runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
+        runner.load_checkpoint(find_checkpoint(args.checkpoint))
+        scores = runner.evaluate(loader, scope=args.split)
+    finally:
+        shutdown()
+    return {name: float(value) for name, value in scores.items()} if context.rank == 0 else {}
+
+
+def find_checkpoint(path: str) -> str:
+    """``path`` itself, or in a folder the newest best checkpoint, else the latest.
+
+    Raises:
+        FileNotFoundError: a folder without checkpoints.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        return path
+    best = sorted(folder.glob('best_*.pth'), key=lambda file: file.stat().st_mtime_ns)
+    for candidate in [*reversed(best), folder / 'latest.pth']:
+        if candidate.exists():
+            return str(candidate)
+    raise FileNotFoundError(f'there is no checkpoint in {path} (neither best_*.pth nor latest.pth)')

@@ -1,0 +1,19 @@
+"""Config files: reading, merging, printing, and changing them from the command line."""
+
+from runnerkit.config.action import DictAction
+from runnerkit.config.config import RESERVED_KEYS, Config, format_config
+from runnerkit.config.config_dict import ConfigDict
+from runnerkit.config.merge import DELETE_KEY, warn_near_misses
+from runnerkit.config.parse import BASE_KEY, DEPRECATION_KEY
+
+__all__ = [
+    'BASE_KEY',
+    'DELETE_KEY',
+    'DEPRECATION_KEY',
+    'RESERVED_KEYS',
+    'Config',
+    'ConfigDict',
+    'DictAction',
+    'format_config',
+    'warn_near_misses',
+]

@@ -1,0 +1,92 @@
+"""The command line's ``--cfg-options key=value``, as an argparse action."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+_CLOSING = {'(': ')', '[': ']'}
+_WORDS = {'true': True, 'false': False}
+
+
+class DictAction(argparse.Action):
+    """Collects arguments ``key=value`` in a dict.
+
+    A value is an integer, a float, ``true`` or ``false`` in any case, ``None``, a list ``a,b`` or ``[a,b]``, a tuple
+    ``(a,b)``, any nesting of these, or else a string. Quotes around a value are dropped; spaces within it stay, those
+    around it do not.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Parse the arguments of one option; bad ones end the program as argparse does, with exit code 2."""
+        options = {}
+        for argument in [values] if isinstance(values, str) else values or []:
+            key, equals, text = argument.partition('=')
+            if not (key and equals):
+                raise argparse.ArgumentError(self, f'{argument!r} must be key=value, such as optimizer.lr=0.1')
+            try:
+                options[key] = parse_value(text)
+            except ValueError as error:
+                raise argparse.ArgumentError(self, f'{argument!r}: {error}') from None
+        setattr(namespace, self.dest, options)
+
+
+def parse_value(text: str) -> Any:
+    """The value that ``text`` stands for on the command line.
+
+    Raises:
+        ValueError: its brackets do not match.
+    """
+    text = text.strip(' ').strip('\'"')
+    inner = text.strip(' ')
+    opening = inner[:1]
+    if opening in _CLOSING and _closes_at(inner) == len(inner) - 1:
+        items = [parse_value(item) for item in _split(inner[1:-1])]
+        return tuple(items) if opening == '(' else items
+    if len(parts := _split(inner)) > 1 or inner.endswith(','):
+        return [parse_value(part) for part in parts]
+    return _scalar(text)
+
+
+def _scalar(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if text == 'None':
+        return None
+    number: float | str = text
+    try:
+        number = float(text)
+        number = int(text)
+    except ValueError:  # no number, or no integer: what was found so far holds
+        pass
+    return number
+
+
+def _closes_at(text: str) -> int:
+    """The index of the bracket that closes the one ``text`` begins with."""
+    depth = 0
+    for index, char in enumerate(text):
+        depth += (char in '([') - (char in ')]')
+        if depth == 0:
+            return index
+    raise ValueError(f'the brackets in {text!r} do not match: {_CLOSING[text[0]]!r} is missing')
+
+
+def _split(text: str) -> list[str]:
+    """``text`` cut at the commas that stand in no bracket; a last comma ends the last part."""
+    parts, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        depth += (char in '([') - (char in ')]')
+        if char == ',' and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    if ',' in text and (text.count('(') != text.count(')') or text.count('[') != text.count(']')):
+        raise ValueError(f'the brackets in {text!r} do not match')
+    return parts + [text[start:]] if text[start:].strip(' ') else parts

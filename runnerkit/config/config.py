@@ -1,0 +1,266 @@
+"""`Config`: a config file as an object."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from runnerkit.config.action import parse_value
+from runnerkit.config.config_dict import ConfigDict, as_config, walk
+from runnerkit.config.merge import merge, near_misses, nested_options
+from runnerkit.config.parse import read_config, read_text
+from runnerkit.config.pretty import format_values, path_of
+from runnerkit.fileio import dump
+from runnerkit.utils.imports import import_modules_from_strings
+
+#: Top-level keys that a config cannot have, since they are properties of `Config`.
+RESERVED_KEYS = ('filename', 'text', 'pretty_text')
+
+_LOG = logging.getLogger('runnerkit')
+
+
+class Config:
+    """A config: its items are attributes (``cfg.model.depth``), and it knows the file it comes from.
+
+    ::
+
+        cfg = Config.fromfile('configs/mnist/lenet.py')
+        cfg.merge_from_dict({'optimizer.lr': 0.1})
+        print(cfg.pretty_text)
+
+    Args:
+        cfg_dict: the values; they are copied.
+        cfg_text: the text they were read from; by default that of ``filename``, if given.
+        filename: the file they were read from.
+
+    Raises:
+        TypeError: ``cfg_dict`` is no dict.
+        KeyError: it has a key that is a property of this class.
+    """
+
+    def __init__(
+        self,
+        cfg_dict: Mapping[str, Any] | None = None,
+        cfg_text: str | None = None,
+        filename: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if cfg_dict is None:
+            cfg_dict = {}
+        if not isinstance(cfg_dict, dict):
+            raise TypeError(f'cfg_dict must be a dict, but got {type(cfg_dict)}')
+        for key in RESERVED_KEYS:
+            if key in cfg_dict:
+                raise KeyError(f'{key} is reserved for config file{_written_at(cfg_dict, key)}; choose another name')
+        filename = None if filename is None else os.fspath(filename)
+        if cfg_text is None:
+            cfg_text = Path(filename).read_text(encoding='utf-8') if filename else ''
+        self.__setstate__((as_config(cfg_dict), filename, cfg_text))
+
+    @staticmethod
+    def fromfile(
+        filename: str | os.PathLike[str], use_predefined_variables: bool = True, import_custom_modules: bool = True
+    ) -> Config:
+        """Read a config file over the files that its ``_base_`` names.
+
+        A Python file is executed. What it leaves behind is the config, but for modules, functions, names with two
+        leading underscores, and classes under their own names.
+
+        Args:
+            filename: a .py, .json, .yaml or .yml file.
+            use_predefined_variables: replace ``{{ fileDirname }}``, ``{{ fileBasename }}``,
+                ``{{ fileBasenameNoExtension }}`` and ``{{ fileExtname }}``.
+            import_custom_modules: import what ``custom_imports`` names.
+
+        Raises:
+            FileNotFoundError: the file, or one of its bases, does not exist.
+            OSError: it is of no known type.
+            ValueError: its bases lead in a circle, or it is no proper JSON.
+            KeyError: two bases have a key in common, ``{{ _base_.key }}`` names nothing, or a key is reserved.
+            TypeError: the file has a dict where its base has something else.
+            SyntaxError: the file is no proper Python.
+            ImportError: a custom import fails.
+        """
+        values, text = read_config(filename, use_predefined_variables)
+        if import_custom_modules:
+            _import_custom_modules(values)
+        return Config(values, text, filename)
+
+    @staticmethod
+    def fromstring(cfg_str: str, file_format: str) -> Config:
+        """Read a config from its text. Relative paths in it start from the working directory.
+
+        Args:
+            cfg_str: the text.
+            file_format: '.py', '.json', '.yaml' or '.yml'.
+        """
+        if file_format not in ('.py', '.json', '.yaml', '.yml'):
+            raise OSError(f'Only py/yml/yaml/json type are supported now! file_format is {file_format!r}')
+        values, _ = read_text(cfg_str, os.path.abspath(f'<string>{file_format}'))
+        _import_custom_modules(values)
+        return Config(values, cfg_str)
+
+    @staticmethod
+    def auto_argparser(description: str | None = None) -> tuple[ArgumentParser, Config]:
+        """A parser with an option for each value of the config that the first argument names; and that config."""
+        first = ArgumentParser(description=description, add_help=False)
+        first.add_argument('config', help='config file path')
+        cfg = Config.fromfile(first.parse_known_args()[0].config)
+        parser = ArgumentParser(description=description)
+        parser.add_argument('config', help='config file path')
+        for key, value in walk(cfg._cfg_dict):
+            item = value[0] if isinstance(value, list | tuple) and value else value
+            kind = parse_value if isinstance(item, bool) or item is None else type(item)
+            many = {'nargs': '+'} if isinstance(value, list | tuple) else {}
+            if isinstance(item, bool | int | float | str | None):
+                parser.add_argument(f'--{key}', type=kind, **many)  # type: ignore[arg-type]
+        return parser, cfg
+
+    @property
+    def filename(self) -> str | None:
+        """The file that the config was read from, as it was given."""
+        return self._filename
+
+    @property
+    def text(self) -> str:
+        """The texts of that file and of its bases, each after its path."""
+        return self._text
+
+    @property
+    def pretty_text(self) -> str:
+        """The config as a Python file without bases, which gives the same values when it is read."""
+        return format_values(self._cfg_dict)
+
+    def dump(self, file: str | os.PathLike[str] | None = None) -> str | None:
+        """Write the config to a file, in the format of its extension; or return it as text, in its own format."""
+        extension = os.path.splitext(file or self._filename or '.py')[1] or '.py'
+        if extension == '.py':
+            text = self.pretty_text
+            if file is None:
+                return text
+            Path(file).write_text(text, encoding='utf-8')
+            return None
+        return dump(_as_data(self._cfg_dict), file, file_format=extension[1:])
+
+    def merge_from_dict(self, options: Mapping[str, Any], allow_list_keys: bool = True) -> None:
+        """Change values, as ``--cfg-options`` does.
+
+        Args:
+            options: values by dotted key, ``{'model.depth': 101, 'data.train.pipeline.0.type': 'LoadImage'}``. A key
+                that the config does not have is added; if it looks like one that it has, a warning is logged.
+            allow_list_keys: let a number in a key stand for an item of a list.
+
+        Raises:
+            TypeError: a key goes on below a value that is no dict (or list).
+            KeyError: a list has no item of that number.
+        """
+        tree = nested_options(dict(options))
+        for key, meant in near_misses(tree, self._cfg_dict):
+            _LOG.warning('--cfg-options: %r is a new key; did you mean %r?', key, meant)
+        merged = merge(tree, self._cfg_dict, allow_list_keys)
+        super().__setattr__('_cfg_dict', merged)
+
+    def __repr__(self) -> str:
+        return f'Config (path: {self._filename}): {self._cfg_dict!r}'
+
+    def __len__(self) -> int:
+        return len(self._cfg_dict)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cfg_dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == '_cfg_dict':  # while an object is being copied or unpickled, it has none yet
+            raise AttributeError(name)
+        return getattr(self._cfg_dict, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._cfg_dict[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in RESERVED_KEYS:
+            raise KeyError(f'{name} is reserved for config file; choose another name')
+        self._cfg_dict[name] = as_config(value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._cfg_dict, name)
+
+    def __delitem__(self, name: str) -> None:
+        del self._cfg_dict[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._cfg_dict
+
+    def __getstate__(self) -> tuple[ConfigDict, str | None, str]:
+        return self._cfg_dict, self._filename, self._text
+
+    def __setstate__(self, state: tuple[ConfigDict, str | None, str]) -> None:
+        for name, value in zip(('_cfg_dict', '_filename', '_text'), state, strict=True):
+            super().__setattr__(name, value)
+
+    def __copy__(self) -> Config:
+        other = type(self).__new__(type(self))
+        other.__setstate__(self.__getstate__())
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Config:
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        other.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return other
+
+
+def format_config(cfg: Config | dict[str, Any], style: str = 'pep8') -> str:
+    """A config's Python text, formatted by yapf. It is for people to read; `Config.pretty_text` is faster.
+
+    Args:
+        cfg: the config.
+        style: one of yapf's styles (pep8, google, facebook, yapf), a style description, or a file with one.
+
+    Raises:
+        ValueError: yapf does not know the style.
+    """
+    # Imported here, since it takes longer than all the rest of this package.
+    from yapf.yapflib.style import StyleConfigError
+    from yapf.yapflib.yapf_api import FormatCode
+
+    try:
+        text, _ = FormatCode(format_values(cfg._cfg_dict if isinstance(cfg, Config) else cfg), style_config=style)
+    except StyleConfigError as error:
+        raise ValueError(
+            f'style {style!r} is not known to yapf ({error}); try pep8, google, facebook or yapf'
+        ) from error
+    return str(text)
+
+
+def _import_custom_modules(values: ConfigDict) -> None:
+    wanted = values.get('custom_imports')
+    if not wanted:
+        return
+    if not isinstance(wanted, dict) or set(wanted) - {'imports', 'allow_failed_imports'}:
+        where = _written_at(values, 'custom_imports')
+        raise TypeError(
+            f"custom_imports{where} must be dict(imports=['a.module'], allow_failed_imports=False), but is {wanted!r}"
+        )
+    import_modules_from_strings(**wanted)
+
+
+def _written_at(values: Mapping[str, Any], key: str) -> str:
+    origin = getattr(values, '_origin_', None) if isinstance(values, ConfigDict) else None
+    return f' ({origin.of(key)})' if origin else ''
+
+
+def _as_data(value: Any) -> Any:
+    """``value`` in plain containers and values, for formats that know no others."""
+    if isinstance(value, dict):
+        return {key: _as_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_as_data(item) for item in value]
+    return path_of(value) if callable(value) else value

@@ -1,0 +1,133 @@
+"""Laying one config over another: what a child config says wins, dict by dict."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
+from runnerkit.config.origin import Origin
+from runnerkit.utils.suggest import near_miss
+
+#: In a child's dict, true for "instead of the base's dict" rather than "merged into it".
+DELETE_KEY = '_delete_'
+
+_LOG = logging.getLogger('runnerkit')
+
+
+def merge(child: dict[str, Any], base: dict[str, Any], list_keys: bool = False) -> ConfigDict:
+    """``base`` with the values of ``child``, whose dicts are merged into those of ``base``; both stay as they are.
+
+    Args:
+        child: the values that win.
+        base: the values that hold where ``child`` says nothing.
+        list_keys: let a dict with the keys '0', '1' … change items of a list.
+
+    Raises:
+        TypeError: ``child`` has a dict where ``base`` has something else.
+        KeyError: the index of a list's item is too high.
+    """
+    merged = copy.copy(base) if isinstance(base, ConfigDict) else as_config(base)
+    for key, value in child.items():
+        if key != DELETE_KEY:
+            merged[key] = _over(value, base[key], key, list_keys) if key in base else _plain(value)
+    ours, theirs = merged._origin_, child._origin_ if isinstance(child, ConfigDict) else None
+    set_origin(merged, ours.changed_by(theirs, child) if ours and theirs else ours or theirs)
+    return merged
+
+
+def _over(value: Any, below: Any, key: str, list_keys: bool) -> Any:
+    if not isinstance(value, dict) or value.get(DELETE_KEY):
+        return _plain(value)
+    if isinstance(below, dict):
+        return merge(value, below, list_keys)
+    if list_keys and isinstance(below, list):
+        return _merge_list(value, below, key)
+    origin = getattr(value, '_origin_', None)
+    where = f' ({origin})' if isinstance(origin, Origin) else ''
+    raise TypeError(
+        f'{key}={value} in child config cannot inherit from base because {key} is a dict in the child config but is of '
+        f'type {type(below)} in base config. You may set `{DELETE_KEY}=True` to ignore the base config.{where}'
+    )
+
+
+def _merge_list(items: dict[str, Any], below: list[Any], key: str) -> list[Any]:
+    merged = list(below)
+    for index, value in items.items():
+        if not str(index).isdigit():
+            raise TypeError(
+                f'{key} is a list, so {key}.{index} names none of its items: '
+                f'give an index from 0 to {len(below) - 1}, or the whole list'
+            )
+        if int(index) >= len(below):
+            raise KeyError(f'Index {index} exceeds the length of list {key}={below}')
+        merged[int(index)] = _over(value, below[int(index)], f'{key}.{index}', list_keys=True)
+    return merged
+
+
+def _plain(value: Any) -> Any:
+    """``value`` in new containers, without the `_delete_` marks that have done their work."""
+    value = as_config(value)
+    for part in _dicts_in(value):
+        part.pop(DELETE_KEY, None)
+    return value
+
+
+def _dicts_in(value: Any) -> Iterator[ConfigDict]:
+    if isinstance(value, dict):
+        yield value  # type: ignore[misc]
+        for item in value.values():
+            yield from _dicts_in(item)
+
+
+def nested_options(options: dict[str, Any]) -> ConfigDict:
+    """The tree that dotted keys describe: ``{'a.b': 1}`` gives ``dict(a=dict(b=1))``.
+
+    Raises:
+        TypeError: one key gives a value where another goes on below it.
+    """
+    tree = ConfigDict()
+    for full_key, value in options.items():
+        *path, last = full_key.split('.')
+        level = tree
+        for part in path:
+            level = level.setdefault(part, ConfigDict())
+            if not isinstance(level, dict):
+                raise TypeError(
+                    f'{full_key!r} cannot be set: {part!r} was given the value {level!r} in the same options'
+                )
+        level[last] = value
+    return as_config(tree, ('--cfg-options', None))
+
+
+def near_misses(child: Any, base: Any, prefix: str = '') -> Iterator[tuple[str, str]]:
+    """The dotted keys of ``child`` that ``base`` lacks and that look like one it has, each with that one."""
+    if isinstance(base, list):
+        base = {str(index): item for index, item in enumerate(base)}
+    if not (isinstance(child, dict) and isinstance(base, dict)):
+        return
+    for key, value in child.items():
+        if key in base:
+            yield from near_misses(value, base[key], f'{prefix}{key}.')
+        elif isinstance(key, str):
+            meant = near_miss(key, [known for known in base if isinstance(known, str)])
+            if meant is not None:
+                yield f'{prefix}{key}', f'{prefix}{meant}'
+
+
+def warn_near_misses(cfg: Any, known: Iterable[str]) -> None:
+    """Log a warning for each top-level key of ``cfg`` that is not known and looks like a known one.
+
+    Args:
+        cfg: a Config or dict.
+        known: the keys that have a meaning. Others are free, as long as they look like none of these.
+    """
+    known = list(known)
+    origin = getattr(getattr(cfg, '_cfg_dict', cfg), '_origin_', None)
+    for key in cfg:
+        meant = near_miss(key, known)
+        if meant is not None:
+            where = f' ({origin.of(key)})' if origin else ''
+            _LOG.warning('the config key %r%s is not known; did you mean %r?', key, where, meant)

@@ -1,0 +1,274 @@
+"""Reading a config file and the files it is based on."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import json
+import os
+import re
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from runnerkit.config.config_dict import ConfigDict, as_config, as_written_config
+from runnerkit.config.merge import merge
+from runnerkit.config.origin import SourceLines
+from runnerkit.utils.exceptions import raise_with_context
+from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.user_files import name_of_file
+
+#: Names one or several config files that this one changes, relative to its own folder.
+BASE_KEY = '_base_'
+#: A dict with ``expected`` and ``reference``: which config to use instead of this one, and where that is explained.
+DEPRECATION_KEY = '_deprecation_'
+
+_FILE_VARIABLE = re.compile(r'\{\{\s*(fileDirname|fileBasename|fileBasenameNoExtension|fileExtname)\s*\}\}')
+_BASE_REFERENCE = re.compile(r'\{\{\s*_base_\.([\w.]+)\s*\}\}')
+_JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + _BASE_REFERENCE.pattern)
+_MARK = re.compile(r'__base_(\d+)__')
+#: libyaml's parser is ten times as fast, where PyYAML was built with it.
+_YAML_LOADER = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
+
+
+class Bases(NamedTuple):
+    """What the files named by ``_base_`` hold together, and their texts."""
+
+    config: ConfigDict
+    texts: list[str]
+
+
+def read_config(
+    filename: str | os.PathLike[str], use_predefined_variables: bool = True, chain: tuple[str, ...] = ()
+) -> tuple[ConfigDict, str]:
+    """Read a config file over its bases.
+
+    Args:
+        filename: a .py, .json, .yaml or .yml file.
+        use_predefined_variables: replace ``{{ fileDirname }}`` and its like.
+        chain: the files that led here, each based on the next one.
+
+    Returns:
+        The merged config; and the texts of all files, each after its path.
+    """
+    path = os.path.abspath(os.path.expanduser(filename))
+    if path in chain:
+        raise ValueError(f'{BASE_KEY} leads in a circle: {" -> ".join((*chain[chain.index(path) :], path))}')
+    if not os.path.isfile(path):
+        named_by = f'; {chain[-1]} names it as its base' if chain else ''
+        raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
+    text = Path(path).read_text(encoding='utf-8')
+    return read_text(text, path, use_predefined_variables, chain)
+
+
+def read_text(
+    text: str, path: str, use_predefined_variables: bool = True, chain: tuple[str, ...] = ()
+) -> tuple[ConfigDict, str]:
+    """`read_config` for a text that is, or could be, the file at the absolute ``path``."""
+    extension = os.path.splitext(path)[1]
+    if extension not in ('.py', '.json', '.yaml', '.yml'):
+        raise OSError(f'Only py/yml/yaml/json type are supported now! {path!r} is none of them')
+    source = _fill_in_file_variables(text, path) if use_predefined_variables else text
+
+    def read_bases(names: Any) -> Bases:
+        return _read_bases(names, path, use_predefined_variables, (*chain, path))
+
+    own, bases = (_read_python if extension == '.py' else _read_data)(source, path, read_bases)
+    _warn_of_deprecation(own.pop(DEPRECATION_KEY, None), path)
+    return merge(own, bases.config), '\n'.join([*bases.texts, f'{path}\n{text}'])
+
+
+def _near_files(path: str) -> str:
+    folder, name = os.path.split(path)
+    hint = did_you_mean(name, os.listdir(folder)) if os.path.isdir(folder) else ''
+    return f'; {hint}' if hint else ''
+
+
+def _fill_in_file_variables(text: str, path: str) -> str:
+    folder, name = os.path.split(path)
+    stem, extension = os.path.splitext(name)
+    values = {
+        'fileDirname': folder.replace('\\', '/'),
+        'fileBasename': name,
+        'fileBasenameNoExtension': stem,
+        'fileExtname': extension,
+    }
+    return _FILE_VARIABLE.sub(lambda found: values[found[1]], text)
+
+
+def _warn_of_deprecation(notice: Any, path: str) -> None:
+    if notice is None:
+        return
+    message = f'The config file {path} will be deprecated in the future.'
+    if 'expected' in notice:
+        message += f' Please use {notice["expected"]} instead.'
+    if 'reference' in notice:
+        message += f' More information can be found at {notice["reference"]}'
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+
+
+def _read_bases(names: Any, path: str, use_predefined_variables: bool, chain: tuple[str, ...]) -> Bases:
+    names = [names] if isinstance(names, str) else names
+    if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+        raise TypeError(f'{BASE_KEY} in {path} must be the name of a config file or a list of names, but is {names!r}')
+    together, texts = ConfigDict(), []
+    for name in names:
+        base, text = read_config(os.path.join(os.path.dirname(path), name), use_predefined_variables, chain)
+        twice = together.keys() & base.keys()
+        if twice:
+            raise KeyError(
+                f'Duplicate key is not allowed among bases. Duplicate keys: {sorted(twice)}, of which {name!r} is '
+                f'the second base of {path} to have them'
+            )
+        together = merge(base, together)
+        texts.append(text)
+    return Bases(together, texts)
+
+
+def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tuple[ConfigDict, Bases]:
+    references: list[str] = []
+    try:
+        if path.endswith('.json'):
+            values = json.loads(_mark_json(source, references))
+        else:
+            values = yaml.load(_mark(source, references), _YAML_LOADER)
+    except (ValueError, yaml.YAMLError) as error:
+        raise_with_context(error, f'{path}: ')
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        raise TypeError(f'{path} must hold a dict at its top level, but holds {type(values)}')
+    bases = read_bases(values.pop(BASE_KEY, []))
+    found = [_look_up(reference, bases.config, path) for reference in references]
+    return as_config(_fill_in(values, found), (path, None)), bases
+
+
+def _read_python(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tuple[ConfigDict, Bases]:
+    """Execute a config: up to its `_base_`, then, with the values that it takes from there filled in, the rest."""
+    references: list[str] = []
+    try:
+        tree = ast.parse(_mark(source, references), path)
+    except SyntaxError as error:
+        message = f'There are syntax errors in config file {path}: {error.msg}'
+        raise SyntaxError(message, (error.filename, error.lineno, error.offset, error.text)) from None
+    lines = SourceLines(tree.body)
+    start = max((index for index, statement in enumerate(tree.body, 1) if _assigns_base(statement)), default=0)
+    scope: dict[str, Any] = {'__name__': name_of_file(Path(path)), '__file__': path}
+    _execute(tree.body[:start], path, scope)
+    bases = read_bases(scope.pop(BASE_KEY, []))
+    found = [_look_up(reference, bases.config, path) for reference in references]
+    if found:
+        scope.update({f'__base_{index}__': copy.deepcopy(value) for index, value in enumerate(found)})
+        _FillInStrings(found).visit(tree)
+    _execute(tree.body[start:], path, scope)
+    values = {key: value for key, value in scope.items() if _is_setting(key, value)}
+    return as_written_config(values, path, lines), bases
+
+
+def _assigns_base(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        return statement.targets[0].id == BASE_KEY
+    names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+    return any(name.id == BASE_KEY and isinstance(name.ctx, ast.Store) for name in names)
+
+
+def _execute(body: list[ast.stmt], path: str, scope: dict[str, Any]) -> None:
+    code = compile(ast.Module(body, type_ignores=[]), path, 'exec', dont_inherit=True)
+    try:
+        exec(code, scope)
+    except Exception as error:
+        line = max((line for file, line in _frames(error) if file == path), default=None)
+        raise_with_context(error, f'{path}:{line}: ')
+
+
+def _frames(error: Exception) -> Iterator[tuple[str, int]]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _is_setting(key: str, value: Any) -> bool:
+    """Whether a name that a config file leaves behind is part of the config, and not a tool that made it."""
+    if key.startswith('__') or isinstance(value, types.ModuleType) or inspect.isroutine(value):
+        return False
+    # A class that is here under its own name was imported or defined to be used; `from __future__` leaves a _Feature.
+    return not (inspect.isclass(value) and value.__name__ == key) and type(value).__module__ != '__future__'
+
+
+def _mark(source: str, references: list[str]) -> str:
+    """Put a name in the place of each ``{{ _base_.key }}`` and note its key: the rest is ordinary Python or YAML."""
+
+    def mark(found: re.Match[str]) -> str:
+        references.append(found[1])
+        return f'__base_{len(references) - 1}__'
+
+    return _BASE_REFERENCE.sub(mark, source)
+
+
+def _mark_json(source: str, references: list[str]) -> str:
+    """`_mark`, with quotes around a name that stands outside of a string."""
+
+    def mark(found: re.Match[str]) -> str:
+        marked = _mark(found[0], references)
+        return marked if marked.startswith('"') else f'"{marked}"'
+
+    return _JSON_STRING_OR_REFERENCE.sub(mark, source)
+
+
+def _look_up(reference: str, base: ConfigDict, path: str) -> Any:
+    value: Any = base
+    for key in reference.split('.'):
+        if isinstance(value, list | tuple) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        elif isinstance(value, dict) and key in value:
+            value = value[key]
+        else:
+            hint = did_you_mean(key, value) if isinstance(value, dict) else ''
+            raise KeyError(
+                f'{{{{ {BASE_KEY}.{reference} }}}} in {path}: its bases have no {key!r} there'
+                + (f'; {hint}' if hint else '')
+            )
+    return value
+
+
+def _fill_in(value: Any, found: list[Any]) -> Any:
+    """``value`` with each marked string replaced by what the bases have; a string around it takes that as text."""
+    if isinstance(value, str):
+        whole = _MARK.fullmatch(value)
+        if whole:
+            return copy.deepcopy(found[int(whole[1])])
+        return _MARK.sub(lambda mark: str(found[int(mark[1])]), value)
+    if isinstance(value, dict):
+        return {_fill_in(key, found): _fill_in(item, found) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_fill_in(item, found) for item in value]
+    return value
+
+
+class _FillInStrings(ast.NodeTransformer):
+    """`_fill_in` for the string literals of a program: one that is nothing but a mark becomes the marked name."""
+
+    def __init__(self, found: list[Any]) -> None:
+        self._found = found
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, str) or not _MARK.search(node.value):
+            return node
+        if _MARK.fullmatch(node.value):
+            return ast.copy_location(ast.Name(node.value, ast.Load()), node)
+        return ast.copy_location(ast.Constant(_fill_in(node.value, self._found)), node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        # The literal parts of an f-string must stay strings.
+        for part in node.values:
+            if isinstance(part, ast.Constant):
+                part.value = _MARK.sub(lambda mark: str(self._found[int(mark[1])]), str(part.value))
+            else:
+                self.visit(part)
+        return node

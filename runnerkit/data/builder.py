@@ -1,0 +1,229 @@
+"""Data sets and loaders, built by name."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
+
+from runnerkit.data.loader import SeededLoader
+from runnerkit.data.sampler import EpochSampler
+from runnerkit.data.seeding import mix_seed
+from runnerkit.data.wrappers import RepeatDataset
+from runnerkit.distributed.info import get_dist_info
+from runnerkit.registry import Registry
+from runnerkit.utils.suggest import did_you_mean
+
+DATASETS = Registry('dataset')
+TRANSFORMS = Registry('transform')
+SAMPLERS = Registry('sampler')
+
+for _dataset in (ConcatDataset, RepeatDataset):
+    DATASETS.register_module(module=_dataset)
+for _sampler in (
+    EpochSampler,
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+):
+    SAMPLERS.register_module(module=_sampler)
+
+#: Data sets made of others, and the argument that holds the others' configs.
+_NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
+
+#: Options that mean something only where there are workers.
+_WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')
+
+#: What `build_dataloader` hands on to the DataLoader as it is.
+_LOADER_OPTIONS = (
+    'collate_fn',
+    'pin_memory',
+    'timeout',
+    'worker_init_fn',
+    'multiprocessing_context',
+    'generator',
+    'prefetch_factor',
+    'in_order',
+)
+
+
+def build_dataset(cfg: Any, default_args: dict[str, Any] | None = None) -> Any:
+    """Build a data set from its config.
+
+    Args:
+        cfg: a config; a list or tuple of configs, whose data sets are concatenated; or a data set, which is returned.
+            A ``RepeatDataset`` has a config as its ``dataset``, a ``ConcatDataset`` a list of them as its ``datasets``.
+        default_args: arguments for what ``cfg`` does not say, of every data set that it describes.
+
+    Raises:
+        TypeError: ``cfg`` is nothing of these.
+        ValueError: ``cfg`` is an empty list.
+    """
+    if isinstance(cfg, list | tuple):
+        if not cfg:
+            raise ValueError('a list of data sets needs at least one config, but got an empty one')
+        return ConcatDataset([build_dataset(part, default_args) for part in cfg])
+    if not isinstance(cfg, dict):
+        if isinstance(cfg, str) or not (hasattr(cfg, '__getitem__') or hasattr(cfg, '__iter__')):
+            raise TypeError(
+                f'a data set must be a config (a dict with a type), a list of configs or built, but got {cfg!r}'
+            )
+        return cfg
+    held = _NESTED.get(cfg.get('type'))  # type: ignore[arg-type]
+    if held is None or held not in cfg:
+        return DATASETS.build(cfg, default_args=default_args)
+    inner = cfg[held]
+    if held == 'datasets':
+        built: Any = [build_dataset(part, default_args) for part in inner]
+    else:
+        built = build_dataset(inner, default_args)
+    # By way of default_args, which are handed on as they are.
+    outer = copy.copy(cfg)
+    del outer[held]
+    return DATASETS.build(outer, default_args={held: built})
+
+
+def build_dataloader(
+    dataset: Any,
+    samples_per_gpu: int,
+    workers_per_gpu: int,
+    num_gpus: int = 1,
+    dist: bool | None = None,
+    shuffle: bool = True,
+    seed: int | None = None,
+    drop_last: bool = False,
+    persistent_workers: bool = False,
+    *,
+    round_up: bool = True,
+    seeded: bool = True,
+    sampler: Any = None,
+    batch_sampler: Any = None,
+    **kwargs: Any,
+) -> DataLoader[Any]:
+    """Build a loader whose batches are a function of (seed, epoch, position), see `SeededLoader`.
+
+    Options for workers (``persistent_workers``, ``prefetch_factor``, ``multiprocessing_context``, ``timeout``) are left
+    out where there are none, so that a config can be tried with ``workers_per_gpu=0``.
+
+    Args:
+        dataset: built already; map-style with a length, or iterable.
+        samples_per_gpu: samples a batch on each device, at least 1.
+        workers_per_gpu: worker processes for each device; 0 loads in the main process.
+        num_gpus: devices that this process feeds; it multiplies both where the run is not distributed.
+        dist: whether ranks share the data; by default, whether there is more than one.
+        shuffle: a new order in every epoch; says nothing to a ``sampler`` of yours, unless that is a config.
+        seed: the run's, the same on every rank. None draws one from torch's generator; several ranks must have seeded
+            that alike.
+        drop_last: leave out what does not fill a last batch on every rank.
+        persistent_workers: keep the workers from epoch to epoch.
+        round_up: give all ranks equally many samples by repeating some, as training needs. Say False for an evaluation
+            that is to count each sample once.
+        seeded: False for torch's own loader: faster by some microseconds a sample, but what random transforms do then
+            depends on the number of workers and cannot be entered in mid-epoch. The order stays a function of
+            (seed, epoch).
+        sampler: in place of the usual one: a sampler, or a config for SAMPLERS.
+        batch_sampler: in place of ``sampler``, ``samples_per_gpu`` and ``drop_last``: a batch sampler, or a config.
+        kwargs: other arguments of torch's DataLoader.
+
+    Raises:
+        TypeError: an unknown argument.
+        ValueError: an empty data set, or numbers out of range.
+    """
+    _check_arguments(samples_per_gpu, workers_per_gpu, num_gpus, kwargs)
+    streaming = isinstance(dataset, IterableDataset)
+    if not streaming and len(dataset) == 0:
+        raise ValueError(
+            f'the data set {type(dataset).__name__} is empty: a loader needs at least one sample. Check the paths and '
+            f'filters in its config'
+        )
+    rank, world_size = get_dist_info() if dist is not False else (0, 1)
+    scale = 1 if dist or (dist is None and world_size > 1) else num_gpus
+    batch_size, num_workers = samples_per_gpu * scale, workers_per_gpu * scale
+    if seed is None:
+        seed = int(torch.randint(2**31, ()))
+    options = dict(kwargs, num_workers=num_workers, persistent_workers=persistent_workers)
+    if num_workers == 0:
+        options = {key: value for key, value in options.items() if key not in _WORKER_OPTIONS}
+    if not streaming:
+        context = {
+            'shuffle': shuffle,
+            'seed': seed,
+            'rank': rank,
+            'world_size': world_size,
+            'round_up': round_up,
+            'drop_last': drop_last,
+        }
+        sampler, batch_sampler = _samplers(dataset, sampler, batch_sampler, batch_size, context)
+    if batch_sampler is None:
+        options.update(batch_size=batch_size, drop_last=drop_last)
+    options.update(sampler=sampler, batch_sampler=batch_sampler)
+    if seeded:
+        loader: DataLoader[Any] = SeededLoader(dataset, seed=seed, rank=rank, world_size=world_size, **options)
+    else:
+        options.setdefault('generator', torch.Generator().manual_seed(mix_seed(seed, rank)))
+        loader = DataLoader(dataset, **options)
+    if drop_last and not streaming and len(loader) == 0:
+        raise ValueError(
+            f'drop_last=True leaves no batch: {len(dataset)} samples do not fill one batch of {batch_size} on each of '
+            f'{world_size} rank(s). Make samples_per_gpu smaller, or say drop_last=False'
+        )
+    return loader
+
+
+def _check_arguments(samples_per_gpu: int, workers_per_gpu: int, num_gpus: int, kwargs: dict[str, Any]) -> None:
+    numbers = (
+        ('samples_per_gpu', samples_per_gpu, 1),
+        ('workers_per_gpu', workers_per_gpu, 0),
+        ('num_gpus', num_gpus, 1),
+    )
+    for name, value, minimum in numbers:
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise ValueError(f'{name} must be a whole number of at least {minimum}, but got {value!r}')
+    known = [*inspect.signature(build_dataloader).parameters, *_LOADER_OPTIONS]
+    for name in kwargs:
+        if name not in _LOADER_OPTIONS:
+            hint = did_you_mean(name, known)
+            raise TypeError(
+                f'build_dataloader: unexpected argument {name!r}{hint and f"; {hint}"} It hands on to the DataLoader: '
+                f'{", ".join(_LOADER_OPTIONS)}'
+            )
+
+
+def _samplers(
+    dataset: Dataset[Any], sampler: Any, batch_sampler: Any, batch_size: int, context: dict[str, Any]
+) -> tuple[Iterable[Any] | None, Iterable[Sequence[Any]] | None]:
+    """The sampler and the batch sampler for a map-style data set, built where they are configs."""
+    if sampler is None and batch_sampler is None:
+        return EpochSampler(dataset, **context), None  # type: ignore[arg-type]
+    offered = dict(context, dataset=dataset, data_source=dataset, num_replicas=context['world_size'])
+    if isinstance(sampler, dict):
+        sampler = _build_sampler(sampler, offered)
+    if isinstance(batch_sampler, dict):
+        offered.update(batch_size=batch_size)
+        offered.update(sampler=EpochSampler(dataset, **context) if sampler is None else sampler)  # type: ignore[arg-type]
+        return None, _build_sampler(batch_sampler, offered)
+    return sampler, batch_sampler
+
+
+def _build_sampler(cfg: dict[str, Any], offered: dict[str, Any]) -> Any:
+    """Build a sampler that gets, of what is ``offered``, the arguments that it knows by these names."""
+    named = cfg.get('type')
+    constructor = SAMPLERS.get(named) if isinstance(named, str) else named
+    known = inspect.signature(constructor).parameters if callable(constructor) else ()
+    return SAMPLERS.build(cfg, default_args={name: value for name, value in offered.items() if name in known})

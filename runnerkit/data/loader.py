@@ -1,0 +1,142 @@
+"""A torch DataLoader in which every sample is a function of (seed, epoch, position) and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchSampler
+from runnerkit.data.samples import SeededSamples, SeededStream, WorkerInit, as_is
+from runnerkit.data.seeding import mix_seed
+
+
+class SeededLoader(DataLoader[Any]):
+    """Loads the same batches, bit for bit, with any number of workers and from any point of an epoch.
+
+    Randomness in the data set's ``__getitem__`` and in ``collate_fn`` is seeded for each sample and batch, in workers
+    and in the main process alike, and an iteration draws nothing from the process's own generators. Call `set_epoch`
+    before each epoch, or every epoch is the first one again (as with torch's DistributedSampler).
+
+    Args:
+        dataset: map-style; an iterable one is seeded too, but what it gives then depends on the number of workers.
+        batch_size: samples a batch, at least 1.
+        sampler: an `EpochSampler`, or any other, whose draws become a function of (seed, epoch) too. By default the
+            data set's own order, every rank its share.
+        batch_sampler: in place of ``batch_size``, ``sampler`` and ``drop_last``.
+        drop_last: leave out a last batch that is smaller.
+        seed: the same on every rank.
+        rank: of this process.
+        world_size: how many ranks share the data.
+        generator: where seeds for the workers come from; by default the loader's own, a function of (seed, epoch,
+            rank).
+        options: any other argument of torch's DataLoader.
+
+    Raises:
+        ValueError: ``batch_size`` is not a positive number, or torch refuses the combination of arguments.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int = 1,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        drop_last: bool = False,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        generator: torch.Generator | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(
+                f'batch_size must be a whole number of at least 1, but got {batch_size!r}; '
+                f'for a data set that makes its batches itself use torch.utils.data.DataLoader'
+            )
+        self.seed = seed
+        self.rank = rank
+        self._reseed_generator = generator is None
+        if not isinstance(dataset, IterableDataset) and sampler is None and batch_sampler is None:
+            sampler = EpochSampler(
+                dataset,  # type: ignore[arg-type]
+                shuffle=False,
+                rank=rank,
+                world_size=world_size,
+                drop_last=drop_last,
+            )
+        super().__init__(
+            dataset,
+            batch_size,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            drop_last=drop_last,
+            generator=torch.Generator() if generator is None else generator,
+            **options,
+        )
+        #: What knows the epoch; for a map-style data set it is the batch sampler.
+        self._source: EpochBatchSampler | SeededBatchSampler | SeededStream
+        if isinstance(dataset, IterableDataset):
+            self._source = SeededStream(dataset, seed, rank)
+            return
+        if batch_sampler is None and isinstance(sampler, EpochSampler):
+            self._source = EpochBatchSampler(sampler, batch_size, drop_last)
+        else:
+            self._source = SeededBatchSampler(self.batch_sampler, seed, rank, world_size)  # type: ignore[arg-type]
+        self._replace(batch_sampler=self._source)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch (0-based) of iterations that begin from now on."""
+        return self._source.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch (0-based) of iterations that begin from now on."""
+        self._source.set_epoch(epoch)
+
+    def enter(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The batches of ``epoch`` after the first ``start`` ones, of which a map-style data set loads nothing."""
+        self.set_epoch(epoch)
+        if isinstance(self._source, SeededStream):
+            batches = iter(self)
+            for _ in islice(batches, start):
+                pass
+            return batches
+        self._source.start = start
+        try:
+            return iter(self)
+        finally:
+            self._source.start = 0
+
+    def __iter__(self) -> Any:
+        if self._reseed_generator:
+            self.generator.manual_seed(mix_seed(self.seed, self.epoch, self.rank))
+        with self._seeded_parts():
+            return super().__iter__()
+
+    @contextmanager
+    def _seeded_parts(self) -> Iterator[None]:
+        """Show a new iterator the seeding wrappers where everybody else sees the user's own objects."""
+        own = {'dataset': self.dataset, 'collate_fn': self.collate_fn, 'worker_init_fn': self.worker_init_fn}
+        parts: dict[str, Any] = {'worker_init_fn': WorkerInit(self.worker_init_fn)}
+        if isinstance(self._source, SeededStream):
+            parts['dataset'] = self._source
+        else:
+            # Collating in the wrapper puts it under the same streams and threads as the samples.
+            parts.update(dataset=SeededSamples(self.dataset, self.seed, self.collate_fn), collate_fn=as_is)
+        self._replace(**parts)
+        try:
+            yield
+        finally:
+            self._replace(**own)
+
+    def _replace(self, **attributes: Any) -> None:
+        # DataLoader refuses assignments once it is built, as a guard against changes that would have no effect; these
+        # have one.
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)

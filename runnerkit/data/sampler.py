@@ -1,0 +1,204 @@
+"""The order of an epoch, each rank's share of it, and batches that know where they stand in it.
+
+The *position* of a sample is its 0-based index in the epoch's order, counted over all ranks: position ``p`` belongs
+to rank ``p % world_size``. So the k-th batches of all ranks together hold the same samples whatever the number of
+ranks, as long as ranks times batch size stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from runnerkit.data.seeding import mix_seed, seeded_iteration
+
+
+def epoch_order(length: int, seed: int, epoch: int, shuffle: bool = True) -> Tensor:
+    """The indices of a data set of ``length`` samples in the order in which an epoch sees them, as an int64 tensor."""
+    if not shuffle:
+        return torch.arange(length)
+    generator = torch.Generator()
+    generator.manual_seed(mix_seed(seed, epoch))
+    return torch.randperm(length, generator=generator)
+
+
+class SampleBatch(list[Any]):
+    """The indices of one batch, an ordinary list, with the epoch and the positions at which they stand.
+
+    Args:
+        indices: what the data set's ``__getitem__`` gets, one after the other.
+        epoch: 0-based.
+        positions: one for each index, in the epoch's order over all ranks.
+    """
+
+    def __init__(self, indices: Iterable[Any], epoch: int, positions: Sequence[int]) -> None:
+        super().__init__(indices)
+        self.epoch = epoch
+        self.positions = positions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (list(self), self.epoch, self.positions)
+
+
+class EpochSampler(Sampler[int]):
+    """A rank's share of each epoch's order, which is a pure function of (seed, epoch).
+
+    Args:
+        dataset: anything with a length.
+        shuffle: False for the data set's own order in every epoch.
+        seed: the same on every rank, or their shares overlap.
+        rank: of this process, in ``[0, world_size)``.
+        world_size: how many ranks share an epoch.
+        round_up: give every rank the same number of samples by going on with the order's beginning, as a training
+            needs it, whose ranks wait for each other. Where each sample is to count once (evaluation), say False: the
+            last ranks may get one less.
+        drop_last: give every rank the same number by leaving out the order's end; goes before ``round_up``.
+
+    Raises:
+        ValueError: ``rank`` is not in ``[0, world_size)``.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        round_up: bool = True,
+        drop_last: bool = False,
+    ) -> None:
+        if not 0 <= rank < world_size:
+            raise ValueError(f'rank must be in [0, world_size), but got rank={rank} with world_size={world_size}')
+        self.length = len(dataset)
+        self.shuffle = shuffle
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.round_up = round_up
+        self.drop_last = drop_last
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch (0-based) of iterations that begin from now on."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        if self.drop_last:
+            return self.length // self.world_size
+        if self.round_up:
+            return -(-self.length // self.world_size)
+        return len(range(self.rank, self.length, self.world_size))
+
+    def share(self, epoch: int) -> Tensor:
+        """This rank's indices in ``epoch``, as an int64 tensor; a subclass with another order overrides this."""
+        order = epoch_order(self.length, self.seed, epoch, self.shuffle)
+        positions = torch.arange(len(self)) * self.world_size + self.rank
+        return order[positions % max(self.length, 1)]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.share(self.epoch).tolist())
+
+
+class EpochBatchSampler(Sampler[SampleBatch]):
+    """Batches of an `EpochSampler`'s indices. An epoch can be entered at any batch without touching those before.
+
+    Args:
+        sampler: whose epoch counts.
+        batch_size: samples a batch, at least 1.
+        drop_last: leave out a last batch that is smaller.
+    """
+
+    def __init__(self, sampler: EpochSampler, batch_size: int, drop_last: bool = False) -> None:
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        #: How many batches iterations that begin from now on leave out.
+        self.start = 0
+
+    @property
+    def epoch(self) -> int:
+        """The sampler's epoch, 0-based."""
+        return self.sampler.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch (0-based) of iterations that begin from now on."""
+        self.sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.sampler), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        # Epoch and start are read now and not at the first batch: what is set later is for later iterations.
+        return self._batches(self.epoch, self.start)
+
+    def _batches(self, epoch: int, start: int) -> Iterator[SampleBatch]:
+        rank, world_size = self.sampler.rank, self.sampler.world_size
+        indices = self.sampler.share(epoch)
+        for number in range(start, len(self)):
+            begin = number * self.batch_size
+            end = min(begin + self.batch_size, len(indices))
+            positions = range(begin * world_size + rank, end * world_size + rank, world_size)
+            yield SampleBatch(indices[begin:end].tolist(), epoch, positions)
+
+
+class SeededBatchSampler(Sampler[SampleBatch]):
+    """Somebody else's batch sampler, with its batches numbered and its randomness a function of (seed, epoch).
+
+    Positions are counted through the epoch, the i-th sample of a rank being at ``i * world_size + rank``. Attributes
+    that are not found here are those of the wrapped batch sampler.
+
+    Args:
+        batch_sampler: gives lists of indices. It sees to the ranks' shares itself.
+        seed: the same on every rank, since many samplers draw one order for all ranks and take a share of it.
+        rank: of this process.
+        world_size: how many ranks there are.
+    """
+
+    def __init__(self, batch_sampler: Iterable[Any], seed: int, rank: int = 0, world_size: int = 1) -> None:
+        self.batch_sampler = batch_sampler
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        #: How many batches iterations that begin from now on leave out; their indices are drawn all the same.
+        self.start = 0
+        self._epoch = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') or 'batch_sampler' not in self.__dict__:  # while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.batch_sampler, name)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch (0-based) of the inner sampler where it has one: a hook may know that sampler only."""
+        inner = getattr(getattr(self.batch_sampler, 'sampler', None), 'epoch', None)
+        return inner if isinstance(inner, int) else self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch (0-based) of iterations that begin from now on, here and in the samplers inside."""
+        self._epoch = epoch
+        inner: Any
+        for inner in (self.batch_sampler, getattr(self.batch_sampler, 'sampler', None)):
+            if hasattr(inner, 'set_epoch'):
+                inner.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        return self._batches(self.epoch, self.start)
+
+    def _batches(self, epoch: int, start: int) -> Iterator[SampleBatch]:
+        index_lists = seeded_iteration(self.batch_sampler, mix_seed(self.seed, epoch))
+        seen = sum(len(indices) for indices in islice(index_lists, start))
+        for indices in index_lists:
+            begin, seen = seen, seen + len(indices)
+            positions = range(begin * self.world_size + self.rank, seen * self.world_size + self.rank, self.world_size)
+            yield SampleBatch(indices, epoch, positions)

@@ -1,0 +1,139 @@
+"""Evaluation: a model's predictions and scores on a loader, in one process or many."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runnerkit.distributed import collect_results_cpu, collect_results_gpu, get_dist_info
+from runnerkit.parallel import unwrap
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Switch ``model`` to evaluation, and every single module back to what it was (a frozen one stays frozen)."""
+    flags = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in flags:
+            module.training = training
+
+
+def single_gpu_test(model: nn.Module, data_loader: Any) -> list[Any]:
+    """What ``model(return_loss=False, **data)`` gives for every sample of ``data_loader``, in order."""
+    results: list[Any] = []
+    with evaluation_mode(model), torch.no_grad():
+        for data in data_loader:
+            results.extend(model(return_loss=False, **data))
+    return results
+
+
+def multi_gpu_test(
+    model: nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
+) -> list[Any] | None:
+    """`single_gpu_test` where every rank has its share of the samples: rank 0 gets all of them in order, the others None.
+
+    Args:
+        model: the model.
+        data_loader: this rank's share, every ``world_size``-th sample.
+        tmpdir: a folder that all ranks see, for collecting through files.
+        gpu_collect: collect through the devices' memory instead.
+    """
+    results = single_gpu_test(model, data_loader)
+    size = len(data_loader.dataset)
+    return collect_results_gpu(results, size) if gpu_collect else collect_results_cpu(results, size, tmpdir)
+
+
+def test_dataset(
+    model: nn.Module,
+    loader: Any,
+    test_fn: Callable[..., Any] | None = None,
+    logger: logging.Logger | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Ask the data set itself what the model's predictions are worth; ``options`` go to its ``evaluate``.
+
+    Raises:
+        AttributeError: the data set has no ``evaluate``.
+    """
+    _, world_size = get_dist_info()
+    results = (test_fn or (single_gpu_test if world_size == 1 else multi_gpu_test))(model, loader)
+    if results is None:  # all but rank 0 have nothing to evaluate
+        return {}
+    evaluate = getattr(loader.dataset, 'evaluate', None)
+    if evaluate is None:
+        raise AttributeError(
+            f'{type(loader.dataset).__name__} has no evaluate(results, logger=…), which turns what test_fn returned into scores'
+        )
+    return dict(evaluate(results, logger=logger, **options))
+
+
+test_dataset.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever pytest thinks of its name
+
+
+def metrics_of(model: nn.Module) -> Mapping[str, Any]:
+    """The model's torchmetrics by name; none where it declares none."""
+    return getattr(unwrap(model), 'metrics', None) or {}
+
+
+def declared_rule(model: nn.Module, key: str) -> str | None:
+    """``'greater'`` or ``'less'``, whichever the metric called ``key`` declares to be better; None if it does not say."""
+    metric = metrics_of(model).get(key)
+    better = getattr(metric, 'higher_is_better', None)
+    return None if better is None else 'greater' if better else 'less'
+
+
+class Scores:
+    """The model's metrics over one evaluation.
+
+    Args:
+        model: its ``metrics`` (name to torchmetrics metric), if it has any, are fed with the ``preds`` and ``target`` that its
+            ``val_step`` returns.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._metrics = metrics_of(model)
+        self._model = type(unwrap(model)).__name__
+        for metric in self._metrics.values():
+            metric.reset()
+
+    def update(self, outputs: Mapping[str, Any]) -> None:
+        """Count one batch.
+
+        Raises:
+            KeyError: the model has metrics, but its ``val_step`` does not return what they need.
+        """
+        if not self._metrics:
+            return
+        missing = [key for key in ('preds', 'target') if key not in outputs]
+        if missing:
+            raise KeyError(
+                f"{self._model} has metrics, but its val_step returned no {' and no '.join(map(repr, missing))} "
+                f'(it returned {sorted(outputs)})'
+            )
+        preds, target = outputs['preds'], outputs['target']
+        for metric in self._metrics.values():
+            if isinstance(preds, Tensor) and metric.device != preds.device:
+                metric.to(preds.device)
+            metric.update(preds, target)
+
+    def compute(self) -> dict[str, Any]:
+        """Every metric's value, over all ranks; one of several values gets one name for each, ``<metric>_<key or index>``."""
+        scores: dict[str, Any] = {}
+        for name, metric in self._metrics.items():
+            value = metric.compute()
+            metric.reset()
+            if isinstance(value, Mapping):
+                scores.update({f'{name}_{key}': each for key, each in value.items()})
+            elif isinstance(value, Tensor) and value.numel() != 1:
+                scores.update({f'{name}_{i}': each for i, each in enumerate(value.flatten())})
+            else:
+                scores[name] = value
+        return scores

@@ -1,0 +1,169 @@
+"""Objects to and from text or bytes, one handler a format."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+import yaml
+
+from runnerkit.fileio.paths import open_file
+from runnerkit.utils.suggest import did_you_mean
+
+
+class BaseFileHandler(ABC):
+    """One file format: how an object is read from an open file and written to one.
+
+    Attributes:
+        str_like: whether the format is text; otherwise it is bytes.
+    """
+
+    str_like = True
+
+    @abstractmethod
+    def load_from_fileobj(self, file: IO[Any], **kwargs: Any) -> Any:
+        """Read an object from an open file."""
+
+    @abstractmethod
+    def dump_to_fileobj(self, obj: Any, file: IO[Any], **kwargs: Any) -> None:
+        """Write ``obj`` to an open file."""
+
+    @abstractmethod
+    def dump_to_str(self, obj: Any, **kwargs: Any) -> str | bytes:
+        """``obj`` as text, or as bytes if the format is binary."""
+
+    def load_from_path(self, filepath: str | os.PathLike[str], mode: str = 'r', **kwargs: Any) -> Any:
+        """Read an object from a path or URL."""
+        with open_file(filepath, mode) as file:
+            return self.load_from_fileobj(file, **kwargs)
+
+    def dump_to_path(self, obj: Any, filepath: str | os.PathLike[str], mode: str = 'w', **kwargs: Any) -> None:
+        """Write ``obj`` to a path or URL."""
+        with open_file(filepath, mode) as file:
+            self.dump_to_fileobj(obj, file, **kwargs)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for: sets and ranges as lists, numbers and arrays of numpy as Python's."""
+    if isinstance(value, set | range | frozenset):
+        return list(value)
+    if hasattr(value, 'tolist'):
+        return value.tolist()
+    raise TypeError(f'{type(value)} is unsupported for json dump: {value!r}')
+
+
+class JsonHandler(BaseFileHandler):
+    """JSON; sets, ranges and numpy values are written as lists and numbers."""
+
+    def load_from_fileobj(self, file: IO[Any], **kwargs: Any) -> Any:
+        """Read one JSON value; keyword arguments go to ``json.load``."""
+        return json.load(file, **kwargs)
+
+    def dump_to_fileobj(self, obj: Any, file: IO[Any], **kwargs: Any) -> None:
+        """Write one JSON value; keyword arguments go to ``json.dump``."""
+        json.dump(obj, file, **{'default': _plain, **kwargs})
+
+    def dump_to_str(self, obj: Any, **kwargs: Any) -> str:
+        """``obj`` as JSON text."""
+        return json.dumps(obj, **{'default': _plain, **kwargs})
+
+
+class YamlHandler(BaseFileHandler):
+    """YAML, without tags that build arbitrary objects."""
+
+    def load_from_fileobj(self, file: IO[Any], **kwargs: Any) -> Any:
+        """Read one document, by the safe loader unless ``Loader`` is given."""
+        return yaml.load(file, **{'Loader': getattr(yaml, 'CSafeLoader', yaml.SafeLoader), **kwargs})
+
+    def dump_to_fileobj(self, obj: Any, file: IO[Any], **kwargs: Any) -> None:
+        """Write one document, by the safe dumper unless ``Dumper`` is given."""
+        yaml.dump(obj, file, **{'Dumper': _YamlDumper, **kwargs})
+
+    def dump_to_str(self, obj: Any, **kwargs: Any) -> str:
+        """``obj`` as YAML text."""
+        text: str = yaml.dump(obj, **{'Dumper': _YamlDumper, **kwargs})
+        return text
+
+
+class _YamlDumper(yaml.SafeDumper):
+    """The safe dumper, with dicts of any kind as mappings."""
+
+
+_YamlDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
+
+
+class PickleHandler(BaseFileHandler):
+    """Pickles. **Loading one runs whatever code is in it**: for annotation files of your own, and nothing else."""
+
+    str_like = False
+
+    def load_from_fileobj(self, file: IO[Any], **kwargs: Any) -> Any:
+        """Read one pickled object."""
+        return pickle.load(file, **kwargs)
+
+    def load_from_path(self, filepath: str | os.PathLike[str], mode: str = 'rb', **kwargs: Any) -> Any:
+        """Read one pickled object from a path or URL."""
+        return super().load_from_path(filepath, mode, **kwargs)
+
+    def dump_to_fileobj(self, obj: Any, file: IO[Any], **kwargs: Any) -> None:
+        """Pickle ``obj``; protocol 2 unless ``protocol`` is given, as MMCV's files have it."""
+        pickle.dump(obj, file, **{'protocol': 2, **kwargs})
+
+    def dump_to_path(self, obj: Any, filepath: str | os.PathLike[str], mode: str = 'wb', **kwargs: Any) -> None:
+        """Pickle ``obj`` to a path or URL."""
+        super().dump_to_path(obj, filepath, mode, **kwargs)
+
+    def dump_to_str(self, obj: Any, **kwargs: Any) -> bytes:
+        """``obj`` as pickled bytes."""
+        return pickle.dumps(obj, **{'protocol': 2, **kwargs})
+
+
+#: The handler of each format, by file extension.
+file_handlers: dict[str, BaseFileHandler] = {
+    'json': JsonHandler(),
+    'yaml': YamlHandler(),
+    'yml': YamlHandler(),
+    'pickle': PickleHandler(),
+    'pkl': PickleHandler(),
+}
+
+
+def handler_for(file_format: str) -> BaseFileHandler:
+    """The handler of a format.
+
+    Raises:
+        TypeError: there is none.
+    """
+    if file_format not in file_handlers:
+        hint = did_you_mean(file_format, file_handlers)
+        raise TypeError(
+            f'Unsupported format: {file_format!r}; {hint and hint + " "}There are {", ".join(file_handlers)}; '
+            f'`register_handler` adds another'
+        )
+    return file_handlers[file_format]
+
+
+def register_handler(
+    file_formats: str | Sequence[str], **kwargs: Any
+) -> Callable[[type[BaseFileHandler]], type[BaseFileHandler]]:
+    """A class decorator that makes a handler known.
+
+    Args:
+        file_formats: the file extensions it is for, without their dot.
+        **kwargs: arguments of the handler's constructor.
+    """
+    formats = [file_formats] if isinstance(file_formats, str) else list(file_formats)
+    if not all(isinstance(name, str) for name in formats):
+        raise TypeError(f'file_formats must be a str or a list of str, but got {file_formats!r}')
+
+    def register(handler: type[BaseFileHandler]) -> type[BaseFileHandler]:
+        if not issubclass(handler, BaseFileHandler):
+            raise TypeError(f'a handler must be a subclass of BaseFileHandler, but {handler} is not')
+        file_handlers.update(dict.fromkeys(formats, handler(**kwargs)))
+        return handler
+
+    return register

@@ -1,0 +1,48 @@
+"""Files by path or URL: a URL (``s3://…``, ``memory://…``) is opened by fsspec, anything else by Python."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import IO, Any
+
+PathOrUrl = str | os.PathLike[str]
+
+
+def is_url(path: PathOrUrl) -> bool:
+    """Whether ``path`` names a file by its scheme, as in ``s3://bucket/key``."""
+    return '://' in os.fspath(path)
+
+
+def open_file(path: PathOrUrl, mode: str = 'r', **kwargs: Any) -> IO[Any]:
+    """Open a path or URL, to be used in a ``with``. Text is UTF-8 unless ``encoding`` says otherwise."""
+    if 'b' not in mode:
+        kwargs.setdefault('encoding', 'utf-8')
+    if not is_url(path):
+        return open(path, mode, **kwargs)
+    opened: IO[Any] = _fsspec().open(os.fspath(path), mode, **kwargs).open()
+    return opened
+
+
+def exists(path: PathOrUrl) -> bool:
+    """Whether there is a file or folder at a path or URL."""
+    if not is_url(path):
+        return os.path.exists(path)
+    filesystem, inner = _fsspec().core.url_to_fs(os.fspath(path))
+    return bool(filesystem.exists(inner))
+
+
+def join(path: PathOrUrl, *parts: str) -> str:
+    """``path`` and what lies below it, in one path or URL."""
+    if not is_url(path):
+        return os.path.join(path, *parts)
+    return '/'.join([os.fspath(path).rstrip('/'), *(part.strip('/') for part in parts)])
+
+
+def _fsspec() -> ModuleType:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise ImportError("files by URL need fsspec: pip install 'runnerkit[fsspec]'") from error
+    module: ModuleType = fsspec
+    return module

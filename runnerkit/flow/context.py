@@ -1,0 +1,61 @@
+"""What the stages of one run hand on to each other."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+@dataclass
+class Options:
+    """What the command line says beside the config; None means it says nothing."""
+
+    work_dir: str | None = None
+    resume_from: str | None = None
+    load_from: str | None = None
+    auto_resume: bool = False
+    validate: bool = True
+    seed: int | None = None
+    deterministic: bool = False
+    launcher: str = 'none'
+    gpu_id: int = 0
+    device: str | None = None
+    auto_scale_lr: bool = False
+    dry_run: bool = False
+
+
+@dataclass
+class Context:
+    """The state of one run on its way through the stages. Each stage fills in what later ones need.
+
+    Attributes:
+        cfg: the config, with what the command line changed.
+        options: the command line's other flags.
+        timestamp: the run's name in its work dir.
+        loaders: one for each entry of the workflow.
+        val_loader: what `EvalHook` evaluates on, if anything.
+        outcome: how the run ended.
+    """
+
+    cfg: Any
+    options: Options = field(default_factory=Options)
+    timestamp: str = field(default_factory=lambda: time.strftime('%Y%m%d_%H%M%S'))
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device('cpu'))
+    work_dir: Path = Path('.')
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger('runnerkit'))
+    meta: dict[str, Any] = field(default_factory=dict)
+    workflow: list[tuple[str, int]] = field(default_factory=lambda: [('train', 1)])
+    loaders: list[Any] = field(default_factory=list)
+    val_loader: Any = None
+    model: Any = None
+    optimizer: Any = None
+    runner: Any = None
+    outcome: str | None = None

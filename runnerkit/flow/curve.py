@@ -1,0 +1,62 @@
+"""The learning curve: what the JSON lines of a work dir say, as numbers and as a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+#: Numbers of a log line that are not about learning.
+_NOT_CURVES = {'mode', 'epoch', 'iter', 'time', 'data_time', 'memory', 'eta', 'step', 'lr', 'momentum', 'eval_iter_num', 'grad_norm'}
+
+
+def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
+    """The log lines of all runs in ``work_dir``, each moment once: where a resumed run did one again, as it did it."""
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for path in sorted(Path(work_dir).glob('*.log.json')):
+        for text in path.read_text(encoding='utf-8').splitlines():
+            line = json.loads(text)
+            if 'mode' in line:
+                lines[line['mode'], line.get('epoch'), line.get('iter')] = line
+    return list(lines.values())
+
+
+def curves(lines: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Each logged number by ``<mode> <name>``, in the order of the log."""
+    found: dict[str, list[float]] = {}
+    for line in lines:
+        for name, value in line.items():
+            if name not in _NOT_CURVES and isinstance(value, (int, float)):
+                found.setdefault(f'{line["mode"]} {name}', []).append(value)
+    return found
+
+
+def plot(work_dir: str | Path) -> Path | None:
+    """Draw the learning curve of ``work_dir`` into ``curve.png`` there; None if there is nothing to draw.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    found = curves(read_log(work_dir))
+    if not found:
+        return None
+    import matplotlib
+
+    matplotlib.use('Agg')
+    from matplotlib import pyplot
+
+    losses = {name: values for name, values in found.items() if 'loss' in name}
+    scores = {name: values for name, values in found.items() if 'loss' not in name}
+    figure, panels = pyplot.subplots(1, 2 if scores and losses else 1, figsize=(10, 4), squeeze=False)
+    for panel, group in zip(panels[0], [part for part in (losses, scores) if part], strict=False):
+        for name, values in group.items():
+            positions = [i / max(1, len(values) - 1) for i in range(len(values))]
+            panel.plot(positions, values, marker='.', label=f'{name} (last {values[-1]:.4g})')
+        panel.set_xlabel('share of the run')
+        panel.legend()
+        panel.grid(alpha=0.3)
+    figure.tight_layout()
+    path = Path(work_dir) / 'curve.png'
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)
+    return path

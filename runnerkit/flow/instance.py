@@ -1,0 +1,145 @@
+"""Stage 1, before anything is built: processes, seed, work dir, log, data."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runnerkit.config import warn_near_misses
+from runnerkit.data import build_dataloader, build_dataset
+from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
+from runnerkit.flow.context import Context
+from runnerkit.flow.keys import KNOWN, LATER
+from runnerkit.utils.env import collect_env
+from runnerkit.utils.logging import get_logger
+from runnerkit.utils.seed import draw_seed, set_random_seed
+from runnerkit.version import __version__
+
+#: Settings of ``data`` that are about loaders, not about one split's data set.
+LOADER_KEYS = ('samples_per_gpu', 'workers_per_gpu', 'persistent_workers', 'pin_memory', 'seeded')
+
+
+class Instance:
+    """Start the processes, settle the seed, open the work dir and the log, load the data."""
+
+    def __call__(self, context: Context) -> None:
+        self.start_processes(context)
+        self.open_work_dir(context)
+        self.settle_seed(context)
+        self.set_backends(context)
+        self.describe(context)
+        self.load_data(context)
+
+    def start_processes(self, context: Context) -> None:
+        """Join the other processes of a distributed run; choose this one's device."""
+        options = context.options
+        if options.launcher != 'none':
+            init_dist(options.launcher, **context.cfg.get('dist_params', {'backend': 'nccl'}))
+        context.rank, context.world_size = get_dist_info()
+        context.device = choose_device(options.device, options.gpu_id, context.world_size)
+
+    def open_work_dir(self, context: Context) -> None:
+        """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``), its log file and its config."""
+        cfg, options = context.cfg, context.options
+        stem = Path(cfg.filename).stem if cfg.filename else 'run'
+        chosen = options.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', stem)
+        if options.dry_run:
+            chosen = tempfile.mkdtemp(prefix='runnerkit-dry-run-')
+        context.work_dir = Path(chosen).absolute()
+        try:
+            context.work_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise type(error)(
+                f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with --work-dir'
+            ) from error
+        cfg.work_dir = str(context.work_dir)
+        log_file = context.work_dir / f'{context.timestamp}.log'
+        context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+        if context.rank == 0:
+            cfg.dump(str(context.work_dir / (Path(cfg.filename).name if cfg.filename else 'config.py')))
+
+    def settle_seed(self, context: Context) -> None:
+        """Take the seed from ``--seed``, else the config, else draw one; all ranks have the same."""
+        cfg, options = context.cfg, context.options
+        seed = options.seed if options.seed is not None else cfg.get('seed')
+        context.seed = same_seed_everywhere(draw_seed() if seed is None else int(seed))
+        cfg.seed = context.seed
+        set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
+
+    def set_backends(self, context: Context) -> None:
+        """Apply the config's switches of torch's backends."""
+        if context.cfg.get('cudnn_benchmark'):
+            torch.backends.cudnn.benchmark = True
+
+    def describe(self, context: Context) -> None:
+        """Log where and with what the run happens; keep it for the checkpoints' meta."""
+        cfg, logger = context.cfg, context.logger
+        warn_near_misses(cfg, KNOWN)
+        for key in LATER:
+            if cfg.get(key):
+                logger.warning('%s=… is not supported yet and has no effect', key)
+        env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
+        logger.info('Environment:\n%s', env)
+        logger.info('Config:\n%s', cfg.pretty_text)
+        logger.info('Seed %d, device %s, rank %d of %d', context.seed, context.device, context.rank, context.world_size)
+        context.meta = {
+            'env_info': env,
+            'config': cfg.pretty_text,
+            'seed': context.seed,
+            'exp_name': Path(cfg.filename).name if cfg.filename else 'config.py',
+            'runnerkit_version': __version__,
+        }
+
+    def load_data(self, context: Context) -> None:
+        """Build a loader for every workflow entry, and the one to evaluate on."""
+        context.workflow = [(mode, n) for mode, n in context.cfg.get('workflow', [('train', 1)])]
+        data = required_section(context.cfg, 'data')
+        loaders: dict[str, Any] = {}
+        for mode, _ in context.workflow:
+            split = 'val' if mode == 'val' else 'train'
+            if split not in loaders:
+                loaders[split] = self.build_loader(context, data, split)
+            context.loaders.append(loaders[split])
+        if context.options.validate and context.cfg.get('evaluation') is not None and 'val' in data:
+            context.val_loader = self.build_loader(context, data, 'val')
+
+    def build_loader(self, context: Context, data: Mapping[str, Any], split: str) -> Any:
+        """The loader of ``data[split]``; ``data['<split>_dataloader']`` overrides the common loader settings."""
+        if split not in data:
+            raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
+        settings = {key: data[key] for key in LOADER_KEYS if key in data}
+        settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0, **settings, **data.get(f'{split}_dataloader', {})}
+        settings.setdefault('shuffle', split == 'train')
+        return build_dataloader(
+            build_dataset(data[split]), dist=context.world_size > 1, seed=context.seed, **settings
+        )
+
+
+def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.device:
+    """The device that was asked for, else a GPU if there is one."""
+    if name is None:
+        name = 'cuda' if torch.cuda.is_available() else 'cpu'
+    if name == 'cuda':
+        index = torch.cuda.current_device() if world_size > 1 else gpu_id
+        return torch.device('cuda', index)
+    return torch.device(name)
+
+
+def required_section(cfg: Any, key: str) -> Any:
+    """``cfg[key]``.
+
+    Raises:
+        KeyError: the config has no such section.
+    """
+    if cfg.get(key) is None:
+        raise KeyError(f'the config {cfg.filename or ""} has no {key!r}; a run needs model, data, optimizer and runner')
+    return cfg[key]
+
+
+

@@ -1,0 +1,37 @@
+"""The top-level keys of a config that a run knows."""
+
+from __future__ import annotations
+
+#: Keys that a run reads. Others are the user's own, and only looked at for being near one of these.
+KNOWN = (
+    'model',
+    'data',
+    'optimizer',
+    'optimizer_config',
+    'lr_config',
+    'momentum_config',
+    'runner',
+    'workflow',
+    'checkpoint_config',
+    'log_config',
+    'evaluation',
+    'custom_hooks',
+    'custom_imports',
+    'load_from',
+    'resume_from',
+    'auto_resume',
+    'work_dir',
+    'seed',
+    'deterministic',
+    'log_level',
+    'fp16',
+    'amp',
+    'cudnn_benchmark',
+    'dist_params',
+    'find_unused_parameters',
+    'auto_scale_lr',
+    'timer_config',
+)
+
+#: Keys that DESIGN names and no version understands yet: said so, not silently ignored.
+LATER = ('compile', 'channels_last', 'prefetch', 'model_wrapper', 'profiler_config', 'flow', 'pipeline')

@@ -1,0 +1,130 @@
+"""Stage 2: the model, its optimizer, and the runner with its hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from runnerkit.flow.context import Context
+from runnerkit.flow.instance import required_section
+from runnerkit.hooks import EvalHook
+from runnerkit.hooks.logger import ProgressBarHook
+from runnerkit.nn import build_model
+from runnerkit.optim import build_optimizer
+from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel
+from runnerkit.runner import build_runner
+from runnerkit.utils.logging import is_terminal
+from runnerkit.utils.seed import set_random_seed
+
+DEFAULT_TIMER = {'type': 'IterTimerHook'}
+
+
+class Network:
+    """Build the model, place it on its device, build the optimizer, the runner, and its hooks."""
+
+    def __call__(self, context: Context) -> None:
+        self.build_model(context)
+        self.build_optimizer(context)
+        self.build_runner(context)
+        self.register_hooks(context)
+
+    def build_model(self, context: Context) -> None:
+        """Build and initialise the model; its weights are a function of the seed, not of what the data sets have drawn."""
+        set_random_seed(context.seed)
+        model = build_model(required_section(context.cfg, 'model'))
+        if hasattr(model, 'init_weights'):
+            model.init_weights()
+        context.model = wrapped(model.to(context.device), context)
+
+    def build_optimizer(self, context: Context) -> None:
+        """Build the optimizer; ``--auto-scale-lr`` scales its learning rate with the batch size."""
+        cfg = context.cfg
+        config = required_section(cfg, 'optimizer')
+        if context.options.auto_scale_lr:
+            config = scaled_lr(config, cfg, context)
+        context.optimizer = build_optimizer(context.model, config)
+
+    def build_runner(self, context: Context) -> None:
+        """Build the runner that the config names."""
+        context.runner = build_runner(
+            runner_config(context.cfg),
+            default_args={
+                'model': context.model,
+                'optimizer': context.optimizer,
+                'work_dir': str(context.work_dir),
+                'logger': context.logger,
+                'meta': context.meta,
+            },
+        )
+        context.runner.timestamp = context.timestamp
+
+    def register_hooks(self, context: Context) -> None:
+        """Register the standard hooks, the evaluation, and the config's own."""
+        cfg, runner = context.cfg, context.runner
+        by_config: dict[str, Any] = {
+            'lr_config': cfg.get('lr_config'),
+            'optimizer_config': optimizer_config(cfg),
+            'checkpoint_config': cfg.get('checkpoint_config'),
+            'log_config': cfg.get('log_config'),
+            'momentum_config': cfg.get('momentum_config'),
+            'timer_config': cfg.get('timer_config', DEFAULT_TIMER),
+        }
+        runner.register_training_hooks(**by_config)
+        if context.val_loader is not None:
+            evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
+            runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
+        if is_terminal() and context.rank == 0:
+            runner.register_hook(ProgressBarHook(), priority='LOWEST')
+        runner.register_custom_hooks(cfg.get('custom_hooks'))
+
+
+def wrapped(model: torch.nn.Module, context: Context) -> torch.nn.Module:
+    """``model`` in what moves batches to its device and gradients between processes; itself where neither is needed."""
+    on_gpu = context.device.type == 'cuda'
+    if context.world_size > 1:
+        return MMDistributedDataParallel(
+            model,
+            device_ids=[context.device.index] if on_gpu else None,
+            broadcast_buffers=False,
+            find_unused_parameters=bool(context.cfg.get('find_unused_parameters', False)),
+        )
+    return MMDataParallel(model, device_ids=[context.device.index]) if on_gpu else model
+
+
+def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
+    """The optimizer's config with its learning rate scaled by batch size over ``auto_scale_lr.base_batch_size``.
+
+    Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017 (the linear scaling rule).
+    """
+    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+    if not base:
+        raise ValueError('--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the config: the batch size the lr is meant for')
+    batch = context.world_size * cfg.data.get('samples_per_gpu', 1)
+    scaled = config.copy()
+    scaled['lr'] = config['lr'] * batch / base
+    context.logger.info('lr scaled from %g to %g for a batch of %d instead of %d', config['lr'], scaled['lr'], batch, base)
+    return scaled
+
+
+def runner_config(cfg: Any) -> Any:
+    """The config's ``runner``; older configs say ``total_epochs``."""
+    if cfg.get('runner') is not None:
+        return cfg.runner
+    if cfg.get('total_epochs') is not None:
+        return {'type': 'EpochBasedRunner', 'max_epochs': cfg.total_epochs}
+    raise KeyError("the config has no 'runner'; for example runner=dict(type='EpochBasedRunner', max_epochs=12)")
+
+
+def optimizer_config(cfg: Any) -> Any:
+    """The config of the update: ``optimizer_config`` with ``amp`` or MMCV's ``fp16`` in it."""
+    config = cfg.get('optimizer_config')
+    amp, fp16 = cfg.get('amp'), cfg.get('fp16')
+    if amp is None and fp16 is None:
+        return config
+    merged = {} if config is None else config.copy()
+    if amp is not None:
+        merged['amp'] = amp
+    else:
+        merged.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
+    return merged

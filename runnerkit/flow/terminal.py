@@ -1,0 +1,44 @@
+"""Stage 5, after the training, also a failed one: what it came to, and tidying up."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from runnerkit.distributed import shutdown
+from runnerkit.flow.context import Context
+from runnerkit.flow.curve import plot
+from runnerkit.utils.logging import close_logger
+
+
+class Terminal:
+    """Say where the results are, draw the learning curve, leave the process group, close the log."""
+
+    def __call__(self, context: Context) -> None:
+        try:
+            if context.runner is not None and context.rank == 0 and not context.options.dry_run:
+                self.report(context)
+                self.draw(context)
+        finally:
+            shutdown()
+            close_logger('runnerkit')
+            if context.options.dry_run and context.work_dir.name.startswith('runnerkit-dry-run-'):
+                shutil.rmtree(context.work_dir, ignore_errors=True)
+
+    def report(self, context: Context) -> None:
+        """Log the best score and where the best checkpoint lies."""
+        messages: dict[str, Any] = context.runner.meta.get('hook_msgs', {})
+        if 'best_ckpt' in messages:
+            context.logger.info('Best score %.4f, checkpoint %s', messages['best_score'], messages['best_ckpt'])
+        if 'last_ckpt' in messages:
+            context.logger.info('Last checkpoint %s', messages['last_ckpt'])
+
+    def draw(self, context: Context) -> None:
+        """Draw ``curve.png``; without matplotlib, say so."""
+        try:
+            path = plot(context.work_dir)
+        except ModuleNotFoundError:
+            context.logger.info("no learning curve is drawn: it needs matplotlib (pip install 'runnerkit[plot]')")
+            return
+        if path is not None:
+            context.logger.info('Learning curve %s', path)

@@ -1,0 +1,121 @@
+"""The hook that saves checkpoints."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from runnerkit.checkpoint import sweep_temporaries
+from runnerkit.distributed import allreduce_params, barrier
+from runnerkit.fileio.paths import is_url, join
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+
+
+@HOOKS.register_module()
+class CheckpointHook(Hook):
+    """Saves a checkpoint every ``interval`` epochs or iterations, and at the end.
+
+    It comes after all other hooks of a point, so that evaluation and logs of the same moment are part of what is saved.
+
+    Args:
+        interval: epochs or iterations between two checkpoints; -1 saves only the last.
+        by_epoch: which of the two. Files are called ``epoch_<n>.pth`` and ``iter_<n>.pth``.
+        save_optimizer: whether the optimizers' states are saved; without them a run cannot be resumed exactly.
+        out_dir: where to, instead of the work dir: the files then lie in ``<out_dir>/<name of the work dir>``.
+        max_keep_ckpts: how many of them to keep; -1 keeps all. An old one is deleted when the new one is safe.
+        save_last: whether the end of the run is saved whatever the interval.
+        sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
+        file_client_args: MMCV's way to choose a storage; here ``out_dir`` may be a URL.
+        **kwargs: handed to ``runner.save_checkpoint``, e.g. ``filename_tmpl`` or ``create_symlink``.
+    """
+
+    closes_point = True
+
+    def __init__(
+        self,
+        interval: int = -1,
+        by_epoch: bool = True,
+        save_optimizer: bool = True,
+        out_dir: str | None = None,
+        max_keep_ckpts: int = -1,
+        save_last: bool = True,
+        sync_buffer: bool = False,
+        file_client_args: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.interval = interval
+        self.by_epoch = by_epoch
+        self.save_optimizer = save_optimizer
+        self.out_dir = out_dir
+        self.max_keep_ckpts = max_keep_ckpts
+        self.save_last = save_last
+        self.sync_buffer = sync_buffer
+        self.file_client_args = file_client_args
+        self.args = kwargs
+
+    def before_run(self, runner: RunnerView) -> None:
+        if runner.work_dir is None and not self.out_dir:
+            raise ValueError('CheckpointHook has nowhere to save to: give the runner a work_dir, or the hook an out_dir')
+        if not self.out_dir:
+            self.out_dir = runner.work_dir
+        elif runner.work_dir is not None and self.out_dir != runner.work_dir:
+            self.out_dir = join(self.out_dir, os.path.basename(runner.work_dir.rstrip('/\\')))
+        if runner.rank == 0 and not is_url(str(self.out_dir)) and os.path.isdir(str(self.out_dir)):
+            swept = sweep_temporaries(str(self.out_dir))
+            if swept:
+                runner.logger.info('half-written files of a killed run are deleted: %s', ', '.join(swept))
+        runner.logger.info('Checkpoints will be saved to %s', self.out_dir)
+
+    def after_train_epoch(self, runner: RunnerView) -> None:
+        if not self.by_epoch:
+            return
+        if self.every_n_epochs(runner, self.interval) or (self.save_last and self._is_end_of_epochs(runner)):
+            runner.logger.info('Saving checkpoint at %d epochs', runner.epoch + 1)
+            self._synchronise(runner)
+            self._save_checkpoint(runner)
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        if self.by_epoch:
+            return
+        if self.every_n_iters(runner, self.interval) or (self.save_last and self.is_last_iter(runner)):
+            runner.logger.info('Saving checkpoint at %d iterations', runner.iter + 1)
+            self._synchronise(runner)
+            self._save_checkpoint(runner)
+
+    def _is_end_of_epochs(self, runner: RunnerView) -> bool:
+        """The last epoch; also one that the run's ``max_iters`` cuts short."""
+        return self.is_last_epoch(runner) or (runner.max_iters is not None and runner.completed_iters == runner.max_iters)
+
+    def _synchronise(self, runner: RunnerView) -> None:
+        if self.sync_buffer:
+            allreduce_params(runner.model.buffers())
+
+    def _save_checkpoint(self, runner: RunnerView) -> None:
+        args = dict(self.args)
+        if runner.by_epoch and not self.by_epoch:
+            args.setdefault('filename_tmpl', 'iter_{iter}.pth')
+        if runner.world_size > 1:
+            args['together'] = True
+        name = self._filename(runner, runner.epoch + 1 if self.by_epoch else runner.iter + 1)
+        runner.meta.setdefault('hook_msgs', {})['last_ckpt'] = join(str(self.out_dir), name)
+        runner.save_checkpoint(str(self.out_dir), save_optimizer=self.save_optimizer, **args)
+        if self.max_keep_ckpts > 0 and runner.rank == 0:
+            self._delete_old(runner)
+        if runner.world_size > 1:
+            barrier()  # no rank may read or leave before the file is there
+
+    def _filename(self, runner: RunnerView, number: int) -> str:
+        template = self.args.get('filename_tmpl', 'epoch_{}.pth' if self.by_epoch else 'iter_{}.pth')
+        return template.format(number, epoch=number, iter=number)
+
+    def _delete_old(self, runner: RunnerView) -> None:
+        newest = runner.epoch + 1 if self.by_epoch else runner.iter + 1
+        step = self.interval if self.interval > 0 else 1
+        last_regular = newest // step * step
+        # An end that lies between two intervals is kept beside the regular ones, and counts as one of them.
+        first_old = last_regular - (self.max_keep_ckpts - (newest != last_regular)) * step
+        for number in range(first_old, 0, -step):
+            path = os.path.join(str(self.out_dir), self._filename(runner, number))
+            if not os.path.exists(path):
+                break
+            os.remove(path)

@@ -1,0 +1,29 @@
+"""A function as a hook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runnerkit.hooks.hook import HOOKS, POINTS, RINGS, Hook
+
+
+@HOOKS.register_module()
+class ClosureHook(Hook):
+    """Calls one function at one point.
+
+    Args:
+        fn_name: the point's name, e.g. ``'after_train_iter'``.
+        fn: what to call with the runner.
+
+    Raises:
+        ValueError: there is no such point.
+        TypeError: ``fn`` cannot be called.
+    """
+
+    def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
+        if fn_name not in (*POINTS, *RINGS):
+            raise ValueError(f'there is no point {fn_name!r}; the points are {", ".join((*POINTS, *RINGS))}')
+        if not callable(fn):
+            raise TypeError(f'fn must be callable with the runner, but got {fn!r}')
+        setattr(self, fn_name, fn)

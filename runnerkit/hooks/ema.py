@@ -1,0 +1,112 @@
+"""Running averages of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runnerkit.checkpoint import ema_name
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.parallel import unwrap
+
+
+@HOOKS.register_module()
+class EMAHook(Hook):
+    """Keeps an exponential moving average of every parameter: ``average = (1 - m) * average + m * parameter``.
+
+    Evaluation and checkpoints see the averages, whatever the hooks' priorities: a file holds them under the model's own names, and the
+    raw weights as ``ema_<name>`` (MMCV's layout). Training, also a resumed one, goes on from the raw weights.
+
+    Args:
+        momentum: the weight ``m`` of the newest parameters, in (0, 1).
+        interval: iterations between two updates of the averages, at least 1; ``m`` is then ``1 - (1 - momentum) ** interval``.
+        warm_up: how slowly the averages settle: at the k-th update (from 0) ``m`` is at least ``(warm_up - 1) / (warm_up + k)``, so
+            that the first weights, which know nothing, are forgotten. 1 switches it off.
+        resume_from: a checkpoint to resume when the run starts; not needed where the run itself is resumed.
+    """
+
+    def __init__(
+        self, momentum: float = 0.0002, interval: int = 1, warm_up: int = 100, resume_from: str | None = None
+    ) -> None:
+        if not isinstance(interval, int) or interval < 1:
+            raise ValueError(f'interval must be a whole number of at least 1, but got {interval!r}')
+        if not 0 < momentum < 1:
+            raise ValueError(f'momentum must lie between 0 and 1, but got {momentum!r}')
+        if warm_up < 0:
+            raise ValueError(f'warm_up must not be negative, but got {warm_up!r}')
+        self.interval = interval
+        self.warm_up = warm_up
+        self.momentum = momentum if interval == 1 else 1 - (1 - momentum) ** interval
+        self.checkpoint = resume_from
+        self.param_ema_buffer: dict[str, str] = {}
+        self._swapped = False
+
+    def before_run(self, runner: RunnerView) -> None:
+        self._register_averages(runner)
+        if self.checkpoint is not None:
+            runner.resume(self.checkpoint)
+
+    def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
+        """The file has the averages under the model's names: put both halves where training needs them."""
+        self._register_averages(runner)
+        state = checkpoint['state_dict']
+        missing = [twin for twin in self.param_ema_buffer.values() if twin not in state]
+        if missing:
+            runner.logger.warning('the checkpoint has no averages (%d parameters): they start at its weights', len(missing))
+        for name, twin in self.param_ema_buffer.items():
+            if name in state:
+                average, raw = state[name], state.get(twin, state[name])
+                state[name], state[twin] = raw, average.clone()
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        if runner.iter % self.interval:
+            return
+        m = self._momentum_at(runner.iter // self.interval)
+        with torch.no_grad():
+            torch._foreach_mul_(self._averages, 1 - m)
+            torch._foreach_add_(self._averages, self._parameters, alpha=m)
+
+    def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
+        return self._averaged()
+
+    def around_save(self, runner: RunnerView) -> AbstractContextManager[None]:
+        return self._averaged()
+
+    def _momentum_at(self, update: int) -> float:
+        floor = (self.warm_up - 1) / (self.warm_up + update) if self.warm_up > 1 else 0.0
+        return max(self.momentum, floor)
+
+    def _register_averages(self, runner: RunnerView) -> None:
+        """Give the model a buffer for each parameter's average, once."""
+        model = unwrap(runner.model)
+        if not self.param_ema_buffer:
+            for name, parameter in list(model.named_parameters()):
+                self.param_ema_buffer[name] = ema_name(name)
+                model.register_buffer(ema_name(name), parameter.detach().clone())
+        buffers, parameters = dict(model.named_buffers()), dict(model.named_parameters())
+        self._parameters: list[Tensor] = [parameters[name].detach() for name in self.param_ema_buffer]
+        self._averages: list[Tensor] = [buffers[twin] for twin in self.param_ema_buffer.values()]
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The averages in the place of the weights; a span within another one changes nothing more."""
+        if self._swapped:
+            yield
+            return
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        with torch.no_grad():
+            for parameter, average in zip(self._parameters, self._averages, strict=True):
+                kept = average.clone()
+                average.copy_(parameter)
+                parameter.copy_(kept)
+        self._swapped = not self._swapped

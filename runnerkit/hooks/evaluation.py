@@ -1,0 +1,277 @@
+"""The hook that evaluates while training, and keeps the best checkpoint."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from runnerkit.distributed import barrier
+from runnerkit.evaluation import declared_rule, metrics_of, multi_gpu_test, single_gpu_test
+from runnerkit.fileio.paths import is_url, join
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.registry import build_from_cfg
+
+
+@HOOKS.register_module()
+class EvalHook(Hook):
+    """Evaluates every ``interval`` epochs or iterations, logs the scores, and keeps the best checkpoint.
+
+    A data set with a method ``evaluate`` is asked what the model's predictions are worth (MMCV's protocol); any other is run through
+    the model's ``val_step``, which gives losses, and what the model's metrics need.
+
+    Args:
+        dataloader: what to evaluate on.
+        start: the first epoch or iteration (1-based) to evaluate after; with one that is already reached, evaluate once before
+            training. None: start with the first interval.
+        interval: epochs or iterations between two evaluations, at least 1.
+        by_epoch: which of the two.
+        save_best: the score by which the best checkpoint is chosen; ``'auto'`` takes the first one. Needs ``dataloader``'s scores to
+            hold it. The file is called ``best_<score>_<epoch|iter>_<n>.pth``.
+        rule: ``'greater'`` or ``'less'`` is better. None: as the metric declares, else by its name.
+        test_fn: ``test_fn(model, loader) -> predictions``, instead of the loop; for data sets with ``evaluate``.
+        greater_keys: parts of names of which more is better.
+        less_keys: parts of names of which less is better.
+        out_dir: where the best checkpoint goes, instead of the work dir: to ``<out_dir>/<name of the work dir>``.
+        file_client_args: MMCV's way to choose a storage; here ``out_dir`` may be a URL.
+        hooks: hooks (or their configs) that hear the evaluation's val points: a nested run.
+        **eval_kwargs: handed to the data set's ``evaluate``.
+    """
+
+    rule_map: dict[str, Callable[[float, float], bool]] = {'greater': lambda x, y: x > y, 'less': lambda x, y: x < y}
+    init_value_map = {'greater': -inf, 'less': inf}
+    _default_greater_keys = ['acc', 'top', 'AR@', 'auc', 'precision', 'mAP', 'mDice', 'mIoU', 'mAcc', 'aAcc']
+    _default_less_keys = ['loss']
+
+    def __init__(
+        self,
+        dataloader: Any,
+        start: int | None = None,
+        interval: int = 1,
+        by_epoch: bool = True,
+        save_best: str | None = None,
+        rule: str | None = None,
+        test_fn: Callable[..., Any] | None = None,
+        greater_keys: Sequence[str] | str | None = None,
+        less_keys: Sequence[str] | str | None = None,
+        out_dir: str | None = None,
+        file_client_args: dict[str, Any] | None = None,
+        hooks: Sequence[Any] = (),
+        **eval_kwargs: Any,
+    ) -> None:
+        if not isinstance(dataloader, DataLoader):
+            raise TypeError(f'dataloader must be a pytorch DataLoader, but got {type(dataloader)}')
+        if interval <= 0:
+            raise ValueError(f'interval must be a positive number, but got {interval}')
+        if start is not None and start < 0:
+            raise ValueError(f'The evaluation start epoch {start} is smaller than 0')
+        if not isinstance(by_epoch, bool):
+            raise TypeError(f'by_epoch must be True or False, but got {by_epoch!r}')
+        if save_best is not None and not isinstance(save_best, str):
+            raise TypeError(f"save_best must be a score's name, 'auto' or None, but got {save_best!r}")
+        self.dataloader = dataloader
+        self.start, self.interval, self.by_epoch = start, interval, by_epoch
+        self.save_best = save_best
+        self.given_rule = rule
+        self.test_fn = test_fn
+        self.greater_keys = _names(greater_keys, self._default_greater_keys)
+        self.less_keys = _names(less_keys, self._default_less_keys)
+        self.out_dir = out_dir
+        self.file_client_args = file_client_args
+        self.hooks = [hook if isinstance(hook, Hook) else build_from_cfg(hook, HOOKS) for hook in hooks]
+        self.eval_kwargs = eval_kwargs
+        self.initial_flag = True
+        self.best_ckpt_path: str | None = None
+        self.rule: str | None = None
+        self.key_indicator = save_best or ''
+        if save_best is not None and (rule is not None or self._asks_dataset):
+            self._init_rule(rule, save_best)
+
+    @property
+    def _asks_dataset(self) -> bool:
+        return self.test_fn is not None or hasattr(self.dataloader.dataset, 'evaluate')
+
+    # --- when ------------------------------------------------------------------------------------------------------------
+
+    def before_run(self, runner: RunnerView) -> None:
+        if not self.out_dir:
+            self.out_dir = runner.work_dir
+        elif runner.work_dir is not None and self.out_dir != runner.work_dir:
+            self.out_dir = join(self.out_dir, os.path.basename(runner.work_dir.rstrip('/\\')))
+        if self.save_best is None:
+            return
+        if self.out_dir is None:
+            raise ValueError('EvalHook has nowhere to save the best checkpoint: give the runner a work_dir, or the hook an out_dir')
+        self.best_ckpt_path = runner.meta.setdefault('hook_msgs', {}).get('best_ckpt')
+        if self.rule is None and self.save_best != 'auto' and not self._asks_dataset:
+            self._check_score_exists(runner)
+            self._init_rule(self.given_rule or declared_rule(runner.model, self.save_best), self.save_best)
+
+    def before_train_iter(self, runner: RunnerView) -> None:
+        if self.by_epoch or not self.initial_flag:
+            return
+        if self.start is not None and runner.iter >= self.start:
+            self.after_train_iter(runner)
+        self.initial_flag = False
+
+    def before_train_epoch(self, runner: RunnerView) -> None:
+        if not self.by_epoch or not self.initial_flag:
+            return
+        if self.start is not None and runner.epoch >= self.start:
+            self.after_train_epoch(runner)
+        self.initial_flag = False
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        if self.by_epoch or not self._should_evaluate(runner):
+            return
+        # Loggers come later and would mix the training's numbers with the scores: they write down theirs first.
+        for hook in runner.hooks:
+            if hasattr(hook, 'log'):
+                hook.after_train_iter(runner)
+        runner.log_buffer.clear()
+        self._evaluate(runner)
+
+    def after_train_epoch(self, runner: RunnerView) -> None:
+        if self.by_epoch and self._should_evaluate(runner):
+            self._evaluate(runner)
+
+    def _should_evaluate(self, runner: RunnerView) -> bool:
+        """Whether this is an epoch (iteration) to evaluate after."""
+        done = (runner.epoch if self.by_epoch else runner.iter) + 1
+        if self.start is None:
+            return done % self.interval == 0
+        return done >= self.start and (done - self.start) % self.interval == 0
+
+    # --- what ------------------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, runner: RunnerView) -> None:
+        # Whatever a subclass does in _do_evaluate, it sees the averaged weights where there are some, in evaluation mode.
+        with runner.around_val():
+            self._do_evaluate(runner)
+
+    def _do_evaluate(self, runner: RunnerView) -> None:
+        """Evaluate, log, and save if it is the best; subclasses replace it."""
+        if not self._should_evaluate(runner):
+            return
+        if self._asks_dataset:
+            key_score = self._ask_dataset(runner)
+        else:
+            scores = runner.evaluate(self.dataloader, hooks=self.hooks)
+            key_score = self._record(runner, {name: float(value) for name, value in scores.items()})
+        if self.save_best is not None and key_score is not None:
+            self._save_ckpt(runner, key_score)
+
+    def _ask_dataset(self, runner: RunnerView) -> float | None:
+        test = self.test_fn or (single_gpu_test if runner.world_size == 1 else multi_gpu_test)
+        results = test(runner.model, self.dataloader)
+        runner.log_buffer.output['eval_iter_num'] = len(self.dataloader)
+        return None if results is None else self.evaluate(runner, results)
+
+    def evaluate(self, runner: RunnerView, results: Any) -> float | None:
+        """Ask the data set what ``results`` are worth; returns the score that `save_best` watches, if any."""
+        dataset: Any = self.dataloader.dataset
+        return self._record(runner, dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs))
+
+    def _record(self, runner: RunnerView, scores: Mapping[str, Any]) -> float | None:
+        for name, value in scores.items():
+            runner.log_buffer.output[name] = value
+        runner.log_buffer.ready = True
+        if self.save_best is None:
+            return None
+        if not scores:
+            runner.logger.warning('the evaluation gave no scores: there is nothing to choose the best checkpoint by')
+            return None
+        if self.rule is None:
+            first = self._first_score(runner, scores) if self.save_best == 'auto' else self.save_best
+            self._init_rule(self.given_rule or declared_rule(runner.model, first), first)
+        if self.key_indicator == 'auto':
+            self.key_indicator = next(iter(scores))
+        if self.key_indicator not in scores:
+            raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(scores)}')
+        return scores[self.key_indicator]
+
+    def _first_score(self, runner: RunnerView, scores: Mapping[str, Any]) -> str:
+        metrics = [] if self._asks_dataset else [name for name in metrics_of(runner.model) if name in scores]
+        return metrics[0] if metrics else next(iter(scores))
+
+    def _check_score_exists(self, runner: RunnerView) -> None:
+        metrics = list(metrics_of(runner.model))
+        known = any(self.save_best == name or str(self.save_best).startswith(f'{name}_') for name in metrics)
+        if metrics and not known and 'loss' not in str(self.save_best):
+            raise ValueError(f"save_best={self.save_best!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss")
+
+    # --- the best --------------------------------------------------------------------------------------------------------
+
+    def _init_rule(self, rule: str | None, key_indicator: str) -> None:
+        """Settle what is better for ``key_indicator``.
+
+        Raises:
+            KeyError: ``rule`` is no rule.
+            ValueError: nothing says what is better.
+        """
+        if rule is not None and rule not in self.rule_map:
+            raise KeyError(f'rule must be greater, less or None, but got {rule}.')
+        if rule is None and key_indicator != 'auto':
+            rule = self._rule_by_name(key_indicator)
+        self.rule = rule
+        self.key_indicator = key_indicator
+        if rule is not None:
+            self.compare_func = self.rule_map[rule]
+
+    def _rule_by_name(self, key_indicator: str) -> str:
+        key = key_indicator.lower()
+        greater, less = ([name.lower() for name in names] for names in (self.greater_keys, self.less_keys))
+        for rule, hit in (
+            ('greater', key in greater),
+            ('less', key in less),
+            ('greater', any(name in key for name in greater)),
+            ('less', any(name in key for name in less)),
+        ):
+            if hit:
+                return rule
+        raise ValueError(
+            f'Cannot infer the rule for key {key_indicator}, thus a specific rule must be specified: '
+            f"rule='greater' or rule='less'"
+        )
+
+    def _save_ckpt(self, runner: RunnerView, key_score: float) -> None:
+        """Save the checkpoint if ``key_score`` is the best so far; the former best is deleted when the new one is safe."""
+        messages = runner.meta.setdefault('hook_msgs', {})
+        best = messages.get('best_score', self.init_value_map[str(self.rule)])
+        if not self.compare_func(key_score, best):
+            return
+        unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
+        former = self.best_ckpt_path
+        name = f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", self.key_indicator)}_{unit}_{done}.pth'
+        self.best_ckpt_path = join(str(self.out_dir), name)
+        messages.update(best_score=key_score, best_ckpt=self.best_ckpt_path)
+        together = {'together': True} if runner.world_size > 1 else {}
+        runner.save_checkpoint(str(self.out_dir), filename_tmpl=name, create_symlink=False, **together)
+        runner.logger.info(
+            'Now best checkpoint is saved as %s. Best %s is %0.4f at %d %s.', name, self.key_indicator, key_score, done, unit
+        )
+        if runner.rank == 0 and former and former != self.best_ckpt_path and not is_url(former) and os.path.isfile(former):
+            os.remove(former)
+        if together:
+            barrier()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.initial_flag = state['initial_flag']
+        if self.rule is None and state['rule'] is not None:
+            self._init_rule(state['rule'], state['key_indicator'])
+
+
+def _names(given: Sequence[str] | str | None, default: list[str]) -> list[str]:
+    if given is None:
+        return default
+    names = [given] if isinstance(given, str) else list(given)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f'greater_keys and less_keys must be names, but got {given!r}')
+    return names

@@ -1,0 +1,252 @@
+"""The contract between a runner and its hooks: when a hook is called, and what it may read.
+
+The whole life of a run, for the epoch runner (the iteration runner has no epoch points of its own: it calls ``before_epoch``
+once before the first iteration and ``after_epoch`` once after the last)::
+
+    with around_run:
+        before_run
+        while not done:                                 # the workflow, e.g. [('train', 2), ('val', 1)]
+            with around_epoch:
+                before_train_epoch                      # before_val_epoch in a validation epoch
+                for data_batch in data_loader:
+                    with around_iter:
+                        before_train_iter               # before_val_iter
+                        outputs = model.train_step(…)   # model.val_step(…)
+                        after_forward
+                        after_train_iter                # after_val_iter; the OptimizerHook is here, and in it
+                                                        #     after_backward, after_step
+                    iter += 1
+                after_train_epoch                       # after_val_epoch
+            epoch += 1
+        after_run                                       # always, also after an exception or Ctrl-C
+
+``around_val`` spans each evaluation and ``around_save`` the writing of each checkpoint. Hooks with a low priority number come
+first at every point, before and after alike; rings (``around_*``) nest instead: the lowest number is the outermost.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from runnerkit.registry import Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+HOOKS = Registry('hook')
+
+#: MMCV's ten points, in the order in which a run meets them.
+STAGES = (
+    'before_run',
+    'before_train_epoch',
+    'before_train_iter',
+    'after_train_iter',
+    'after_train_epoch',
+    'before_val_epoch',
+    'before_val_iter',
+    'after_val_iter',
+    'after_val_epoch',
+    'after_run',
+)
+
+#: Points inside one update, which MMCV does not have.
+UPDATE_POINTS = ('after_forward', 'after_backward', 'after_step')
+
+#: What a train or val point falls back to where a hook does not override it.
+FALLBACKS = {
+    f'{when}_{mode}_{unit}': f'{when}_{unit}'
+    for when in ('before', 'after')
+    for mode in ('train', 'val')
+    for unit in ('epoch', 'iter')
+}
+
+#: Every method that a runner calls by itself.
+POINTS = (*STAGES, *dict.fromkeys(FALLBACKS.values()), *UPDATE_POINTS)
+
+#: Spans that a hook may put a context manager around.
+RINGS = ('around_run', 'around_epoch', 'around_iter', 'around_val', 'around_save')
+
+
+@runtime_checkable
+class RunnerView(Protocol):
+    """What a hook may read of a runner and ask of it. Built-in hooks use nothing else.
+
+    ``epoch``, ``iter`` and ``inner_iter`` are 0-based indices of what is running; the ``completed_*`` twins count what is done
+    and are what a checkpoint stores.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer | dict[str, Optimizer] | None
+    logger: logging.Logger
+    meta: dict[str, Any]
+    log_buffer: Any
+    outputs: dict[str, Any]
+    data_batch: Any
+    data_loader: Any
+    mode: str | None
+    timestamp: str
+    work_dir: str | None
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def iter(self) -> int: ...
+    @property
+    def inner_iter(self) -> int: ...
+    @property
+    def completed_epochs(self) -> int: ...
+    @property
+    def completed_iters(self) -> int: ...
+    @property
+    def max_epochs(self) -> int | None: ...
+    @property
+    def max_iters(self) -> int | None: ...
+    @property
+    def by_epoch(self) -> bool: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def model_name(self) -> str: ...
+    @property
+    def hooks(self) -> list[Hook]: ...
+    @property
+    def outcome(self) -> str | None: ...
+
+    def current_lr(self) -> Any: ...
+    def current_momentum(self) -> Any: ...
+    def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> str: ...
+    def load_checkpoint(self, filename: str, *args: Any, **kwargs: Any) -> Any: ...
+    def update(self, loss: Tensor, optimizer: Optimizer | str | None = None) -> None: ...
+    def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Any: ...
+    def required(self, key: str) -> Any: ...
+    def evaluate(self, loader: Any, hooks: Any = (), test_fn: Any = None, scope: str = 'val') -> dict[str, Any]: ...
+    def around_val(self) -> AbstractContextManager[Any]: ...
+    def resume(self, checkpoint: str, *args: Any, **kwargs: Any) -> None: ...
+    def stop(self, reason: str) -> None: ...
+
+
+class Hook:
+    """A reaction at fixed points of a run. Override the points you need; what you do not override costs nothing.
+
+    A hook that has something to remember gives it in `state_dict` and takes it back in `load_state_dict`: it is then part of
+    every checkpoint. A hook may also provide rings, methods that return a context manager for a span of the run:
+    ``around_run(runner)``, ``around_epoch``, ``around_iter``, ``around_val`` and ``around_save``.
+    """
+
+    stages = STAGES
+
+    #: True for a hook that saves the run's state: it is called after every other hook of a point, whatever its priority, so that
+    #: what it saves includes what the others did there (a best score, a log line) and a resumed run does not do it again.
+    closes_point = False
+
+    def before_run(self, runner: RunnerView) -> None:
+        """Called once, before the first epoch or iteration."""
+
+    def after_run(self, runner: RunnerView) -> None:
+        """Called once at the end, also after an exception; ``runner.outcome`` tells how the run ended."""
+
+    def before_epoch(self, runner: RunnerView) -> None:
+        """Called where neither ``before_train_epoch`` nor ``before_val_epoch`` is overridden."""
+
+    def after_epoch(self, runner: RunnerView) -> None:
+        """Called where neither ``after_train_epoch`` nor ``after_val_epoch`` is overridden."""
+
+    def before_iter(self, runner: RunnerView) -> None:
+        """Called where neither ``before_train_iter`` nor ``before_val_iter`` is overridden."""
+
+    def after_iter(self, runner: RunnerView) -> None:
+        """Called where neither ``after_train_iter`` nor ``after_val_iter`` is overridden."""
+
+    def before_train_epoch(self, runner: RunnerView) -> None:
+        """Called before a training epoch's first batch is asked for."""
+        self.before_epoch(runner)
+
+    def before_val_epoch(self, runner: RunnerView) -> None:
+        """Called before a validation epoch's first batch is asked for."""
+        self.before_epoch(runner)
+
+    def after_train_epoch(self, runner: RunnerView) -> None:
+        """Called after a training epoch, before ``runner.epoch`` moves on."""
+        self.after_epoch(runner)
+
+    def after_val_epoch(self, runner: RunnerView) -> None:
+        """Called after a validation epoch."""
+        self.after_epoch(runner)
+
+    def before_train_iter(self, runner: RunnerView) -> None:
+        """Called with ``runner.data_batch`` set, before the model sees it."""
+        self.before_iter(runner)
+
+    def before_val_iter(self, runner: RunnerView) -> None:
+        """Called with ``runner.data_batch`` set, before the model sees it."""
+        self.before_iter(runner)
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        """Called with ``runner.outputs`` set, before ``runner.iter`` moves on."""
+        self.after_iter(runner)
+
+    def after_val_iter(self, runner: RunnerView) -> None:
+        """Called with ``runner.outputs`` set."""
+        self.after_iter(runner)
+
+    def after_forward(self, runner: RunnerView) -> None:
+        """Called right after the model's step, before any ``after_*_iter``."""
+
+    def after_backward(self, runner: RunnerView) -> None:
+        """Called inside an update when gradients exist and are not yet applied."""
+
+    def after_step(self, runner: RunnerView) -> None:
+        """Called inside an update after the optimizer's step; not in iterations that only accumulate."""
+
+    def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
+        """Called by ``runner.resume`` before anything in ``checkpoint`` is used: the place to rename or swap its weights."""
+
+    def every_n_epochs(self, runner: RunnerView, n: int) -> bool:
+        """Whether the running epoch is the last of a group of ``n``; never for ``n <= 0``."""
+        return (runner.epoch + 1) % n == 0 if n > 0 else False
+
+    def every_n_inner_iters(self, runner: RunnerView, n: int) -> bool:
+        """Whether the running iteration of this epoch is the last of a group of ``n``; never for ``n <= 0``."""
+        return (runner.inner_iter + 1) % n == 0 if n > 0 else False
+
+    def every_n_iters(self, runner: RunnerView, n: int) -> bool:
+        """Whether the running iteration is the last of a group of ``n``; never for ``n <= 0``."""
+        return (runner.iter + 1) % n == 0 if n > 0 else False
+
+    def end_of_epoch(self, runner: RunnerView) -> bool:
+        """Whether the running iteration is the last of its epoch."""
+        return runner.inner_iter + 1 == len(runner.data_loader)
+
+    def is_last_epoch(self, runner: RunnerView) -> bool:
+        """Whether the running epoch is the run's last one."""
+        return runner.epoch + 1 == runner.max_epochs
+
+    def is_last_iter(self, runner: RunnerView) -> bool:
+        """Whether the running iteration is the run's last one."""
+        return runner.iter + 1 == runner.max_iters
+
+    def get_triggered_stages(self) -> list[str]:
+        """Those of the ten points at which this hook does something, in lifecycle order."""
+        return [stage for stage in STAGES if listens(self, stage)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint has to remember of this hook: tensors and plain Python values."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+
+
+def overrides(hook: Hook, method: str) -> bool:
+    """Whether ``hook``, by its class or by an attribute of its own, replaces the base class's ``method``."""
+    return getattr(getattr(hook, method), '__func__', None) is not getattr(Hook, method)
+
+
+def listens(hook: Hook, point: str) -> bool:
+    """Whether ``hook`` does something at ``point``, itself or through the method that the point falls back to."""
+    return overrides(hook, point) or (point in FALLBACKS and overrides(hook, FALLBACKS[point]))

@@ -1,0 +1,23 @@
+"""How long an iteration takes, and how much of it is waiting for data."""
+
+from __future__ import annotations
+
+import time
+
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+
+
+@HOOKS.register_module()
+class IterTimerHook(Hook):
+    """Logs ``data_time`` (seconds until the batch was there) and ``time`` (seconds of the whole iteration)."""
+
+    def before_epoch(self, runner: RunnerView) -> None:
+        self.t = time.time()
+
+    def before_iter(self, runner: RunnerView) -> None:
+        runner.log_buffer.update({'data_time': time.time() - self.t})
+
+    def after_iter(self, runner: RunnerView) -> None:
+        now = time.time()
+        runner.log_buffer.update({'time': now - self.t})
+        self.t = now

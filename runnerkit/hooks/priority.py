@@ -1,0 +1,44 @@
+"""Hook priorities: 0 runs first, 100 last."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Priority(Enum):
+    """Named priorities. The comment of each band says who lives there.
+
+    Any integer in ``[0, 100]`` is a priority too; hooks of equal priority run in the order in which they were registered.
+    """
+
+    HIGHEST = 0  # nothing of ours: room for a hook that must come first
+    VERY_HIGH = 10  # learning rate: what an iteration is run with
+    HIGH = 30  # momentum
+    ABOVE_NORMAL = 40  # the optimizer's update
+    NORMAL = 50  # checkpoints, and custom hooks that say nothing else
+    BELOW_NORMAL = 60
+    LOW = 70  # timer, evaluation: they look at a finished iteration
+    VERY_LOW = 90  # loggers: they write down what everybody else has left
+    LOWEST = 100
+
+
+def get_priority(priority: int | str | Priority) -> int:
+    """Turn a priority's name, number or enum member into its number.
+
+    Raises:
+        ValueError: a number outside ``[0, 100]``, or a name that is no band.
+        TypeError: neither a number, nor a name, nor a `Priority`.
+    """
+    if isinstance(priority, Priority):
+        return priority.value
+    if isinstance(priority, int) and not isinstance(priority, bool):
+        if not 0 <= priority <= 100:
+            raise ValueError(f'priority must be between 0 (first) and 100 (last), but got {priority}')
+        return priority
+    if isinstance(priority, str):
+        try:
+            return Priority[priority.upper()].value
+        except KeyError:
+            names = ', '.join(f'{band.name} ({band.value})' for band in Priority)
+            raise ValueError(f'there is no priority named {priority!r}; the names are {names}') from None
+    raise TypeError(f'priority must be an integer, a name or a Priority, but got {priority!r} ({type(priority).__name__})')

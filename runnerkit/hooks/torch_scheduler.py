@@ -1,0 +1,245 @@
+"""Any ``torch.optim.lr_scheduler`` as a hook: ``lr_config=dict(policy='CosineAnnealingLR', T_max=12)``."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.param_schedule import Group, groups_of, pair, per_optimizer
+from runnerkit.optim.torch_schedules import (
+    build_scheduler,
+    find_scheduler,
+    load_plain_state,
+    plain_state,
+    scheduler_names,
+)
+from runnerkit.utils.suggest import did_you_mean
+
+
+@HOOKS.register_module()
+class TorchLrUpdaterHook(Hook):
+    """Owns a torch scheduler, or one for each optimizer of a dict; their states are part of the checkpoint.
+
+    A warm-up is a scheduler of its own::
+
+        dict(
+            policy='SequentialLR',
+            schedulers=[dict(policy='LinearLR', total_iters=5), dict(policy='CosineAnnealingLR', T_max=95)],
+            milestones=[5],
+        )
+
+    ReduceLROnPlateau watches a number, which it is given under its name in the logs: ``monitor='val/accuracy'`` is
+    what an evaluation found, and each evaluation is a step; ``monitor='train/loss'`` is one of the model's
+    ``log_vars``, averaged over the samples of an epoch, or of an iteration with ``by_epoch=False``. On several
+    processes it is rank 0's result for an evaluation, and the average over all of them for training.
+
+    Args:
+        scheduler: Name of a class in ``torch.optim.lr_scheduler``.
+        by_epoch: Whether a step is an epoch or an iteration.
+        monitor: ``train/<name>`` or ``val/<name>``; for ReduceLROnPlateau only.
+        **kwargs: The scheduler's own arguments.
+
+    Raises:
+        KeyError: If torch has no such scheduler.
+        TypeError: If the scheduler does not take the arguments.
+        ValueError: If ``monitor`` is missing, out of place or of another form, or a warm-up is asked for.
+    """
+
+    def __init__(self, scheduler: str, by_epoch: bool = True, monitor: str | None = None, **kwargs: Any) -> None:
+        check_arguments(scheduler, monitor, kwargs)
+        self.scheduler = scheduler
+        self.by_epoch = by_epoch
+        self.monitor = monitor
+        self.arguments = kwargs
+        self.schedulers: dict[str, Any] = {}  # of LRSchedulers
+        self._mode, _, self._key = (monitor or '').partition('/')
+        self._sum: Any = 0.0
+        self._count = 0
+        self._epoch: int | None = None
+        self._epochs_unannounced = False
+        self._stepped = False
+        self._pending: dict[str, Any] | None = None
+        self._resumed: list[tuple[Group, Group]] = []
+
+    def before_run(self, runner: RunnerView) -> None:
+        """Build the schedulers."""
+        self._epochs_unannounced = self.by_epoch and not runner.by_epoch
+        if self.schedulers:
+            return
+        self._epoch = runner.epoch
+        groups = groups_of(runner.optimizer)
+        # A scheduler begins by setting the first step's values, which in a resumed run are long past.
+        self._resumed = [(group, _copy_values(group)) for group, _ in pair(groups, groups)]
+        built = per_optimizer(
+            runner.optimizer, lambda _, optimizer: build_scheduler(self.scheduler, optimizer, **self.arguments)
+        )
+        self.schedulers = built if isinstance(built, dict) else {'optimizer': built}
+        if self._pending is not None:
+            self.load_state_dict(self._pending)
+
+    def before_train_iter(self, runner: RunnerView) -> None:
+        """Step at a new epoch in an iteration runner, which announces none."""
+        if self._resumed:
+            self._resumed = []
+            if runner.iter > 0:
+                runner.logger.warning(
+                    '%s starts anew at iteration %d: what was resumed from knows nothing of it',
+                    self.scheduler,
+                    runner.iter,
+                )
+        if self._epochs_unannounced and runner.epoch != self._epoch:
+            self._epoch = runner.epoch
+            self._advance()
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        """Note the monitored number; step by iteration."""
+        if self._mode == 'train':
+            self._note(runner.outputs)
+        if not self.by_epoch:
+            self._advance()
+
+    def after_train_epoch(self, runner: RunnerView) -> None:
+        """Step by epoch."""
+        if self.by_epoch:
+            self._advance()
+
+    @contextmanager
+    def around_val(self, runner: RunnerView) -> Iterator[None]:
+        """Step on what an evaluation found; one that is not due finds nothing."""
+        if self._mode != 'val':
+            yield
+            return
+        output = runner.log_buffer.output
+        before = {self._key: output.pop(self._key)} if self._key in output else {}
+        yield
+        output = runner.log_buffer.output
+        found = _from_first_rank(float(output[self._key]) if self._key in output else None)
+        if found is None:
+            output.update(before)
+        else:
+            self._step(found)
+
+    def after_run(self, runner: RunnerView) -> None:
+        """Say so if there was nothing to watch."""
+        if self._mode == 'val' and not self._stepped and runner.outcome == 'completed':
+            runner.logger.warning(
+                "%s did nothing: no evaluation has found its monitor='%s'", self.scheduler, self.monitor
+            )
+
+    def _note(self, outputs: dict[str, Any]) -> None:
+        log_vars = outputs['log_vars']
+        if self._key not in log_vars:
+            raise KeyError(
+                f"monitor='{self.monitor}': the model's log_vars have no {self._key!r}, only {list(log_vars)}"
+            )
+        value, samples = log_vars[self._key], outputs['num_samples']
+        self._sum = self._sum + (value.detach() if isinstance(value, torch.Tensor) else value) * samples
+        self._count += samples
+
+    def _advance(self) -> None:
+        if self._mode == 'val':
+            return
+        if self._mode == 'train':
+            mean = _mean_over_ranks(self._sum, self._count)
+            self._sum, self._count = 0.0, 0
+            self._step(mean)
+        else:
+            self._step()
+
+    def _step(self, *metric: float) -> None:
+        with warnings.catch_warnings():
+            if not self._stepped:
+                # torch warns where the optimizer has not stepped yet: while gradients accumulate that is no mistake
+                warnings.filterwarnings('ignore', 'Detected call of `lr_scheduler.step', UserWarning)
+            self._stepped = True
+            for scheduler in self.schedulers.values():
+                scheduler.step(*metric)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The schedulers' states, and the average that is being taken."""
+        return {
+            'schedulers': {name: plain_state(scheduler) for name, scheduler in self.schedulers.items()},
+            'sum': self._sum,
+            'count': self._count,
+            'epoch': self._epoch,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take them back; before the run has built its schedulers, they are kept until then."""
+        if not self.schedulers:
+            self._pending = state
+            return
+        if state['schedulers'].keys() != self.schedulers.keys():
+            raise ValueError(
+                f'{self.scheduler}: the checkpoint is of a run with schedulers for {list(state["schedulers"])}, '
+                f'this run has them for {list(self.schedulers)}'
+            )
+        for name, scheduler in self.schedulers.items():
+            load_plain_state(scheduler, state['schedulers'][name])
+        for group, values in self._resumed:
+            group.update(values)
+        self._sum, self._count, self._epoch = state['sum'], state['count'], state['epoch']
+        self._resumed, self._pending = [], None
+
+
+def check_arguments(scheduler: str, monitor: str | None, arguments: dict[str, Any]) -> None:
+    """Refuse, before a run has started, what would fail when it does."""
+    found = find_scheduler(scheduler)
+    if found is None:
+        hint = did_you_mean(scheduler, scheduler_names())
+        raise KeyError(f'torch.optim.lr_scheduler has no {scheduler!r}{hint and "; " + hint}')
+    warmup = sorted(key for key in arguments if key.startswith('warmup'))
+    if warmup:
+        raise ValueError(
+            f"{scheduler} takes no {', '.join(warmup)}; to warm up, use policy='SequentialLR' with "
+            "schedulers=[dict(policy='LinearLR', ...), ...], or one of runnerkit's own policies"
+        )
+    if issubclass(found, ReduceLROnPlateau):
+        if monitor is None or not monitor.startswith(('train/', 'val/')):
+            raise ValueError(
+                f"{scheduler} needs a number to watch: monitor='train/loss' or 'val/accuracy', got {monitor!r}"
+            )
+    elif monitor is not None:
+        raise ValueError(f'{scheduler} watches no number: leave monitor={monitor!r} out, or use ReduceLROnPlateau')
+    try:
+        inspect.signature(found).bind(optimizer=None, **arguments)
+    except TypeError as error:
+        raise TypeError(f'{scheduler}: {error}; it takes {inspect.signature(found)}') from error
+
+
+def _copy_values(group: Group) -> Group:
+    return {
+        key: value.clone() if isinstance(value, torch.Tensor) else value
+        for key, value in group.items()
+        if key != 'params'
+    }
+
+
+def _several_ranks() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _mean_over_ranks(total: Any, count: int) -> float:
+    """The mean of everything that all ranks summed up."""
+    if not _several_ranks():
+        return float(total) / count
+    device = 'cuda' if dist.get_backend() == 'nccl' else 'cpu'
+    both = torch.tensor([float(total), float(count)], dtype=torch.float64, device=device)
+    dist.all_reduce(both)
+    return float(both[0] / both[1])
+
+
+def _from_first_rank(value: float | None) -> float | None:
+    """The first rank's value, which alone may know what an evaluation found."""
+    values = [value]
+    if _several_ranks():
+        dist.broadcast_object_list(values, src=0)
+    return values[0]

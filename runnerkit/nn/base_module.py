@@ -1,0 +1,119 @@
+"""Modules that initialise themselves from a config: `BaseModule` and the containers of its kind."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from abc import ABCMeta
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from runnerkit.nn.weight_init import initialize, mean_value, update_init_info
+
+InitCfg = dict[str, Any] | list[dict[str, Any]] | None
+
+
+class BaseModule(nn.Module, metaclass=ABCMeta):
+    """A module with initial weights by config; see `runnerkit.nn.weight_init` for what ``init_cfg`` may say.
+
+    Its own ``init_cfg`` is applied before those of its children, so the innermost has the last word.
+
+    Args:
+        init_cfg: kept as a copy.
+    """
+
+    def __init__(self, init_cfg: InitCfg = None) -> None:
+        super().__init__()
+        self._is_init = False
+        self.init_cfg = copy.deepcopy(init_cfg)
+
+    @property
+    def is_init(self) -> bool:
+        """Whether `init_weights` has been called."""
+        return self._is_init
+
+    def init_weights(self) -> None:
+        """Initialise this module, then every child that has an ``init_weights``, once.
+
+        The outermost call writes to the log where each parameter's values come from. Children of a module with a single
+        'Pretrained' config are left alone: their weights came with the file.
+        """
+        if self._is_init:
+            warnings.warn(f'init_weights of {type(self).__name__} has been called more than once.', stacklevel=2)
+            return
+        outermost = not hasattr(self, '_params_init_info')
+        if outermost:
+            self._start_notes()
+        try:
+            self._init_self_and_children()
+            self._is_init = True
+            if outermost:
+                self._dump_init_info()
+        finally:
+            if outermost:
+                for module in self.modules():
+                    module.__dict__.pop('_params_init_info', None)
+
+    def _start_notes(self) -> None:
+        unchanged = f'The value is the same before and after calling `init_weights` of {type(self).__name__}'
+        notes = {p: {'init_info': unchanged, 'tmp_mean_value': mean_value(p)} for p in self.parameters()}
+        # Each module carries the notes of the whole: also one whose own method draws the numbers can add to them.
+        for module in self.modules():
+            module._params_init_info = notes  # type: ignore[assignment]
+
+    def _init_self_and_children(self) -> None:
+        if self.init_cfg:
+            initialize(self, self.init_cfg)
+            if isinstance(self.init_cfg, dict) and self.init_cfg['type'] == 'Pretrained':
+                return
+        for child in self.children():
+            if hasattr(child, 'init_weights'):
+                child.init_weights()  # type: ignore[operator]
+                update_init_info(child, f'Initialized by user-defined `init_weights` in {type(child).__name__}')
+
+    def _dump_init_info(self) -> None:
+        """Write the notes to the log files; they are long, so the terminal gets them only where there is no file."""
+        lines = ['Name of parameter - Initialization information']
+        for name, parameter in self.named_parameters():
+            note = self._params_init_info[parameter]['init_info']  # type: ignore[index]
+            shape = 'lazy' if nn.parameter.is_lazy(parameter) else tuple(parameter.shape)
+            lines.append(f'{name} - {shape}: {note}')
+        logger = logging.getLogger('runnerkit')
+        record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, '\n'.join(lines), (), None)
+        files = [handler for handler in logger.handlers if isinstance(handler, logging.FileHandler)]
+        if not files:
+            logger.debug(record.msg)
+        elif logger.isEnabledFor(record.levelno):
+            for handler in files:
+                handler.handle(record)
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        return f'{text}\ninit_cfg={self.init_cfg}' if self.init_cfg else text
+
+
+class Sequential(BaseModule, nn.Sequential):
+    """`nn.Sequential` with ``init_cfg``."""
+
+    def __init__(self, *args: Any, init_cfg: InitCfg = None) -> None:
+        BaseModule.__init__(self, init_cfg)
+        nn.Sequential.__init__(self, *args)
+
+
+class ModuleList(BaseModule, nn.ModuleList):
+    """`nn.ModuleList` with ``init_cfg``."""
+
+    def __init__(self, modules: Iterable[nn.Module] | None = None, init_cfg: InitCfg = None) -> None:
+        BaseModule.__init__(self, init_cfg)
+        nn.ModuleList.__init__(self, modules)
+
+
+class ModuleDict(BaseModule, nn.ModuleDict):
+    """`nn.ModuleDict` with ``init_cfg``."""
+
+    def __init__(self, modules: Mapping[str, nn.Module] | None = None, init_cfg: InitCfg = None) -> None:
+        BaseModule.__init__(self, init_cfg)
+        nn.ModuleDict.__init__(self, modules)

@@ -1,0 +1,104 @@
+"""Models, losses and metrics by name; the classes of torch.nn and torchmetrics need no registration."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from runnerkit.registry import Registry, build_from_cfg
+
+#: Arguments of torch's losses that must be tensors, while a config holds lists of numbers.
+TENSOR_ARGUMENTS = ('weight', 'pos_weight')
+
+
+def build_model_from_cfg(cfg: Any, registry: Registry, default_args: dict[str, Any] | None = None) -> Any:
+    """Build a module; from a list of configs, an `nn.Sequential` of them."""
+    if isinstance(cfg, list | tuple):
+        return nn.Sequential(*(build_from_cfg(layer, registry, default_args) for layer in cfg))
+    return build_from_cfg(cfg, registry, default_args)
+
+
+def build_loss_from_cfg(cfg: Any, registry: Registry, default_args: dict[str, Any] | None = None) -> Any:
+    """Build a loss; class weights may be lists of numbers."""
+    if isinstance(cfg, dict):
+        cfg = copy.copy(cfg)
+        for name in TENSOR_ARGUMENTS:
+            if isinstance(cfg.get(name), list | tuple):
+                cfg[name] = torch.tensor(cfg[name], dtype=torch.get_default_dtype())
+    return build_from_cfg(cfg, registry, default_args)
+
+
+def _torch_module(name: str) -> type[nn.Module] | None:
+    found = getattr(nn, name, None)
+    return found if inspect.isclass(found) and issubclass(found, nn.Module) else None
+
+
+def _torch_modules() -> list[str]:
+    return [name for name in dir(nn) if _torch_module(name)]
+
+
+def _torch_loss(name: str) -> type[nn.Module] | None:
+    return _torch_module(name) if name.endswith('Loss') else None
+
+
+def _torch_losses() -> list[str]:
+    return [name for name in dir(nn) if _torch_loss(name)]
+
+
+def _torchmetrics() -> ModuleType:
+    try:
+        return importlib.import_module('torchmetrics')
+    except ImportError as error:
+        raise ImportError("metrics by name come from torchmetrics: pip install 'torchmetrics>=1.2'") from error
+
+
+def _metric_modules() -> Iterator[ModuleType]:
+    """torchmetrics and its packages, one for each subject; not all names are in the top one."""
+    torchmetrics = _torchmetrics()
+    yield torchmetrics
+    for info in pkgutil.iter_modules(torchmetrics.__path__):
+        if info.ispkg and info.name not in ('functional', 'utilities'):
+            yield importlib.import_module(f'torchmetrics.{info.name}')
+
+
+def _metrics_of(module: ModuleType) -> dict[str, Any]:
+    base = _torchmetrics().Metric
+    return {name: found for name, found in vars(module).items() if inspect.isclass(found) and issubclass(found, base)}
+
+
+def _metric(name: str) -> Any:
+    return next((found[name] for found in map(_metrics_of, _metric_modules()) if name in found), None)
+
+
+def _metrics() -> list[str]:
+    return sorted({name for module in _metric_modules() for name in _metrics_of(module)})
+
+
+MODELS = Registry('model', build_func=build_model_from_cfg, fallback=_torch_module, fallback_names=_torch_modules)
+LOSSES = Registry('loss', build_func=build_loss_from_cfg, fallback=_torch_loss, fallback_names=_torch_losses)
+METRICS = Registry('metric', fallback=_metric, fallback_names=_metrics)
+
+
+def build_model(cfg: Any, default_args: dict[str, Any] | None = None) -> nn.Module:
+    """Build a module from ``cfg``, a dict with a ``type`` or a list of them, which become a sequence.
+
+    Args:
+        cfg: ``type`` is a name in `MODELS`, a class of torch.nn, a dotted path or ``file.py:Class``.
+        default_args: arguments that ``cfg`` does not have.
+
+    Raises:
+        KeyError: there is no such name.
+        TypeError: the type is no `torch.nn.Module`.
+    """
+    model = MODELS.build(cfg, default_args=default_args)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f'the model config {cfg!r} gives a {type(model).__name__}, but a torch.nn.Module is needed')
+    return model

@@ -1,0 +1,203 @@
+"""A model for the runner made of parts by name: any module, a loss, and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runnerkit.nn.base_module import BaseModule, InitCfg
+from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
+from runnerkit.utils.suggest import did_you_mean
+
+#: One field or output by name or 0-based position (negative from the end), several in a list, or a dict by argument.
+Fields = str | int | list[str | int] | tuple[str | int, ...] | Mapping[str, str | int]
+
+
+@MODELS.register_module()
+class Supervised(BaseModule):
+    """Trains any module on batches that hold inputs and targets, without a line of code::
+
+        model = dict(
+            type='Supervised',
+            model=dict(type='torchvision.models.resnet18', num_classes=10),
+            loss=dict(type='CrossEntropyLoss', label_smoothing=0.1),
+            metrics=dict(accuracy=dict(type='MulticlassAccuracy', num_classes=10)),
+        )
+
+    A batch is a tuple, a list or a dict. The loss of one is ``loss(*outputs, *targets)`` where ``outputs`` are taken
+    from ``model(*inputs)``. Each of the three says what it takes: ``'image'`` or ``0`` for one field, a list of these
+    for several, ``dict(x='image')`` for keyword arguments.
+
+    Args:
+        model: a config for `build_model`, or a module.
+        loss: a config for `LOSSES`, or any callable. It returns a tensor, or a dict of terms. Terms with 'loss' in
+            their name are summed (all of them where no name has it), unless one is called 'loss': that is the total
+            then. Each is logged.
+        metrics: torchmetrics by name: a dict of configs or metrics; or a list, or a single one, called by their
+            classes. They are no sub-modules: neither in the ``state_dict`` nor seen by DDP.
+        inputs: fields of the batch that the model gets; by default the first.
+        targets: fields of the batch that the loss gets after the outputs; by default the last. The metrics' ``target``
+            is the first of these.
+        outputs: parts of the model's output that the loss gets; by default the output as it is. The metrics' ``preds``
+            are the first of these.
+        init_cfg: initial weights, as for any `BaseModule`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | dict[str, Any] | list[dict[str, Any]],
+        loss: Any,
+        metrics: Any = None,
+        inputs: Fields = 0,
+        targets: Fields = -1,
+        outputs: Fields | None = None,
+        init_cfg: InitCfg = None,
+    ) -> None:
+        super().__init__(init_cfg)
+        self.model = model if isinstance(model, nn.Module) else build_model(model)
+        self.loss = LOSSES.build(loss) if isinstance(loss, dict) else loss
+        if not callable(self.loss):
+            raise TypeError(
+                f'loss={loss!r} is neither a config nor something to call: '
+                f"give dict(type='CrossEntropyLoss') or a function"
+            )
+        self.metrics = _build_metrics(metrics)
+        self.inputs, self.targets, self.outputs = inputs, targets, outputs
+        origin = next(filter(None, (getattr(part, '_origin_', None) for part in (model, loss))), None)
+        self._where = f' (its config: {origin})' if origin else ''
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's own output."""
+        return self.model(*args, **kwargs)
+
+    def train_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
+        """The loss of one batch.
+
+        Args:
+            data: the batch.
+            optimizer: not used; runners hand it over.
+
+        Returns:
+            ``loss``, a scalar tensor; ``log_vars``, detached scalars by name; ``num_samples``, the batch's size.
+
+        Raises:
+            KeyError: the batch or the output lacks a field.
+        """
+        return self._step(data)[0]
+
+    def val_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
+        """What `train_step` returns, and ``preds`` and ``target`` for the metrics."""
+        step, preds, target = self._step(data)
+        preds, target = _detached(preds), _detached(target)
+        for metric in self.metrics.values():
+            # A metric's states must be where its inputs are; nobody moves them there, as they are no sub-modules.
+            if isinstance(preds, Tensor) and metric.device != preds.device:
+                metric.to(preds.device)
+        return dict(step, preds=preds, target=target)
+
+    def _step(self, data: Any) -> tuple[dict[str, Any], Any, Any]:
+        args, kwargs = self._pick(data, 'inputs')
+        output = self(*args, **kwargs)
+        outs, named_outs = ([output], {}) if self.outputs is None else self._pick(output, 'outputs')
+        wanted, named_wanted = self._pick(data, 'targets')
+        loss, log_vars = _total(self.loss(*outs, *wanted, **named_outs, **named_wanted))
+        samples = _batch_size([*args, *kwargs.values()])
+        step = {'loss': loss, 'log_vars': log_vars, 'num_samples': samples}
+        return step, [*outs, *named_outs.values()][0], [*wanted, *named_wanted.values()][0]
+
+    def _pick(self, source: Any, setting: str) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments: the fields of ``source`` that the attribute ``setting`` names."""
+        fields = getattr(self, setting)
+        try:
+            if isinstance(fields, Mapping):
+                return [], {argument: _field(source, field) for argument, field in fields.items()}
+            return [_field(source, field) for field in (fields if isinstance(fields, list | tuple) else [fields])], {}
+        except (LookupError, TypeError) as error:
+            holder = "the model's output" if setting == 'outputs' else 'the batch'
+            raise type(error)(
+                f'{setting}={fields!r} of Supervised does not fit {holder}: {error.args[0]}. '
+                f'Set {setting} to what {holder} has{self._where}'
+            ) from None
+
+
+def _build_metrics(metrics: Any) -> dict[str, Any]:
+    """Metrics by name, from any of the forms that `Supervised` takes."""
+    if metrics is None:
+        return {}
+    if isinstance(metrics, Mapping) and 'type' not in metrics:
+        return {name: _build_metric(metric) for name, metric in metrics.items()}
+    built: dict[str, Any] = {}
+    for metric in map(_build_metric, metrics if isinstance(metrics, list | tuple) else [metrics]):
+        name = type(metric).__name__
+        if name in built:
+            raise ValueError(
+                f'two metrics are called {name}: give names, metrics=dict(first=dict(type={name!r}), second=…)'
+            )
+        built[name] = metric
+    return built
+
+
+def _build_metric(metric: Any) -> Any:
+    built = METRICS.build(metric) if isinstance(metric, dict) else metric
+    if not (hasattr(built, 'update') and hasattr(built, 'compute')):
+        raise TypeError(
+            f'metric {metric!r} is neither a config nor a torchmetrics.Metric: '
+            f"give e.g. dict(type='MulticlassAccuracy', num_classes=10)"
+        )
+    return built
+
+
+def _field(source: Any, field: str | int) -> Any:
+    """One field of a batch or output, by name or position.
+
+    Raises:
+        LookupError: there is none; the message says which there are.
+        TypeError: ``source`` has no fields.
+    """
+    if isinstance(source, Mapping):
+        if field in source:
+            return source[field]
+        by_position, names = list(source.values()), list(source)
+    elif isinstance(source, list | tuple):
+        by_position, names = list(source), list(getattr(source, '_fields', ()))  # the names of a namedtuple
+    else:
+        raise TypeError(f'a tuple, list or dict is needed to take fields from, but this is a {type(source).__name__}')
+    if field in names:
+        field = names.index(field)
+    if isinstance(field, int) and -len(by_position) <= field < len(by_position):
+        return by_position[field]
+    hint = did_you_mean(field, map(str, names)) if isinstance(field, str) else ''
+    there = ', '.join(map(repr, names)) or f'{len(by_position)} of them, by position'
+    raise LookupError(f'it has {there}' + (f'; {hint}' if hint else ''))
+
+
+def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    """The scalar to minimise, and all there is to log, detached."""
+    if isinstance(result, Tensor):
+        loss = result if result.dim() == 0 else result.mean()
+        return loss, {'loss': loss.detach()}
+    if not isinstance(result, Mapping) or not result:
+        raise TypeError(f'the loss must return a tensor or a dict of tensors, but it returned {result!r}')
+    terms = {name: term if term.dim() == 0 else term.mean() for name, term in result.items()}
+    counted = [term for name, term in terms.items() if 'loss' in name] or list(terms.values())
+    loss = terms['loss'] if 'loss' in terms else torch.stack(counted).sum()
+    return loss, {name: term.detach() for name, term in dict(terms, loss=loss).items()}
+
+
+def _batch_size(values: Iterable[Any]) -> int:
+    """The length of the first input that has one."""
+    for value in values:
+        if isinstance(value, Tensor) and value.dim() > 0:
+            return value.shape[0]
+        if isinstance(value, list | tuple):
+            return len(value)
+        if isinstance(value, Mapping):
+            return _batch_size(value.values())
+    return 1
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value

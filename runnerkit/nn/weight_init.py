@@ -1,0 +1,360 @@
+"""Initial weights: functions for one layer, and initialisers that a config names in ``init_cfg``.
+
+An ``init_cfg`` is a dict, or a list of dicts which are applied in turn::
+
+    dict(type='Kaiming', layer=['Conv2d', 'Linear'], override=dict(type='Normal', name='head', std=0.01))
+
+``layer`` names the classes, or direct base classes, of the sub-modules that are meant. ``override`` treats the
+attribute ``name`` of the module apart: all of it, by its own ``type``, or by the outer settings where it has none.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runnerkit.checkpoint.loader import _load_checkpoint_with_prefix
+from runnerkit.checkpoint.state_dict import load_checkpoint, load_state_dict
+from runnerkit.registry import Registry, build_from_cfg
+from runnerkit.utils.suggest import did_you_mean
+
+INITIALIZERS = Registry('initializer')
+
+_LOG = logging.getLogger('runnerkit')
+
+
+def constant_init(module: nn.Module, val: float, bias: float = 0) -> None:
+    """Set the weight to ``val`` and the bias to ``bias``, where ``module`` has them."""
+    _fill(module, lambda weight: nn.init.constant_(weight, val), bias)
+
+
+def xavier_init(module: nn.Module, gain: float = 1, bias: float = 0, distribution: str = 'normal') -> None:
+    """Xavier weights, 'uniform' or 'normal' (Glorot and Bengio 2010: variance ``gain**2 * 2 / (fan_in + fan_out)``)."""
+    draw = _by_distribution(distribution, nn.init.xavier_uniform_, nn.init.xavier_normal_)
+    _fill(module, lambda weight: draw(weight, gain=gain), bias)
+
+
+def normal_init(module: nn.Module, mean: float = 0, std: float = 1, bias: float = 0) -> None:
+    """Normally distributed weights."""
+    _fill(module, lambda weight: nn.init.normal_(weight, mean, std), bias)
+
+
+def trunc_normal_init(
+    module: nn.Module, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, bias: float = 0
+) -> None:
+    """Normally distributed weights, cut off at ``a`` and ``b`` (values, not multiples of ``std``)."""
+    _fill(module, lambda weight: trunc_normal_(weight, mean, std, a, b), bias)
+
+
+def uniform_init(module: nn.Module, a: float = 0, b: float = 1, bias: float = 0) -> None:
+    """Weights uniform in ``[a, b)``."""
+    _fill(module, lambda weight: nn.init.uniform_(weight, a, b), bias)
+
+
+def kaiming_init(
+    module: nn.Module,
+    a: float = 0,
+    mode: str = 'fan_out',
+    nonlinearity: str = 'relu',
+    bias: float = 0,
+    distribution: str = 'normal',
+) -> None:
+    """Kaiming weights, 'uniform' or 'normal' (He et al. 2015).
+
+    Args:
+        module: the layer.
+        a: negative slope of the rectifier after the layer, for 'leaky_relu'.
+        mode: 'fan_in' keeps the variance in the forward pass, 'fan_out' in the backward pass.
+        nonlinearity: what follows the layer, a name for `torch.nn.init.calculate_gain`.
+        bias: constant for the bias.
+        distribution: 'uniform' or 'normal'.
+    """
+    draw = _by_distribution(distribution, nn.init.kaiming_uniform_, nn.init.kaiming_normal_)
+    _fill(module, lambda weight: draw(weight, a=a, mode=mode, nonlinearity=nonlinearity), bias)
+
+
+def caffe2_xavier_init(module: nn.Module, bias: float = 0) -> None:
+    """Caffe2's ``XavierFill``: uniform with variance ``1 / fan_in``, in Kaiming's terms a leaky slope of 1."""
+    kaiming_init(module, a=1, mode='fan_in', nonlinearity='leaky_relu', bias=bias, distribution='uniform')
+
+
+def bias_init_with_prob(prior_prob: float) -> float:
+    """The bias at which a sigmoid answers ``prior_prob``, in ``(0, 1)``; RetinaNet's start for rare classes."""
+    if not 0 < prior_prob < 1:
+        raise ValueError(
+            f'bias_prob must be a probability between 0 and 1, both excluded, but got {prior_prob!r}, e.g. 0.01'
+        )
+    return -math.log((1 - prior_prob) / prior_prob)
+
+
+@torch.no_grad()
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+    """Fill ``tensor`` from the normal distribution restricted to ``[a, b]``, by inverting its distribution function.
+
+    `torch.nn.init.trunc_normal_` samples otherwise, so its numbers differ from MMCV's for the same seed.
+    """
+    low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
+    return tensor.uniform_(low, high).erfinv_().mul_(std * math.sqrt(2)).add_(mean).clamp_(min=a, max=b)
+
+
+def _fill(module: nn.Module, draw: Callable[[Tensor], Any], bias: float) -> None:
+    if getattr(module, 'weight', None) is not None:
+        draw(module.weight)  # type: ignore[arg-type]
+    if getattr(module, 'bias', None) is not None:
+        nn.init.constant_(module.bias, bias)  # type: ignore[arg-type]
+
+
+def _by_distribution(distribution: str, uniform: Callable[..., Any], normal: Callable[..., Any]) -> Callable[..., Any]:
+    if distribution not in ('uniform', 'normal'):
+        raise ValueError(f"distribution must be 'uniform' or 'normal', but got {distribution!r}")
+    return uniform if distribution == 'uniform' else normal
+
+
+class BaseInit:
+    """An initialiser for the layers of certain classes; a subclass says in `init` what happens to one.
+
+    Args:
+        bias: constant for the biases.
+        bias_prob: gives the bias instead, as the probability in ``(0, 1)`` that a sigmoid then answers.
+        layer: names of the classes or direct base classes that are meant.
+    """
+
+    #: Whether every sub-module is meant, whatever its class: so it is in an ``override``.
+    wholemodule = False
+
+    def __init__(
+        self, *, bias: float = 0, bias_prob: float | None = None, layer: str | Sequence[str] | None = None
+    ) -> None:
+        if not isinstance(bias, int | float):
+            raise TypeError(f'bias must be a number, but got a {type(bias)}: {bias!r}')
+        if not (bias_prob is None or isinstance(bias_prob, int | float)):
+            raise TypeError(f'bias_prob type must be float, but got {type(bias_prob)}: {bias_prob!r}')
+        layers = [layer] if isinstance(layer, str) else [] if layer is None else layer
+        if not (isinstance(layers, list | tuple) and all(isinstance(name, str) for name in layers)):
+            raise TypeError(f'layer must be a str or a list of str, but got a {type(layer)}: {layer!r}')
+        self.bias = bias if bias_prob is None else bias_init_with_prob(bias_prob)
+        self.layer = list(layers)
+
+    def __call__(self, module: nn.Module) -> None:
+        """Initialise what is meant of ``module`` and of all modules in it, inner ones first."""
+        for part in _inner_first(module):
+            if self.wholemodule or not _names_of(part).isdisjoint(self.layer):
+                self.init(part)
+        update_init_info(module, self._get_init_info())
+
+    def init(self, module: nn.Module) -> None:
+        """Initialise the weight and bias of one layer."""
+        raise NotImplementedError
+
+    def _get_init_info(self) -> str:
+        settings = (f'{name}={value}' for name, value in vars(self).items() if name not in ('layer', 'wholemodule'))
+        return f'{type(self).__name__}: {", ".join(settings)}'
+
+
+@INITIALIZERS.register_module(name='Constant')
+class ConstantInit(BaseInit):
+    """See `constant_init`."""
+
+    def __init__(self, val: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.val = val
+
+    def init(self, module: nn.Module) -> None:  # noqa: D102
+        constant_init(module, self.val, self.bias)
+
+
+@INITIALIZERS.register_module(name='Xavier')
+class XavierInit(BaseInit):
+    """See `xavier_init`."""
+
+    def __init__(self, gain: float = 1, distribution: str = 'normal', **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.gain, self.distribution = gain, distribution
+
+    def init(self, module: nn.Module) -> None:  # noqa: D102
+        xavier_init(module, self.gain, self.bias, self.distribution)
+
+
+@INITIALIZERS.register_module(name='Normal')
+class NormalInit(BaseInit):
+    """See `normal_init`."""
+
+    def __init__(self, mean: float = 0, std: float = 1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mean, self.std = mean, std
+
+    def init(self, module: nn.Module) -> None:  # noqa: D102
+        normal_init(module, self.mean, self.std, self.bias)
+
+
+@INITIALIZERS.register_module(name='TruncNormal')
+class TruncNormalInit(BaseInit):
+    """See `trunc_normal_init`."""
+
+    def __init__(self, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mean, self.std, self.a, self.b = mean, std, a, b
+
+    def init(self, module: nn.Module) -> None:  # noqa: D102
+        trunc_normal_init(module, self.mean, self.std, self.a, self.b, self.bias)
+
+
+@INITIALIZERS.register_module(name='Uniform')
+class UniformInit(BaseInit):
+    """See `uniform_init`."""
+
+    def __init__(self, a: float = 0.0, b: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.a, self.b = a, b
+
+    def init(self, module: nn.Module) -> None:  # noqa: D102
+        uniform_init(module, self.a, self.b, self.bias)
+
+
+@INITIALIZERS.register_module(name='Kaiming')
+class KaimingInit(BaseInit):
+    """See `kaiming_init`."""
+
+    def __init__(
+        self,
+        a: float = 0,
+        mode: str = 'fan_out',
+        nonlinearity: str = 'relu',
+        distribution: str = 'normal',
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.a, self.mode, self.nonlinearity, self.distribution = a, mode, nonlinearity, distribution
+
+    def init(self, module: nn.Module) -> None:  # noqa: D102
+        kaiming_init(module, self.a, self.mode, self.nonlinearity, self.bias, self.distribution)
+
+
+@INITIALIZERS.register_module(name='Caffe2Xavier')
+class Caffe2XavierInit(BaseInit):
+    """See `caffe2_xavier_init`."""
+
+    def init(self, module: nn.Module) -> None:  # noqa: D102
+        caffe2_xavier_init(module, self.bias)
+
+
+@INITIALIZERS.register_module(name='Pretrained')
+class PretrainedInit:
+    """Weights from a checkpoint.
+
+    Args:
+        checkpoint: path or URL.
+        prefix: load only what lies below this name in the file, e.g. 'backbone.'.
+        map_location: where the file's tensors are put before they are copied; by default the CPU.
+    """
+
+    def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = None) -> None:
+        self.checkpoint, self.prefix, self.map_location = checkpoint, prefix, map_location or 'cpu'
+
+    def __call__(self, module: nn.Module) -> None:
+        """Load into ``module``; keys that are missing or too many are logged."""
+        if self.prefix is None:
+            load_checkpoint(module, self.checkpoint, map_location=self.map_location, strict=False, logger=_LOG)
+        else:
+            state = _load_checkpoint_with_prefix(self.prefix, self.checkpoint, map_location=self.map_location)
+            load_state_dict(module, state, strict=False, logger=_LOG)
+        update_init_info(module, f'PretrainedInit: load from {self.checkpoint}')
+
+
+def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+    """Initialise ``module`` as ``init_cfg`` says; see this file's head. ``init_cfg`` is not changed.
+
+    Raises:
+        TypeError: ``init_cfg``, or a value in it, is of the wrong kind.
+        KeyError: there is no initialiser of that ``type``.
+        ValueError: a layer is misspelt, or an ``override`` lacks its ``name`` or ``type``.
+        RuntimeError: ``module`` has no attribute that an ``override`` names.
+    """
+    for cfg in _as_list(init_cfg, 'init_cfg'):
+        own = {key: copy.deepcopy(value) for key, value in cfg.items() if key != 'override'}
+        overrides = cfg.get('override')
+        initializer = build_from_cfg(own, INITIALIZERS)
+        _check_layers(module, initializer, cfg)
+        initializer(module)
+        if overrides is not None:
+            own.pop('layer', None)
+            for override in _as_list(overrides, 'override'):
+                _initialize_override(module, override, own)
+
+
+def update_init_info(module: nn.Module, init_info: str) -> None:
+    """Note, while `BaseModule.init_weights` runs, how those parameters of ``module`` came about that have changed."""
+    noted = getattr(module, '_params_init_info', None)
+    if noted is None:
+        return
+    for parameter in module.parameters():
+        mean = mean_value(parameter)
+        if mean != noted[parameter]['tmp_mean_value']:
+            noted[parameter].update(init_info=init_info, tmp_mean_value=mean)
+
+
+def mean_value(parameter: nn.Parameter) -> Any:
+    """The mean of ``parameter``, by which a change is noticed; None where it has no values yet (lazy, meta)."""
+    if nn.parameter.is_lazy(parameter) or parameter.is_meta:
+        return None
+    return parameter.detach().float().mean()
+
+
+def _initialize_override(module: nn.Module, override: dict[str, Any], outer: dict[str, Any]) -> None:
+    settings = {key: copy.deepcopy(value) for key, value in override.items() if key != 'name'}
+    name = override.get('name')
+    if name is None:
+        raise ValueError(f'`override` must contain the key "name", an attribute of the module, but got {override}')
+    if settings and 'type' not in settings:
+        raise ValueError(
+            f'`override` need "type" key, but got {override}; '
+            f'add type={outer["type"]!r}, or give only the name to use the outer settings {outer}'
+        )
+    if not hasattr(module, name):
+        hint = did_you_mean(name, [child for child, _ in module.named_children()])
+        raise RuntimeError(
+            f'module did not have attribute {name}: it is a {type(module).__name__}, override={override}; {hint}'
+        )
+    initializer = build_from_cfg(settings or outer, INITIALIZERS)
+    initializer.wholemodule = True
+    initializer(getattr(module, name))
+
+
+def _as_list(value: Any, name: str) -> list[dict[str, Any]]:
+    items = [value] if isinstance(value, dict) else value
+    if not (isinstance(items, list | tuple) and all(isinstance(item, dict) for item in items)):
+        raise TypeError(f'{name} must be a dict or a list of dict, but got {type(value)}: {value!r}')
+    return list(items)
+
+
+def _inner_first(module: nn.Module) -> list[nn.Module]:
+    """The order of `nn.Module.apply`, in which MMCV draws its random numbers."""
+    found: list[nn.Module] = []
+    module.apply(found.append)
+    return found
+
+
+def _names_of(module: nn.Module) -> set[str]:
+    return {type(module).__name__, *(base.__name__ for base in type(module).__bases__)}
+
+
+def _check_layers(module: nn.Module, initializer: Any, cfg: dict[str, Any]) -> None:
+    """Catch what would silently initialise nothing. A known layer that this model lacks is fine: configs are shared."""
+    if not isinstance(initializer, BaseInit):
+        return
+    if not initializer.layer and 'override' not in cfg:
+        _LOG.warning('init_cfg=%s initialises nothing: say which layers it is for, e.g. layer=["Conv2d"]', cfg)
+    present = set().union(*map(_names_of, module.modules()))
+    for name in initializer.layer:
+        if name in present or hasattr(nn, name):
+            continue
+        known = present | {other for other in dir(nn) if not other.startswith('_')}
+        if any(name.lower() == other.lower() for other in known):
+            raise ValueError(f'layer={name!r} in init_cfg={cfg} is no layer; {did_you_mean(name, known)}')
+        _LOG.warning('init_cfg: %s has no layer %r; %s', type(module).__name__, name, did_you_mean(name, known))

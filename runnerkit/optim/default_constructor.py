@@ -1,0 +1,181 @@
+"""Parameter groups with their own learning rate and weight decay, by kind of layer or by name."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
+from runnerkit.registry import build_from_cfg
+from runnerkit.utils.suggest import did_you_mean
+
+#: What ``paramwise_cfg`` may hold, and what counts where it does not.
+PARAMWISE_DEFAULTS: dict[str, Any] = {
+    'custom_keys': {},
+    'bias_lr_mult': 1.0,
+    'bias_decay_mult': 1.0,
+    'norm_decay_mult': 1.0,
+    'dwconv_decay_mult': 1.0,
+    'dcn_offset_lr_mult': 1.0,
+    'bypass_duplicate': False,
+}
+CUSTOM_KEY_OPTIONS = ('lr_mult', 'decay_mult')
+
+NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
+
+#: Deformable convolutions are known by name: they come from libraries that need not be installed.
+DEFORMABLE = {'DeformConv2d', 'ModulatedDeformConv2d'}
+
+
+@OPTIMIZER_BUILDERS.register_module()
+class DefaultOptimizerConstructor:
+    """Builds an optimizer over a model, whose parameters may differ in learning rate and weight decay.
+
+    Without ``paramwise_cfg`` the parameters form one group. With it each has a group of its own, in the order of the
+    modules, also those that need no gradient. Its keys:
+
+    ==================  ================================================================================================
+    custom_keys         ``{part of a parameter's name: dict(lr_mult=1, decay_mult=1)}``; the longest part that is found
+                        decides (the first in alphabetical order among equally long ones), and no other rule then
+    bias_lr_mult        learning rate of biases, but not of norm layers' and deformable convolutions'
+    bias_decay_mult     weight decay of biases, but not of norm layers', depthwise and deformable convolutions'
+    norm_decay_mult     weight decay of norm layers, biases included
+    dwconv_decay_mult   weight decay of depthwise convolutions, biases included
+    dcn_offset_lr_mult  learning rate of the offset layer in deformable convolutions
+    bypass_duplicate    whether a parameter that is found a second time is left out there, with a warning
+    ==================  ================================================================================================
+
+    A subclass may override `add_params` and bring keys of its own.
+
+    Args:
+        optimizer_cfg: ``type`` and arguments of the optimizer. It is not changed.
+        paramwise_cfg: The table above; None for none.
+
+    Raises:
+        TypeError: If an argument, or ``custom_keys``, is not a dict.
+        ValueError: If a key is unknown, or a factor has nothing to multiply.
+    """
+
+    def __init__(self, optimizer_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
+        if not isinstance(optimizer_cfg, dict):
+            raise TypeError(
+                f"optimizer_cfg should be a dict such as dict(type='SGD', lr=0.1), but got {optimizer_cfg!r}"
+            )
+        self.optimizer_cfg = optimizer_cfg
+        self.paramwise_cfg = {} if paramwise_cfg is None else paramwise_cfg
+        self.base_lr = optimizer_cfg.get('lr')
+        self.base_wd = optimizer_cfg.get('weight_decay')
+        self._validate_cfg()
+
+    def __call__(self, model: nn.Module) -> Any:
+        """Build the optimizer over the parameters of ``model``, or of the module that it wraps."""
+        model = getattr(model, 'module', model)
+        params: Any = model.parameters()
+        if self.paramwise_cfg:
+            params = []
+            self.add_params(params, model)
+        return build_from_cfg(self.optimizer_cfg, OPTIMIZERS, default_args={'params': params})
+
+    def add_params(
+        self,
+        params: list[dict[str, Any]],
+        module: nn.Module,
+        prefix: str = '',
+        is_dcn_module: int | float | bool | None = None,
+    ) -> None:
+        """Add a group for every parameter of ``module`` and of all modules in it.
+
+        Args:
+            params: The groups so far, to which the new ones are added.
+            module: Whose parameters are added.
+            prefix: Name of the module in the whole model.
+            is_dcn_module: Whether it lies right in a deformable convolution.
+        """
+        for name, parameter in module.named_parameters(recurse=False):
+            group: dict[str, Any] = {'params': [parameter]}
+            if parameter.requires_grad:
+                if self._option('bypass_duplicate') and self._is_in(group, params):
+                    warnings.warn(f'{prefix} is duplicate: its parameter {name!r} already has a group and stays in it')
+                    continue
+                lr_mult, decay_mult = self._multipliers(module, prefix, name, bool(is_dcn_module))
+                if lr_mult is not None and self.base_lr is not None:
+                    group['lr'] = self.base_lr * lr_mult
+                if decay_mult is not None and self.base_wd is not None:
+                    group['weight_decay'] = self.base_wd * decay_mult
+            params.append(group)
+        is_dcn_module = any(cls.__name__ in DEFORMABLE for cls in type(module).__mro__)
+        for child_name, child in module.named_children():
+            child_prefix = f'{prefix}.{child_name}' if prefix else child_name
+            self.add_params(params, child, prefix=child_prefix, is_dcn_module=is_dcn_module)
+
+    def _multipliers(
+        self, module: nn.Module, prefix: str, name: str, in_dcn: bool
+    ) -> tuple[float | None, float | None]:
+        """The factors of a parameter's learning rate and weight decay; None where its group needs no entry."""
+        custom_keys = self._option('custom_keys')
+        for key in sorted(sorted(custom_keys), key=len, reverse=True):
+            if key in f'{prefix}.{name}':
+                return custom_keys[key].get('lr_mult', 1.0), custom_keys[key].get('decay_mult', 1.0)
+        is_norm = isinstance(module, NORMS)
+        is_conv = isinstance(module, nn.Conv2d)
+        lr_mult = self._option('bias_lr_mult') if name == 'bias' and not is_norm and not in_dcn else None
+        if in_dcn and is_conv and 'conv_offset' in prefix:
+            lr_mult = self._option('dcn_offset_lr_mult')
+        if is_norm:
+            return lr_mult, self._option('norm_decay_mult')
+        if is_conv and module.in_channels == module.groups:
+            return lr_mult, self._option('dwconv_decay_mult')
+        is_bias = name == 'bias' and not in_dcn
+        return lr_mult, self._option('bias_decay_mult') if is_bias else None
+
+    def _option(self, key: str) -> Any:
+        return self.paramwise_cfg.get(key, PARAMWISE_DEFAULTS[key])
+
+    def _is_in(self, param_group: dict[str, Any], param_group_list: list[dict[str, Any]]) -> bool:
+        """Whether a parameter of the group is in one of the others."""
+        seen = {id(parameter) for group in param_group_list for parameter in group['params']}
+        return any(id(parameter) in seen for parameter in param_group['params'])
+
+    def _validate_cfg(self) -> None:
+        if not isinstance(self.paramwise_cfg, dict):
+            raise TypeError(
+                f'paramwise_cfg should be None or a dict of factors such as bias_lr_mult, got {self.paramwise_cfg!r}'
+            )
+        custom_keys = self.paramwise_cfg.get('custom_keys', {})
+        if not isinstance(custom_keys, dict):
+            raise TypeError(
+                f"custom_keys must be a dict such as {{'backbone': dict(lr_mult=0.1)}}, got {custom_keys!r}"
+            )
+        # A subclass that adds parameters in its own way has keys of its own too.
+        if type(self).add_params is DefaultOptimizerConstructor.add_params:
+            _check_keys('paramwise_cfg', self.paramwise_cfg, PARAMWISE_DEFAULTS)
+            for key, options in custom_keys.items():
+                if not isinstance(options, dict):
+                    raise TypeError(
+                        f'custom_keys[{key!r}] should be a dict such as dict(lr_mult=0.1), but got {options!r}'
+                    )
+                _check_keys(f'custom_keys[{key!r}]', options, CUSTOM_KEY_OPTIONS)
+        self._check_bases(custom_keys)
+
+    def _check_bases(self, custom_keys: dict[str, Any]) -> None:
+        """Refuse factors of what the optimizer's config does not give."""
+        options = [key for key in self.paramwise_cfg if key.endswith(('lr_mult', 'decay_mult'))]
+        options += [key for part in custom_keys.values() if isinstance(part, dict) for key in part]
+        for suffix, name, base in (('decay_mult', 'weight_decay', self.base_wd), ('lr_mult', 'lr', self.base_lr)):
+            given = [option for option in options if option.endswith(suffix)]
+            if given and base is None:
+                raise ValueError(
+                    f'{given[0]} multiplies {name}, of which the config of {self.optimizer_cfg.get("type")} '
+                    f'says nothing; give it there, or leave {given[0]} out'
+                )
+
+
+def _check_keys(what: str, given: dict[str, Any], known: Any) -> None:
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        hint = did_you_mean(str(unknown[0]), known)
+        raise ValueError(f'{what} has no {unknown[0]!r}{hint and "; " + hint} It takes: {", ".join(known)}.')

@@ -1,0 +1,193 @@
+"""The update primitive: what happens between a loss and the changed weights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
+
+
+class Update:
+    """Zero at the start of a cycle, scale, backward, unscale, clip, step; for one or several optimizers at once.
+
+    A cycle is ``cumulative_iters`` iterations long; its losses are averaged and the optimizers step in its last one. Gradients
+    are cleared when the *next* cycle starts, so that they can be read until the end of the iteration.
+
+    Args:
+        optimizers: those that take this loss's step together.
+        grad_clip: arguments of `torch.nn.utils.clip_grad_norm_` (``max_norm``, ``norm_type`` …); None does not clip.
+        cumulative_iters: iterations in a cycle, at least 1. The last cycle of a run may be shorter; its losses are then averaged
+            over its own length.
+        amp: ``'fp16'`` scales the loss against underflow; ``'bf16'`` and None do not need to.
+        loss_scale: for fp16, ``'dynamic'``, a fixed factor, or a dict of arguments of `torch.amp.GradScaler`.
+        detect_anomalous_params: log, at each update, the parameters that the loss does not depend on.
+    """
+
+    def __init__(
+        self,
+        optimizers: Sequence[Optimizer],
+        grad_clip: dict[str, Any] | None = None,
+        cumulative_iters: int = 1,
+        amp: str | None = None,
+        loss_scale: float | str | dict[str, Any] = 'dynamic',
+        detect_anomalous_params: bool = False,
+    ) -> None:
+        if not isinstance(cumulative_iters, int) or cumulative_iters < 1:
+            raise ValueError(f'cumulative_iters must be a whole number of at least 1, but got {cumulative_iters!r}')
+        if amp is not None and amp not in AMP_DTYPES:
+            raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
+        self.optimizers = list(optimizers)
+        self.grad_clip = None if grad_clip is None else dict(grad_clip)
+        self.cumulative_iters = cumulative_iters
+        self.amp = amp
+        self.detect_anomalous_params = detect_anomalous_params
+        self.scaler = make_scaler(loss_scale, self.device_type) if amp == 'fp16' else None
+        self.accumulated = 0  # losses whose gradients wait for the step
+        self.activity = 0  # losses taken and steps made since construction, whoever made them
+        for optimizer in self.optimizers:
+            optimizer.register_step_post_hook(self._count_step)
+
+    @property
+    def device_type(self) -> str:
+        """Where the parameters are: ``'cpu'``, ``'cuda'`` …."""
+        first = next(iter(self.parameters()), None)
+        return 'cpu' if first is None else first.device.type
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All parameters of the optimizers, group by group."""
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                yield from group['params']
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context in which the forward pass belongs; does nothing without ``amp``."""
+        return torch.autocast(self.device_type, AMP_DTYPES[self.amp]) if self.amp else nullcontext()
+
+    def is_due(self, iteration: int, max_iters: int | None, ahead: int = 0) -> bool:
+        """Whether the update of the 0-based ``iteration`` ends a cycle; ``ahead`` losses are still to come."""
+        last_of_cycle = (iteration + 1) % self.cumulative_iters == 0
+        # The third case: an optimizer that is not updated in every iteration (a GAN's) may miss its cycle's last one.
+        return last_of_cycle or iteration + 1 == max_iters or self.accumulated + ahead >= self.cumulative_iters
+
+    def backward(self, loss: Tensor, iteration: int = 0, max_iters: int | None = None, model: nn.Module | None = None) -> None:
+        """Add the gradients of ``loss`` (one element) to the cycle's; a new cycle clears the old ones first."""
+        if self.accumulated == 0:
+            for optimizer in self.optimizers:
+                optimizer.zero_grad(set_to_none=True)
+        if self.detect_anomalous_params and model is not None:
+            log_anomalous_params(loss, model)
+        length = self.cycle_length(iteration, max_iters)
+        if length > 1:
+            loss = loss / length
+        if self.scaler is not None:
+            loss = self.scaler.scale(loss)
+        # torch advises against a backward pass under autocast; a surrounding one (a ring around the iteration) is switched off.
+        with torch.autocast(loss.device.type, enabled=False) if self.amp else nullcontext():
+            loss.backward()
+        self.accumulated += 1
+        self.activity += 1
+
+    def cycle_length(self, iteration: int, max_iters: int | None) -> int:
+        """How many iterations the cycle of the 0-based ``iteration`` has: fewer than the others in a run's last, cut-off one."""
+        n = self.cumulative_iters
+        if n == 1 or max_iters is None or iteration < max_iters // n * n:
+            return n
+        return max_iters % n
+
+    def step(self) -> Tensor | None:
+        """Apply the cycle's gradients.
+
+        Returns:
+            The gradients' norm before clipping, a 0-dim tensor; None without ``grad_clip``.
+        """
+        self.accumulated = 0
+        if self.scaler is not None:
+            for optimizer in self.optimizers:
+                self.scaler.unscale_(optimizer)
+        norm = self.clip()
+        for optimizer in self.optimizers:
+            if self.scaler is None:
+                optimizer.step()
+            else:
+                self.scaler.step(optimizer)
+        if self.scaler is not None:
+            self.scaler.update()
+        return norm
+
+    def clip(self) -> Tensor | None:
+        """Scale the gradients down to ``grad_clip``; returns their norm before, or None if there is nothing to clip."""
+        if self.grad_clip is None:
+            return None
+        parameters = [p for p in self.parameters() if p.grad is not None]
+        return nn.utils.clip_grad_norm_(parameters, **self.grad_clip) if parameters else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What resume needs: the scaler, and the gradients of an unfinished cycle in the order of `parameters`."""
+        state: dict[str, Any] = {'accumulated': self.accumulated}
+        if self.scaler is not None:
+            state['scaler'] = self.scaler.state_dict()
+        if self.accumulated:
+            state['grads'] = [None if p.grad is None else p.grad.detach().cpu() for p in self.parameters()]
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        self.accumulated = state['accumulated']
+        if self.scaler is not None and 'scaler' in state:
+            self.scaler.load_state_dict(state['scaler'])
+        for parameter, grad in zip(self.parameters(), state.get('grads', ()), strict=False):
+            parameter.grad = None if grad is None else grad.to(parameter.device, parameter.dtype, copy=True)
+
+    def _count_step(self, *_: Any) -> None:
+        self.activity += 1
+
+
+def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> torch.amp.GradScaler:
+    """A gradient scaler from MMCV's ways to write one: ``'dynamic'``, a fixed factor, or a dict of `GradScaler` arguments.
+
+    Raises:
+        ValueError: another string.
+        TypeError: another type.
+    """
+    if loss_scale == 'dynamic':
+        return torch.amp.GradScaler(device_type)
+    if isinstance(loss_scale, dict):
+        return torch.amp.GradScaler(device_type, **loss_scale)
+    if isinstance(loss_scale, (int, float)) and not isinstance(loss_scale, bool):
+        # growth_interval: a fixed scale is one that never has enough good steps to grow
+        return torch.amp.GradScaler(device_type, init_scale=float(loss_scale), growth_interval=2**31 - 1)
+    problem = ValueError if isinstance(loss_scale, str) else TypeError
+    raise problem(f"loss_scale must be a number, 'dynamic' or a dict of GradScaler arguments, but got {loss_scale!r}")
+
+
+def log_anomalous_params(loss: Tensor, model: nn.Module, logger: logging.Logger | None = None) -> list[str]:
+    """Log and return the names of the trainable parameters that ``loss`` does not depend on.
+
+    Their gradient would be None: a head that is not used, a branch that was cut by ``detach``.
+    """
+    reached = set(graph_leaves(loss))
+    missing = [name for name, p in model.named_parameters() if p.requires_grad and p not in reached]
+    for name in missing:
+        (logger or logging.getLogger('runnerkit')).error('%s does not contribute to the loss: it gets no gradient', name)
+    return missing
+
+
+def graph_leaves(loss: Tensor) -> Iterable[Tensor]:
+    """The leaf tensors in the graph behind ``loss``."""
+    seen, waiting = set(), [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, 'variable', None)
+        if variable is not None:
+            yield variable
+        waiting.extend(parent for parent, _ in node.next_functions)

@@ -1,0 +1,358 @@
+"""Names for classes and functions, and objects built from configs that use those names.
+
+A config names what it wants in its key ``type``; every other key is an argument of that class or function::
+
+    MODELS = Registry('model')
+
+    @MODELS.register_module()
+    class Net:
+        def __init__(self, width): ...
+
+    MODELS.build(dict(type='Net', width=8))
+
+A ``type`` may be a registered name, a class or function itself, a dotted path (``torch.nn.ReLU``) or a class in a file
+(``nets/lenet.py:LeNet``).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from runnerkit.utils.exceptions import raise_with_context
+from runnerkit.utils.imports import UnknownObject, import_object
+from runnerkit.utils.suggest import did_you_mean
+
+#: How many registered names an error message lists before it cuts the list short.
+MAX_LISTED = 20
+
+#: How Python, and functions written in C, say that they do not know an argument.
+_UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'|'(\w+)' is an invalid keyword argument")
+
+
+def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[str, Any] | None = None) -> Any:
+    """Call what ``cfg['type']`` names with the other keys as its arguments.
+
+    Neither ``cfg`` nor ``default_args`` is changed, whatever the constructor does: it gets copies of every dict, list
+    and tuple in ``cfg``. A container that is to be shared goes into ``default_args``: only configs are copied there.
+
+    Args:
+        cfg: ``type`` and arguments.
+        registry: where a ``type`` that is a name is looked up.
+        default_args: arguments, or a ``type``, for the keys that ``cfg`` does not have.
+
+    Raises:
+        TypeError: ``cfg``, ``registry``, ``default_args`` or the ``type`` is of the wrong kind.
+        KeyError: there is no ``type``, or nothing of that name.
+        Exception: what the constructor raised, of the same class; a plain message then begins with the class's name.
+    """
+    if not isinstance(cfg, dict):
+        raise TypeError(f'cfg must be a dict, but got {type(cfg)}: {cfg!r}')
+    if not isinstance(registry, Registry):
+        raise TypeError(f'registry must be a runnerkit Registry object, but got {type(registry)}')
+    if not (default_args is None or isinstance(default_args, dict)):
+        raise TypeError(f'default_args must be a dict or None, but got {type(default_args)}')
+    args: dict[str, Any] = {key: _own_copy(value) for key, value in cfg.items()}
+    for key, value in (default_args or {}).items():
+        args.setdefault(key, _own_copy(value) if hasattr(type(value), '_origin_') else value)
+    if 'type' not in args:
+        raise KeyError(
+            f'`cfg` or `default_args` must contain the key "type", but got {cfg!r}, {default_args!r}{_written_at(cfg)}'
+        )
+    constructor = _find_constructor(args.pop('type'), registry, cfg)
+    try:
+        return constructor(**args)
+    except Exception as error:
+        _raise_annotated(error, constructor, args, cfg)
+
+
+class Registry:
+    """A table from names to classes and functions.
+
+    Registries of one kind form a tree: a library hangs its own below the one it extends, and each is found from the
+    others by its scope, the name of the package that made it (``mmdet.ResNet``). A name without a scope is looked up in
+    one registry only.
+
+    Args:
+        name: what is registered, for messages ('hook').
+        build_func: what `build` calls, as ``build_func(cfg, ..., registry=self)``; by default the parent's, else
+            `build_from_cfg`.
+        parent: the registry this one extends.
+        scope: a name for this registry among its relatives; by default that of the package whose code makes it.
+        fallback: asked for names that are not registered, returns the class or None. It lets a whole library be known
+            by name without being imported before one is used.
+        fallback_names: gives the names that ``fallback`` knows, for suggestions.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        build_func: Callable[..., Any] | None = None,
+        parent: Registry | None = None,
+        scope: str | None = None,
+        *,
+        fallback: Callable[[str], Any] | None = None,
+        fallback_names: Callable[[], Iterable[str]] | None = None,
+    ) -> None:
+        if not (parent is None or isinstance(parent, Registry)):
+            raise TypeError(f'parent must be a Registry or None, but got {type(parent)}')
+        self._name = name
+        self._module_dict: dict[str, Any] = {}
+        self._children: dict[str, Registry] = {}
+        self._scope = self.infer_scope() if scope is None else scope
+        self._fallback = fallback
+        self._fallback_names = fallback_names
+        self.build_func: Callable[..., Any] = build_func or (
+            parent.build_func if parent is not None else build_from_cfg
+        )
+        self.parent = parent
+        if parent is not None:
+            parent._add_children(self)
+
+    def __len__(self) -> int:
+        return len(self._module_dict)
+
+    def __contains__(self, key: str) -> bool:
+        """Whether ``key`` is known by name, here or (with a scope) in a relative; paths to classes do not count."""
+        return self._get_by_name(key) is not None
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(name={self._name}, items={self._module_dict})'
+
+    @staticmethod
+    def infer_scope() -> str:
+        """The top-level package of the code that called the function that calls this."""
+        frame = sys._getframe(1)
+        caller = frame.f_back or frame
+        return str(caller.f_globals.get('__name__', '__main__')).split('.')[0]
+
+    @staticmethod
+    def split_scope_key(key: str) -> tuple[str | None, str]:
+        """Split ``'mmdet.ResNet'`` into scope and name; the scope is None where there is none."""
+        scope, dot, rest = key.partition('.')
+        return (scope, rest) if dot else (None, key)
+
+    @property
+    def name(self) -> str:
+        """What is registered here, for messages."""
+        return self._name
+
+    @property
+    def scope(self) -> str:
+        """The name of this registry among its relatives."""
+        return self._scope
+
+    @property
+    def module_dict(self) -> dict[str, Any]:
+        """What was registered, by name."""
+        return self._module_dict
+
+    @property
+    def children(self) -> dict[str, Registry]:
+        """The registries that extend this one, by scope."""
+        return self._children
+
+    def names(self) -> list[str]:
+        """Every name that `get` knows without a scope, sorted; those of the fallback included."""
+        return sorted({*self._module_dict, *(self._fallback_names() if self._fallback_names else ())})
+
+    def get(self, key: str) -> Any | None:
+        """The class or function that ``key`` names, None if there is none.
+
+        Args:
+            key: a registered name, with a scope before it for a relative's; a dotted import path; or
+                ``path/to/file.py:Name``.
+
+        Raises:
+            FileNotFoundError: ``key`` names a file that does not exist.
+            ImportError: ``key`` names a file that has no such class. What a module raises while it is imported comes
+                through as it is.
+        """
+        if ':' in key and key not in self._module_dict:
+            return import_object(key)
+        found = self._get_by_name(key)
+        if found is None and '.' in key:
+            try:
+                found = import_object(key)
+            except UnknownObject:
+                return None
+        return found
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """Build an object from a config, with the registry's ``build_func``."""
+        return self.build_func(*args, **kwargs, registry=self)
+
+    def register_module(
+        self, name: str | Sequence[str] | type | None = None, force: bool = False, module: Any = None
+    ) -> Any:
+        """Register a class or function: as a decorator, with or without arguments, or by a plain call.
+
+        Args:
+            name: one name or several; by default the class's own.
+            force: replace what is registered under that name.
+            module: what to register where this is not used as a decorator.
+
+        Returns:
+            The class or function, or a decorator that returns it.
+
+        Raises:
+            KeyError: the name is taken.
+            TypeError: an argument is of the wrong kind.
+        """
+        if not isinstance(force, bool):
+            raise TypeError(f'force must be a boolean, but got {type(force)}')
+        if inspect.isclass(name) or inspect.isroutine(name):
+            self._register_module(name, force=force)
+            return name
+        if not (name is None or isinstance(name, str) or _is_list_of_str(name)):
+            raise TypeError(
+                f'name must be either of None, an instance of str or a sequence of str, but got {type(name)}'
+            )
+        if module is not None:
+            self._register_module(module, name, force)
+            return module
+
+        def register(decorated: Any) -> Any:
+            self._register_module(decorated, name, force)
+            return decorated
+
+        return register
+
+    def _register_module(self, module: Any, module_name: Any = None, force: bool = False) -> None:
+        if not (inspect.isclass(module) or inspect.isroutine(module)):
+            raise TypeError(f'module must be a class or a function, but got {type(module)}')
+        names = [module_name or module.__name__] if isinstance(module_name, str | None) else list(module_name)
+        for name in names:
+            if not force and name in self._module_dict:
+                raise KeyError(
+                    f'{name} is already registered in {self.name}, as {_path_of(self._module_dict[name])}; '
+                    f'choose another name, or pass force=True to replace it'
+                )
+        self._module_dict.update(dict.fromkeys(names, module))
+
+    def _add_children(self, registry: Registry) -> None:
+        if registry.scope in self._children:
+            raise KeyError(
+                f'scope {registry.scope} exists in {self.name} registry; pass another `scope` to one of the two'
+            )
+        self._children[registry.scope] = registry
+
+    def _get_by_name(self, key: str) -> Any | None:
+        scope, rest = self.split_scope_key(key)
+        if scope is None or scope == self._scope:
+            return self._get_here(rest)
+        if scope in self._children:
+            return self._children[scope]._get_by_name(rest)
+        if self.parent is not None:
+            return self.parent._get_by_name(key)
+        return self._get_here(key)
+
+    def _get_here(self, name: str) -> Any | None:
+        found = self._module_dict.get(name)
+        if found is None and self._fallback is not None:
+            return self._fallback(name)
+        return found
+
+
+def _is_list_of_str(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+
+
+def _path_of(module: Any) -> str:
+    return f'{module.__module__}.{module.__qualname__}'
+
+
+def _own_copy(value: Any) -> Any:
+    """``value`` with every container in it copied, and what they hold as it is."""
+    if isinstance(value, dict):
+        fresh = copy.copy(value)
+        for key in fresh:
+            fresh[key] = _own_copy(fresh[key])
+        return fresh
+    if type(value) in (list, tuple):
+        return type(value)(_own_copy(item) for item in value)
+    return value
+
+
+def _written_at(cfg: Any, key: str | None = None) -> str:
+    """Where ``cfg``, or its ``key``, was written, as `` (file:line)``; empty if nothing is known about it."""
+    # Asked of the class: an addict.Dict has every attribute.
+    origin = cfg._origin_ if hasattr(type(cfg), '_origin_') else None
+    if origin is None:
+        return ''
+    return f' ({origin if key is None else origin.of(key)})'
+
+
+def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[..., Any]:
+    if isinstance(named, str):
+        try:
+            found = registry.get(named)
+        except Exception as error:
+            _raise_annotated(error, named, {}, cfg)
+        if found is None:
+            raise KeyError(_unknown_type(named, registry, cfg))
+        named = found
+    if not callable(named):
+        raise TypeError(
+            f'type must be a str or valid type, but got {type(named)}: {named!r}{_written_at(cfg, "type")}; '
+            f'give a registered name, a class, or a path to one'
+        )
+    return named
+
+
+def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
+    """The message for a ``type`` that names nothing: nearest names, all names, where it was written, the way out."""
+    names = registry.names()
+    hint = did_you_mean(name, names)
+    listed = ', '.join(names[:MAX_LISTED]) + (f', … ({len(names)} in all)' if len(names) > MAX_LISTED else '')
+    parts = [
+        f'{name} is not in the {registry.name} registry{_written_at(cfg, "type")}',
+        hint and f'; {hint}',
+        f'. Registered: {listed or "nothing yet"}.',
+    ]
+    if '.' in name:
+        try:
+            import_object(name)
+        except UnknownObject as error:
+            parts.append(f' As an import path: {error}.')
+    parts.append(
+        " A class of your own: let the config import its module, custom_imports=dict(imports=['your.module'])."
+    )
+    return ''.join(parts)
+
+
+def _raise_annotated(error: Exception, constructor: Any, args: dict[str, Any], cfg: Any) -> NoReturn:
+    """Raise ``error`` again, saying which class (or name, if the class could not be had) was being built, and where."""
+    name = constructor if isinstance(constructor, str) else getattr(constructor, '__name__', None) or repr(constructor)
+    detail, where = '', _written_at(cfg)
+    unknown = _UNKNOWN_ARGUMENT.search(str(error)) if isinstance(error, TypeError) else None
+    key = unknown[1] or unknown[2] if unknown else None
+    accepted = _parameters(constructor) if key in args else []
+    if key in args and key not in accepted:
+        hint = did_you_mean(key, accepted)
+        detail = f'; {hint}' if hint else '.' if accepted else ''
+        detail += f' It takes: {", ".join(accepted)}' if accepted else ''
+        where = _written_at(cfg, key)
+    raise_with_context(error, f'{name}: ', f'{detail}{where}', note=f'while building {name}{where}')
+
+
+def _parameters(constructor: Any) -> list[str]:
+    """The keyword arguments that ``constructor`` takes, its base classes' too where it hands ``**kwargs`` on."""
+    functions = [constructor]
+    if inspect.isclass(constructor):
+        functions = [cls.__dict__['__init__'] for cls in constructor.__mro__[:-1] if '__init__' in cls.__dict__]
+    names: dict[str, None] = {}
+    for function in functions:
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):  # C functions have no signature to read
+            break
+        names.update(dict.fromkeys(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)))
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    names.pop('self', None)
+    return list(names)

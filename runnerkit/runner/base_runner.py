@@ -1,0 +1,481 @@
+"""What both runners share: their state, their hooks, the update, evaluation, checkpoints. The loops are in their own files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from abc import ABCMeta, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from runnerkit.data.position import epoch_batches
+from runnerkit.distributed import get_dist_info, reduce_sums
+from runnerkit.evaluation import Scores, evaluation_mode, test_dataset
+from runnerkit.hooks.hook import Hook
+from runnerkit.hooks.priority import Priority, get_priority
+from runnerkit.optim.update import Update
+from runnerkit.parallel import unwrap
+from runnerkit.runner.checkpoints import Checkpoints
+from runnerkit.runner.hook_table import HookTable
+from runnerkit.runner.log_buffer import LogBuffer
+from runnerkit.runner.registration import Registration
+from runnerkit.utils.logging import get_logger
+from runnerkit.utils.paths import mkdir_or_exist
+from runnerkit.utils.report import scope as report_scope
+
+Workflow = Sequence[tuple[str, int]]
+_NO_RINGS: AbstractContextManager[Any] = nullcontext()
+
+
+class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
+    """A training run: a model, its optimizer, hooks, and counters of how far it is.
+
+    Args:
+        model: a module with ``train_step`` (and ``val_step`` where there is validation), or any if ``batch_processor`` is given.
+        batch_processor: MMCV's old form of the step, ``batch_processor(model, data, train_mode=…) -> dict``.
+        optimizer: one, or several by name.
+        work_dir: where logs and checkpoints go; created. None: nowhere.
+        logger: by default runnerkit's own.
+        meta: what every checkpoint should remember of this run; not changed.
+        max_iters: how many iterations to train; give it or ``max_epochs``.
+        max_epochs: how many epochs to train.
+    """
+
+    #: Whether a run's unit is the epoch; hooks fill their own ``by_epoch`` from it.
+    by_epoch = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batch_processor: Callable[..., dict[str, Any]] | None = None,
+        optimizer: Optimizer | dict[str, Optimizer] | None = None,
+        work_dir: str | os.PathLike[str] | None = None,
+        logger: logging.Logger | None = None,
+        meta: dict[str, Any] | None = None,
+        max_iters: int | None = None,
+        max_epochs: int | None = None,
+    ) -> None:
+        check_step(model, batch_processor)
+        check_optimizer(optimizer)
+        if logger is not None and not isinstance(logger, logging.Logger):
+            raise TypeError(f'logger must be a logging.Logger object, but got {type(logger)}')
+        if meta is not None and not isinstance(meta, Mapping):
+            raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
+        if work_dir is not None and not isinstance(work_dir, (str, os.PathLike)):
+            raise TypeError(f'"work_dir" must be a str, a path or None, but got {type(work_dir)}')
+        if max_epochs is not None and max_iters is not None:
+            raise ValueError(f'Only one of `max_epochs` or `max_iters` can be set, but got {max_epochs} and {max_iters}')
+        self.model = model
+        self.batch_processor = batch_processor
+        self.optimizer = optimizer
+        self.logger = get_logger('runnerkit') if logger is None else logger
+        self.meta: dict[str, Any] = dict(meta or {})
+        self.work_dir = None if work_dir is None else os.path.abspath(os.fspath(work_dir))
+        if self.work_dir is not None:
+            mkdir_or_exist(self.work_dir)
+        self._model_name = type(unwrap(model)).__name__
+        self._rank, self._world_size = get_dist_info()
+        self.timestamp = time.strftime('%Y%m%d_%H%M%S', time.localtime())
+        self.mode: str | None = None
+        self.data_loader: Any = None
+        self.data_batch: Any = None
+        self.outputs: dict[str, Any] = {}
+        self.log_buffer = LogBuffer()
+        self._hook_table = HookTable()
+        self._epoch = self._iter = self._inner_iter = 0
+        self._max_epochs, self._max_iters = max_epochs, max_iters
+        self._stops_by_iters = max_iters is not None
+        self._iter_done = self._epoch_done = False
+        self._stop_reason: str | None = None
+        self._outcome: str | None = None
+        self._averaging = 0
+        self._updates: dict[Any, Update] = {}
+        self._update_options: dict[str, Any] = {}
+        self._workflow: list[tuple[str, int]] = []
+        self._cursor = (0, 0)
+        self._resumed: dict[str, Any] | None = None
+        self._entering: Any = None
+
+    # --- what hooks read -------------------------------------------------------------------------------------------------
+
+    @property
+    def model_name(self) -> str:
+        """The class name of the model inside any wrappers."""
+        return self._model_name
+
+    @property
+    def rank(self) -> int:
+        """This process's number among ``world_size``, from 0."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes train together."""
+        return self._world_size
+
+    @property
+    def hooks(self) -> list[Hook]:
+        """The registered hooks, lowest priority number first."""
+        return self._hook_table
+
+    @property
+    def _hooks(self) -> list[Hook]:
+        return self._hook_table
+
+    @_hooks.setter
+    def _hooks(self, hooks: Iterable[Hook]) -> None:
+        self._hook_table = HookTable(hooks)
+
+    @property
+    def epoch(self) -> int:
+        """The running epoch, from 0."""
+        return self._epoch
+
+    @property
+    def iter(self) -> int:
+        """The running training iteration, from 0, over all epochs."""
+        return self._iter
+
+    @property
+    def inner_iter(self) -> int:
+        """The running iteration within its epoch (in the iteration runner: within its workflow entry), from 0."""
+        return self._inner_iter
+
+    @property
+    def completed_iters(self) -> int:
+        """How many training iterations are done; from ``after_train_iter`` on that includes the running one."""
+        return self._iter + self._iter_done
+
+    @property
+    def completed_epochs(self) -> int:
+        """How many training epochs are done; in ``after_train_epoch`` that includes the running one."""
+        return self._epoch + self._epoch_done
+
+    @property
+    def max_epochs(self) -> int | None:
+        """After how many epochs the run ends; None where that is not known (yet)."""
+        return self._max_epochs
+
+    @property
+    def max_iters(self) -> int | None:
+        """After how many training iterations the run ends; None where that is not known (yet)."""
+        return self._max_iters
+
+    @property
+    def outcome(self) -> str | None:
+        """How the run ended: ``'completed'``, ``'stopped: <reason>'``, ``'interrupted'`` or ``'failed: <error>'``; else None."""
+        return self._outcome
+
+    def current_lr(self) -> list[float] | dict[str, list[float]]:
+        """The learning rate of every parameter group; by optimizer name where there are several."""
+        return self._of_groups(lambda group: group['lr'])
+
+    def current_momentum(self) -> list[float] | dict[str, list[float]]:
+        """The momentum (or first beta) of every parameter group, 0 where there is none; by name for several optimizers."""
+        return self._of_groups(lambda group: group.get('momentum', group.get('betas', (0,))[0]))
+
+    def _of_groups(self, read: Callable[[dict[str, Any]], float]) -> Any:
+        if isinstance(self.optimizer, Optimizer):
+            return [read(group) for group in self.optimizer.param_groups]
+        if isinstance(self.optimizer, dict):
+            return {name: [read(group) for group in each.param_groups] for name, each in self.optimizer.items()}
+        raise RuntimeError('lr and momentum are not available: the runner has no optimizer')
+
+    # --- the run ---------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def run(self, data_loaders: list[Any], workflow: Workflow, **kwargs: Any) -> Any:
+        """Run ``workflow`` over ``data_loaders`` (one for each entry) until the run is done."""
+
+    @abstractmethod
+    def train(self, data_loader: Any, **kwargs: Any) -> Any:
+        """Run one training unit."""
+
+    @abstractmethod
+    def val(self, data_loader: Any, **kwargs: Any) -> Any:
+        """Run one validation unit."""
+
+    def stop(self, reason: str) -> None:
+        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log."""
+        self._stop_reason = reason
+
+    def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
+        """Hand one batch to the model and keep what it returns as ``outputs``. The slot that subclasses replace."""
+        if self.batch_processor is not None:
+            outputs = self.batch_processor(self.model, data_batch, train_mode=train_mode, **kwargs)
+        elif train_mode:
+            outputs = getattr(self.model, f'{self.mode}_step')(data_batch, self.optimizer, **kwargs)
+        elif self.by_epoch:
+            outputs = self.model.val_step(data_batch, self.optimizer, **kwargs)
+        else:
+            outputs = self.model.val_step(data_batch, **kwargs)
+        if not isinstance(outputs, dict):
+            raise TypeError(
+                f"{self._model_name}'s step must return a dict(loss=…, log_vars=…, num_samples=…), but it returned {outputs!r}"
+            )
+        if 'log_vars' in outputs:
+            self.log_buffer.update(outputs['log_vars'], self.required('num_samples', outputs))
+        self.outputs = outputs
+        self.call_hook('after_forward')
+
+    def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:
+        """``outputs[key]`` of the running iteration.
+
+        Raises:
+            KeyError: the model's step did not return it.
+        """
+        outputs = self.outputs if outputs is None else outputs
+        if key not in outputs:
+            raise KeyError(
+                f"{self._model_name}'s step returned no {key!r} (it returned {sorted(outputs)}): "
+                f'return dict(loss=…, log_vars=dict(…), num_samples=…)'
+            )
+        return outputs[key]
+
+    def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
+        """(index of the workflow's entry, mode) of one unit after another, from where a resumed run stopped until the end."""
+        index, done = self._cursor
+        while self._stop_reason is None:
+            before = self._epoch, self._iter
+            for i in range(index, len(workflow)):
+                mode, n = workflow[i]
+                for k in range(done, n):
+                    if mode != 'val' and self._is_finished():
+                        break
+                    self._cursor = i, k
+                    yield i, mode
+                    if self._stop_reason is not None:
+                        return
+                done = 0
+            index = 0
+            # A workflow that has not moved on would never end: one without any training runs once.
+            if self._is_finished() or (self._epoch, self._iter) == before:
+                return
+
+    def _is_finished(self) -> bool:
+        if self._stops_by_iters:
+            return self._iter >= (self._max_iters or 0)
+        return self._max_epochs is not None and self._epoch >= self._max_epochs
+
+    @contextmanager
+    def _running(self, workflow: Workflow) -> Iterator[None]:
+        """Enter and leave the run: banner, rings, ``before_run``; ``after_run`` whatever happens, with the outcome set."""
+        self._outcome, self._stop_reason = None, None
+        self._workflow = [(mode, n) for mode, n in workflow]
+        with ExitStack() as stack:
+            stack.enter_context(report_scope(self.log_buffer))
+            error: BaseException | None = None
+            try:
+                stack.enter_context(self._rings('around_run'))
+                self._before_run()
+                yield
+            except BaseException as caught:
+                error = caught
+                self._outcome = 'interrupted' if isinstance(caught, KeyboardInterrupt) else f'failed: {caught!r}'
+                raise
+            finally:
+                if error is None:
+                    self._outcome = 'completed' if self._stop_reason is None else f'stopped: {self._stop_reason}'
+                self._after_run(error)
+                self._resumed = self._entering = None
+
+    def _before_run(self) -> None:
+        """Call ``before_run`` of every hook, also of those that are registered meanwhile."""
+        called: list[Hook] = []
+        while True:
+            waiting = [hook for hook in self._hook_table if not any(hook is done for done in called)]
+            if not waiting:
+                break
+            called.append(waiting[0])
+            waiting[0].before_run(self)
+        self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
+        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
+        self._restore_hooks()
+
+    def _after_run(self, error: BaseException | None) -> None:
+        """Call ``after_run`` of every hook, even if one of them or the run has failed."""
+        self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
+        failures = []
+        for call in self._hook_table.calls['after_run']:
+            try:
+                call(self)
+            except Exception as failure:
+                self.logger.exception('after_run of a hook failed')
+                failures.append(failure)
+        if failures and error is None:
+            raise failures[0]
+
+    def call_hook(self, fn_name: str) -> None:
+        """Call the method ``fn_name`` of every hook that does something there, in order. Any name may be a point."""
+        for call in self._hook_table.calls[fn_name]:
+            call(self)
+
+    def _rings(self, span: str) -> AbstractContextManager[Any]:
+        """The hooks' context managers for ``span``, nested; the lowest priority number is the outermost."""
+        rings = self._hook_table.calls[span]
+        return _nested(rings, self) if rings else _NO_RINGS
+
+    # --- the update ------------------------------------------------------------------------------------------------------
+
+    def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Update:
+        """Say how `update` of ``optimizer`` works; ``options`` are those of `runnerkit.optim.update.Update`.
+
+        With several optimizers, None means all of them together, and sets the default of each.
+        """
+        if optimizer is None:
+            self._update_options = options
+        update = self._updates[optimizer] = Update(self._optimizers(optimizer), **options)
+        return update
+
+    def update(self, loss: Tensor, optimizer: Optimizer | str | None = None) -> None:
+        """Take one step down the gradient of ``loss``: the only way by which runnerkit changes weights.
+
+        Args:
+            loss: a tensor of one element with a graph.
+            optimizer: one of several, by name or itself; None takes the only one, or all of them together.
+
+        Zero at the start of a cycle, scale, backward, unscale, clip, step: see `runnerkit.optim.update.Update`.
+        """
+        update = self._updates.get(optimizer) or self._default_update(optimizer)
+        update.backward(loss, self._iter, self._max_iters, self.model)
+        self.call_hook('after_backward')
+        if update.is_due(self._iter, self._max_iters):
+            norm = update.step()
+            if norm is not None:
+                self.log_buffer.update({'grad_norm': norm}, self.outputs.get('num_samples', 1))
+            self.call_hook('after_step')
+
+    def _default_update(self, optimizer: Optimizer | str | None) -> Update:
+        update = self._updates[optimizer] = Update(self._optimizers(optimizer), **self._update_options)
+        return update
+
+    def _optimizers(self, optimizer: Optimizer | str | None) -> list[Optimizer]:
+        if isinstance(optimizer, Optimizer):
+            return [optimizer]
+        if self.optimizer is None:
+            raise RuntimeError('the runner has no optimizer: give it one (optimizer=…), or do not update')
+        named = self.optimizer if isinstance(self.optimizer, dict) else {}
+        if optimizer is None:
+            return list(named.values()) if named else [self.optimizer]  # type: ignore[list-item]
+        if optimizer not in named:
+            raise KeyError(f'there is no optimizer {optimizer!r}; there are {sorted(named) or "no named ones"}')
+        return [named[optimizer]]
+
+    # --- evaluation ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def around_val(self) -> Iterator[None]:
+        """The span of an evaluation: the hooks' ``around_val`` rings (entered once, however deep), evaluation mode, own log."""
+        if self._averaging:
+            yield
+            return
+        kept = {name: getattr(self, name) for name in ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')}
+        self._averaging += 1
+        try:
+            with self._rings('around_val'), evaluation_mode(self.model):
+                yield
+        finally:
+            self._averaging -= 1
+            for name, value in kept.items():
+                setattr(self, name, value)
+
+    def evaluate(
+        self, loader: Any, hooks: Iterable[Hook] = (), test_fn: Callable[..., Any] | None = None, scope: str = 'val'
+    ) -> dict[str, Any]:
+        """Evaluate the model, or its averaged weights where there is an EMA, on ``loader``; on all ranks.
+
+        Args:
+            loader: a loader; if its data set has a method ``evaluate``, that is asked with the model's predictions
+                (``model(return_loss=False, **data)``), else ``model.val_step`` gives losses and what the model's metrics need.
+            hooks: whose ``val`` points are called meanwhile.
+            test_fn: ``test_fn(model, loader) -> predictions`` instead of the loop.
+            scope: the name of the log scope, which is `mode` meanwhile.
+
+        Returns:
+            Scores by name.
+        """
+        with self.around_val():
+            if test_fn is not None or hasattr(getattr(loader, 'dataset', None), 'evaluate'):
+                return test_dataset(self.model, loader, test_fn, logger=self.logger)
+            table = hooks if isinstance(hooks, HookTable) else HookTable(hooks)
+            return self._validate(loader, table, scope)
+
+    def _validate(self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0, **kwargs: Any) -> dict[str, Any]:
+        """One pass of ``val_step`` over ``loader`` in a log scope of its own; ``hooks`` hear the val points."""
+        train_log, self.log_buffer = self.log_buffer, LogBuffer()
+        self.mode, self.data_loader = mode, loader
+        scores = Scores(self.model)
+        try:
+            with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
+                _call(hooks, 'before_val_epoch', self)
+                for self._inner_iter, self.data_batch in enumerate(self._batches(loader, epoch)):
+                    with self._rings('around_iter'):
+                        _call(hooks, 'before_val_iter', self)
+                        self.run_iter(self.data_batch, train_mode=False, **kwargs)
+                        scores.update(self.outputs)
+                        _call(hooks, 'after_val_iter', self)
+                    self.data_batch = None
+                self.log_buffer.update(scores.compute())
+                self.log_buffer.average(reduce=self._log_reduce())
+                results = dict(self.log_buffer.output)
+                _call(hooks, 'after_val_epoch', self)
+        finally:
+            self.log_buffer = train_log
+        return results
+
+    def _batches(self, loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
+        return epoch_batches(loader, epoch, start)
+
+    def _log_reduce(self) -> Callable[..., Any] | None:
+        return reduce_sums if self._world_size > 1 else None
+
+
+@contextmanager
+def _nested(rings: Iterable[Callable[[Any], AbstractContextManager[Any]]], runner: BaseRunner) -> Iterator[None]:
+    with ExitStack() as stack:
+        for ring in rings:
+            stack.enter_context(ring(runner))
+        yield
+
+
+def _call(hooks: HookTable, point: str, runner: BaseRunner) -> None:
+    for call in hooks.calls[point]:
+        call(runner)
+
+
+def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> None:
+    """Whether the step has exactly one owner.
+
+    Raises:
+        TypeError: ``batch_processor`` cannot be called.
+        RuntimeError: both the model and ``batch_processor`` want to be the step, or neither.
+    """
+    has_step = hasattr(model, 'train_step') or hasattr(model, 'val_step')
+    if batch_processor is not None and not callable(batch_processor):
+        raise TypeError(f'batch_processor must be callable, but got {type(batch_processor)}')
+    if batch_processor is not None and has_step:
+        raise RuntimeError('batch_processor and model.train_step()/model.val_step() cannot be both available: keep one of them')
+    if batch_processor is None and not has_step:
+        raise RuntimeError(
+            f'{type(unwrap(model)).__name__} has no train_step(data, optimizer): write one that returns dict(loss=…, '
+            f"log_vars=…, num_samples=…), or wrap the model: model=dict(type='Supervised', model=…, loss=…)"
+        )
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raise TypeError unless ``optimizer`` is an optimizer, a dict of them, or None."""
+    if isinstance(optimizer, dict):
+        for name, each in optimizer.items():
+            if not isinstance(each, Optimizer):
+                raise TypeError(f'optimizer must be a dict of torch.optim.Optimizers, but optimizer["{name}"] is a {type(each)}')
+    elif optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise TypeError(f'optimizer must be a torch.optim.Optimizer object or dict or None, but got {type(optimizer)}')
+
+
+__all__ = ['BaseRunner', 'Priority', 'get_priority']

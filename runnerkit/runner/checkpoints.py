@@ -1,0 +1,261 @@
+"""How a runner writes down where it is, and goes on from there."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from runnerkit.checkpoint import load_checkpoint, save_checkpoint
+from runnerkit.checkpoint.loader import _load_checkpoint
+from runnerkit.checkpoint.save import save_latest_link
+from runnerkit.checkpoint.state_dict import load_state_dict, revised
+from runnerkit.distributed import gather_objects
+from runnerkit.fileio.paths import is_url, join
+from runnerkit.hooks.hook import Hook
+from runnerkit.utils.seed import rng_state, set_rng_state
+
+if TYPE_CHECKING:
+    from runnerkit.optim.update import Update
+    from runnerkit.runner.hook_table import HookTable
+    from runnerkit.runner.log_buffer import LogBuffer
+
+STATE_FORMAT = 1
+
+
+class Checkpoints:
+    """The part of a runner that saves, loads and resumes.
+
+    What resuming needs beyond MMCV's ``meta``, ``state_dict`` and ``optimizer`` stands under ``'runnerkit'``: the place in the
+    workflow, hook states and the log buffer once; random states, data positions and unfinished accumulation cycles per rank.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer | dict[str, Optimizer] | None
+    meta: dict[str, Any]
+    logger: logging.Logger
+    log_buffer: LogBuffer
+    by_epoch: bool
+    _hook_table: HookTable
+    _updates: dict[Any, Update]
+    _default_update: Callable[[Any], Update]
+    _rings: Callable[[str], Any]
+    _rank: int
+    _world_size: int
+    _epoch: int
+    _iter: int
+    _workflow: list[tuple[str, int]]
+    _cursor: tuple[int, int]
+    _resumed: dict[str, Any] | None
+    _entering: Any
+    completed_epochs: int
+    completed_iters: int
+
+    # --- saving ----------------------------------------------------------------------------------------------------------
+
+    def _save(
+        self,
+        out_dir: str | os.PathLike[str],
+        filename_tmpl: str,
+        save_optimizer: bool,
+        meta: Mapping[str, Any] | None,
+        create_symlink: bool,
+        together: bool,
+    ) -> str:
+        """Write one checkpoint; see the runners' ``save_checkpoint``."""
+        if meta is not None and not isinstance(meta, Mapping):
+            raise TypeError(f'meta should be a dict or None, but got {type(meta)}')
+        ranks = gather_objects(self._rank_state()) if together else [self._rank_state()]
+        filename = filename_tmpl.format(self._number(), epoch=self.completed_epochs, iter=self.completed_iters)
+        path = join(os.fspath(out_dir), filename)
+        if self._rank == 0 or not together:
+            counts = {'epoch': self.completed_epochs, 'iter': self.completed_iters}
+            with self._rings('around_save'):
+                save_checkpoint(
+                    self.model,
+                    path,
+                    optimizer=self.optimizer if save_optimizer else None,
+                    meta={**(meta or {}), **self.meta, **counts},
+                    state={**self._common_state(), 'ranks': ranks},
+                )
+            if create_symlink and not is_url(path):
+                save_latest_link(path)
+        return path
+
+    def _number(self) -> int:
+        """What the file is called after: the epoch (iteration) that is running or was completed last, from 1."""
+        if self.by_epoch:
+            inside = self.completed_epochs == self._epoch and self._position() != 0
+            return max(1, self.completed_epochs + inside)
+        return max(1, self.completed_iters)
+
+    def _position(self) -> int:
+        """How many batches of the running epoch are consumed."""
+        raise NotImplementedError
+
+    def _loader_states(self) -> Any:
+        """Where this rank's loaders are."""
+        raise NotImplementedError
+
+    def _next_unit(self) -> tuple[int, int]:
+        """The workflow entry and the number of its units done with which a resumed run begins."""
+        raise NotImplementedError
+
+    def _common_state(self) -> dict[str, Any]:
+        return {
+            'format': STATE_FORMAT,
+            'world_size': self._world_size,
+            'workflow': [list(entry) for entry in self._workflow],
+            'cursor': list(self._next_unit()),
+            'log_buffer': self.log_buffer.state_dict(),
+            'hooks': {name: hook.state_dict() for name, hook in self._named_hooks()},
+            'optimizers': optimizer_kinds(self.optimizer),
+        }
+
+    def _rank_state(self) -> dict[str, Any]:
+        updates = {self._update_name(key): update.state_dict() for key, update in self._updates.items()}
+        return {'rng': rng_state(), 'loaders': self._loader_states(), 'updates': updates}
+
+    def _named_hooks(self) -> list[tuple[str, Hook]]:
+        """Every hook under a name that is the same in the resumed run: its class, and a number if there are several."""
+        named: dict[str, Hook] = {}
+        for hook in self._hook_table:
+            kind, n = type(hook).__name__, 0
+            while f'{kind}#{n}' in named:
+                n += 1
+            named[f'{kind}#{n}'] = hook
+        return list(named.items())
+
+    def _update_name(self, key: Any) -> str:
+        named = self.optimizer if isinstance(self.optimizer, dict) else {}
+        return next((name for name, each in named.items() if each is key), key if isinstance(key, str) else '')
+
+    # --- loading ---------------------------------------------------------------------------------------------------------
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = 'cpu',
+        strict: bool = False,
+        revise_keys: Sequence[tuple[str, str]] = ((r'^module.', ''),),
+    ) -> Any:
+        """Load a checkpoint's weights, and nothing else of it; see `runnerkit.checkpoint.load_checkpoint`."""
+        return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys=revise_keys)
+
+    def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = 'default') -> None:
+        """Go on from a checkpoint: weights, optimizer, counters now; the rest when the run starts.
+
+        Register the hooks before, so that theirs is restored too.
+
+        Args:
+            checkpoint: a path or URL.
+            resume_optimizer: whether to load the optimizers' states.
+            map_location: as in `torch.load`; by default the CPU, from where everything is copied to where it belongs.
+
+        Raises:
+            ValueError: the file holds no training state, or one of another model or optimizer.
+        """
+        loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location, self.logger)
+        if not isinstance(loaded, Mapping) or not {'meta', 'state_dict'} <= set(loaded):
+            raise ValueError(f'{checkpoint} holds no training state to resume; to start from its weights, load it (--load-from)')
+        loaded = dict(loaded)
+        loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
+        for hook in self._hook_table:
+            hook.before_resume(self, loaded)  # type: ignore[arg-type]
+        try:
+            load_state_dict(self.model, loaded['state_dict'], strict=True)
+        except RuntimeError as error:
+            raise ValueError(
+                f'{checkpoint} is a checkpoint of another model and cannot be resumed (--load-from takes what fits):\n{error}'
+            ) from error
+        if resume_optimizer and 'optimizer' in loaded:
+            self._load_optimizers(loaded['optimizer'], checkpoint)
+        self._load_counters(loaded)
+        hook_msgs = loaded['meta'].get('hook_msgs', {})
+        self.meta.setdefault('hook_msgs', {}).update(hook_msgs)
+        self._resumed = loaded.get('runnerkit')
+        if self._resumed is None:
+            self.logger.warning('%s was not written by runnerkit: random states and data position start anew', checkpoint)
+        self.logger.info('resumed from %s: %d epochs, %d iterations are done', checkpoint, self._epoch, self._iter)
+
+    def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str) -> None:
+        named = self.optimizer if isinstance(self.optimizer, dict) else {'': self.optimizer}
+        for name, optimizer in named.items():
+            if optimizer is None:
+                continue
+            try:
+                optimizer.load_state_dict(states[name] if name else dict(states))
+            except (KeyError, ValueError) as error:
+                which = f'optimizer {name!r}' if name else 'optimizer'
+                raise ValueError(
+                    f'the {which} in {checkpoint} does not fit this run ({error}); resume with the config it was trained with, '
+                    f'or load only its weights (--load-from)'
+                ) from error
+
+    def _load_counters(self, loaded: Mapping[str, Any]) -> None:
+        meta = loaded['meta']
+        self._epoch, self._iter = int(meta['epoch']), int(meta['iter'])
+        if 'runnerkit_version' not in meta:
+            if not self.by_epoch:
+                self._iter += 1  # MMCV's iteration runner writes the index of the last iteration, not the count
+            before = gpus_of_mmcv_run(meta)
+            if before and before != self._world_size:
+                self._iter = self._iter * before // self._world_size
+                self.logger.info('the iteration number is changed to %d: %d GPUs before', self._iter, before)
+
+    def _restore_hooks(self) -> None:
+        """Give hooks, updates and log buffer back what the checkpoint remembers of them; called when ``before_run`` is over."""
+        if self._resumed is None:
+            return
+        hooks = self._resumed['hooks']
+        for name, hook in self._named_hooks():
+            if hooks.get(name):
+                hook.load_state_dict(hooks[name])
+        for name, state in self._own_rank()['updates'].items():
+            key = name or None
+            (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
+        if self._resumed['workflow'] == [list(entry) for entry in self._workflow]:
+            self._cursor = (self._resumed['cursor'][0], self._resumed['cursor'][1])
+        self._entering = self._own_rank()['loaders']
+        self._restore_moment()
+
+    def _restore_moment(self) -> None:
+        """Random states and log buffer as they were when the checkpoint was written."""
+        if self._resumed is not None:
+            self.log_buffer.load_state_dict(self._resumed['log_buffer'])
+            set_rng_state(self._own_rank()['rng'])
+
+    def _own_rank(self) -> dict[str, Any]:
+        ranks = (self._resumed or {})['ranks']
+        if self._rank < len(ranks):
+            return ranks[self._rank]
+        self.logger.warning('the checkpoint has no random state of rank %d: that of rank 0 is taken', self._rank)
+        return {**ranks[0], 'updates': {}}
+
+
+def optimizer_kinds(optimizer: Any) -> dict[str, str]:
+    """Class and implementation of each optimizer (fused ones differ in the last bits), for the record."""
+    named = optimizer if isinstance(optimizer, dict) else {'': optimizer} if optimizer is not None else {}
+    return {
+        name: type(each).__name__ + (' (fused)' if any(group.get('fused') for group in each.param_groups) else '')
+        for name, each in named.items()
+    }
+
+
+def gpus_of_mmcv_run(meta: Mapping[str, Any]) -> int:
+    """How many GPUs an old MMCV run used, by the ``gpu_ids`` in its config's text (read as data, never executed); else 0."""
+    found = re.search(r'^gpu_ids = (.+)$', str(meta.get('config', '')), flags=re.MULTILINE)
+    if not found:
+        return 0
+    text = found[1].strip()
+    counted = re.fullmatch(r'range\((?:0, ?)?(\d+)\)', text)
+    try:
+        return int(counted[1]) if counted else len(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError):
+        return 0

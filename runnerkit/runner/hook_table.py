@@ -1,0 +1,133 @@
+"""The registered hooks in their order, and what to call at each point: compiled once, so that an iteration looks nothing up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, wraps
+from typing import Any
+
+from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, Hook, overrides
+from runnerkit.hooks.priority import Priority
+
+Call = Callable[[Any], Any]
+
+
+class HookTable(list[Hook]):
+    """A list of hooks, lowest priority number first, which knows for every point the bound methods to call.
+
+    ``table.calls[point]`` is the tuple of the methods of those hooks that do something at ``point``; it is made when it is first
+    asked for and forgotten at every change of the list, whoever makes it. Any name is a point: of one that is not MMCV's, the
+    hooks that have such a method are called.
+    """
+
+    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+        super().__init__(hooks)
+        self.calls = _Calls(self)
+
+    def register(self, hook: Hook, priority: int) -> None:
+        """Put ``hook`` behind those that have the same or a lower priority number."""
+        check_method_names(type(hook))
+        hook.priority = priority  # type: ignore[attr-defined]
+        behind = next((i for i in range(len(self), 0, -1) if priority >= priority_of(self[i - 1])), 0)
+        self.insert(behind, hook)
+
+    def dispatch_order(self) -> Iterator[Hook]:
+        """The hooks in the order in which a point calls them: by priority, but those that save the run's state last."""
+        yield from (hook for hook in self if not hook.closes_point)
+        yield from (hook for hook in self if hook.closes_point)
+
+    def info(self) -> str:
+        """A table of who is called when, for the start of the log."""
+        blocks = []
+        for stage in (*STAGES, *RINGS):
+            callers = [hook for hook in self.dispatch_order() if _method(hook, stage) is not None]
+            rows = [f'  ({priority_name(hook):<12}) {type(hook).__name__}' for hook in callers]
+            if rows:
+                blocks.append('\n'.join([f'{stage}:', *rows]))
+        return '\n'.join(blocks)
+
+
+class _Calls(dict[str, tuple[Call, ...]]):
+    def __init__(self, hooks: HookTable) -> None:
+        self._hooks = hooks
+
+    def __missing__(self, point: str) -> tuple[Call, ...]:
+        methods = (_method(hook, point) for hook in self._hooks.dispatch_order())
+        calls = self[point] = tuple(method for method in methods if method is not None)
+        return calls
+
+
+def _method(hook: Hook, point: str) -> Call | None:
+    """The bound method of ``hook`` to call at ``point``; None where it would do nothing."""
+    if point not in POINTS:
+        return getattr(hook, point, None)
+    if overrides(hook, point):
+        return getattr(hook, point)
+    general = FALLBACKS.get(point)
+    return getattr(hook, general) if general is not None and overrides(hook, general) else None
+
+
+def _forgets_calls(name: str) -> Callable[..., Any]:
+    method = getattr(list, name)
+
+    @wraps(method)
+    def changed(self: HookTable, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        self.calls.clear()
+        return result
+
+    return changed
+
+
+for _name in ('append', 'extend', 'insert', 'remove', 'pop', 'clear', 'sort', 'reverse'):
+    setattr(HookTable, _name, _forgets_calls(_name))
+for _name in ('__setitem__', '__delitem__', '__iadd__', '__imul__'):
+    setattr(HookTable, _name, _forgets_calls(_name))
+
+
+def priority_of(hook: Hook) -> int:
+    """The number under which ``hook`` was registered; NORMAL where downstream code has put it into the list by hand."""
+    return getattr(hook, 'priority', Priority.NORMAL.value)
+
+
+def priority_name(hook: Hook) -> str:
+    """The band's name of the hook's priority, or the number where it lies between bands."""
+    number = priority_of(hook)
+    return next((band.name for band in Priority if band.value == number), str(number))
+
+
+@lru_cache(maxsize=None)
+def check_method_names(hook_type: type[Hook]) -> None:
+    """Refuse a hook class with a method that is almost a point: it would never be called.
+
+    Raises:
+        ValueError: a public method whose name is within two letters of a point's name, but is none.
+    """
+    known = (*POINTS, *RINGS)
+    for name in dir(hook_type):
+        if name.startswith('_') or hasattr(Hook, name) or name in known or not callable(getattr(hook_type, name)):
+            continue
+        meant = next((point for point in known if edit_distance(name, point, most=2) <= 2), None)
+        if meant is not None:
+            raise ValueError(
+                f'{hook_type.__name__}.{name} would never be called: there is no such point in a run. Did you mean {meant!r}? '
+                f'(If it is a helper of the hook, give it a leading underscore or a name less like a point\'s.)'
+            )
+
+
+def edit_distance(a: str, b: str, most: int) -> int:
+    """How many letters must be inserted, deleted or replaced to turn ``a`` into ``b``; any number above ``most`` means "more".
+
+    Source: Wagner and Fischer, "The string-to-string correction problem", 1974.
+    """
+    unlike = Counter(a)
+    unlike.subtract(Counter(b))
+    if max(sum((+unlike).values()), sum((-unlike).values())) > most:
+        return most + 1
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        above, row = row, [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x != y)))
+    return row[-1]

@@ -1,0 +1,206 @@
+"""The runner whose unit is the iteration, and the endless loader that feeds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from runnerkit.data.position import epoch_batches
+from runnerkit.runner.base_runner import BaseRunner, Workflow
+from runnerkit.runner.builder import RUNNERS
+from runnerkit.runner.log_buffer import LogBuffer
+from runnerkit.runner.registration import HookConfig
+from runnerkit.runner.workflow import check_workflow, iters_in, unit_of
+from runnerkit.utils.report import scope as report_scope
+from runnerkit.utils.seed import rng_state, set_rng_state
+
+
+class IterLoader:
+    """An endless loader: when a pass is over, the next epoch begins.
+
+    Args:
+        dataloader: what is passed over again and again.
+    """
+
+    def __init__(self, dataloader: Any) -> None:
+        self._dataloader = dataloader
+        self._epoch = self._consumed = 0
+        self._batches: Iterator[Any] | None = None
+        self._epoch_rng: Any = None
+
+    @property
+    def epoch(self) -> int:
+        """The running pass, from 0."""
+        return self._epoch
+
+    def __next__(self) -> Any:
+        batches = self._batches or self._begin()
+        batch = next(batches, _END)
+        if batch is _END:
+            self._epoch += 1
+            self._consumed = 0
+            batch = next(self._begin(), _END)
+            if batch is _END:
+                raise ValueError('the data loader gives no batches: its data set is empty, or smaller than one full batch')
+        self._consumed += 1
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._dataloader)
+
+    def _begin(self) -> Iterator[Any]:
+        self._epoch_rng = rng_state()
+        self._batches = epoch_batches(self._dataloader, self._epoch, self._consumed)
+        return self._batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """Epoch, batches consumed in it, and the random states with which it began."""
+        return {'epoch': self._epoch, 'start': self._consumed, 'rng': self._epoch_rng if self._consumed else None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Enter the position that `state_dict` gave. Moves the global random states: restore them afterwards."""
+        self._epoch, self._consumed = state['epoch'], state['start']
+        if self._consumed:
+            # A loader may draw its order from the global generators: it must find them as they were at the epoch's start.
+            set_rng_state(state['rng'])
+            self._begin()
+
+
+_END = object()
+
+
+@RUNNERS.register_module()
+class IterBasedRunner(BaseRunner):
+    """Trains by iterations: ``[('train', 100), ('val', 10)]`` is a hundred training batches, ten of validation, and so on.
+
+    ``max_epochs`` counts passes over the first training loader. Generic ``before_epoch`` and ``after_epoch`` are called once, around
+    the whole run; train and val epoch points are not.
+    """
+
+    by_epoch = False
+    _loaders: list[IterLoader] = []
+    _val_log: LogBuffer
+
+    def run(self, data_loaders: list[Any], workflow: Workflow, max_iters: int | None = None, **kwargs: Any) -> None:
+        """Run ``workflow`` over ``data_loaders`` until ``max_iters`` is reached.
+
+        Args:
+            data_loaders: one for each entry of ``workflow``.
+            workflow: pairs of a mode and how many iterations of it; repeated until the run is done, cut where it is.
+            max_iters: MMCV's old place to say it; better when the runner is built.
+            **kwargs: handed to the model's step.
+        """
+        if max_iters is not None:
+            self._max_iters = max_iters
+        check_workflow(data_loaders, workflow, self)
+        if self._max_iters is None:
+            training = (loader for loader, (mode, _) in zip(data_loaders, workflow, strict=True) if mode != 'val')
+            self._max_iters = iters_in(self._max_epochs, next(training, data_loaders[0]))
+        if self._max_iters is None:
+            raise ValueError('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
+        self._stops_by_iters = True
+        self._loaders = [IterLoader(loader) for loader in data_loaders]
+        unit = {mode: unit_of(self, mode) for mode, _ in workflow}
+        with self._running(workflow), self._rings('around_epoch'):
+            self.model.train()
+            self.call_hook('before_epoch')
+            self._enter_loaders()
+            for i, mode in self._units(workflow):
+                unit[mode](self._loaders[i], **kwargs)
+            if self._stop_reason is None:
+                self.call_hook('after_epoch')
+
+    def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
+        """Train one iteration, with ``model.<mode>_step``."""
+        self.mode, self.data_loader = mode, data_loader
+        self.data_batch = next(data_loader)
+        self._epoch = data_loader.epoch
+        self._inner_iter = self._cursor[1]
+        with self._rings('around_iter'):
+            self.call_hook('before_train_iter')
+            self.run_iter(self.data_batch, train_mode=True, **kwargs)
+            self._iter_done = True
+            self.call_hook('after_train_iter')
+        self.data_batch = None
+        self._iter_done = False
+        self._iter += 1
+
+    @torch.no_grad()
+    def val(self, data_loader: IterLoader, **kwargs: Any) -> None:
+        """Validate one batch; the entry's last one logs the averages of all its batches."""
+        entry, k = self._cursor
+        if k == 0:
+            self._val_log = LogBuffer()
+        train_log, self.log_buffer = self.log_buffer, self._val_log
+        try:
+            with self.around_val(), report_scope(self.log_buffer):
+                self.mode, self.data_loader, self._inner_iter = 'val', data_loader, k
+                self.data_batch = next(data_loader)
+                with self._rings('around_iter'):
+                    self.call_hook('before_val_iter')
+                    self.run_iter(self.data_batch, train_mode=False, **kwargs)
+                    if k + 1 == self._workflow[entry][1]:
+                        self.log_buffer.average(reduce=self._log_reduce())
+                    self.call_hook('after_val_iter')
+        finally:
+            self.log_buffer = train_log
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename_tmpl: str = 'iter_{}.pth',
+        meta: Mapping[str, Any] | None = None,
+        save_optimizer: bool = True,
+        create_symlink: bool = True,
+        together: bool = False,
+    ) -> str:
+        """Write everything that resuming needs to a file in ``out_dir``.
+
+        Args:
+            out_dir: a folder or a URL.
+            filename_tmpl: ``{}`` and ``{iter}`` are the completed training iterations, ``{epoch}`` the completed passes.
+            meta: what to remember beside the runner's own meta.
+            save_optimizer: whether the optimizers' states are part of it.
+            create_symlink: whether ``latest.pth`` leads to it.
+            together: all ranks call this, and rank 0 writes what each of them needs to go on.
+
+        Returns:
+            The file's path.
+        """
+        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, together)
+
+    def register_training_hooks(
+        self,
+        lr_config: HookConfig,
+        optimizer_config: HookConfig = None,
+        checkpoint_config: HookConfig = None,
+        log_config: Mapping[str, Any] | None = None,
+        momentum_config: HookConfig = None,
+        custom_hooks_config: list[Any] | HookConfig = None,
+        timer_config: HookConfig = {'type': 'IterTimerHook'},  # noqa: B006 (never changed)
+    ) -> None:
+        """Register the standard hooks of a training, by iteration where they do not say otherwise; see `BaseRunner`'s."""
+        super().register_training_hooks(
+            lr_config, optimizer_config, checkpoint_config, log_config, momentum_config, timer_config, custom_hooks_config
+        )
+
+    # --- the position in the data ----------------------------------------------------------------------------------------
+
+    def _enter_loaders(self) -> None:
+        states, self._entering = self._entering, None
+        if states is not None:
+            for loader, state in zip(self._loaders, states, strict=False):
+                loader.load_state_dict(state)
+            self._restore_moment()
+
+    def _position(self) -> int:
+        return 0
+
+    def _loader_states(self) -> list[dict[str, Any]]:
+        return [loader.state_dict() for loader in self._loaders]
+
+    def _next_unit(self) -> tuple[int, int]:
+        entry, done = self._cursor
+        return entry, done + (self._iter_done or self.mode == 'val')

@@ -1,0 +1,160 @@
+"""How hooks get into a runner: one at a time, from configs, and the standard set of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from runnerkit.hooks.hook import HOOKS, Hook
+from runnerkit.hooks.lr_updater import build_lr_hook
+from runnerkit.hooks.momentum_updater import build_momentum_hook
+from runnerkit.hooks.priority import Priority, get_priority
+from runnerkit.registry import build_from_cfg
+
+if TYPE_CHECKING:
+    from runnerkit.runner.hook_table import HookTable
+
+HookConfig = Mapping[str, Any] | Hook | None
+
+#: Which priority each of the standard hooks of a training has.
+PRIORITIES = {
+    'lr': 'VERY_HIGH',
+    'momentum': 'HIGH',
+    'optimizer': 'ABOVE_NORMAL',
+    'checkpoint': 'NORMAL',
+    'timer': 'LOW',
+    'logger': 'VERY_LOW',
+    'profiler': 'NORMAL',
+}
+
+
+class Registration:
+    """The part of a runner that takes hooks in. Configs are never changed."""
+
+    by_epoch: bool
+    _hook_table: HookTable
+
+    def register_hook(self, hook: Hook, priority: int | str | Priority = 'NORMAL') -> None:
+        """Add ``hook``; equal priorities keep the order of registration.
+
+        Raises:
+            TypeError: ``hook`` is no `Hook`.
+            ValueError: it has an attribute ``priority`` (it is registered already, or its class uses the reserved name), or a
+                method that looks like a misspelt point.
+        """
+        if not isinstance(hook, Hook):
+            raise TypeError(f'hook must be an instance of runnerkit.hooks.Hook, but got {hook!r}')
+        if hasattr(hook, 'priority'):
+            raise ValueError(
+                f'"priority" is a reserved attribute for hooks, but {type(hook).__name__} has one: give the priority to '
+                f'register_hook, and register a hook once only'
+            )
+        self._hook_table.register(hook, get_priority(priority))
+
+    def register_hook_from_cfg(self, hook_cfg: Mapping[str, Any]) -> None:
+        """Build a hook from ``dict(type=…, priority='NORMAL', …)`` and register it."""
+        options = _without(hook_cfg, 'priority')
+        self.register_hook(build_from_cfg(options, HOOKS), hook_cfg.get('priority', 'NORMAL'))
+
+    def register_lr_hook(self, lr_config: HookConfig) -> None:
+        """Register ``dict(policy='step', …)``, ``dict(type='StepLrUpdaterHook', …)`` or a hook."""
+        if lr_config is not None:
+            self.register_hook(build_lr_hook(self._by_unit(lr_config)), PRIORITIES['lr'])
+
+    def register_momentum_hook(self, momentum_config: HookConfig) -> None:
+        """Register ``dict(policy='cyclic', …)``, ``dict(type=…)`` or a hook."""
+        if momentum_config is not None:
+            self.register_hook(build_momentum_hook(self._by_unit(momentum_config)), PRIORITIES['momentum'])
+
+    def register_optimizer_hook(self, optimizer_config: HookConfig) -> None:
+        """Register an OptimizerHook, or the hook that ``type`` names."""
+        self._register('optimizer', optimizer_config, 'OptimizerHook')
+
+    def register_checkpoint_hook(self, checkpoint_config: HookConfig) -> None:
+        """Register a CheckpointHook, or the hook that ``type`` names."""
+        self._register('checkpoint', self._by_unit(checkpoint_config), 'CheckpointHook')
+
+    def register_timer_hook(self, timer_config: HookConfig) -> None:
+        """Register the hook that ``type`` names."""
+        self._register('timer', timer_config, 'IterTimerHook')
+
+    def register_profiler_hook(self, profiler_config: HookConfig) -> None:
+        """Register a ProfilerHook, or the hook that ``type`` names."""
+        self._register('profiler', profiler_config, 'ProfilerHook')
+
+    def register_logger_hooks(self, log_config: Mapping[str, Any] | None) -> None:
+        """Register every hook of ``dict(interval=…, hooks=[dict(type=…), …])``; ``interval`` is their default."""
+        if log_config is None:
+            return
+        defaults = {'interval': log_config['interval']} if 'interval' in log_config else {}
+        for config in log_config.get('hooks', ()):
+            hook = config if isinstance(config, Hook) else build_from_cfg(self._by_unit(config), HOOKS, defaults)
+            self.register_hook(hook, PRIORITIES['logger'])
+
+    def register_custom_hooks(self, custom_config: list[Any] | HookConfig) -> None:
+        """Register hooks and configs of hooks (``priority`` among their keys), NORMAL where they do not say otherwise."""
+        if custom_config is None:
+            return
+        for item in custom_config if isinstance(custom_config, (list, tuple)) else [custom_config]:
+            if isinstance(item, Hook):
+                self.register_hook(item)
+            else:
+                self.register_hook_from_cfg(item)
+
+    def register_training_hooks(
+        self,
+        lr_config: HookConfig,
+        optimizer_config: HookConfig = None,
+        checkpoint_config: HookConfig = None,
+        log_config: Mapping[str, Any] | None = None,
+        momentum_config: HookConfig = None,
+        timer_config: HookConfig = {'type': 'IterTimerHook'},  # noqa: B006 (MMCV's signature; never changed)
+        custom_hooks_config: list[Any] | HookConfig = None,
+    ) -> None:
+        """Register the standard hooks of a training; None leaves one out.
+
+        ============  ==================  =================================
+        hook          priority            from
+        ============  ==================  =================================
+        learning rate VERY_HIGH (10)      ``lr_config``
+        momentum      HIGH (30)           ``momentum_config``
+        optimizer     ABOVE_NORMAL (40)   ``optimizer_config``
+        checkpoint    NORMAL (50)         ``checkpoint_config``
+        timer         LOW (70)            ``timer_config``
+        loggers       VERY_LOW (90)       ``log_config``
+        custom        theirs, or NORMAL   ``custom_hooks_config``
+        ============  ==================  =================================
+        """
+        self.register_lr_hook(lr_config)
+        self.register_momentum_hook(momentum_config)
+        self.register_optimizer_hook(optimizer_config)
+        self.register_checkpoint_hook(checkpoint_config)
+        self.register_timer_hook(timer_config)
+        self.register_logger_hooks(log_config)
+        self.register_custom_hooks(custom_hooks_config)
+
+    def get_hook_info(self) -> str:
+        """A table of the hooks at each point, in the order in which they are called."""
+        return self._hook_table.info()
+
+    def _register(self, kind: str, config: HookConfig, default_type: str) -> None:
+        if config is None:
+            return
+        hook = config if isinstance(config, Hook) else build_from_cfg(config, HOOKS, {'type': default_type})
+        self.register_hook(hook, PRIORITIES[kind])
+
+    def _by_unit(self, config: Any) -> Any:
+        """``config`` with the runner's unit as its ``by_epoch`` where it says nothing."""
+        if self.by_epoch or not isinstance(config, Mapping) or 'by_epoch' in config:
+            return config
+        copied = config.copy()  # type: ignore[attr-defined]  # keeps a ConfigDict one, and with it where it was written
+        copied['by_epoch'] = False
+        return copied
+
+
+def _without(config: Mapping[str, Any], key: str) -> Any:
+    if not isinstance(config, Mapping):
+        raise TypeError(f'a hook must be a Hook or a dict with the key "type", but got {config!r}')
+    copied = config.copy()  # type: ignore[attr-defined]
+    copied.pop(key, None)
+    return copied

@@ -1,0 +1,77 @@
+"""The workflow: what its entries may be, and how long it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from runnerkit.parallel import unwrap
+
+
+def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
+    """Whether ``workflow`` is a list of (mode, n) with a non-empty loader for each.
+
+    Raises:
+        TypeError: something is of another type.
+        ValueError: numbers that do not fit, a mode that neither runner nor model knows, or an empty loader.
+    """
+    if not isinstance(data_loaders, (list, tuple)):
+        raise TypeError(f'data_loaders must be a list of loaders, one for each workflow entry, but got {type(data_loaders)}')
+    if not isinstance(workflow, (list, tuple)) or not all(isinstance(entry, (list, tuple)) for entry in workflow):
+        raise TypeError(f"workflow must be a list of (mode, n), such as [('train', 1)], but got {workflow!r}")
+    if len(data_loaders) != len(workflow):
+        raise ValueError(f'workflow has {len(workflow)} entries, but there are {len(data_loaders)} data loaders: give one for each')
+    for loader, entry in zip(data_loaders, workflow, strict=True):
+        if len(entry) != 2:
+            raise ValueError(f"a workflow entry is (mode, n), such as ('train', 1), but got {entry!r}")
+        mode, n = entry
+        if not isinstance(mode, str):
+            raise TypeError(f'mode in workflow must be a str, but got {type(mode)}')
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise ValueError(f'the number in the workflow entry {tuple(entry)} must be a whole number of at least 1')
+        unit_of(runner, mode)
+        if length_of(loader) == 0:
+            raise ValueError(
+                f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or fewer than '
+                f'one batch, with drop_last)'
+            )
+
+
+def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
+    """What runs one unit of ``mode``: the runner's method of that name, or its train loop with ``model.<mode>_step``.
+
+    Raises:
+        ValueError: there is neither.
+    """
+    method = getattr(runner, mode, None)
+    if callable(method) and not mode.startswith('_'):
+        return method
+    if hasattr(runner.model, f'{mode}_step'):
+        return partial(runner.train, mode=mode)
+    model = type(unwrap(runner.model)).__name__
+    raise ValueError(
+        f'runner has no method named "{mode}" to run an epoch, and {model} has no {mode}_step; modes are train, val, and those '
+        f'that the runner or the model adds'
+    )
+
+
+def length_of(loader: Any) -> int | None:
+    """How many batches ``loader`` gives in one pass; None where it cannot tell."""
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def iters_in(epochs: int | None, loader: Any) -> int | None:
+    """How many iterations ``epochs`` passes over ``loader`` are; None where that is not known."""
+    length = length_of(loader)
+    return None if length is None or epochs is None else epochs * length
+
+
+def epochs_in(iters: int | None, data_loaders: Sequence[Any], workflow: Sequence[Any]) -> int | None:
+    """How many passes over the first training loader are begun in ``iters`` iterations; None where that is not known."""
+    length = next((length_of(loader) for loader, (mode, _) in zip(data_loaders, workflow, strict=True) if mode != 'val'), None)
+    return None if not length or iters is None else math.ceil(iters / length)

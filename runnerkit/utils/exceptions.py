@@ -1,0 +1,52 @@
+"""Saying more about an error that is passing through, without changing what kind of error it is."""
+
+from __future__ import annotations
+
+import inspect
+from typing import NoReturn
+
+
+def raise_with_context(error: Exception, before: str, after: str = '', note: str | None = None) -> NoReturn:
+    """Raise ``error`` once more, chained to itself, with text before and after its message.
+
+    The class and the attributes stay the same. An error whose class builds its message from other things (an
+    ``OSError`` with a number) gets a note instead, as by ``add_note``, and is raised as it is.
+
+    Args:
+        error: the error that was caught.
+        before: what its message is to begin with, such as ``'ResNet: '``.
+        after: what it is to end with.
+        note: the note; by default ``before`` and ``after``.
+    """
+    told = with_message(error, before, after)
+    if told is not None:
+        raise told from error
+    text = note or f'{before}{after}'
+    if hasattr(error, 'add_note'):
+        error.add_note(text)
+    else:  # Python 3.10: kept where later versions look for it
+        error.__notes__ = [*getattr(error, '__notes__', []), text]  # type: ignore[attr-defined]
+    raise error
+
+
+def with_message(error: Exception, before: str, after: str) -> Exception | None:
+    """``error`` once more with text around its message; None where its class does not allow that."""
+    cls = type(error)
+    if len(error.args) > 1 or not all(isinstance(arg, str) for arg in error.args):
+        return None
+    text = f'{before}{"".join(error.args)}{after}'
+    # A constructor written in Python may want more than a message, so it is left out; those in C store the message.
+    told = cls.__new__(cls, text)
+    if not inspect.isfunction(cls.__init__):
+        cls.__init__(told, text)
+    told.args = (text,)
+    told.__dict__.update(error.__dict__)
+    return told if before in str(told) else None
+
+
+def one_line(error: BaseException) -> str:
+    """``error`` as a command-line tool prints it: its message, or its class where it has none, and its notes."""
+    # str() of a KeyError is the repr of its message.
+    message = str(error.args[0]) if isinstance(error, KeyError) and len(error.args) == 1 else str(error)
+    notes = getattr(error, '__notes__', [])
+    return ' '.join([message or type(error).__name__, *(f'({note})' for note in notes)]).replace('\n', ' ')

@@ -1,0 +1,108 @@
+"""Importing what a config names: modules by name, classes by dotted path or by file."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.user_files import module_of_file
+
+_LOG = logging.getLogger('runnerkit')
+_MISSING = object()
+
+
+class UnknownObject(ImportError):
+    """A path that leads nowhere, unlike an error inside the module that it leads to."""
+
+
+def import_modules_from_strings(
+    imports: str | Sequence[str] | None, allow_failed_imports: bool = False
+) -> ModuleType | list[ModuleType | None] | None:
+    """Import modules by name, so that what they register becomes known.
+
+    Args:
+        imports: one dotted name or path of a ``.py`` file, or several.
+        allow_failed_imports: warn where a module cannot be imported, and give None for it, instead of raising.
+
+    Returns:
+        The module, or a list of them if a list was given; None for no name at all.
+
+    Raises:
+        TypeError: ``imports`` is neither a string nor a list of strings.
+        ImportError: a module cannot be imported.
+    """
+    if not imports:
+        return None
+    if isinstance(imports, str):
+        return _import_module(imports, allow_failed_imports)
+    if not isinstance(imports, list | tuple):
+        raise TypeError(f'custom_imports must be a list but got type {type(imports)}')
+    for name in imports:
+        if not isinstance(name, str):
+            raise TypeError(f'{name!r} is of type {type(name)} and cannot be imported: give the names of modules')
+    return [_import_module(name, allow_failed_imports) for name in imports]
+
+
+def _import_module(name: str, allow_failure: bool) -> ModuleType | None:
+    try:
+        return module_of_file(name) if name.endswith('.py') else importlib.import_module(name)
+    except ImportError as error:
+        if not allow_failure:
+            raise ImportError(f'Failed to import {name}: {error}', name=error.name, path=error.path) from error
+        _LOG.warning('%s failed to import and is ignored: %s', name, error)
+        return None
+
+
+def import_object(path: str) -> Any:
+    """The class, function or other object at ``'package.module.Name'`` or ``'path/to/file.py:Name'``.
+
+    Names may go on with dots (``file.py:Outer.Inner``). A file is loaded once, whatever way its path is written.
+
+    Raises:
+        UnknownObject: (an ImportError) there is no such module, or no such name in it.
+        FileNotFoundError: there is no such file.
+        ValueError: ``path`` has neither a dot nor a colon.
+    """
+    if ':' in path:
+        file, _, name = path.rpartition(':')
+        return _attribute(module_of_file(file), name, path)
+    module_name, dot, _ = path.rpartition('.')
+    if not dot:
+        raise ValueError(
+            f'{path!r} must be a dotted path to an object (torch.nn.ReLU) or one in a file (nets.py:LeNet)'
+        )
+    while module_name:
+        module = _find_module(module_name)
+        if module is not None:
+            return _attribute(module, path[len(module_name) + 1 :], path)
+        module_name = module_name.rpartition('.')[0]
+    raise UnknownObject(f'there is no module {path.partition(".")[0]!r}')
+
+
+def _find_module(name: str) -> ModuleType | None:
+    """The module ``name``, imported; None where there is no such module. Errors inside it come through."""
+    if name in sys.modules:
+        return sys.modules[name]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # The module itself or a package above it is missing, and not something that it imports.
+        if error.name is not None and (name == error.name or name.startswith(error.name + '.')):
+            return None
+        raise
+
+
+def _attribute(module: ModuleType, name: str, path: str) -> Any:
+    found: Any = module
+    for part in name.split('.'):
+        holder, found = found, getattr(found, part, _MISSING)
+        if found is _MISSING:
+            hint = did_you_mean(part, [known for known in dir(holder) if not known.startswith('_')])
+            where = module.__file__ if ':' in path else getattr(holder, '__name__', holder)
+            raise UnknownObject(f'{where} has no {part!r}' + (f'; {hint}' if hint else ''))
+    return found

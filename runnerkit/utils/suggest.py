@@ -1,0 +1,69 @@
+"""The nearest right names, for error messages about a wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
+    """Those of ``candidates`` that look like ``name``, the likest first; upper and lower case count as equal.
+
+    Args:
+        name: what was written.
+        candidates: what could have been meant.
+        n: how many to return at most, at least 1.
+    """
+    by_key: dict[str, list[str]] = {}
+    for candidate in dict.fromkeys(candidates):
+        by_key.setdefault(candidate.lower(), []).append(candidate)
+    wanted = name.lower()
+    found = get_close_matches(wanted, by_key, n=n, cutoff=0.65)
+    # Abbreviations ('Text' for 'TextLoggerHook') score low by letters, and are what people write.
+    longer = sorted((key for key in by_key if len(wanted) > 3 and wanted in key and key not in found), key=len)
+    return [candidate for key in found + longer for candidate in by_key[key]][:n]
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """A question for an error message, ``did you mean 'a' or 'b'?``; empty if nothing is near."""
+    found = [repr(candidate) for candidate in nearest(name, candidates)]
+    if not found:
+        return ''
+    *others, last = found
+    return 'did you mean ' + (f'{", ".join(others)} or {last}?' if others else f'{last}?')
+
+
+def edit_distance(a: str, b: str) -> int:
+    """How many letters to insert, drop, replace or swap with their neighbour, to get from ``a`` to ``b``."""
+    before, row = [0] * (len(b) + 1), list(range(len(b) + 1))
+    for i, left in enumerate(a, 1):
+        last, row, older = row, [i], before
+        for j, right in enumerate(b, 1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (left != right))
+            if i > 1 and j > 1 and left == b[j - 2] and right == a[i - 2]:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+        before = last
+    return row[-1]
+
+
+def near_miss(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` is probably a misspelling of; None if it is known itself, or like none of them.
+
+    It takes one wrong letter in up to six, two in longer names. Names that differ by digits only (``layer1``,
+    ``layer2``) are different names.
+    """
+    known = list(known)
+    if name in known or len(name) < 3:
+        return None
+    allowed = 1 if len(name) <= 6 else 2
+    for other in known:
+        if len(other) < 3 or abs(len(other) - len(name)) > allowed or _letters(other) == _letters(name):
+            continue
+        if edit_distance(name.lower(), other.lower()) <= allowed:
+            return other
+    return None
+
+
+def _letters(name: str) -> str:
+    return ''.join(char for char in name if not char.isdigit())

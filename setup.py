@@ -1,0 +1,43 @@
+"""The package. Everything about tools (lint, types, tests, layers) is in pyproject.toml."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+
+
+def requirements(name: str) -> list[str]:
+    """The lines of requirements/<name>.txt that name a package."""
+    lines = (ROOT / 'requirements' / f'{name}.txt').read_text(encoding='utf-8').splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith('#')]
+
+
+def version() -> str:
+    text = (ROOT / 'runnerkit' / 'version.py').read_text(encoding='utf-8')
+    found = re.search(r"__version__ = '([^']+)'", text)
+    if found is None:
+        raise RuntimeError('runnerkit/version.py holds no line __version__ = \'…\'')
+    return found[1]
+
+
+setup(
+    name='runnerkit',
+    version=version(),
+    description='A hook-driven training engine in the MMCV style, on today\'s PyTorch',
+    long_description=(ROOT / 'README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    packages=find_packages(include=['runnerkit', 'runnerkit.*']),
+    package_data={'runnerkit': ['py.typed']},
+    python_requires='>=3.10',
+    install_requires=requirements('runtime'),
+    extras_require={
+        'plot': ['matplotlib>=3.7'],
+        'tensorboard': ['tensorboard>=2.14'],
+        'all': requirements('optional'),
+        'tests': requirements('tests'),
+    },
+    entry_points={'console_scripts': ['runnerkit = runnerkit.cli.main:main']},
+)

@@ -1,0 +1,88 @@
+"""Reading checkpoints: schemes, safety, clear refusals."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix
+
+
+class Evil:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker),)
+
+
+def test_numpy_scalars_and_arrays_of_old_files_load(tmp_path):
+    meta = {'hook_msgs': {'best_score': np.float64(0.5)}, 'PALETTE': np.arange(6, dtype=np.uint8).reshape(2, 3), 'n': np.int32(3)}
+    torch.save({'meta': meta, 'state_dict': {}}, tmp_path / 'old.pth')
+    loaded = _load_checkpoint(str(tmp_path / 'old.pth'))
+    assert loaded['meta']['hook_msgs']['best_score'] == 0.5
+    assert loaded['meta']['PALETTE'].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize('zipped', [True, False])
+def test_code_in_a_file_is_never_run(tmp_path, zipped):
+    path = tmp_path / 'evil.pth'
+    torch.save({'state_dict': Evil(tmp_path / 'ran')}, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ValueError, match='could run code when loaded, so it was not loaded'):
+        _load_checkpoint(str(path))
+    assert not (tmp_path / 'ran').exists()
+    with open(path, 'wb') as file:
+        pickle.dump(Evil(tmp_path / 'ran'), file)
+    with pytest.raises(ValueError, match='not loaded|damaged'):
+        _load_checkpoint(str(path))
+    assert not (tmp_path / 'ran').exists()
+
+
+def test_a_missing_file_answers_with_the_nearest(tmp_path):
+    torch.save({}, tmp_path / 'epoch_12.pth')
+    with pytest.raises(FileNotFoundError, match='there is no checkpoint .*epoch_21.pth.*epoch_12.pth'):
+        _load_checkpoint(str(tmp_path / 'epoch_21.pth'))
+    with pytest.raises(FileNotFoundError, match='there is no checkpoint nowhere/x.pth$'):
+        _load_checkpoint('nowhere/x.pth')
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = tmp_path / 'a.pth'
+    torch.save({'w': torch.ones(1000)}, path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(ValueError, match='is damaged: the checksum'):
+        _load_checkpoint(str(path))
+
+
+def test_urls_are_read_through_fsspec(tmp_path):
+    import fsspec
+
+    with fsspec.open('memory://checkpoints/a.pth', 'wb') as file:
+        torch.save({'state_dict': {'w': torch.ones(2)}}, file)
+    assert _load_checkpoint('memory://checkpoints/a.pth')['state_dict']['w'].tolist() == [1, 1]
+
+
+def test_own_schemes(monkeypatch):
+    monkeypatch.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
+
+    @CheckpointLoader.register_scheme('lab://')
+    def from_lab(filename, map_location=None):
+        return filename, map_location
+
+    assert _load_checkpoint('lab://x', 'cpu') == ('lab://x', 'cpu')
+    with pytest.raises(KeyError, match='lab:// is already registered'):
+        CheckpointLoader.register_scheme('lab://', from_lab)
+    CheckpointLoader.register_scheme(['lab://', 'labs://'], lambda name, map_location=None: 'new', force=True)
+    assert _load_checkpoint('labs://x') == 'new'
+
+
+def test_one_submodules_weights(tmp_path):
+    path = str(tmp_path / 'a.pth')
+    torch.save({'state_dict': {'backbone.conv.w': torch.ones(1), 'head.w': torch.zeros(1)}}, path)
+    assert list(_load_checkpoint_with_prefix('backbone', path)) == ['conv.w']
+    with pytest.raises(KeyError, match='neck is not in the pretrained model .*; it has backbone, head'):
+        _load_checkpoint_with_prefix('neck', path)

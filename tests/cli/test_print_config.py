@@ -1,0 +1,77 @@
+"""The tool that prints a config."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runnerkit.cli.print_config import main
+from runnerkit.config import Config
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def cfg(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path('base.py').write_text("model = dict(type='Net', depth=1)\n")
+    Path('cfg.py').write_text("_base_ = 'base.py'\nlr = 0.1\n")
+
+
+def test_prints_what_reads_back(cfg, capsys):
+    assert main(['cfg.py', '--cfg-options', 'model.depth=3', 'name=a b']) == 0
+    out, err = capsys.readouterr()
+    assert Config.fromstring(out, '.py')._cfg_dict == {'model': {'type': 'Net', 'depth': 3}, 'lr': 0.1, 'name': 'a b'}
+    assert err == ''
+    assert main(['cfg.py']) == 0
+    assert capsys.readouterr().out == Config.fromfile('cfg.py').pretty_text
+
+
+def test_styles(cfg, capsys):
+    assert main(['cfg.py', '--style', 'facebook']) == 0
+    assert Config.fromstring(capsys.readouterr().out, '.py').lr == 0.1
+
+
+@pytest.mark.parametrize(
+    ('args', 'message'),
+    [
+        (['nope.py'], 'file ".*nope.py" does not exist'),
+        (['cfg.py', '--style', 'nope'], "style 'nope' is not known"),
+        (['cfg.py', '--cfg-options', 'lr.x=1'], 'cannot inherit from base'),
+        (['bad.py'], r'bad.py:1: division by zero'),
+        (['bad.yaml'], r'while parsing .*\(\S*bad.yaml: \)'),
+    ],
+)
+def test_failures_are_one_line_and_exit_1(cfg, capsys, args, message):
+    Path('bad.py').write_text('a = 1 / 0\n')
+    Path('bad.yaml').write_text('a: [1\n')
+    assert main(args) == 1
+    out, err = capsys.readouterr()
+    assert out == ''
+    assert len(err.splitlines()) == 1
+    assert re.search(message, err)
+
+
+def test_wrong_usage_exits_2(cfg, capsys):
+    for args in ([], ['cfg.py', '--nope'], ['cfg.py', '--cfg-options', 'a=[1']):
+        with pytest.raises(SystemExit) as caught:
+            main(args)
+        assert caught.value.code == 2
+
+
+def test_the_script(cfg):
+    script = ROOT / 'tools' / 'print_config.py'
+    done = subprocess.run(
+        [sys.executable, script, 'cfg.py'], capture_output=True, text=True, env={'PYTHONPATH': str(ROOT)}
+    )
+    assert (done.returncode, done.stderr) == (0, '')
+    assert done.stdout == "model = dict(type='Net', depth=1)\nlr = 0.1\n"
+    done = subprocess.run(
+        [sys.executable, script, 'no.py'], capture_output=True, text=True, env={'PYTHONPATH': str(ROOT)}
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith('print_config.py: file ')

@@ -1,0 +1,110 @@
+"""Merging, held against a table of what mmcv does."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from runnerkit.config import Config, ConfigDict, warn_near_misses
+from runnerkit.config.merge import merge, near_misses, nested_options
+
+TABLE = json.loads((Path(__file__).parents[1] / 'data' / 'config_merge.json').read_text())
+ERRORS = {'TypeError': TypeError, 'KeyError': KeyError}
+
+
+@pytest.mark.parametrize('row', TABLE['rows'], ids=lambda row: f'{row["by"]}-{row["child"]}')
+def test_as_mmcv(row, tmp_path):
+    def result():
+        if row['by'] == 'options':
+            cfg = Config(TABLE['base'])
+            cfg.merge_from_dict(row['child'])
+            return cfg
+        (tmp_path / 'base.json').write_text(json.dumps(TABLE['base']))
+        (tmp_path / 'child.json').write_text(json.dumps({'_base_': 'base.json', **row['child']}))
+        return Config.fromfile(tmp_path / 'child.json')
+
+    if 'error' in row:
+        with pytest.raises(ERRORS[row['error']]):
+            result()
+    else:
+        assert result()._cfg_dict.to_dict() == row['result']
+
+
+def test_both_sides_stay_as_they_are():
+    base, child = (
+        ConfigDict(a={'x': [1], 'y': {'z': 1}}),
+        ConfigDict(a={'x': [2], 'y': {'_delete_': True}}, b={'_delete_': True}),
+    )
+    before = copy.deepcopy((base, child))
+    merged = merge(child, base)
+    merged.a.x.append(3)
+    merged.a.y.new = 1
+    assert (base, child) == before
+    assert merged == {'a': {'x': [2, 3], 'y': {'new': 1}}, 'b': {}}
+
+
+def test_list_items_by_index():
+    base = {'values': [1, 2], 'nested': [[1, 2], [{'a': 1}]]}
+    assert merge({'values': {'0': 7}, 'nested': {'1': {'0': {'a': 5}}}}, base, list_keys=True) == {
+        'values': [7, 2],
+        'nested': [[1, 2], [{'a': 5}]],
+    }
+    assert base['values'] == [1, 2]
+    with pytest.raises(KeyError, match='Index 2 exceeds the length of list values='):
+        merge({'values': {'2': 7}}, base, list_keys=True)
+    with pytest.raises(
+        TypeError, match='values is a list, so values.x names none of its items: give an index from 0 to 1'
+    ):
+        merge({'values': {'x': 7}}, base, list_keys=True)
+    with pytest.raises(TypeError, match='You may set `_delete_=True`'):
+        merge({'values': {'0': 7}}, base)
+
+
+def test_the_error_of_a_clash_tells_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path('base.py').write_text('a = dict(b=1)\n')
+    Path('child.py').write_text("_base_ = 'base.py'\na = dict(\n    b=dict(c=1))\n")
+    with pytest.raises(TypeError, match=r'^b=.* in child config cannot inherit from base .* \(child.py:3\)$'):
+        Config.fromfile('child.py')
+
+
+def test_nested_options():
+    assert nested_options({'a.b': 1, 'a.c.d': (2,), 'e': 3}) == {'a': {'b': 1, 'c': {'d': (2,)}}, 'e': 3}
+    with pytest.raises(TypeError, match="'a.b' cannot be set: 'a' was given the value 1"):
+        nested_options({'a': 1, 'a.b': 2})
+
+
+def test_near_misses_of_new_keys():
+    base = {'optimizer': {'momentum': 0.9}, 'steps': [{'warmup': 1}], 'layer1': 1}
+    options = nested_options({'optimzer.lr': 1, 'optimizer.momentun': 1, 'steps.0.wamrup': 1, 'layer2': 1, 'other': 1})
+    assert dict(near_misses(options, base)) == {
+        'optimzer': 'optimizer',
+        'optimizer.momentun': 'optimizer.momentum',
+        'steps.0.wamrup': 'steps.0.warmup',
+    }
+
+
+def test_merge_from_dict_warns_of_near_misses_and_adds_the_key(caplog):
+    cfg = Config({'optimizer': {'lr': 1}})
+    with caplog.at_level(logging.WARNING, 'runnerkit'):
+        cfg.merge_from_dict({'optimzer.lr': 2, 'fresh': 1})
+    assert [record.getMessage() for record in caplog.records] == [
+        "--cfg-options: 'optimzer' is a new key; did you mean 'optimizer'?"
+    ]
+    assert cfg.optimzer.lr == 2
+
+
+def test_warn_near_misses_of_top_level_keys(caplog, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path('cfg.py').write_text('a = 1\noptimzer = dict()\nfree = 2\n')
+    with caplog.at_level(logging.WARNING, 'runnerkit'):
+        warn_near_misses(Config.fromfile('cfg.py'), iter(['optimizer', 'model']))
+        warn_near_misses({'modle': 1}, ['model'])
+    assert [record.getMessage() for record in caplog.records] == [
+        "the config key 'optimzer' (cfg.py:2) is not known; did you mean 'optimizer'?",
+        "the config key 'modle' is not known; did you mean 'model'?",
+    ]

@@ -1,0 +1,78 @@
+"""Where the parts of a config come from."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from runnerkit.config import Config
+
+CFG = """\
+norm = dict(type='BN')
+pipeline = [
+    dict(type='Load'),
+    {'type': 'Flip',
+     'p': 0.5}]
+model = dict(
+    dict(depth=1),
+    type='Net',
+    norm=norm,
+    heads=(dict(a=1),
+           dict(b=2)),
+    late=dict(
+        x=1))
+typed: dict = dict(
+    y=1)
+made = {f'k{i}': dict(z=i) for i in range(2)}
+loop = [*pipeline]
+model['late']['w'] = 2
+"""
+
+
+@pytest.fixture
+def cfg(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'cfg.py').write_text(CFG)
+    return Config.fromfile('cfg.py')
+
+
+def test_lines_of_a_python_file(cfg):
+    assert str(cfg.model._origin_) == 'cfg.py:6'
+    assert cfg.model._origin_.of('type') == 'cfg.py:8'
+    assert cfg.model._origin_.of('depth') == 'cfg.py:7'
+    assert str(cfg.model.norm._origin_) == 'cfg.py:1'
+    assert str(cfg.model.heads[1]._origin_) == 'cfg.py:11'
+    assert cfg.model.late._origin_.of('x') == 'cfg.py:13'
+    assert cfg.model.late._origin_.of('w') == 'cfg.py:12'
+    assert cfg.pipeline[1]._origin_.of('p') == 'cfg.py:5'
+    assert cfg.typed._origin_.of('y') == 'cfg.py:15'
+    assert str(cfg.made.k1._origin_) == 'cfg.py:16'
+    assert str(cfg.loop[0]._origin_) == 'cfg.py:17'
+    assert cfg._cfg_dict._origin_.of('typed') == 'cfg.py:14'
+
+
+def test_merged_values_name_both_files(cfg, tmp_path):
+    (tmp_path / 'child.py').write_text("_base_ = 'cfg.py'\nmodel = dict(\n    type='Other')\n")
+    child = Config.fromfile('child.py')
+    assert str(child.model._origin_) == 'cfg.py:6, changed by child.py:2'
+    assert child.model._origin_.of('type') == 'child.py:3'
+    assert child.model._origin_.of('depth') == 'cfg.py:7'
+    child.merge_from_dict({'model.depth': 3, 'new.a': 1})
+    assert child.model._origin_.of('depth') == '--cfg-options'
+    assert str(child.new._origin_) == '--cfg-options'
+    assert child.model._origin_.of('type') == 'child.py:3'
+
+
+def test_a_name_that_stands_for_itself_does_not_loop(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'c.py').write_text('a = dict(x=1)\nb = a\na = b\n')
+    assert str(Config.fromfile('c.py').a._origin_) == 'c.py:3'
+
+
+def test_data_files_and_files_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / 'cfg.json').write_text(json.dumps({'model': {'a': 1}}))
+    cfg = Config.fromfile(tmp_path / 'cfg.json')
+    assert str(cfg.model._origin_) == str(tmp_path / 'cfg.json')
+    monkeypatch.chdir(tmp_path)
+    assert cfg.model._origin_.of('a') == 'cfg.json'

@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import torch
+
+from runnerkit.config import Config
+from runnerkit.data import build_dataloader, build_dataset
+from runnerkit.nn import build_model
+from runnerkit.optim import build_optimizer
+
+FILE = Path(__file__).parents[3] / 'configs/mnist/lenet.py'
+
+
+def test_the_parts_fit_together():
+    cfg = Config.fromfile(str(FILE))
+    torch.manual_seed(0)
+    model = build_model(cfg.model)
+    optimizer = build_optimizer(model, cfg.optimizer)
+    datasets = {part: build_dataset(cfg.data[part]) for part in ('train', 'val', 'test')}
+    assert [len(dataset) for dataset in datasets.values()] == [3500, 500, 1000]
+    assert [dataset.augment for dataset in datasets.values()] == [True, False, False]
+    loader = build_dataloader(datasets['train'], cfg.data.samples_per_gpu, cfg.data.workers_per_gpu, seed=cfg.seed)
+    batch = next(iter(loader))
+    first = model.train_step(batch, optimizer)
+    assert first['num_samples'] == cfg.data.samples_per_gpu
+    first['loss'].backward()
+    optimizer.step()
+    assert model.train_step(batch, optimizer)['loss'] < first['loss']
+
+
+def test_the_best_score_is_one_of_the_metrics():
+    cfg = Config.fromfile(str(FILE))
+    metrics = build_model(cfg.model).metrics
+    assert cfg.evaluation.save_best in metrics
+    assert metrics[cfg.evaluation.save_best].higher_is_better

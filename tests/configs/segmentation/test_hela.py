@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import torch
+
+from runnerkit.config import Config
+from runnerkit.data import build_dataloader, build_dataset
+from runnerkit.nn import build_model
+from runnerkit.optim import build_optimizer
+
+FILE = Path(__file__).parents[3] / 'configs/segmentation/hela.py'
+
+
+def test_the_parts_fit_together():
+    cfg = Config.fromfile(str(FILE))
+    torch.manual_seed(0)
+    model = build_model(cfg.model)
+    optimizer = build_optimizer(model, cfg.optimizer)
+    train = build_dataset(cfg.data.train)
+    assert len(train) == cfg.data.samples_per_gpu * cfg.runner.max_iters
+    loader = build_dataloader(train, cfg.data.samples_per_gpu, cfg.data.workers_per_gpu, seed=cfg.seed)
+    batch = next(iter(loader))
+    first = model.train_step(batch, optimizer)
+    assert set(first['log_vars']) == {'loss', 'loss_bce', 'loss_dice'}
+    assert first['num_samples'] == 4
+    first['loss'].backward()
+    optimizer.step()
+    assert model.train_step(batch, optimizer)['loss'] < first['loss']
+    step = model.eval().val_step(batch)
+    model.metrics['iou'].update(step['preds'], step['target'])
+    assert 0 <= model.metrics['iou'].compute() <= 1
+    assert cfg.evaluation.save_best in model.metrics

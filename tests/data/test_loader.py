@@ -1,0 +1,277 @@
+import copy
+import pickle
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
+
+from runnerkit.data.loader import SeededLoader
+from runnerkit.data.sampler import EpochSampler
+from runnerkit.utils.user_files import module_of_file
+
+noisy = module_of_file(str(Path(__file__).with_name('noisy_datasets.py')))
+pytestmark = pytest.mark.filterwarnings('ignore:This DataLoader will create')
+
+
+def make(dataset=None, batch_size=4, seed=3, rank=0, world_size=1, **options):
+    dataset = noisy.Noisy() if dataset is None else dataset
+    sampler = EpochSampler(dataset, seed=seed, rank=rank, world_size=world_size)
+    return SeededLoader(dataset, batch_size, sampler, seed=seed, rank=rank, world_size=world_size, **options)
+
+
+def flat(batches):
+    """The samples of batches: their indices, and their draws."""
+    batches = list(batches)
+    return torch.cat([index for index, _ in batches]), torch.cat([noise for _, noise in batches])
+
+
+def same(left, right):
+    return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def streams():
+    return [*torch.get_rng_state().tolist(), random.getstate(), *np.random.get_state()[1].tolist()]
+
+
+EXPECTED = flat(make().enter(epoch=2))
+
+
+def test_every_sample_draws_its_own():
+    assert sorted(EXPECTED[0].tolist()) == list(range(23))
+    assert len({tuple(row) for row in EXPECTED[1].tolist()}) == 23
+
+
+@pytest.mark.parametrize('workers', [1, 4])
+def test_the_number_of_workers_changes_nothing(workers):
+    assert same(flat(make(num_workers=workers).enter(2)), EXPECTED)
+
+
+@pytest.mark.parametrize('batch_size', [1, 7, 23, 40])
+def test_the_batch_size_changes_nothing(batch_size):
+    assert same(flat(make(batch_size=batch_size).enter(2)), EXPECTED)
+
+
+@pytest.mark.parametrize('world_size', [2, 3])
+def test_the_number_of_ranks_changes_nothing(world_size):
+    shares = [flat(make(rank=rank, world_size=world_size).enter(2)) for rank in range(world_size)]
+    for part, expected in enumerate(EXPECTED):
+        interleaved = torch.stack([share[part] for share in shares], 1).flatten(0, 1)
+        assert torch.equal(interleaved[:23], expected)
+
+
+def test_persistent_workers_change_nothing():
+    loader = make(num_workers=2, persistent_workers=True)
+    for epoch in (2, 0, 2):
+        assert same(flat(loader.enter(epoch)), flat(make().enter(epoch)))
+
+
+def test_spawned_workers_change_nothing():
+    assert same(flat(make(num_workers=1, multiprocessing_context='spawn').enter(2)), EXPECTED)
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+@pytest.mark.parametrize('start', [0, 1, 4, 6, 9])
+def test_an_epoch_is_entered_without_loading_what_lies_before(start, workers):
+    loader = make(num_workers=workers)
+    whole = list(loader.enter(2))
+    loader.dataset.asked.clear()
+    entered = list(loader.enter(2, start))
+    assert len(entered) == max(6 - start, 0)
+    assert all(same(a, b) for a, b in zip(entered, whole[start:], strict=True))
+    if workers == 0:
+        assert loader.dataset.asked == EXPECTED[0].tolist()[4 * start :]
+    assert len(list(loader)) == 6  # the start was for that iteration only
+
+
+def test_plain_iteration_honours_set_epoch():
+    loader = make()
+    first = flat(loader)
+    assert same(first, flat(loader))
+    loader.sampler.set_epoch(2)  # as MMCV's hook does
+    assert loader.epoch == 2
+    assert same(flat(loader), EXPECTED)
+    loader.set_epoch(0)
+    assert same(flat(loader), first)
+
+
+def test_seeds_differ():
+    assert not torch.equal(flat(make(seed=4))[1].sort(0)[0], flat(make())[1].sort(0)[0])
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_the_runs_own_streams_notice_nothing(workers):
+    np.random.seed(0)
+    np.random.randn()
+    before = streams(), np.random.get_state()[3:]
+    for _ in make(num_workers=workers):
+        assert (streams(), np.random.get_state()[3:]) == before
+
+
+def test_dropout_between_batches_does_not_depend_on_workers():
+    def train(workers):
+        torch.manual_seed(0)
+        return [torch.nn.functional.dropout(noise) for _, noise in make(num_workers=workers)]
+
+    assert same(train(0), train(1))
+
+
+def test_large_images_are_bit_identical():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        batches = [list(make(noisy.Images(), 3, num_workers=workers)) for workers in (0, 1, 4)]
+        assert same(batches[0], batches[1])
+        assert same(batches[0], batches[2])
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize('workers', [1, 4])
+def test_a_random_collate_function_is_a_function_of_the_batch(workers):
+    plain, worked = (list(make(collate_fn=noisy.mixup, num_workers=n)) for n in (0, workers))
+    assert same(plain, worked)
+    assert same(list(make(collate_fn=noisy.mixup).enter(0, 3)), plain[3:])
+
+
+def test_an_exception_restores_the_streams():
+    before = streams()
+    with pytest.raises(LookupError, match='is broken'):
+        list(make(noisy.Breaking()))
+    assert streams() == before
+    with pytest.raises(LookupError, match='is broken'):
+        list(make(noisy.Breaking(), num_workers=1))
+
+
+def test_a_loader_inside_a_data_set():
+    inner = make()
+    nested, plain = (list(make(noisy.Nesting(loader))) for loader in (inner, None))
+    assert all(same(a, b) for a, b in zip(nested, plain, strict=True))
+
+
+def test_samples_are_made_one_by_one_also_where_the_data_set_makes_batches():
+    assert same(flat(make(noisy.Batched()).enter(2)), EXPECTED)
+
+
+def test_users_see_their_own_objects():
+    dataset = noisy.Noisy()
+    loader = make(dataset, collate_fn=noisy.mixup, worker_init_fn=noisy.label_worker, num_workers=1, drop_last=True)
+    running = iter(loader)
+    assert loader.dataset is dataset
+    assert loader.collate_fn is noisy.mixup
+    assert loader.worker_init_fn is noisy.label_worker
+    assert len(list(running)) == 5
+    assert (loader.batch_size, loader.drop_last, len(loader)) == (4, True, 5)
+    assert isinstance(loader.sampler, EpochSampler)
+    assert loader.batch_sampler.sampler is loader.sampler
+    assert list(loader.batch_sampler)[0] == list(loader.sampler)[:4]
+
+
+@pytest.mark.filterwarnings('ignore:Got pickle error')
+def test_a_failed_start_leaves_the_users_objects():
+    loader = make(num_workers=1, multiprocessing_context='spawn', collate_fn=lambda samples: samples)
+    dataset = loader.dataset
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        iter(loader)
+    assert loader.dataset is dataset
+    assert loader.batch_sampler.start == 0
+
+
+def test_worker_init_sees_the_users_data_set():
+    loader = make(noisy.InitSeen(), num_workers=2, worker_init_fn=noisy.label_worker)
+    assert {label for batch in loader for label in batch.tolist()} == {10, 11}
+
+
+def test_what_workers_draw_outside_of_samples_follows_from_seed_epoch_and_rank():
+    def label(epoch=0, **options):
+        loader = make(noisy.InitSeen(1), num_workers=1, worker_init_fn=noisy.label_seed, **options)
+        return next(loader.enter(epoch)).item()
+
+    assert label() == label()
+    assert len({label(), label(epoch=1), label(seed=4), label(rank=1, world_size=2)}) == 4
+
+
+def test_copies_and_pickles():
+    loader = make()
+    for other in (copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+        assert same(flat(other.enter(2)), EXPECTED)
+        assert type(other) is SeededLoader
+
+
+def test_any_other_sampler():
+    def batches(workers, start=0):
+        dataset = noisy.Noisy()
+        loader = SeededLoader(dataset, 4, RandomSampler(dataset), seed=3, num_workers=workers)
+        return list(loader.enter(1, start))
+
+    state = torch.get_rng_state()
+    plain = batches(0)
+    assert sorted(flat(plain)[0].tolist()) == list(range(23))
+    torch.rand(1)
+    assert same(flat(batches(2)), flat(plain))
+    assert same(flat(batches(0, 2)), flat(plain[2:]))
+    torch.set_rng_state(state)
+
+
+def test_a_batch_sampler():
+    dataset = noisy.Noisy()
+    batch_sampler = BatchSampler(EpochSampler(dataset, seed=3), 5, False)
+    loader = SeededLoader(dataset, batch_sampler=batch_sampler, seed=3)
+    assert [len(index) for index, _ in loader] == [5, 5, 5, 5, 3]
+    assert same(flat(loader.enter(2)), EXPECTED)
+    assert loader.batch_sampler.batch_sampler is batch_sampler
+
+
+def test_without_sampler_the_data_sets_own_order():
+    ranks = [SeededLoader(noisy.Noisy(), 4, rank=rank, world_size=2) for rank in range(2)]
+    indices, draws = zip(*(flat(loader) for loader in ranks), strict=True)
+    assert torch.stack(indices, 1).flatten().tolist() == [*range(23), 0]
+    alone = flat(SeededLoader(noisy.Noisy(), 4))
+    assert torch.equal(torch.stack(draws, 1).flatten(0, 1)[:23], alone[1])
+
+
+@pytest.mark.parametrize('batch_size', [0, None, 2.0])
+def test_bad_batch_sizes(batch_size):
+    with pytest.raises(ValueError, match='batch_size must be a whole number of at least 1, but got'):
+        SeededLoader(noisy.Noisy(), batch_size)
+
+
+def test_a_given_generator_is_the_users():
+    generator = torch.Generator().manual_seed(1)
+    loader = make(generator=generator)
+    assert same(flat(loader.enter(2)), EXPECTED)
+    assert loader.generator is generator
+    assert not torch.equal(generator.get_state(), torch.Generator().manual_seed(1).get_state())
+
+
+def stream(**options):
+    return SeededLoader(noisy.NoisyStream(), 3, seed=3, **options)
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_streams_are_functions_of_seed_epoch_rank_and_workers(workers):
+    before = streams()
+    first = flat(stream(num_workers=workers).enter(1))
+    assert streams() == before
+    assert sorted(first[0].tolist()) == list(range(12))
+    assert len({tuple(row) for row in first[1].tolist()}) == 12
+    assert same(flat(stream(num_workers=workers).enter(1)), first)
+    assert not torch.equal(flat(stream(num_workers=workers).enter(0))[1], first[1])
+    assert not torch.equal(flat(stream(num_workers=workers, rank=1).enter(1))[1], first[1])
+
+
+def test_streams_tell_persistent_workers_of_the_epoch():
+    loader = stream(num_workers=2, persistent_workers=True)
+    for epoch in (0, 1, 0):
+        assert same(flat(loader.enter(epoch)), flat(stream(num_workers=2).enter(epoch)))
+        assert loader.epoch == epoch
+
+
+def test_streams_are_entered_by_reading_up_to_there():
+    whole = list(stream().enter(1))
+    assert same(flat(stream().enter(1, 2)), flat(whole[2:]))
+    assert list(stream().enter(1, 9)) == []
+    assert isinstance(stream().dataset, IterableDataset)

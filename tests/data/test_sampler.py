@@ -1,0 +1,183 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
+
+from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SampleBatch, SeededBatchSampler, epoch_order
+
+
+def test_order_is_a_function_of_seed_and_epoch():
+    state = torch.get_rng_state()
+    assert torch.equal(epoch_order(100, 3, 1), epoch_order(100, 3, 1))
+    assert torch.equal(state, torch.get_rng_state())
+    orders = {tuple(epoch_order(100, seed, epoch).tolist()) for seed in range(4) for epoch in range(4)}
+    assert len(orders) == 16
+    assert all(sorted(order) == list(range(100)) for order in orders)
+    assert epoch_order(5, 3, 1, shuffle=False).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize('world_size', [1, 2, 3])
+@pytest.mark.parametrize('length', [1, 2, 11, 12])
+def test_shares_with_padding(length, world_size):
+    order = epoch_order(length, 0, 4).tolist()
+    samplers = [EpochSampler(range(length), rank=rank, world_size=world_size) for rank in range(world_size)]
+    for sampler in samplers:
+        sampler.set_epoch(4)
+    shares = [list(sampler) for sampler in samplers]
+    assert {len(share) for share in shares} == {-(-length // world_size)} == {len(sampler) for sampler in samplers}
+    for rank, share in enumerate(shares):
+        assert share == [order[(i * world_size + rank) % length] for i in range(len(share))]
+
+
+@pytest.mark.parametrize('world_size', [1, 2, 3, 5])
+def test_shares_without_padding_hold_every_sample_once(world_size):
+    shares = [
+        list(EpochSampler(range(4), rank=rank, world_size=world_size, round_up=False)) for rank in range(world_size)
+    ]
+    assert sorted(sum(shares, [])) == [0, 1, 2, 3]
+    assert [len(share) for share in shares] == [len(range(rank, 4, world_size)) for rank in range(world_size)]
+
+
+def test_drop_last_leaves_out_the_orders_end():
+    order = epoch_order(11, 0, 0).tolist()
+    shares = [list(EpochSampler(range(11), rank=rank, world_size=3, drop_last=True)) for rank in range(3)]
+    assert [len(share) for share in shares] == [3, 3, 3]
+    assert set(sum(shares, [])) == set(order[:9])
+
+
+def test_of_no_samples():
+    assert list(EpochSampler([])) == []
+    assert list(EpochBatchSampler(EpochSampler([]), 2)) == []
+
+
+@pytest.mark.parametrize('rank', [-1, 2])
+def test_rank_out_of_range(rank):
+    with pytest.raises(ValueError, match=f'rank={rank} with world_size=2'):
+        EpochSampler(range(3), rank=rank, world_size=2)
+
+
+def coordinates(world_size, batch_size, epoch=1, **options):
+    """(position, index) of all samples of all ranks, in order."""
+    found = []
+    for rank in range(world_size):
+        batches = EpochBatchSampler(EpochSampler(range(24), rank=rank, world_size=world_size, **options), batch_size)
+        batches.set_epoch(epoch)
+        for batch in batches:
+            assert batch.epoch == epoch
+            found += zip(batch.positions, batch, strict=True)
+    return sorted(found)
+
+
+@pytest.mark.parametrize(('world_size', 'batch_size'), [(1, 1), (1, 7), (2, 3), (3, 2), (3, 5)])
+def test_positions_do_not_depend_on_ranks_and_batch_size(world_size, batch_size):
+    assert coordinates(world_size, batch_size) == list(enumerate(epoch_order(24, 0, 1).tolist()))
+
+
+def test_padded_samples_have_positions_of_their_own():
+    found = coordinates(5, 2)
+    assert [position for position, _ in found] == list(range(25))
+    assert found[24][1] == found[0][1]
+
+
+@pytest.mark.parametrize('drop_last', [False, True])
+@pytest.mark.parametrize('batch_size', [1, 4, 11, 20])
+def test_batches_are_torchs_own_and_can_be_entered_anywhere(batch_size, drop_last):
+    sampler = EpochSampler(range(11))
+    ours = EpochBatchSampler(sampler, batch_size, drop_last)
+    theirs = BatchSampler(sampler, batch_size, drop_last)
+    whole = list(ours)
+    assert whole == list(theirs)
+    assert len(whole) == len(ours) == len(theirs)
+    for start in range(len(whole) + 2):
+        ours.start = start
+        entered = list(ours)
+        assert entered == whole[start:]
+        assert [batch.positions for batch in entered] == [batch.positions for batch in whole[start:]]
+
+
+def test_an_iteration_keeps_the_epoch_it_began_with():
+    batches = EpochBatchSampler(EpochSampler(range(11)), 4)
+    expected = list(batches)
+    running = iter(batches)
+    batches.set_epoch(1)
+    batches.start = 2
+    assert list(running) == expected
+    assert batches.epoch == 1
+
+
+def test_batch_travels_with_its_coordinates():
+    batch = SampleBatch([5, 'key'], 3, range(4, 8, 2))
+    for other in (pickle.loads(pickle.dumps(batch)), copy.copy(batch)):
+        assert type(other) is SampleBatch
+        assert (list(other), other.epoch, list(other.positions)) == ([5, 'key'], 3, [4, 6])
+
+
+def seeded(sampler, seed=0, **options):
+    return SeededBatchSampler(BatchSampler(sampler, 4, False), seed, **options)
+
+
+def test_foreign_samplers_become_functions_of_seed_and_epoch():
+    batches = seeded(RandomSampler(range(10)))
+    state = torch.get_rng_state()
+    first = list(batches)
+    torch.rand(3)
+    assert list(batches) == first
+    assert [list(batch.positions) for batch in first] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    batches.set_epoch(1)
+    assert list(batches) != first
+    assert sorted(sum(batches, [])) == list(range(10))
+    assert list(seeded(RandomSampler(range(10)), seed=1)) != first
+    torch.set_rng_state(state)
+
+
+def test_foreign_samplers_positions_are_over_all_ranks():
+    batches = seeded(SequentialSampler(range(5)), rank=1, world_size=3)
+    assert [list(batch.positions) for batch in batches] == [[1, 4, 7, 10], [13]]
+    assert len(batches) == 2
+
+
+def test_foreign_samplers_are_entered_with_the_same_draws():
+    batches = seeded(RandomSampler(range(10)))
+    whole = list(batches)
+    batches.start = 1
+    assert list(batches) == whole[1:]
+    assert [batch.positions for batch in batches] == [batch.positions for batch in whole[1:]]
+
+
+def test_the_epoch_reaches_and_comes_from_the_inner_sampler():
+    inner = DistributedSampler(range(8), num_replicas=2, rank=0)
+    batches = seeded(inner)
+    batches.set_epoch(2)
+    assert inner.epoch == 2
+    inner.set_epoch(3)  # what MMCV's hook does
+    assert batches.epoch == 3
+    assert list(batches) == list(BatchSampler(inner, 4, False))
+    assert next(iter(batches)).epoch == 3
+
+
+def test_a_batch_sampler_with_an_epoch_of_its_own():
+    class Grouped:
+        group = 'wide'
+
+        def set_epoch(self, epoch):
+            self.told = epoch
+
+        def __iter__(self):
+            return iter([(0, 1), (2,)])
+
+    batches = SeededBatchSampler(Grouped(), 0)
+    batches.set_epoch(4)
+    assert batches.told == batches.epoch == 4
+    assert batches.group == 'wide'
+    assert list(batches) == [[0, 1], [2]]
+    with pytest.raises(AttributeError, match='missing'):
+        batches.missing
+
+
+def test_seeded_batch_sampler_is_copied_and_pickled():
+    batches = seeded(SequentialSampler(range(5)))
+    for other in (copy.deepcopy(batches), pickle.loads(pickle.dumps(batches))):
+        assert list(other) == list(batches)
+        assert other.batch_size == 4

@@ -1,0 +1,171 @@
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams, seeded_iteration
+from runnerkit.utils.user_files import module_of_file
+
+draws = module_of_file(str(Path(__file__).with_name('noisy_datasets.py'))).draws
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    threads = torch.get_num_threads()
+    random.seed(5)
+    np.random.seed(6)
+    torch.manual_seed(7)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_splitmix_reference_values():
+    # The sequence of the published C code for the seed 1234567.
+    base = 1234567
+    assert [sample_seed(base, position) for position in range(3)] == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
+
+
+def test_seeds_differ_wherever_a_part_differs():
+    bases = {mix_seed(seed, epoch) for seed in range(8) for epoch in range(8)}
+    seeds = {sample_seed(base, position) for base in bases for position in range(64)}
+    assert len(seeds) == 8 * 8 * 64
+    assert mix_seed(0, 1) != mix_seed(1, 0)
+    assert 0 <= mix_seed(-1, 2**70) < 2**64
+
+
+def test_streams_follow_from_the_seed():
+    with private_streams():
+        seed_streams(2**64 - 1)
+        first = draws()
+        seed_streams(mix_seed(1))
+        other = draws()
+        seed_streams(2**64 - 1)
+        assert torch.equal(first, draws())
+        assert (first != other).all()
+
+
+def test_torch_and_numpy_do_not_draw_the_same_numbers():
+    with private_streams():
+        seed_streams(mix_seed(3))
+        ours = (torch.randint(2**31, (4,)).tolist(), np.random.randint(2**31, size=4).tolist())
+    assert set(ours[0]).isdisjoint(ours[1])
+
+
+def test_the_outer_streams_notice_nothing():
+    # The first draws leave the second of numpy's and of python's normal pairs waiting.
+    expected = [draws() for _ in range(3)]
+    random.seed(5), np.random.seed(6), torch.manual_seed(7)
+    seen = []
+    for _ in range(3):
+        seen.append(draws())
+        with private_streams():
+            seed_streams(1)
+            draws()
+    assert all(torch.equal(a, b) for a, b in zip(expected, seen, strict=True))
+
+
+@pytest.mark.parametrize('waiting', [False, True])
+def test_numpy_keeps_the_waiting_normal(waiting):
+    if waiting:
+        np.random.randn()
+    before = np.random.get_state(legacy=False)
+    with private_streams():
+        seed_streams(1)
+        np.random.randn(2 if waiting else 3)
+    after = np.random.get_state(legacy=False)
+    assert after['has_gauss'] == before['has_gauss'] == waiting
+    assert after['gauss'] == before['gauss']
+
+
+def test_a_foreign_bit_generator_is_put_back():
+    mine = np.random.get_bit_generator()
+    foreign = np.random.PCG64(3)
+    np.random.set_bit_generator(foreign)
+    try:
+        np.random.randn()
+        state = np.random.get_state(legacy=False)
+        with private_streams():
+            seed_streams(1)
+            np.random.seed(4)  # what a data set may do
+        assert np.random.get_bit_generator() is foreign
+        assert np.random.get_state(legacy=False) == state
+    finally:
+        np.random.set_bit_generator(mine)
+
+
+def test_restored_after_an_exception():
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    torch.set_num_threads(2)
+
+    def fail():
+        assert torch.get_num_threads() == 1
+        seed_streams(1)
+        raise KeyError(draws())
+
+    with pytest.raises(KeyError), private_streams():
+        fail()
+    assert torch.get_num_threads() == 2
+    after = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+
+
+def test_nested_without_a_waiting_normal():
+    with private_streams():
+        seed_streams(1)
+        expected = np.random.rand(2).tolist()
+        seed_streams(1)
+        first = np.random.rand()
+        with private_streams():
+            seed_streams(2)
+        assert [first, np.random.rand()] == expected
+
+
+def test_nested():
+    with private_streams():
+        seed_streams(1)
+        expected = [draws(), draws()]
+    with private_streams():
+        seed_streams(1)
+        first = draws()
+        with private_streams():
+            seed_streams(2)
+            draws()
+        assert torch.equal(torch.stack(expected), torch.stack([first, draws()]))
+
+
+def test_seeded_iteration_is_a_function_of_its_base_whoever_draws_between():
+    def items():
+        while True:
+            yield draws()
+
+    def take(base):
+        stream = seeded_iteration(items(), base)
+        taken = []
+        for _ in range(3):
+            taken.append(next(stream))
+            draws()
+        return torch.stack(taken)
+
+    first, second, other = take(1), take(1), take(2)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+    assert len({row.sum().item() for row in first}) == 3
+
+
+def test_seeded_iteration_seeds_iter_itself_and_ends():
+    class Shuffled:
+        def __iter__(self):
+            return iter(torch.randperm(50).tolist())
+
+    state = torch.get_rng_state()
+    orders = [list(seeded_iteration(Shuffled(), base)) for base in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == list(range(50))
+    assert torch.equal(state, torch.get_rng_state())

@@ -1,0 +1,58 @@
+"""Paths and URLs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runnerkit.fileio import exists, is_url, join, open_file
+
+
+def test_local_files(tmp_path):
+    path = tmp_path / 'a.txt'
+    with open_file(path, 'w') as file:
+        file.write('é')
+    assert path.read_bytes() == 'é'.encode()
+    with open_file(str(path), encoding='latin-1') as file:
+        assert file.read() == 'Ã©'
+    with open_file(path, 'rb') as file:
+        assert file.read() == 'é'.encode()
+    assert exists(path)
+    assert exists(str(tmp_path))
+    assert not exists(tmp_path / 'b')
+    assert join(tmp_path, 'x', 'y') == str(tmp_path / 'x' / 'y')
+
+
+def test_urls():
+    url = join('memory://fileio-test/', 'sub', '/a.txt')
+    assert url == 'memory://fileio-test/sub/a.txt'
+    assert is_url(url)
+    assert not is_url(Path('a/b'))
+    assert not exists(url)
+    with open_file(url, 'w') as file:
+        file.write('é')
+    assert exists(url)
+    with open_file(url, 'rb') as file:
+        assert file.read() == 'é'.encode()
+    with open_file(url) as file:
+        assert file.read() == 'é'
+
+
+def test_fsspec_is_imported_only_for_urls_and_named_when_missing():
+    code = (
+        'import sys; sys.modules["fsspec"] = None\n'
+        'from runnerkit.fileio import exists, open_file\n'
+        'print(exists("no"))\n'
+        'try: open_file("memory://x")\n'
+        'except ImportError as error: print(error)'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\nfiles by URL need fsspec: pip install 'runnerkit[fsspec]'\n"
+
+
+def test_a_missing_file():
+    with pytest.raises(FileNotFoundError):
+        open_file('/no/such/file')

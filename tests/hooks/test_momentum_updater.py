@@ -1,0 +1,109 @@
+import inspect
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from runnerkit.hooks import momentum_updater
+from runnerkit.hooks.hook import HOOKS
+from runnerkit.hooks.momentum_updater import MomentumUpdaterHook, build_momentum_hook
+
+#: As the real mmcv 1.7.2 prints them, without annotations; ours may add at the end.
+SIGNATURES = {
+    'MomentumUpdaterHook': '(by_epoch=True, warmup=None, warmup_iters=0, warmup_ratio=0.9, warmup_by_epoch=False)',
+    'StepMomentumUpdaterHook': '(step, gamma=0.5, min_momentum=None, **kwargs)',
+    'CosineAnnealingMomentumUpdaterHook': '(min_momentum=None, min_momentum_ratio=None, **kwargs)',
+    'LinearAnnealingMomentumUpdaterHook': '(min_momentum=None, min_momentum_ratio=None, **kwargs)',
+    'CyclicMomentumUpdaterHook': (
+        '(by_epoch=False, target_ratio=(0.8947368421052632, 1.0), cyclic_times=1, step_ratio_up=0.4, '
+        "anneal_strategy='cos', gamma=1.0, **kwargs)"
+    ),
+    'OneCycleMomentumUpdaterHook': (
+        "(base_momentum=0.85, max_momentum=0.95, pct_start=0.3, anneal_strategy='cos', three_phase=False, **kwargs)"
+    ),
+}
+
+
+@pytest.mark.parametrize('name', SIGNATURES)
+def test_signatures_are_those_of_mmcv(name):
+    cls = getattr(momentum_updater, name)
+    signature = inspect.signature(cls)
+    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    assert str(signature.replace(parameters=parameters, return_annotation=signature.empty)) == SIGNATURES[name]
+    assert issubclass(cls, MomentumUpdaterHook)
+    assert (HOOKS.get(name) is cls) == (name != 'MomentumUpdaterHook')
+    assert name in momentum_updater.__all__
+
+
+def make_view(optimizer):
+    return SimpleNamespace(
+        optimizer=optimizer, epoch=0, iter=0, by_epoch=True, max_epochs=10, max_iters=50, data_loader=range(5)
+    )
+
+
+def parameters():
+    return [torch.nn.Parameter(torch.zeros(1))]
+
+
+def test_the_base_class_has_no_policy():
+    view = make_view(torch.optim.SGD(parameters(), lr=1.0))
+    hook = MomentumUpdaterHook()
+    hook.before_run(view)
+    with pytest.raises(NotImplementedError, match='override get_momentum'):
+        hook.before_train_epoch(view)
+
+
+def test_momentum_and_betas_of_several_optimizers():
+    optimizers = dict(
+        a=torch.optim.SGD(parameters(), lr=1.0, momentum=0.8),
+        b=torch.optim.Adam(parameters(), lr=1.0, betas=(0.9, 0.99)),
+        c=torch.optim.RMSprop(parameters(), lr=1.0, momentum=0.4),
+    )
+    hook = build_momentum_hook(dict(policy='step', step=1, gamma=0.5))
+    view = make_view(optimizers)
+    hook.before_run(view)
+    assert hook.base_momentum == dict(a=[0.8], b=[0.9], c=[0.4])
+    view.epoch = 1
+    hook.before_train_epoch(view)
+    assert hook.regular_momentum == dict(a=[0.4], b=[0.45], c=[0.2])
+    assert optimizers['a'].param_groups[0]['momentum'] == 0.4
+    assert optimizers['b'].param_groups[0]['betas'] == (0.45, 0.99)
+    assert optimizers['c'].param_groups[0]['momentum'] == 0.2
+    assert 'betas' not in optimizers['a'].param_groups[0]
+
+
+def test_warmup_divides():
+    hook = build_momentum_hook(dict(policy='step', step=10, warmup='linear', warmup_iters=4, warmup_ratio=0.5))
+    view = make_view(torch.optim.SGD(parameters(), lr=1.0, momentum=0.6))
+    hook.before_run(view)
+    hook.before_train_epoch(view)
+    found = []
+    for view.iter in range(6):
+        hook.before_train_iter(view)
+        found.append(view.optimizer.param_groups[0]['momentum'])
+    assert found == pytest.approx([0.6 / 0.5, 0.6 / 0.625, 0.6 / 0.75, 0.6 / 0.875, 0.6, 0.6])
+
+
+def test_an_optimizer_without_momentum():
+    hook = build_momentum_hook(dict(policy='step', step=1))
+    with pytest.raises(ValueError, match=r'needs an optimizer with momentum or betas, but this one has .*lr_decay'):
+        hook.before_run(make_view(torch.optim.Adagrad(parameters(), lr=1.0)))
+
+
+@pytest.mark.parametrize(
+    ('config', 'message'),
+    [
+        (dict(policy='step', step=0), '"step"'),
+        (dict(policy='CosineAnnealing'), 'exactly one of min_momentum and min_momentum_ratio'),
+        (dict(policy='LinearAnnealing', min_momentum=1, min_momentum_ratio=1), 'exactly one of min_momentum'),
+        (dict(policy='cyclic', by_epoch=True), 'CyclicMomentumUpdaterHook counts iterations'),
+        (dict(policy='cyclic', step_ratio_up=1.0), '"step_ratio_up"'),
+        (dict(policy='OneCycle', by_epoch=True), 'OneCycleMomentumUpdaterHook counts iterations'),
+        (dict(policy='OneCycle', base_momentum='1'), 'base_momentum is a number'),
+        (dict(policy='OneCycle', max_momentum='1'), 'max_momentum is a number'),
+        (dict(policy='OneCycle', pct_start=2), '"pct_start"'),
+    ],
+)
+def test_wrong_settings(config, message):
+    with pytest.raises(ValueError, match=message):
+        build_momentum_hook(config)

@@ -1,0 +1,313 @@
+import copy
+import importlib.util
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from runnerkit.hooks.hook import HOOKS
+from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
+from runnerkit.hooks.momentum_updater import build_momentum_hook
+from runnerkit.hooks.param_schedule import ParamScheduleHook, preview_curve
+
+ROOT = Path(__file__).parents[2]
+
+
+def load_golden():
+    """benchmarks/golden_curves.py, whose optimizers are the ones that the tables were recorded with."""
+    spec = importlib.util.spec_from_file_location('golden_curves', ROOT / 'benchmarks/golden_curves.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+golden = load_golden()
+
+
+def read_cases(quantity):
+    table = np.load(ROOT / f'tests/data/{quantity}_curves.npz')
+    values, start = table['values'], 0
+    for case in json.loads(str(table['cases'])):
+        optimizer = golden.build_optimizer(case['optimizer'], golden.Model())
+        count = case['iters'] * len(golden.groups_of(optimizer))
+        yield quantity, case, values[start : start + count]
+        start += count
+
+
+CASES = [*read_cases('lr'), *read_cases('momentum')]
+
+
+def make_view(optimizer, by_epoch=True, iters_per_epoch=7, max_epochs=143, max_iters=1001):
+    return SimpleNamespace(
+        optimizer=optimizer,
+        epoch=0,
+        iter=0,
+        inner_iter=0,
+        by_epoch=by_epoch,
+        max_epochs=max_epochs,
+        max_iters=max_iters,
+        data_loader=range(iters_per_epoch),
+        logger=logging.getLogger('test'),
+        outputs={},
+        log_buffer=SimpleNamespace(output={}),
+    )
+
+
+def drive(hook, view, start=0, stop=None, read=None):
+    """Call a hook as a runner would; return what ``read`` finds in every iteration."""
+    found = []
+    length = len(view.data_loader)
+    view.epoch, view.iter = start // length, start
+    hook.before_run(view)
+    for view.iter in range(start, view.max_iters if stop is None else stop):
+        view.epoch, view.inner_iter = divmod(view.iter, length)
+        if view.by_epoch and (view.inner_iter == 0 or view.iter == start):
+            hook.before_train_epoch(view)
+        hook.before_train_iter(view)
+        found.extend(golden.read(group, read or 'lr') for group in golden.groups_of(view.optimizer))
+        hook.after_train_iter(view)
+        if view.by_epoch and view.inner_iter == length - 1:
+            hook.after_train_epoch(view)
+    return found
+
+
+def sgd(**kwargs):
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], **dict(dict(lr=0.1, momentum=0.9), **kwargs))
+
+
+def replay(quantity, case, start=0):
+    build = build_lr_hook if quantity == 'lr' else build_momentum_hook
+    by_epoch = case['runner'] == 'epoch'
+    optimizer = golden.build_optimizer(case['optimizer'], golden.Model())
+    view = make_view(optimizer, by_epoch, case['iters_per_epoch'], 143 if by_epoch else None, case['iters'])
+    return drive(build(case['config']), view, start, read=quantity)
+
+
+@pytest.mark.parametrize(
+    ('quantity', 'case', 'expected'),
+    CASES,
+    ids=[f'{i}-{quantity}-{case["runner"]}-{case["config"]["policy"]}' for i, (quantity, case, _) in enumerate(CASES)],
+)
+def test_curve_equals_that_of_mmcv(quantity, case, expected):
+    before = copy.deepcopy(case)
+    found = replay(quantity, case)
+    assert len(found) == len(expected) >= 1000
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert case == before
+
+
+def test_curves_equal_those_of_mmcv_to_the_last_bit():
+    """All 200 of them: the order of the operations is the same too, so that weights can be compared bit for bit."""
+    different = [case['config'] for quantity, case, expected in CASES if replay(quantity, case) != expected.tolist()]
+    assert different == []
+    assert len(CASES) == 200
+
+
+@pytest.mark.parametrize('start', [1, 7, 24, 349, 350, 705])
+@pytest.mark.parametrize(('quantity', 'case', 'expected'), CASES[::9])
+def test_resumed_run_follows_the_same_curve(quantity, case, expected, start):
+    """The position and the groups, which come from the optimizer's state, say everything."""
+    build = build_lr_hook if quantity == 'lr' else build_momentum_hook
+    by_epoch = case['runner'] == 'epoch'
+    limits = (by_epoch, case['iters_per_epoch'], 143 if by_epoch else None, case['iters'])
+    first = golden.build_optimizer(case['optimizer'], golden.Model())
+    drive(build(case['config']), make_view(first, *limits), 0, start, read=quantity)
+    second = golden.build_optimizer(case['optimizer'], golden.Model())
+    for old, new in zip(golden.groups_of(first), golden.groups_of(second), strict=True):
+        new.update({key: value for key, value in old.items() if key != 'params'})
+    found = drive(build(case['config']), make_view(second, *limits), start, start + 200, read=quantity)
+    groups = len(golden.groups_of(second))
+    assert found == expected[start * groups : (start + 200) * groups].tolist()
+
+
+class Recorded(dict):
+    """A parameter group that counts how often it is written to."""
+
+    writes = 0
+
+    def __setitem__(self, key, value):
+        self.writes += 1
+        super().__setitem__(key, value)
+
+
+def count_writes(config, iters):
+    view = make_view(sgd())
+    group = view.optimizer.param_groups[0] = Recorded(view.optimizer.param_groups[0])
+    drive(build_lr_hook(config), view, stop=iters)
+    return group.writes
+
+
+def test_nothing_is_written_while_nothing_changes():
+    assert count_writes(dict(policy='step', step=[8]), 70) == 10
+    assert count_writes(dict(policy='step', step=[8], warmup='linear', warmup_iters=20), 70) == 10 + 20 + 1
+    assert count_writes(dict(policy='fixed', by_epoch=False), 70) == 70
+
+
+class ByEpoch(LrUpdaterHook):
+    def get_lr(self, runner, base_lr):
+        return base_lr * (1 + runner.epoch)
+
+
+def test_schedule_by_epoch_follows_the_epochs_of_an_iteration_runner():
+    """MMCV leaves the learning rate as it is there: its iteration runner announces no epochs."""
+    view = make_view(sgd(lr=1.0), by_epoch=False, max_epochs=None)
+    found = drive(ByEpoch(), view, stop=21)
+    assert found == [1.0] * 7 + [2.0] * 7 + [3.0] * 7
+    found = drive(ByEpoch(), make_view(view.optimizer, by_epoch=False), start=17, stop=22)
+    assert found == [3.0] * 4 + [4.0]
+
+
+def test_warmup_by_epoch_in_an_iteration_runner():
+    hook = build_lr_hook(dict(policy='fixed', by_epoch=False, warmup='linear', warmup_iters=2, warmup_by_epoch=True))
+    assert hook.warmup_iters is None
+    found = drive(hook, make_view(sgd(lr=1.0), by_epoch=False), stop=16)
+    assert hook.warmup_iters == 14
+    assert found[:14] == [1 - (1 - i / 14) * 0.9 for i in range(14)]
+    assert found[14:] == [1.0, 1.0]
+
+
+def test_before_train_epoch_of_a_subclass_is_not_undone_in_the_epoch_runner():
+    class Own(ByEpoch):
+        def before_train_epoch(self, runner):
+            self._set_lr(runner, [7.0])
+
+    assert set(drive(Own(), make_view(sgd()), stop=21)) == {7.0}
+
+
+def test_initial_value_of_the_group_wins():
+    optimizer = sgd(lr=0.001)
+    optimizer.param_groups[0].update(initial_lr=0.5, initial_momentum=0.25)
+    view = make_view(optimizer)
+    drive(build_lr_hook(dict(policy='fixed')), view, stop=1)
+    drive(build_momentum_hook(dict(policy='step', step=2)), view, stop=1)
+    assert optimizer.param_groups[0]['lr'] == 0.5
+    assert optimizer.param_groups[0]['momentum'] == 0.25
+
+
+def test_tensors_keep_their_identity():
+    """Compiled optimizers hold on to them."""
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=torch.tensor(0.5))
+    tensor = optimizer.param_groups[0]['lr']
+    drive(build_lr_hook(dict(policy='exp', gamma=0.5)), make_view(optimizer), stop=8)
+    assert optimizer.param_groups[0]['lr'] is tensor
+    assert tensor == 0.25
+    assert optimizer.param_groups[0]['initial_lr'] == 0.5
+
+
+def test_missing_optimizer():
+    with pytest.raises(ValueError, match='a schedule needs an optimizer, but the runner has none'):
+        build_lr_hook(dict(policy='fixed')).before_run(make_view(None))
+
+
+@pytest.mark.parametrize(
+    ('by_epoch', 'message'),
+    [(True, 'max_epochs is None; set max_epochs.*or by_epoch=False'), (False, 'max_iters is None.*by_epoch=True')],
+)
+def test_unknown_length_of_the_run(by_epoch, message):
+    hook = build_lr_hook(dict(policy='poly', by_epoch=by_epoch))
+    view = make_view(sgd(), max_epochs=None, max_iters=None)
+    hook.before_run(view)
+    with pytest.raises(ValueError, match=message):
+        hook.get_regular_lr(view)
+
+
+def test_an_abstract_engine_says_what_is_missing():
+    hook = ParamScheduleHook()
+    for call in (hook._read, hook._regular_values, hook._warmup_values):
+        with pytest.raises(NotImplementedError):
+            call(None)
+    for call in (hook._write, hook._set):
+        with pytest.raises(NotImplementedError):
+            call(None, None)
+    assert hook.warmup_factor(3) == 1.0
+
+
+BUILDERS = [(build_lr_hook, 'LrUpdaterHook'), (build_momentum_hook, 'MomentumUpdaterHook')]
+
+
+@pytest.mark.parametrize(('build', 'suffix'), BUILDERS)
+def test_policy_names(build, suffix):
+    for policy in ('step', 'Step'):
+        config = dict(policy=policy, step=[3])
+        hook = build(config)
+        assert type(hook).__name__ == f'Step{suffix}'
+        assert config == dict(policy=policy, step=[3])
+    assert build(dict(type=f'Step{suffix}', step=3)).step == 3
+    assert build(hook) is hook
+
+
+@pytest.mark.parametrize(('build', 'suffix'), BUILDERS)
+@pytest.mark.parametrize(
+    ('config', 'error', 'message'),
+    [
+        ('step', TypeError, "got 'step'"),
+        (None, TypeError, 'got None'),
+        (dict(step=3), KeyError, 'names its policy'),
+        (dict(policy=3), TypeError, 'policy must be a name such as "step", got 3'),
+        (dict(policy='cosinannealing'), KeyError, "no policy 'cosinannealing'; did you mean 'CosineAnnealing'"),
+        (dict(policy='qqq'), KeyError, "no policy 'qqq' Policies: "),
+        (dict(policy='step', step=3, gama=0.1), TypeError, "'gama'.*did you mean 'gamma'"),
+    ],
+)
+def test_wrong_configs(build, suffix, config, error, message):
+    with pytest.raises(error, match=message):
+        build(config)
+
+
+def test_own_policy_by_name():
+    try:
+
+        @HOOKS.register_module()
+        class YOLOXLrUpdaterHook(LrUpdaterHook):
+            pass
+
+        assert type(build_lr_hook(dict(policy='YOLOX'))) is YOLOXLrUpdaterHook
+    finally:
+        HOOKS.module_dict.pop('YOLOXLrUpdaterHook')
+
+
+def test_torch_schedulers_are_no_momentum_policies():
+    assert type(build_lr_hook(dict(policy='StepLR', step_size=3))).__name__ == 'TorchLrUpdaterHook'
+    with pytest.raises(KeyError, match="no policy 'StepLR'"):
+        build_momentum_hook(dict(policy='StepLR', step_size=3))
+
+
+def preview(hook, optimizer, max_epochs=None, max_iters=None):
+    before = copy.deepcopy(optimizer)
+    attributes = copy.deepcopy({key: value for key, value in vars(hook).items() if key != 'anneal_func'})
+    curve = preview_curve(hook, optimizer, max_epochs, max_iters, 7)
+    assert {key: value for key, value in vars(hook).items() if key != 'anneal_func'} == attributes
+    for one, other in zip(golden.groups_of(before), golden.groups_of(optimizer), strict=True):
+        assert {**one, 'params': 0} == {**other, 'params': 0}
+    return curve
+
+
+@pytest.mark.parametrize(('quantity', 'case', 'expected'), [CASES[i] for i in (1, 8, 40, 60, 130, 150, 170)])
+def test_preview_is_the_first_group_of_the_real_curve(quantity, case, expected):
+    optimizer = golden.build_optimizer(case['optimizer'], golden.Model())
+    hook = (build_lr_hook if quantity == 'lr' else build_momentum_hook)(case['config'])
+    groups = len(golden.groups_of(optimizer))
+    assert preview(hook, optimizer, max_epochs=143) == expected[::groups].tolist()
+
+
+def test_preview_of_a_run_that_ends_inside_an_epoch():
+    curve = preview(build_lr_hook(dict(policy='poly')), sgd(lr=1.0), max_iters=15)
+    assert curve == pytest.approx([1.0] * 7 + [2 / 3] * 7 + [1 / 3])
+    curve = preview(build_lr_hook(dict(policy='poly', by_epoch=False)), sgd(lr=1.0), max_epochs=2, max_iters=5)
+    assert curve == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
+
+
+def test_preview_of_a_torch_scheduler_and_of_a_tensor():
+    curve = preview(build_lr_hook(dict(policy='StepLR', step_size=1, gamma=0.5)), sgd(lr=1.0), max_epochs=3)
+    assert curve == [1.0] * 7 + [0.5] * 7 + [0.25] * 7
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=torch.tensor(0.5))
+    assert preview(build_lr_hook(dict(policy='exp', gamma=0.5)), optimizer, max_epochs=2) == [0.5] * 7 + [0.25] * 7
+
+
+def test_preview_without_an_end():
+    with pytest.raises(ValueError, match='give max_epochs or max_iters'):
+        preview_curve(build_lr_hook(dict(policy='fixed')), sgd(), None, None, 7)

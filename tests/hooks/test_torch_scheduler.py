@@ -1,0 +1,299 @@
+import logging
+import subprocess
+import sys
+import textwrap
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from runnerkit.hooks.hook import listens
+from runnerkit.hooks.lr_updater import build_lr_hook
+
+LENGTH = 5
+
+
+def sgd(lr=0.1):
+    return torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=lr, momentum=0.9)
+
+
+def make_view(optimizer, by_epoch=True):
+    return SimpleNamespace(
+        optimizer=optimizer,
+        epoch=0,
+        iter=0,
+        by_epoch=by_epoch,
+        logger=logging.getLogger('test'),
+        outputs=dict(log_vars=dict(loss=1.0), num_samples=2),
+        log_buffer=SimpleNamespace(output={}),
+        outcome='completed',
+    )
+
+
+def read(optimizer):
+    group = optimizer.param_groups[0]
+    return group['lr'], group['momentum']
+
+
+def drive(hook, view, start, stop, losses=None):
+    """Train as a runner does, from iteration ``start`` on; returns learning rates and momenta."""
+    found = []
+    for view.iter in range(start, stop):
+        view.epoch = view.iter // LENGTH
+        hook.before_train_iter(view)
+        optimizers = view.optimizer.values() if isinstance(view.optimizer, dict) else [view.optimizer]
+        found.extend(read(optimizer) for optimizer in optimizers)
+        for optimizer in optimizers:
+            optimizer.step()
+        if losses:
+            view.outputs['log_vars'] = dict(loss=losses[view.iter])
+        hook.after_train_iter(view)
+        if view.by_epoch and (view.iter + 1) % LENGTH == 0:
+            hook.after_train_epoch(view)
+    return found
+
+
+def plain_loop(name, arguments, by_epoch, iters):
+    """What torch's documentation does."""
+    optimizer = sgd()
+    scheduler = getattr(lr_scheduler, name)(optimizer, **arguments)
+    found = []
+    for i in range(iters):
+        found.append(read(optimizer))
+        optimizer.step()
+        if not by_epoch or (i + 1) % LENGTH == 0:
+            scheduler.step()
+    return found
+
+
+SETTINGS = [
+    ('CosineAnnealingLR', dict(T_max=8)),
+    ('MultiStepLR', dict(milestones=[2, 5, 5])),
+    ('ExponentialLR', dict(gamma=0.9)),
+    ('OneCycleLR', dict(max_lr=1.0, total_steps=40)),
+    ('LambdaLR', dict(lr_lambda=lambda n: 1 / (n + 1))),
+]
+
+
+@pytest.mark.parametrize('runner_by_epoch', [True, False])
+@pytest.mark.parametrize('by_epoch', [True, False])
+@pytest.mark.parametrize(('name', 'arguments'), SETTINGS)
+def test_curve_is_that_of_a_plain_loop(name, arguments, by_epoch, runner_by_epoch):
+    hook = build_lr_hook(dict(policy=name, by_epoch=by_epoch, **arguments))
+    view = make_view(sgd(), runner_by_epoch)
+    hook.before_run(view)
+    assert drive(hook, view, 0, 39) == plain_loop(name, arguments, by_epoch, 39)
+
+
+@pytest.mark.parametrize('early', [True, False], ids=['state before the run', 'state in the run'])
+@pytest.mark.parametrize('stop', [3, 5, 12, 15])
+@pytest.mark.parametrize('runner_by_epoch', [True, False])
+@pytest.mark.parametrize('by_epoch', [True, False])
+@pytest.mark.parametrize(('name', 'arguments'), SETTINGS)
+def test_resumed_run_follows_the_same_curve(name, arguments, by_epoch, runner_by_epoch, stop, early):
+    config = dict(policy=name, by_epoch=by_epoch, **arguments)
+    first, view = build_lr_hook(config), make_view(sgd(), runner_by_epoch)
+    first.before_run(view)
+    drive(first, view, 0, stop)
+    state, groups = first.state_dict(), view.optimizer.state_dict()
+
+    hook, view = build_lr_hook(config), make_view(sgd(), runner_by_epoch)
+    view.optimizer.load_state_dict(groups)
+    view.iter, view.epoch = stop, stop // LENGTH
+    if early:
+        hook.load_state_dict(state)
+        assert hook.state_dict()['schedulers'] == {}
+    hook.before_run(view)
+    if not early:
+        hook.load_state_dict(state)
+    assert drive(hook, view, stop, 30) == plain_loop(name, arguments, by_epoch, 39)[stop:30]
+
+
+def test_resuming_without_a_state_says_so(caplog):
+    hook, view = build_lr_hook(dict(policy='StepLR', step_size=1)), make_view(sgd())
+    hook.before_run(view)
+    drive(hook, view, 0, 2)
+    assert caplog.messages == []
+    hook = build_lr_hook(dict(policy='StepLR', step_size=1))
+    view.iter = 2
+    hook.before_run(view)
+    drive(hook, view, 2, 5)
+    assert caplog.messages == ['StepLR starts anew at iteration 2: what was resumed from knows nothing of it']
+
+
+def test_a_second_run_goes_on():
+    hook, view = build_lr_hook(dict(policy='CosineAnnealingLR', T_max=8)), make_view(sgd())
+    hook.before_run(view)
+    found = drive(hook, view, 0, 10)
+    hook.before_run(view)
+    assert found + drive(hook, view, 10, 39) == plain_loop('CosineAnnealingLR', dict(T_max=8), True, 39)
+
+
+def test_several_optimizers():
+    optimizers = dict(G=sgd(1.0), D=sgd(0.5))
+    hook, view = build_lr_hook(dict(policy='StepLR', step_size=1, gamma=0.5)), make_view(optimizers)
+    hook.before_run(view)
+    assert [lr for lr, _ in drive(hook, view, 0, 6)] == [1.0, 0.5] * 5 + [0.5, 0.25]
+    assert hook.state_dict()['schedulers'].keys() == {'G', 'D'}
+    other = build_lr_hook(dict(policy='StepLR', step_size=1, gamma=0.5))
+    other.before_run(make_view(sgd()))
+    with pytest.raises(ValueError, match=r"with schedulers for \['G', 'D'\], this run has them for \['optimizer'\]"):
+        other.load_state_dict(hook.state_dict())
+
+
+def test_no_warning_while_gradients_accumulate():
+    hook, view = build_lr_hook(dict(policy='StepLR', step_size=1, by_epoch=False)), make_view(sgd())
+    hook.before_run(view)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        for view.iter in range(3):
+            hook.before_train_iter(view)
+            hook.after_train_iter(view)
+
+
+def plateau(monitor, **kwargs):
+    return build_lr_hook(dict(policy='ReduceLROnPlateau', monitor=monitor, patience=0, factor=0.5, **kwargs))
+
+
+@pytest.mark.parametrize('as_tensor', [True, False])
+def test_plateau_of_the_training_loss_by_epoch(as_tensor):
+    """The epochs' means are 3, 2, 2.5: the third is no better than the second."""
+    losses = [5.0, 1.0, 3.0, 3.0, 3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.5, 4.5, 2.5, 2.5, 2.5, 0.0]
+    if as_tensor:
+        losses = [torch.tensor(loss, requires_grad=True) * 1 for loss in losses]
+    hook, view = plateau('train/loss'), make_view(sgd(1.0))
+    hook.before_run(view)
+    drive(hook, view, 0, 12, losses)
+    state = hook.state_dict()
+    assert state['count'] == 4
+    assert not (as_tensor and state['sum'].requires_grad)
+
+    resumed, other = plateau('train/loss'), make_view(view.optimizer)
+    other.iter = 12
+    resumed.before_run(other)
+    resumed.load_state_dict(state)
+    found = drive(resumed, other, 12, 16, losses)
+    assert [lr for lr, _ in found] == [1.0, 1.0, 1.0, 0.5]
+
+
+def test_plateau_of_the_training_loss_by_iteration():
+    hook, view = plateau('train/loss', by_epoch=False), make_view(sgd(1.0))
+    hook.before_run(view)
+    found = drive(hook, view, 0, 5, [3.0, 2.0, 2.0, 1.0, 1.0])
+    assert [lr for lr, _ in found] == [1.0, 1.0, 1.0, 0.5, 0.5]
+
+
+def test_plateau_of_what_the_model_does_not_log():
+    hook, view = plateau('train/acc'), make_view(sgd())
+    hook.before_run(view)
+    with pytest.raises(KeyError, match=r"monitor='train/acc': the model's log_vars have no 'acc', only \['loss'\]"):
+        drive(hook, view, 0, 1)
+
+
+def evaluate(hook, view, **found):
+    with hook.around_val(view):
+        view.log_buffer.output.update(found)
+
+
+def test_plateau_of_an_evaluation(caplog):
+    hook, view = plateau('val/acc', mode='max'), make_view(sgd(1.0))
+    hook.before_run(view)
+    curve = []
+    for found in (dict(acc=0.5), dict(acc=0.6), {}, dict(other=1), dict(acc=0.6), dict(acc=torch.tensor(0.6))):
+        drive(hook, view, view.iter, view.iter + LENGTH)
+        evaluate(hook, view, **found)
+        curve.append(view.optimizer.param_groups[0]['lr'])
+        assert view.log_buffer.output.get('acc', 0.6) in (0.5, pytest.approx(0.6))
+    assert curve == [1.0, 1.0, 1.0, 1.0, 0.5, 0.25]
+    hook.after_run(view)
+    assert caplog.messages == []
+
+
+def test_what_an_evaluation_that_is_not_due_leaves_in_the_log():
+    hook, view = plateau('val/acc'), make_view(sgd(1.0))
+    hook.before_run(view)
+    evaluate(hook, view, acc=1.0)
+    evaluate(hook, view)
+    evaluate(hook, view)
+    assert view.log_buffer.output == dict(acc=1.0)
+    assert view.optimizer.param_groups[0]['lr'] == 1.0
+
+
+def test_evaluations_that_never_find_the_number(caplog):
+    hook, view = plateau('val/acc'), make_view(sgd(1.0))
+    hook.before_run(view)
+    evaluate(hook, view, accuracy=1.0)
+    hook.after_run(SimpleNamespace(logger=view.logger, outcome='interrupted'))
+    assert caplog.messages == []
+    hook.after_run(view)
+    assert caplog.messages == ["ReduceLROnPlateau did nothing: no evaluation has found its monitor='val/acc'"]
+
+
+def test_other_schedulers_do_not_mind_evaluations():
+    hook, view = build_lr_hook(dict(policy='StepLR', step_size=1)), make_view(sgd(1.0))
+    hook.before_run(view)
+    evaluate(hook, view, acc=1.0)
+    assert view.optimizer.param_groups[0]['lr'] == 1.0
+    assert listens(hook, 'after_train_epoch')
+
+
+@pytest.mark.parametrize(
+    ('config', 'error', 'message'),
+    [
+        (dict(policy='StepLR'), TypeError, "StepLR: missing a required argument: 'step_size'; it takes"),
+        (dict(policy='StepLR', step_size=1, gama=1), TypeError, "unexpected keyword argument 'gama'"),
+        (dict(policy='StepLR', step_size=1, warmup='linear'), ValueError, 'takes no warmup; .*SequentialLR'),
+        (
+            dict(policy='StepLR', step_size=1, monitor='val/a'),
+            ValueError,
+            "no number: leave monitor='val/a' out",
+        ),
+        (dict(policy='ReduceLROnPlateau'), ValueError, "monitor='train/loss' or 'val/accuracy', got None"),
+        (dict(policy='ReduceLROnPlateau', monitor='loss'), ValueError, "got 'loss'"),
+        (dict(policy='SequentialLR', milestones=[1]), TypeError, "'schedulers'"),
+        (dict(type='TorchLrUpdaterHook', scheduler='StepLr'), KeyError, "no 'StepLr'; did you mean 'StepLR'"),
+    ],
+)
+def test_wrong_settings(config, error, message):
+    with pytest.raises(error, match=message):
+        build_lr_hook(config)
+
+
+def test_several_ranks_take_the_same_steps(tmp_path):
+    """Training numbers are averaged over all samples of all ranks; an evaluation's come from the first rank."""
+    script = tmp_path / 'ranks.py'
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys
+            from types import SimpleNamespace
+
+            import torch
+            import torch.distributed as dist
+
+            from runnerkit.hooks.lr_updater import build_lr_hook
+
+            rank = int(sys.argv[1])
+            dist.init_process_group('gloo', init_method='file://' + sys.argv[2], rank=rank, world_size=2)
+            taken = []
+            for monitor in ('train/loss', 'val/acc'):
+                optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+                hook = build_lr_hook(dict(policy='ReduceLROnPlateau', monitor=monitor))
+                view = SimpleNamespace(optimizer=optimizer, epoch=0, iter=0, by_epoch=True)
+                view.log_buffer = SimpleNamespace(output={})
+                hook.before_run(view)
+                hook.schedulers['optimizer'].step = taken.append
+                view.outputs = dict(log_vars=dict(loss=1.0 + rank), num_samples=3 - 2 * rank)
+                hook.after_train_iter(view)
+                hook.after_train_epoch(view)
+                with hook.around_val(view):
+                    if rank == 0:
+                        view.log_buffer.output['acc'] = 0.75
+            assert taken == [1.25, 0.75], taken
+            """
+        )
+    )
+    ranks = [subprocess.Popen([sys.executable, script, str(rank), tmp_path / 'store']) for rank in range(2)]
+    assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]

@@ -1,0 +1,95 @@
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from runnerkit.optim.torch_schedules import (
+    build_scheduler,
+    find_scheduler,
+    load_plain_state,
+    plain_state,
+    scheduler_names,
+)
+
+SETTINGS = {
+    'LambdaLR': dict(lr_lambda=lambda n: 1 / (n + 1)),
+    'MultiplicativeLR': dict(lr_lambda=lambda n: 0.9),
+    'StepLR': dict(step_size=3),
+    'MultiStepLR': dict(milestones=[2, 2, 6]),
+    'ConstantLR': {},
+    'LinearLR': {},
+    'ExponentialLR': dict(gamma=0.9),
+    'PolynomialLR': {},
+    'CosineAnnealingLR': dict(T_max=10),
+    'CosineAnnealingWarmRestarts': dict(T_0=3),
+    'CyclicLR': dict(base_lr=0.1, max_lr=1.0, step_size_up=3),
+    'OneCycleLR': dict(max_lr=1.0, total_steps=20),
+    'SequentialLR': dict(
+        schedulers=[dict(policy='LinearLR', total_iters=3), dict(policy='MultiStepLR', milestones=[2, 5])],
+        milestones=[4],
+    ),
+    'ChainedScheduler': dict(schedulers=[dict(policy='ConstantLR'), dict(policy='ExponentialLR', gamma=0.9)]),
+    'ReduceLROnPlateau': dict(patience=1),
+}
+
+
+def sgd():
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
+
+
+def run(scheduler, optimizer, steps):
+    found = []
+    for _ in range(steps):
+        optimizer.step()
+        scheduler.step(*([1.0] if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else []))
+        found.append((optimizer.param_groups[0]['lr'], optimizer.param_groups[0]['momentum']))
+    return found
+
+
+def test_every_scheduler_of_torch_is_covered():
+    assert set(scheduler_names()) == set(SETTINGS)
+    assert all(find_scheduler(name) is getattr(lr_scheduler, name) for name in SETTINGS)
+
+
+@pytest.mark.parametrize('name', ['LRScheduler', '_LRScheduler', 'Optimizer', 'partial', 'warnings', 'nothing'])
+def test_what_is_no_scheduler(name):
+    assert find_scheduler(name) is None
+    with pytest.raises(KeyError, match=f"has no '{name}', only LambdaLR"):
+        build_scheduler(name, sgd())
+
+
+def only_plain(value):
+    if isinstance(value, dict):
+        return type(value) is dict and all(only_plain(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(only_plain(item) for item in value)
+    return value is None or type(value) in (int, float, str, bool)
+
+
+@pytest.mark.filterwarnings('ignore:.*epoch parameter in `scheduler.step:UserWarning')
+@pytest.mark.parametrize('name', SETTINGS)
+def test_state_is_plain_and_continues(name):
+    optimizer = sgd()
+    scheduler = build_scheduler(name, optimizer, **SETTINGS[name])
+    assert type(scheduler) is find_scheduler(name)
+    run(scheduler, optimizer, 3)
+    state, groups = plain_state(scheduler), optimizer.state_dict()
+    assert only_plain(state)
+    other = sgd()
+    resumed = build_scheduler(name, other, **SETTINGS[name])
+    other.load_state_dict(groups)
+    load_plain_state(resumed, state)
+    expected = run(scheduler, optimizer, 10)
+    assert run(resumed, other, 10) == expected
+    assert len({lr for lr, _ in expected}) > 1
+
+
+def test_config_of_a_part_is_not_changed():
+    settings = dict(schedulers=[dict(policy='LinearLR', total_iters=3)], milestones=[])
+    build_scheduler('SequentialLR', sgd(), **settings)
+    assert settings == dict(schedulers=[dict(policy='LinearLR', total_iters=3)], milestones=[])
+
+
+@pytest.mark.parametrize('part', ['LinearLR', dict(total_iters=3)])
+def test_a_part_that_names_no_policy(part):
+    with pytest.raises(TypeError, match='schedulers holds dicts such as'):
+        build_scheduler('SequentialLR', sgd(), schedulers=[part], milestones=[])

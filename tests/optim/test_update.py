@@ -1,0 +1,199 @@
+"""The update primitive against the same steps written by hand."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from runnerkit.optim.update import Update, log_anomalous_params, make_scaler
+
+
+def make(seed=0, **options):
+    torch.manual_seed(seed)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return model, optimizer, Update([optimizer], **options)
+
+
+def losses(model, n=6):
+    torch.manual_seed(1)
+    return [model(torch.randn(5, 4)).pow(2).sum() for _ in range(n)]
+
+
+def batches(n=6):
+    torch.manual_seed(1)
+    return [torch.randn(5, 4) for _ in range(n)]
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_plain_steps_are_those_of_torch():
+    model, _, update = make()
+    twin, optimizer, _ = make()
+    for batch in batches():
+        update.backward(model(batch).pow(2).sum())
+        assert update.step() is None
+        optimizer.zero_grad()
+        twin(batch).pow(2).sum().backward()
+        optimizer.step()
+    assert torch.equal(weights(model), weights(twin))
+
+
+def test_gradients_stay_readable_until_the_next_cycle():
+    model, _, update = make()
+    first, second = batches(2)
+    update.backward(model(first).sum())
+    update.step()
+    kept = model.weight.grad
+    assert kept is not None
+    assert kept.abs().sum() > 0
+    update.backward(model(second).sum())
+    assert torch.allclose(model.weight.grad, second.sum(0).expand(3, 4))  # not added to the first one's
+
+
+def test_clip_returns_the_norm_before():
+    model, _, update = make(grad_clip={'max_norm': 0.5})
+    update.backward(model(batches(1)[0]).pow(2).sum())
+    raw = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+    norm = update.step()
+    assert torch.allclose(norm, raw)
+    assert torch.allclose(torch.cat([p.grad.flatten() for p in model.parameters()]).norm(), torch.tensor(0.5), atol=1e-4)
+
+
+@pytest.mark.parametrize('max_iters, lengths', [(6, [4, 4, 4, 4, 2, 2]), (8, [4] * 6), (None, [4] * 6)])
+def test_cycles_average_their_losses_and_the_last_one_may_be_short(max_iters, lengths):
+    model, _, update = make(cumulative_iters=4)
+    twin, optimizer, _ = make()
+    stepped = []
+    for i, batch in enumerate(batches()):
+        update.backward(model(batch).pow(2).sum(), i, max_iters)
+        if i % 4 == 0:
+            optimizer.zero_grad()
+        (twin(batch).pow(2).sum() / lengths[i]).backward()
+        assert torch.equal(model.weight.grad, twin.weight.grad)
+        if update.is_due(i, max_iters):
+            stepped.append(i)
+            update.step()
+            optimizer.step()
+    assert stepped == ([3, 5] if max_iters == 6 else [3])
+    assert torch.equal(weights(model), weights(twin))
+
+
+def test_an_optimizer_that_misses_its_cycles_last_iteration_steps_when_it_has_enough():
+    model, _, update = make(cumulative_iters=2)
+    due = []
+    for i in (0, 2, 4):  # only even iterations: never (i + 1) % 2 == 0
+        update.backward(model(batches(1)[0]).sum(), i)
+        due.append(update.is_due(i, None))
+        if due[-1]:
+            update.step()
+    assert due == [False, True, False]
+
+
+def test_an_unfinished_cycle_survives_a_checkpoint():
+    model, _, update = make(cumulative_iters=3)
+    other, _, resumed = make(cumulative_iters=3)
+    data = batches(3)
+    for i in range(2):
+        update.backward(model(data[i]).pow(2).sum(), i)
+    resumed.load_state_dict(update.state_dict())
+    for each, net in ((update, model), (resumed, other)):
+        each.backward(net(data[2]).pow(2).sum(), 2)
+        each.step()
+    assert torch.equal(weights(model), weights(other))
+    assert 'grads' not in update.state_dict()
+
+
+def test_several_optimizers_step_together():
+    a, b = nn.Linear(2, 1), nn.Linear(1, 1)
+    update = Update([torch.optim.SGD(a.parameters(), lr=0.1), torch.optim.Adam(b.parameters(), lr=0.1)])
+    before = weights(a), weights(b)
+    update.backward(b(a(torch.ones(1, 2))).sum())
+    update.step()
+    assert not torch.equal(weights(a), before[0])
+    assert not torch.equal(weights(b), before[1])
+
+
+def test_fp16_scales_the_loss_and_skips_a_step_that_overflowed():
+    model, _, update = make(amp='fp16', loss_scale={'init_scale': 1024.0})
+    before = weights(model)
+    update.backward(model(batches(1)[0]).sum() * float('inf'))
+    update.step()
+    assert torch.equal(weights(model), before)
+    assert update.scaler.get_scale() == 512.0
+    update.backward(model(batches(1)[0]).sum())
+    update.step()
+    assert not torch.equal(weights(model), before)
+    state = update.state_dict()
+    fresh = make(amp='fp16', loss_scale='dynamic')[2]
+    fresh.load_state_dict(state)
+    assert fresh.scaler.get_scale() == update.scaler.get_scale()
+
+
+def test_fp16_gradients_are_unscaled_before_clipping():
+    model, _, update = make(amp='fp16', loss_scale=64.0, grad_clip={'max_norm': 1e9})
+    twin, _, plain = make(grad_clip={'max_norm': 1e9})
+    batch = batches(1)[0]
+    update.backward(model(batch).pow(2).sum())
+    plain.backward(twin(batch).pow(2).sum())
+    assert torch.allclose(update.step(), plain.step())
+
+
+def test_autocast_covers_the_forward_and_not_the_backward_pass():
+    seen = []
+
+    class Probe(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            seen.append(torch.is_autocast_enabled('cpu'))
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.append(torch.is_autocast_enabled('cpu'))
+            return grad
+
+    model, _, update = make(amp='bf16')
+    with update.autocast():
+        out = model(batches(1)[0])
+        update.backward(Probe.apply(out).sum())
+    assert out.dtype == torch.bfloat16
+    assert seen == [True, False]
+
+
+def test_activity_counts_whoever_steps():
+    model, optimizer, update = make()
+    assert update.activity == 0
+    model(batches(1)[0]).sum().backward()
+    optimizer.step()
+    assert update.activity == 1
+
+
+def test_anomalous_parameters_are_named(caplog):
+    model = nn.ModuleDict({'used': nn.Linear(2, 1), 'idle': nn.Linear(2, 1)})
+    model['idle'].bias.requires_grad_(False)
+    with caplog.at_level(logging.ERROR, 'runnerkit'):
+        assert log_anomalous_params(model['used'](torch.ones(1, 2)).sum(), model) == ['idle.weight']
+    assert 'idle.weight does not contribute to the loss' in caplog.text
+
+
+@pytest.mark.parametrize(
+    'options, problem',
+    [
+        ({'cumulative_iters': 0}, 'cumulative_iters must be a whole number of at least 1, but got 0'),
+        ({'cumulative_iters': 1.5}, 'cumulative_iters must be'),
+        ({'amp': 'fp8'}, "amp must be 'bf16', 'fp16' or None, but got 'fp8'"),
+        ({'amp': 'fp16', 'loss_scale': 'big'}, "loss_scale must be a number, 'dynamic' or a dict"),
+    ],
+)
+def test_wrong_options_are_refused(options, problem):
+    with pytest.raises(ValueError, match=problem):
+        make(**options)
+
+
+def test_a_scale_of_another_type_is_refused():
+    with pytest.raises(TypeError, match='loss_scale must be'):
+        make_scaler([1], 'cpu')

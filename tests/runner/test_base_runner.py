@@ -1,0 +1,313 @@
+"""What both runners share: construction, the stack around a run, rings, updates, evaluation."""
+
+import logging
+from contextlib import contextmanager
+
+import pytest
+import torch
+from support import Recorder, Tiny, loader, tiny_runner, weights
+from torch import nn
+
+from runnerkit.hooks import Hook, OptimizerHook
+from runnerkit.runner import EpochBasedRunner, LogBuffer
+from runnerkit.utils.report import report
+
+
+@pytest.mark.parametrize(
+    'arguments, error, text',
+    [
+        ({'batch_processor': 3, 'model': nn.Linear(1, 1)}, TypeError, 'batch_processor must be callable'),
+        ({'batch_processor': print}, RuntimeError, 'cannot be both available'),
+        ({'model': nn.Linear(1, 1)}, RuntimeError, 'Linear has no train_step'),
+        ({'optimizer': 'SGD'}, TypeError, 'optimizer must be a torch.optim.Optimizer object or dict or None, but got'),
+        ({'optimizer': {'a': 1}}, TypeError, r'optimizer\["a"\] is a'),
+        ({'logger': 'x'}, TypeError, 'logger must be a logging.Logger object'),
+        ({'meta': 'x'}, TypeError, 'meta must be a dict or None'),
+        ({'work_dir': 3}, TypeError, '"work_dir" must be a str'),
+        ({'max_epochs': 1, 'max_iters': 1}, ValueError, 'Only one of `max_epochs` or `max_iters`'),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error, text):
+    with pytest.raises(error, match=text):
+        EpochBasedRunner(**{'model': Tiny(), **arguments})
+
+
+def test_state_of_a_new_runner(tmp_path):
+    meta = {'seed': 1}
+    runner = EpochBasedRunner(Tiny(), work_dir=tmp_path / 'a' / 'b', meta=meta, max_epochs=3)
+    runner.meta['more'] = 2
+    assert meta == {'seed': 1}
+    assert (tmp_path / 'a' / 'b').is_dir()
+    assert (runner.model_name, runner.rank, runner.world_size, runner.max_epochs, runner.hooks) == ('Tiny', 0, 1, 3, [])
+    assert (runner.epoch, runner.iter, runner.inner_iter, runner.mode, runner.outcome) == (0, 0, 0, None, None)
+    with pytest.raises(RuntimeError, match='lr and momentum are not available'):
+        runner.current_lr()
+
+
+def test_current_lr_and_momentum():
+    model = Tiny()
+    sgd = torch.optim.SGD([{'params': model.body.parameters()}, {'params': model.head.parameters(), 'lr': 0.5}], lr=0.1, momentum=0.9)
+    adam = torch.optim.Adam(model.head.parameters(), betas=(0.8, 0.99))
+    rms = torch.optim.Adagrad(model.parameters(), lr=0.3)
+    runner = EpochBasedRunner(model, optimizer=sgd, max_epochs=1)
+    assert (runner.current_lr(), runner.current_momentum()) == ([0.1, 0.5], [0.9, 0.9])
+    runner = EpochBasedRunner(model, optimizer={'a': adam, 'b': rms}, max_epochs=1)
+    assert runner.current_lr() == {'a': [1e-3], 'b': [0.3]}
+    assert runner.current_momentum() == {'a': [0.8], 'b': [0]}
+
+
+def test_after_run_fires_and_learns_the_outcome_whatever_happens():
+    for error, outcome in ((ValueError('boom'), "failed: ValueError('boom')"), (KeyboardInterrupt(), 'interrupted')):
+        ended = []
+
+        class Fail(Hook):
+            def after_train_iter(self, runner):
+                raise error
+
+            def after_run(self, runner):
+                ended.append(runner.outcome)
+                raise RuntimeError('after_run fails too')
+
+        class Second(Hook):
+            def after_run(self, runner):
+                ended.append(runner.outcome)
+
+        runner = tiny_runner(max_epochs=1)
+        runner.register_hook(Fail())
+        runner.register_hook(Second())
+        with pytest.raises(type(error)):
+            runner.run([loader(8)], [('train', 1)])
+        assert ended == [outcome, outcome]
+
+
+def test_a_failing_after_run_fails_a_run_that_was_fine():
+    class Fail(Hook):
+        def after_run(self, runner):
+            raise RuntimeError('not closed')
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Fail())
+    with pytest.raises(RuntimeError, match='not closed'):
+        runner.run([loader(8)], [('train', 1)])
+
+
+def test_hooks_registered_in_before_run_fire():
+    late = Recorder()
+
+    class Registers(Hook):
+        def before_run(self, runner):
+            runner.register_hook(late)
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Registers())
+    runner.run([loader(4)], [('train', 1)])
+    assert late.names() == [
+        'before_run',
+        'before_train_epoch',
+        'before_train_iter',
+        'after_forward',
+        'after_train_iter',
+        'after_train_epoch',
+        'after_run',
+    ]
+
+
+def test_edits_of_the_private_hook_list_take_effect():
+    first, second = Recorder(), Recorder()
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(first)
+    runner._hooks.append(second)
+    runner.call_hook('before_run')
+    runner._hooks = [hook for hook in runner._hooks if hook is second]
+    runner.call_hook('after_run')
+    assert (first.names(), second.names()) == (['before_run'], ['before_run', 'after_run'])
+
+
+class Ring(Hook):
+    def __init__(self, name, log):
+        self.name, self.log = name, log
+        for span in ('around_run', 'around_epoch', 'around_iter', 'around_val'):
+            setattr(self, span, lambda runner, span=span: self.span(span))
+
+    @contextmanager
+    def span(self, span):
+        self.log.append(f'{self.name} {span} in')
+        try:
+            yield
+        finally:
+            self.log.append(f'{self.name} {span} out')
+
+
+def test_rings_nest_by_priority_and_unwind_mirrored():
+    log = []
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Ring('inner', log), priority='LOW')
+    runner.register_hook(Ring('outer', log), priority='HIGH')
+    runner.run([loader(4)], [('train', 1)])
+    spans = ['around_run', 'around_epoch', 'around_iter']
+    entered = [f'{name} {span} in' for span in spans for name in ('outer', 'inner')]
+    assert log == entered + [line.replace(' in', ' out') for line in reversed(entered)]
+
+
+def test_rings_unwind_on_errors_and_span_validation():
+    log = []
+
+    class Fail(Hook):
+        def before_val_iter(self, runner):
+            raise ValueError('boom')
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Ring('ring', log))
+    runner.register_hook(Fail())
+    with pytest.raises(ValueError, match='boom'):
+        runner.run([loader(4)], [('val', 1)])
+    assert [line[5:] for line in log] == [
+        'around_run in',
+        'around_val in',
+        'around_epoch in',
+        'around_iter in',
+        'around_iter out',
+        'around_epoch out',
+        'around_val out',
+        'around_run out',
+    ]
+
+
+def test_update_points_fire_inside_the_update():
+    seen = []
+
+    class Look(Hook):
+        def after_forward(self, runner):
+            seen.append(('forward', runner.outputs['loss'].item() > 0, runner.model.head.weight.grad is None))
+
+        def after_backward(self, runner):
+            seen.append(('backward', runner.model.head.weight.grad is not None, weights(runner.model)))
+
+        def after_step(self, runner):
+            seen.append(('step', weights(runner.model)))
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Look())
+    runner.register_hook(OptimizerHook())
+    runner.run([loader(4)], [('train', 1)])
+    assert [name for name, *_ in seen] == ['forward', 'backward', 'step']
+    assert seen[0][1:] == (True, True)
+    assert not torch.equal(seen[1][2], seen[2][1])
+
+
+def test_update_by_name_object_or_together():
+    model = Tiny()
+    body, head = (torch.optim.SGD(part.parameters(), lr=0.1) for part in (model.body, model.head))
+    runner = EpochBasedRunner(model, optimizer={'body': body, 'head': head}, max_epochs=1)
+
+    def changed(*args):
+        before = model.body[0].weight.clone(), model.head.weight.clone()
+        runner.update(model(torch.rand(8, 4)).pow(2).sum(), *args)
+        return not torch.equal(before[0], model.body[0].weight), not torch.equal(before[1], model.head.weight)
+
+    assert changed('body') == (True, False)
+    assert changed(head) == (False, True)
+    assert changed() == (True, True)
+    with pytest.raises(KeyError, match=r"there is no optimizer 'neck'; there are \['body', 'head'\]"):
+        changed('neck')
+
+
+def test_update_without_optimizer_is_a_clear_error():
+    runner = EpochBasedRunner(Tiny(), max_epochs=1)
+    with pytest.raises(RuntimeError, match='the runner has no optimizer'):
+        runner.update(torch.ones(1, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    'outputs, error, text',
+    [
+        (3, TypeError, r"Odd's step must return a dict\(loss=…, log_vars=…, num_samples=…\), but it returned 3"),
+        ({'log_vars': {}}, KeyError, "returned no 'num_samples'"),
+        ({'log_vars': {}, 'num_samples': 1}, KeyError, "returned no 'loss'"),
+    ],
+)
+def test_what_a_step_must_return(outputs, error, text):
+    class Odd(Tiny):
+        def train_step(self, data, optimizer):
+            return outputs
+
+    runner = tiny_runner(model=Odd(), max_epochs=1)
+    runner.register_hook(OptimizerHook())
+    with pytest.raises(error, match=text):
+        runner.run([loader(4)], [('train', 1)])
+
+
+def test_the_log_buffer_keeps_no_graph():
+    runner = tiny_runner(max_epochs=1)
+    runner.run([loader(8)], [('train', 1)])
+    assert all(not value.requires_grad for value in runner.log_buffer.val_history['loss'])
+
+
+def test_report_lands_in_the_running_scope():
+    class Reports(Tiny):
+        def forward(self, x):
+            report('size', len(x))
+            return super().forward(x)
+
+    found = {}
+
+    class Look(Hook):
+        def after_train_epoch(self, runner):
+            runner.log_buffer.average()
+            found['train'] = runner.log_buffer.output['size']
+
+        def after_val_epoch(self, runner):
+            found['val'] = runner.log_buffer.output['size']
+
+    runner = tiny_runner(model=Reports(), max_epochs=1)
+    runner.register_hook(Look())
+    runner.run([loader(8), loader(6, batch=6)], [('train', 1), ('val', 1)])
+    assert found == {'train': 4, 'val': 6}
+
+
+def test_evaluate_without_a_run():
+    runner = tiny_runner(max_epochs=1)
+    before = runner.log_buffer
+    scores = runner.evaluate(loader(12), scope='test')
+    assert set(scores) == {'loss'}
+    assert runner.log_buffer is before
+    assert runner.mode is None
+    assert runner.model.training
+
+
+def test_nested_hooks_hear_an_evaluation_and_the_runners_do_not():
+    own, nested = Recorder(), Recorder()
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(own)
+    runner.evaluate(loader(4), hooks=[nested])
+    assert own.names() == ['after_forward']
+    assert nested.names() == ['before_val_epoch', 'before_val_iter', 'after_val_iter', 'after_val_epoch']
+
+
+def test_a_runner_can_run_twice(caplog):
+    runner = tiny_runner(max_epochs=1)
+    runner.run([loader(4)], [('train', 1)])
+    runner._max_epochs = 3
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        runner.run([loader(4)], [('train', 1)])
+    assert runner.epoch == 3
+    assert isinstance(runner.log_buffer, LogBuffer)
+
+
+def test_few_frames_and_calls_lie_between_run_and_the_step():
+    import sys
+
+    frames = []
+
+    class Deep(Tiny):
+        def train_step(self, data, optimizer):
+            frame, names = sys._getframe(1), []
+            while frame.f_code.co_name != 'run':
+                names.append(frame.f_code.co_name)
+                frame = frame.f_back
+            frames.append(names)
+            return super().train_step(data, optimizer)
+
+    runner = tiny_runner(model=Deep(), max_epochs=1)
+    runner.run([loader(4)], [('train', 1)])
+    assert frames == [['run_iter', 'train']]

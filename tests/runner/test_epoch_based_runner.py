@@ -1,0 +1,250 @@
+"""The epoch runner: its loop, its counters, its workflows."""
+
+import pytest
+import torch
+from support import Noisy, Recorder, Tiny, loader, tiny_runner, weights
+
+from runnerkit.data import build_dataloader
+from runnerkit.hooks import Hook, OptimizerHook
+
+
+def run(runner, workflow=(('train', 1),), loaders=None, **kwargs):
+    recorder = Recorder()
+    runner.register_hook(recorder)
+    runner.run(loaders or [loader(8) for _ in workflow], list(workflow), **kwargs)
+    return recorder
+
+
+def test_the_whole_life_of_a_run_in_order():
+    iteration = ['before_train_iter', 'after_forward', 'after_train_iter']
+    validation = ['before_val_iter', 'after_forward', 'after_val_iter']
+    recorder = run(tiny_runner(max_epochs=1), [('train', 1), ('val', 1)])
+    assert recorder.names() == (
+        ['before_run', 'before_train_epoch', *iteration * 2, 'after_train_epoch']
+        + ['before_val_epoch', *validation * 2, 'after_val_epoch', 'after_run']
+    )
+
+
+def test_counters_are_indices_of_what_is_running():
+    recorder = run(tiny_runner(max_epochs=2))
+    assert [counts for name, *counts in recorder.heard if name == 'after_train_iter'] == [[0, 0, 0], [0, 1, 1], [1, 2, 0], [1, 3, 1]]
+    assert [counts for name, *counts in recorder.heard if name == 'after_train_epoch'] == [[0, 2, 1], [1, 4, 1]]
+
+
+def test_completed_counts_include_what_has_just_been_done():
+    seen = []
+
+    class Look(Hook):
+        def before_train_iter(self, runner):
+            seen.append(('before', runner.completed_epochs, runner.completed_iters))
+
+        def after_train_iter(self, runner):
+            seen.append(('after', runner.completed_epochs, runner.completed_iters))
+
+        def after_train_epoch(self, runner):
+            seen.append(('epoch', runner.completed_epochs, runner.completed_iters))
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Look())
+    run(runner)
+    assert seen == [('before', 0, 0), ('after', 0, 1), ('before', 0, 1), ('after', 0, 2), ('epoch', 1, 2)]
+    assert (runner.epoch, runner.iter, runner.completed_epochs, runner.completed_iters) == (1, 2, 1, 2)
+
+
+@pytest.mark.parametrize(
+    'workflow, epochs, units',
+    [
+        ([('train', 1)], 3, 'ttt'),
+        ([('train', 2), ('val', 1)], 4, 'ttvttv'),
+        ([('train', 2), ('val', 1)], 3, 'ttvtv'),
+        ([('val', 1), ('train', 1)], 2, 'vtvt'),
+        ([('val', 2)], 3, 'vv'),
+        ([['train', 1]], 1, 't'),
+    ],
+)
+def test_workflows(workflow, epochs, units):
+    recorder = run(tiny_runner(max_epochs=epochs), workflow)
+    heard = [name for name in recorder.names() if name in ('before_train_epoch', 'before_val_epoch')]
+    assert ''.join(name[7] for name in heard) == units
+
+
+def test_max_iters_stops_inside_an_epoch():
+    runner = tiny_runner(max_iters=5)
+    recorder = run(runner, loaders=[loader(12)])
+    assert runner.max_epochs == 2
+    assert recorder.names().count('after_train_iter') == 5
+    assert recorder.names().count('after_train_epoch') == 2
+    assert (runner.epoch, runner.iter) == (1, 5)
+    assert runner.outcome == 'completed'
+
+
+def test_stop_ends_the_run_at_the_next_boundary_and_leaves_the_epoch_open():
+    class Stop(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 1:
+                runner.stop('enough')
+
+    runner = tiny_runner(max_epochs=3)
+    runner.register_hook(Stop())
+    recorder = run(runner, loaders=[loader(12)])
+    assert recorder.names().count('after_train_iter') == 2
+    assert 'after_train_epoch' not in recorder.names()
+    assert recorder.names()[-1] == 'after_run'
+    assert runner.outcome == 'stopped: enough'
+    assert (runner.epoch, runner.iter) == (0, 2)
+
+
+def test_modes_of_the_model_train_with_its_own_steps():
+    class Gan(Tiny):
+        calls = ''
+
+        def dis_step(self, data, optimizer):
+            self.calls += 'd'
+            return self.train_step(data, optimizer)
+
+        def gen_step(self, data, optimizer):
+            self.calls += 'g'
+            return self.train_step(data, optimizer)
+
+    runner = tiny_runner(model=Gan(), max_epochs=3)
+    runner.register_hook(OptimizerHook())
+    modes = set()
+
+    class Look(Hook):
+        def after_train_iter(self, runner):
+            modes.add(runner.mode)
+
+    runner.register_hook(Look())
+    run(runner, [('dis', 2), ('gen', 1)])
+    assert runner.model.calls == 'ddddgg'
+    assert runner.iter == 6
+    assert modes == {'dis', 'gen'}
+
+
+def test_modes_of_the_runner_are_its_methods():
+    from runnerkit.runner import EpochBasedRunner
+
+    class Mine(EpochBasedRunner):
+        def look(self, data_loader, **kwargs):
+            self.looked = data_loader
+
+    given = loader(8)
+    runner = Mine(Tiny(), max_epochs=1)
+    runner.run([given], [('look', 1)])
+    assert runner.looked is given
+
+
+def test_evaluation_restores_every_modules_own_flag():
+    runner = tiny_runner(max_epochs=2)
+    frozen = runner.model.body[1]
+    seen = []
+
+    class Freeze(Hook):
+        def before_train_epoch(self, runner):
+            frozen.eval()
+
+        def before_val_epoch(self, runner):
+            seen.append((runner.model.training, frozen.training))
+
+        def after_run(self, runner):
+            seen.append((runner.model.training, frozen.training))
+
+    runner.register_hook(Freeze())
+    run(runner, [('train', 1), ('val', 1)])
+    assert seen == [(False, False), (False, False), (True, False)]
+
+
+def test_validation_has_a_log_of_its_own():
+    runner = tiny_runner(max_epochs=1)
+    kept = {}
+
+    class Look(Hook):
+        def after_train_epoch(self, runner):
+            kept['train'] = (runner.log_buffer, len(runner.log_buffer.val_history['loss']))
+
+        def after_val_epoch(self, runner):
+            kept['val'] = runner.log_buffer
+            assert runner.log_buffer.output['loss'] > 0
+
+    runner.register_hook(Look())
+    run(runner, [('train', 1), ('val', 1)], [loader(20), loader(8)])
+    assert kept['train'][1] == 5
+    assert kept['val'] is not kept['train'][0]
+    assert runner.log_buffer is kept['train'][0]
+
+
+def test_step_arguments_are_handed_on():
+    class Asks(Tiny):
+        def train_step(self, data, optimizer, extra=None, **kwargs):
+            self.extra = extra
+            return super().train_step(data, optimizer)
+
+    runner = tiny_runner(model=Asks(), max_epochs=1)
+    run(runner, extra='here')
+    assert runner.model.extra == 'here'
+
+
+def test_batch_processor_is_the_step_where_it_is_given():
+    calls = []
+
+    def process(model, data, train_mode):
+        calls.append(train_mode)
+        loss = model(data[0]).sum()
+        return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(data[0])}
+
+    from runnerkit.runner import EpochBasedRunner
+
+    runner = EpochBasedRunner(torch.nn.Linear(4, 1), batch_processor=process, max_epochs=1)
+    runner.run([loader(8), loader(4)], [('train', 1), ('val', 1)])
+    assert calls == [True, True, False]
+
+
+def test_a_loader_without_length_trains_until_it_is_exhausted():
+    class Stream:
+        def __init__(self, batches):
+            self.batches = batches
+
+        def __iter__(self):
+            return iter(self.batches)
+
+    runner = tiny_runner(max_epochs=2)
+    recorder = run(runner, loaders=[Stream(list(loader(8)))])
+    assert recorder.names().count('after_train_epoch') == 2
+    assert runner.max_iters is None
+    assert runner.iter == 4
+
+
+def test_the_data_of_an_epoch_follow_from_the_seed_alone():
+    seen = []
+
+    class Keep(Tiny):
+        def train_step(self, data, optimizer):
+            seen.append(data[0].clone())
+            return super().train_step(data, optimizer)
+
+    for workers in (0, 2):
+        runner = tiny_runner(model=Keep(), max_epochs=2)
+        runner.run([build_dataloader(Noisy(10), 4, workers, seed=3)], [('train', 1)])
+    half = len(seen) // 2
+    assert half == 6
+    assert all(torch.equal(a, b) for a, b in zip(seen[:half], seen[half:]))
+    assert not torch.equal(seen[0], seen[3])
+
+
+def test_max_epochs_is_needed_and_may_be_given_to_run():
+    with pytest.raises(ValueError, match='max_epochs must be specified'):
+        run(tiny_runner())
+    runner = tiny_runner()
+    run(runner, max_epochs=1)
+    assert runner.epoch == 1
+
+
+def test_epoch_and_iteration_runner_agree_on_the_same_batches():
+    both = []
+    for kind, limit in (('epoch', {'max_epochs': 3}), ('iter', {'max_iters': 15})):
+        runner = tiny_runner(kind, **limit)
+        runner.register_hook(OptimizerHook())
+        runner.run([loader(20)], [('train', 1)])
+        both.append((runner.model.losses, weights(runner.model)))
+    assert both[0][0] == both[1][0]
+    assert torch.equal(both[0][1], both[1][1])

@@ -1,0 +1,145 @@
+"""Who is called when: order, compilation, misspelt points."""
+
+import pytest
+
+from runnerkit.hooks import ClosureHook, Hook
+from runnerkit.runner.hook_table import HookTable, edit_distance
+
+
+class Named(Hook):
+    def __init__(self, name, calls):
+        self.name, self.calls = name, calls
+
+    def after_train_iter(self, runner):
+        self.calls.append(self.name)
+
+
+def table_of(*hooks_and_priorities):
+    table = HookTable()
+    for hook, priority in hooks_and_priorities:
+        table.register(hook, priority)
+    return table
+
+
+def fire(table, point='after_train_iter'):
+    for call in table.calls[point]:
+        call(None)
+
+
+def test_lower_number_first_ties_in_order_of_registration():
+    calls = []
+    table = table_of(*[(Named(name, calls), p) for name, p in [('c', 50), ('a', 10), ('d', 50), ('b', 30), ('e', 100)]])
+    fire(table)
+    assert calls == ['a', 'b', 'c', 'd', 'e']
+    assert [hook.name for hook in table] == ['a', 'b', 'c', 'd', 'e']
+
+
+def test_a_hook_that_overrides_nothing_is_never_called():
+    table = table_of((Hook(), 50), (Named('a', []), 50))
+    assert [len(table.calls[point]) for point in ('before_run', 'before_train_iter', 'after_train_iter')] == [0, 0, 1]
+
+
+def test_train_and_val_points_fall_back_to_the_generic_one():
+    class Both(Hook):
+        seen = 0
+
+        def before_epoch(self, runner):
+            self.seen += 1
+
+    hook = Both()
+    table = table_of((hook, 50))
+    fire(table, 'before_train_epoch')
+    fire(table, 'before_val_epoch')
+    fire(table, 'before_epoch')
+    assert hook.seen == 3
+    assert hook.get_triggered_stages() == ['before_train_epoch', 'before_val_epoch']
+
+
+def test_a_specific_point_replaces_the_generic_one():
+    calls = []
+
+    class Specific(Hook):
+        def after_iter(self, runner):
+            calls.append('generic')
+
+        def after_train_iter(self, runner):
+            calls.append('train')
+
+    table = table_of((Specific(), 50))
+    fire(table)
+    fire(table, 'after_val_iter')
+    assert calls == ['train', 'generic']
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda table, hook: table.append(hook),
+        lambda table, hook: table.insert(0, hook),
+        lambda table, hook: table.extend([hook]),
+        lambda table, hook: table.__setitem__(slice(0, 0), [hook]),
+        lambda table, hook: table.__iadd__([hook]),
+    ],
+)
+def test_edits_of_the_list_take_effect_at_once(change):
+    calls = []
+    table = table_of((Named('first', calls), 50))
+    fire(table)
+    change(table, Named('second', calls))
+    calls.clear()
+    fire(table)
+    assert sorted(calls) == ['first', 'second']
+    table.pop()
+    table.clear()
+    calls.clear()
+    fire(table)
+    assert calls == []
+
+
+def test_methods_given_to_an_instance_count():
+    calls = []
+    table = table_of((ClosureHook('after_train_iter', calls.append), 50))
+    fire(table)
+    assert calls == [None]
+
+
+def test_hooks_that_save_come_last_whatever_their_priority():
+    calls = []
+    saver = Named('saver', calls)
+    saver.closes_point = True
+    fire(table_of((saver, 10), (Named('late', calls), 100)))
+    assert calls == ['late', 'saver']
+
+
+def test_free_names_call_whoever_has_them():
+    class Extra(Hook):
+        def on_user_event(self, runner):
+            self.heard = True
+
+    hook = Extra()
+    fire(table_of((hook, 50), (Hook(), 50)), 'on_user_event')
+    assert hook.heard
+
+
+def test_info_lists_callers_by_point_with_their_bands():
+    text = table_of((Named('a', []), 50), (Named('b', []), 33)).info()
+    assert text == 'after_train_iter:\n  (33          ) Named\n  (NORMAL      ) Named'
+
+
+@pytest.mark.parametrize('name, meant', [('after_train_itr', 'after_train_iter'), ('befor_run', 'before_run'), ('around_vall', 'around_val')])
+def test_misspelt_points_are_refused(name, meant):
+    misspelt = type('Misspelt', (Hook,), {name: lambda self, runner: None})
+    with pytest.raises(ValueError, match=f"Misspelt.{name} would never be called.*Did you mean '{meant}'"):
+        table_of((misspelt(), 50))
+
+
+@pytest.mark.parametrize('name', ['after_everything', '_after_train_itr', 'log', 'before_resume', 'get_iter'])
+def test_other_names_are_free(name):
+    free = type('Free', (Hook,), {name: lambda self, *args: None})
+    table_of((free(), 50))
+
+
+@pytest.mark.parametrize('a, b, distance', [('iter', 'itr', 1), ('abc', 'abc', 0), ('kitten', 'sitting', 3), ('', 'ab', 2), ('xy', 'yx', 2)])
+def test_edit_distance(a, b, distance):
+    assert edit_distance(a, b, most=3) == distance
+    assert edit_distance('completely', 'different', most=2) > 2

@@ -1,0 +1,145 @@
+"""The iteration runner and its endless loader."""
+
+import pytest
+import torch
+from support import Noisy, Recorder, loader, tiny_runner
+from torch.utils.data import DataLoader
+
+from runnerkit.hooks import Hook
+from runnerkit.runner import IterLoader
+
+
+def run(runner, workflow=(('train', 1),), loaders=None, **kwargs):
+    recorder = Recorder()
+    runner.register_hook(recorder)
+    runner.run(loaders or [loader(8) for _ in workflow], list(workflow), **kwargs)
+    return recorder
+
+
+def test_epoch_points_do_not_fire_but_the_generic_ones_once():
+    calls = []
+
+    class Generic(Hook):
+        def before_epoch(self, runner):
+            calls.append('before')
+
+        def after_epoch(self, runner):
+            calls.append('after')
+
+    runner = tiny_runner('iter', max_iters=5)
+    runner.register_hook(Generic())
+    recorder = run(runner)
+    assert calls == ['before', 'after']
+    assert set(recorder.names()) == {'before_run', 'before_train_iter', 'after_forward', 'after_train_iter', 'after_run'}
+
+
+def test_counters():
+    runner = tiny_runner('iter', max_iters=5)
+    recorder = run(runner, [('train', 2), ('val', 1)])
+    train = [counts for name, *counts in recorder.heard if name == 'after_train_iter']
+    val = [counts for name, *counts in recorder.heard if name == 'after_val_iter']
+    assert train == [[0, 0, 0], [0, 1, 1], [1, 2, 0], [1, 3, 1], [2, 4, 0]]
+    assert val == [[0, 2, 0], [1, 4, 0], [2, 5, 0]]
+
+
+def test_training_stops_exactly_inside_a_workflow_entry():
+    runner = tiny_runner('iter', max_iters=3)
+    recorder = run(runner, [('train', 2)])
+    assert recorder.names().count('after_train_iter') == 3
+    assert runner.iter == 3
+
+
+def test_max_epochs_counts_passes():
+    runner = tiny_runner('iter', max_epochs=3)
+    run(runner, loaders=[loader(20)])
+    assert (runner.iter, runner.max_iters) == (15, 15)
+
+
+def test_limits_are_needed():
+    with pytest.raises(ValueError, match='max_iters must be specified'):
+        run(tiny_runner('iter'))
+    runner = tiny_runner('iter')
+    run(runner, max_iters=2)
+    assert runner.iter == 2
+
+
+def test_validation_only_runs_once():
+    recorder = run(tiny_runner('iter', max_iters=5), [('val', 2)])
+    assert recorder.names().count('after_val_iter') == 2
+
+
+def test_validation_averages_its_entry_in_a_log_of_its_own():
+    outputs = []
+
+    class Look(Hook):
+        def after_val_iter(self, runner):
+            outputs.append((runner.mode, runner.log_buffer.ready, dict(runner.log_buffer.output)))
+
+        def after_train_iter(self, runner):
+            assert list(runner.log_buffer.val_history) == ['loss']
+
+    runner = tiny_runner('iter', max_iters=2)
+    runner.register_hook(Look())
+    run(runner, [('train', 1), ('val', 2)])
+    assert [(mode, ready) for mode, ready, _ in outputs] == [('val', False), ('val', True)] * 2
+    assert outputs[1][2]['loss'] > 0
+    assert len(runner.log_buffer.val_history['loss']) == 2
+
+
+def test_the_model_trains_after_validation():
+    flags = []
+
+    class Look(Hook):
+        def before_train_iter(self, runner):
+            flags.append(runner.model.training)
+
+        def before_val_iter(self, runner):
+            flags.append(runner.model.training)
+
+    runner = tiny_runner('iter', max_iters=2)
+    runner.register_hook(Look())
+    run(runner, [('train', 1), ('val', 1)])
+    assert flags == [True, False, True, False]
+
+
+def test_iter_loader_goes_on_for_ever_and_tells_samplers_the_epoch():
+    class Sampler(torch.utils.data.SequentialSampler):
+        epochs = []
+
+        def set_epoch(self, epoch):
+            self.epochs.append(epoch)
+
+    data = Noisy(6)
+    endless = IterLoader(DataLoader(data, batch_size=4, sampler=Sampler(data)))
+    assert len(endless) == 2
+    epochs = []
+    for _ in range(5):
+        next(endless)
+        epochs.append(endless.epoch)
+    assert epochs == [0, 0, 1, 1, 2]
+    assert Sampler.epochs == [0, 1, 2]
+    assert endless.state_dict()['start'] == 1
+
+
+def test_an_empty_loader_is_an_error_not_an_endless_loop():
+    with pytest.raises(ValueError, match='gives no batches'):
+        next(IterLoader([]))
+
+
+def test_custom_modes():
+    from support import Tiny
+
+    class Gan(Tiny):
+        steps = ''
+
+        def dis_step(self, data, optimizer):
+            self.steps += 'd'
+            return self.train_step(data, optimizer)
+
+        def gen_step(self, data, optimizer):
+            self.steps += 'g'
+            return self.train_step(data, optimizer)
+
+    runner = tiny_runner('iter', model=Gan(), max_iters=7)
+    run(runner, [('dis', 2), ('gen', 1)])
+    assert runner.model.steps == 'ddgddgd'

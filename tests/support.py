@@ -1,0 +1,98 @@
+"""Small real parts that many tests share: a model, a data set, runners, and a hook that writes down what it hears."""
+
+import random
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from runnerkit.data import build_dataloader
+from runnerkit.hooks import Hook
+from runnerkit.hooks.hook import POINTS
+from runnerkit.runner import EpochBasedRunner, IterBasedRunner
+
+
+class Noisy(Dataset):
+    """Points of a line with noise from all three generators, so that every one of them must be exact."""
+
+    def __init__(self, length=20):
+        self.length = length
+        self.loaded = []
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, i):
+        if i >= self.length:
+            raise IndexError(i)
+        self.loaded.append(int(i))
+        x = torch.full((4,), i / self.length) + torch.randn(4) * 0.1
+        x[0] += random.random()
+        x[1] += np.random.rand()
+        return x, torch.tensor([float(i % 2)])
+
+
+class Tiny(nn.Module):
+    """Two layers with dropout (which draws from the run's own stream) and BatchNorm (which has buffers)."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3))
+        self.head = nn.Linear(8, 1)
+        self.losses = []
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+    def train_step(self, data, optimizer, **kwargs):
+        x, y = data
+        loss = nn.functional.mse_loss(self(x), y)
+        self.losses.append(loss.item())
+        return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(x)}
+
+    def val_step(self, data, optimizer=None, **kwargs):
+        x, y = data
+        loss = nn.functional.mse_loss(self(x), y)
+        return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(x)}
+
+
+class Recorder(Hook):
+    """Writes down every point it hears, with the counters."""
+
+    def __init__(self):
+        self.heard = []
+
+    def names(self):
+        return [name for name, *_ in self.heard]
+
+
+def _listener(point):
+    def listen(self, runner):
+        self.heard.append((point, runner.epoch, runner.iter, runner.inner_iter))
+
+    return listen
+
+
+for _point in POINTS:
+    if _point not in ('before_epoch', 'after_epoch', 'before_iter', 'after_iter'):
+        setattr(Recorder, _point, _listener(_point))
+
+
+def tiny_runner(kind='epoch', model=None, work_dir=None, seed=0, optimizer=None, **limits):
+    """A runner with a fresh `Tiny` model and SGD with momentum."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    model = Tiny() if model is None else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) if optimizer is None else optimizer(model)
+    runner_type = {'epoch': EpochBasedRunner, 'iter': IterBasedRunner}[kind]
+    return runner_type(model, optimizer=optimizer, work_dir=None if work_dir is None else str(work_dir), **limits)
+
+
+def loader(length=20, batch=4, **options):
+    return build_dataloader(Noisy(length), batch, 0, seed=5, **options)
+
+
+def weights(model):
+    return torch.cat([value.detach().float().flatten() for value in model.state_dict().values()])

@@ -1,0 +1,97 @@
+"""Files that belong to no package, as modules."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from runnerkit.utils.imports import import_object
+from runnerkit.utils.user_files import file_of_module, module_of_file, name_of_file
+
+FILE = """\
+from .parts import scale
+
+class Net:
+    def __init__(self, width):
+        self.width = width
+    def __eq__(self, other):
+        return type(self) is type(other) and self.width == other.width
+    def twice(self):
+        return scale(self.width)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "my nets_1-ü'"
+    folder.mkdir()
+    (folder / 'net.py').write_text(FILE)
+    (folder / 'parts.py').write_text('def scale(x): return 2 * x\n')
+    return folder
+
+
+def test_a_file_is_loaded_once_by_any_path(folder, monkeypatch):
+    path = list(sys.path)
+    module = module_of_file(str(folder / 'net.py'))
+    monkeypatch.chdir(folder)
+    (folder.parent / 'link').symlink_to(folder)
+    for other in ('net.py', './net.py', '../link/net.py', f'../{folder.name}/net.py'):
+        assert module_of_file(other) is module
+    assert sys.path == path
+    assert module.__file__ == str(folder / 'net.py')
+    assert file_of_module(module.__name__) == str(folder / 'net.py')
+    assert file_of_module('os.path') is None
+    assert name_of_file(folder / 'net.py') == module.__name__
+
+
+def test_neighbours_are_imported_relatively_and_are_the_same(folder):
+    assert import_object(f'{folder}/net.py:scale') is import_object(f'{folder}/parts.py:scale')
+    (folder / 'script.py').write_text('import parts\n')
+    with pytest.raises(
+        ModuleNotFoundError, match=r"script.py imports 'parts', which lies beside it: write `from \.parts import"
+    ):
+        module_of_file(str(folder / 'script.py'))
+
+
+def test_a_file_comes_before_a_folder_of_its_name(folder):
+    (folder / 'net').mkdir()
+    (folder / 'net' / '__init__.py').write_text('Net = None\n')
+    assert import_object(f'{folder}/net.py:Net').__name__ == 'Net'
+
+
+def test_classes_pickle_into_a_fresh_process(folder):
+    net = import_object(f'{folder}/net.py:Net')(3)
+    file = folder / 'net.pkl'
+    file.write_bytes(pickle.dumps(net))
+    code = 'import pickle, sys; print(pickle.load(open(sys.argv[1], "rb")).twice())'
+    done = subprocess.run([sys.executable, '-c', code, file], capture_output=True, text=True, check=True)
+    assert done.stdout == '6\n'
+    assert pickle.loads(file.read_bytes()) == net
+
+
+def test_classes_pickle_into_spawned_workers(folder):
+    # A bound method of such an object is all that the worker gets: the test's own module is not needed there.
+    net = import_object(f'{folder}/net.py:Net')(4)
+    with multiprocessing.get_context('spawn').Pool(1) as pool:
+        assert pool.apply(net.twice) == 8
+
+
+def test_errors(folder):
+    with pytest.raises(FileNotFoundError, match='there is no file'):
+        module_of_file(str(folder / 'nope.py'))
+    for name in ('net.txt', 'net.v2.py', 'net'):
+        with pytest.raises(ValueError, match='must be a .py file with no other dot'):
+            module_of_file(str(folder / name))
+    (folder / 'bad.py').write_text('1 / 0\n')
+    with pytest.raises(ZeroDivisionError):
+        module_of_file(str(folder / 'bad.py'))
+    (folder / 'bad.py').write_text('fine = True\n')
+    os.utime(folder / 'bad.py', (0, 0))
+    assert module_of_file(str(folder / 'bad.py')).fine
+    with pytest.raises(ModuleNotFoundError):
+        __import__('runnerkit.utils.user_files._2f_no_2f_such.net')

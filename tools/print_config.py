@@ -1,0 +1,5 @@
+"""Print a config; see ``python tools/print_config.py --help``."""
+
+from runnerkit.cli.print_config import main
+
+raise SystemExit(main())
