@@ -333,9 +333,9 @@ def _raise_annotated(error: Exception, constructor: Any, args: dict[str, Any], c
     key = unknown[1] or unknown[2] if unknown else None
     accepted = _parameters(constructor) if key in args else []
     if key in args and key not in accepted:
-        hint = did_you_mean(key, accepted)
-        detail = f'; {hint}' if hint else '.' if accepted else ''
-        detail += f' It takes: {", ".join(accepted)}' if accepted else ''
+        # Python 3.13 asks by itself for some functions.
+        hint = '' if 'Did you mean' in str(error) else did_you_mean(key, accepted)
+        detail = (f'; {hint}' if hint else '') + (f' (it takes {", ".join(accepted)})' if accepted else '')
         where = _written_at(cfg, key)
     raise_with_context(error, f'{name}: ', f'{detail}{where}', note=f'while building {name}{where}')
 

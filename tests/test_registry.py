@@ -144,6 +144,11 @@ def test_a_type_may_be_a_path(registry, tmp_path):
     assert 'collections.OrderedDict' not in registry
 
 
+def test_a_registered_name_comes_before_a_path(registry):
+    registry.register_module(name='odd:name', module=Net)
+    assert registry.get('odd:name') is Net
+
+
 def test_an_error_inside_a_user_file_is_not_hidden(registry, tmp_path):
     (tmp_path / 'broken.py').write_text('import no_such_thing\nclass Deep: pass\n')
     with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_thing'"):
@@ -211,15 +216,16 @@ def test_an_error_with_a_number_keeps_it_and_gets_a_note(registry):
 
 def test_an_unknown_argument_is_met_with_the_nearest(registry):
     with pytest.raises(
-        TypeError, match=r"^Strict: .*'momentun'; did you mean 'momentum'\? It takes: momentum, nested$"
+        TypeError, match=r"^Strict: .*'momentun'.*[Dd]id you mean 'momentum'\? \(it takes momentum, nested\)$"
     ):
         registry.build({'type': 'Strict', 'momentun': 1})
-    with pytest.raises(TypeError, match=r'It takes: lr, momentum, nested$'):
+    with pytest.raises(TypeError, match=r'\(it takes lr, momentum, nested\)$'):
         registry.build({'type': 'Wide', 'lr': 1, 'momentun': 1})
-    with pytest.raises(TypeError, match=r"^open: .*'mod'.*did you mean 'mode'"):
+    with pytest.raises(TypeError, match=r"^open: .*'mod'.*[Dd]id you mean 'mode'"):
         registry.build({'type': open, 'file': 'x', 'mod': 'r'})
-    with pytest.raises(TypeError, match=r"^int: 'x' is an invalid keyword argument for int\(\)$"):
+    with pytest.raises(TypeError, match=r'^int: ') as caught:
         registry.build({'type': int, 'x': 1})
+    assert 'it takes' not in str(caught.value)
     with pytest.raises(TypeError, match=r'^object: object\(\) takes no arguments'):
         registry.build({'type': object, 'a': 1})
 

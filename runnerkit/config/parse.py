@@ -242,7 +242,7 @@ def _fill_in(value: Any, found: list[Any]) -> Any:
     if isinstance(value, str):
         whole = _MARK.fullmatch(value)
         if whole:
-            return copy.deepcopy(found[int(whole[1])])
+            return found[int(whole[1])]
         return _MARK.sub(lambda mark: str(found[int(mark[1])]), value)
     if isinstance(value, dict):
         return {_fill_in(key, found): _fill_in(item, found) for key, item in value.items()}

@@ -1,1 +1,32 @@
-"""…"""
+"""Several processes training together: starting, talking, collecting."""
+
+from runnerkit.distributed.collectives import (
+    allreduce_grads,
+    allreduce_params,
+    barrier,
+    broadcast_object,
+    gather_objects,
+    reduce_sums,
+    same_seed_everywhere,
+)
+from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
+from runnerkit.distributed.launch import init_dist, shutdown
+from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
+
+__all__ = [
+    'allreduce_grads',
+    'allreduce_params',
+    'barrier',
+    'broadcast_object',
+    'collect_results',
+    'collect_results_cpu',
+    'collect_results_gpu',
+    'gather_objects',
+    'get_dist_info',
+    'init_dist',
+    'is_distributed',
+    'master_only',
+    'reduce_sums',
+    'same_seed_everywhere',
+    'shutdown',
+]

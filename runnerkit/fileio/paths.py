@@ -43,6 +43,6 @@ def _fsspec() -> ModuleType:
     try:
         import fsspec
     except ImportError as error:
-        raise ImportError("files by URL need fsspec: pip install 'runnerkit[fsspec]'") from error
+        raise ImportError('files by URL need fsspec: pip install fsspec') from error
     module: ModuleType = fsspec
     return module

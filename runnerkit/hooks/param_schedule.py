@@ -171,7 +171,9 @@ def groups_of(optimizer: Optimizer | dict[str, Optimizer] | None) -> Values:
     if isinstance(optimizer, dict):
         return {name: one.param_groups for name, one in optimizer.items()}
     if optimizer is None:
-        raise ValueError('a schedule needs an optimizer, but the runner has none; give it one, or leave the schedule out')
+        raise ValueError(
+            'a schedule needs an optimizer, but the runner has none; give it one, or leave the schedule out'
+        )
     return optimizer.param_groups
 
 
@@ -203,7 +205,7 @@ def alias(name: str) -> Any:
     def write(self: Any, value: Any) -> None:
         setattr(self, name, value)
 
-    return property(lambda self: getattr(self, name), write)
+    return property(operator.attrgetter(name), write)
 
 
 def assign(group: Group, key: str, value: float) -> None:

@@ -6,6 +6,7 @@ import copy
 import logging
 import warnings
 from abc import ABCMeta
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -59,7 +60,11 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
 
     def _start_notes(self) -> None:
         unchanged = f'The value is the same before and after calling `init_weights` of {type(self).__name__}'
-        notes = {p: {'init_info': unchanged, 'tmp_mean_value': mean_value(p)} for p in self.parameters()}
+        # a method may put a new parameter in the place of one that is noted
+        notes: defaultdict[nn.Parameter, dict[str, Any]] = defaultdict(
+            lambda: {'init_info': 'A new parameter', 'tmp_mean_value': None}
+        )
+        notes.update({p: {'init_info': unchanged, 'tmp_mean_value': mean_value(p)} for p in self.parameters()})
         # Each module carries the notes of the whole: also one whose own method draws the numbers can add to them.
         for module in self.modules():
             module._params_init_info = notes  # type: ignore[assignment]

@@ -84,7 +84,8 @@ class Supervised(BaseModule):
             ``loss``, a scalar tensor; ``log_vars``, detached scalars by name; ``num_samples``, the batch's size.
 
         Raises:
-            KeyError: the batch or the output lacks a field.
+            LookupError: the batch or the output lacks a field.
+            TypeError: the batch, the output or what the loss returns is of the wrong kind.
         """
         return self._step(data)[0]
 
@@ -158,8 +159,6 @@ def _field(source: Any, field: str | int) -> Any:
         TypeError: ``source`` has no fields.
     """
     if isinstance(source, Mapping):
-        if field in source:
-            return source[field]
         by_position, names = list(source.values()), list(source)
     elif isinstance(source, list | tuple):
         by_position, names = list(source), list(getattr(source, '_fields', ()))  # the names of a namedtuple
@@ -177,11 +176,10 @@ def _field(source: Any, field: str | int) -> Any:
 def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
     """The scalar to minimise, and all there is to log, detached."""
     if isinstance(result, Tensor):
-        loss = result if result.dim() == 0 else result.mean()
-        return loss, {'loss': loss.detach()}
-    if not isinstance(result, Mapping) or not result:
+        result = {'loss': result}
+    if not isinstance(result, Mapping) or not all(isinstance(term, Tensor) for term in result.values()) or not result:
         raise TypeError(f'the loss must return a tensor or a dict of tensors, but it returned {result!r}')
-    terms = {name: term if term.dim() == 0 else term.mean() for name, term in result.items()}
+    terms = {name: term.mean() if term.dim() else term for name, term in result.items()}
     counted = [term for name, term in terms.items() if 'loss' in name] or list(terms.values())
     loss = terms['loss'] if 'loss' in terms else torch.stack(counted).sum()
     return loss, {name: term.detach() for name, term in dict(terms, loss=loss).items()}

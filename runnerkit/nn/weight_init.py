@@ -277,13 +277,12 @@ def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, 
         RuntimeError: ``module`` has no attribute that an ``override`` names.
     """
     for cfg in _as_list(init_cfg, 'init_cfg'):
-        own = {key: copy.deepcopy(value) for key, value in cfg.items() if key != 'override'}
-        overrides = cfg.get('override')
+        own = copy.copy(cfg)
+        overrides = own.pop('override', None)
         initializer = build_from_cfg(own, INITIALIZERS)
         _check_layers(module, initializer, cfg)
         initializer(module)
         if overrides is not None:
-            own.pop('layer', None)
             for override in _as_list(overrides, 'override'):
                 _initialize_override(module, override, own)
 
@@ -307,8 +306,8 @@ def mean_value(parameter: nn.Parameter) -> Any:
 
 
 def _initialize_override(module: nn.Module, override: dict[str, Any], outer: dict[str, Any]) -> None:
-    settings = {key: copy.deepcopy(value) for key, value in override.items() if key != 'name'}
-    name = override.get('name')
+    settings = copy.copy(override)
+    name = settings.pop('name', None)
     if name is None:
         raise ValueError(f'`override` must contain the key "name", an attribute of the module, but got {override}')
     if settings and 'type' not in settings:

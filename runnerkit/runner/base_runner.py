@@ -242,7 +242,7 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         """(index of the workflow's entry, mode) of one unit after another, from where a resumed run stopped until the end."""
         index, done = self._cursor
         while self._stop_reason is None:
-            before = self._epoch, self._iter
+            before, is_whole = (self._epoch, self._iter), (index, done) == (0, 0)
             for i in range(index, len(workflow)):
                 mode, n = workflow[i]
                 for k in range(done, n):
@@ -255,7 +255,7 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
                 done = 0
             index = 0
             # A workflow that has not moved on would never end: one without any training runs once.
-            if self._is_finished() or (self._epoch, self._iter) == before:
+            if self._is_finished() or (is_whole and (self._epoch, self._iter) == before):
                 return
 
     def _is_finished(self) -> bool:

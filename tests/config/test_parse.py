@@ -76,6 +76,11 @@ here = __file__
     assert values['here'] == str(Path('cfg.py').resolve())
 
 
+def test_a_python_file_is_compiled_as_it_is(write):
+    write('cfg.py', "class C:\n    a: int\nplain = C.__annotations__['a'] is int\n")
+    assert read('cfg.py') == {'plain': True}
+
+
 def test_a_python_file_leaves_no_traces(write):
     write('cfg.py', 'import json\na = 1\n')
     before, path = set(sys.modules), list(sys.path)
@@ -135,6 +140,10 @@ def test_references_do_not_share(write):
     values = read('cfg.py')
     assert values['u']['x'] == 7
     assert values['v'] == values['b'] == {'x': 1, 'z': {'q': 1}}
+    write('cfg.yaml', '_base_: base.py\nu: {{ _base_.b }}\nv: {{ _base_.b }}\n')
+    cfg = Config.fromfile('cfg.yaml')
+    cfg.u.x = 7
+    assert cfg.v.x == cfg.b.x == 1
 
 
 def test_references_to_bases_in_data_files(write):

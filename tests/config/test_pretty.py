@@ -111,6 +111,20 @@ def test_random_values_read_back(seed):
     reads_back(values)
 
 
+def short_value(rng, depth):
+    if depth == 0 or rng.random() < 0.2:
+        return rng.choice([1, 'abc', None, 0.25])
+    items = [short_value(rng, depth - 1) for _ in range(rng.randrange(1, 6))]
+    kind = rng.random()
+    return dict(zip('abcde', items, strict=False)) if kind < 0.6 else items if kind < 0.9 else tuple(items)
+
+
+@pytest.mark.parametrize('seed', range(40))
+def test_no_line_is_too_long_that_can_be_broken(seed):
+    text = reads_back({'key': short_value(random.Random(seed), 6)})
+    assert max(map(len, text.splitlines())) <= 79, text
+
+
 def test_names_that_the_text_itself_uses():
     text = reads_back({'dict': 1, 'float': [math.nan], 'a': {'b': {'c': math.inf}}, 'a b': {'class': 2}, 'set': set()})
     assert text.startswith("a = dict(b=dict(c=float('inf')))\n")

@@ -50,7 +50,7 @@ def test_fsspec_is_imported_only_for_urls_and_named_when_missing():
         'except ImportError as error: print(error)'
     )
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\nfiles by URL need fsspec: pip install 'runnerkit[fsspec]'\n"
+    assert done.stdout == 'False\nfiles by URL need fsspec: pip install fsspec\n'
 
 
 def test_a_missing_file():

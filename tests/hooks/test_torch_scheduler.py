@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from runnerkit.hooks.hook import listens
+from runnerkit.hooks.hook import Hook, listens
 from runnerkit.hooks.lr_updater import build_lr_hook
+from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 
 LENGTH = 5
 
@@ -297,3 +298,61 @@ def test_several_ranks_take_the_same_steps(tmp_path):
     )
     ranks = [subprocess.Popen([sys.executable, script, str(rank), tmp_path / 'store']) for rank in range(2)]
     assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(2, 1)
+
+    def train_step(self, data, optimizer):
+        loss = self.layer(data).square().mean()
+        return dict(loss=loss, log_vars=dict(loss=loss), num_samples=len(data))
+
+
+class Recorder(Hook):
+    def __init__(self):
+        self.seen = []
+
+    def before_train_iter(self, runner):
+        self.seen.append(runner.current_lr()[0])
+
+
+def run(kind, lr_config, limit, save_to=None, resume=None):
+    """A real training; returns the learning rates that it used, and the weights."""
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    runner = kind(model, optimizer=optimizer, **limit)
+    runner.register_training_hooks(lr_config, optimizer_config={}, timer_config=None)
+    recorder = Recorder()
+    runner.register_hook(recorder, priority='LOW')
+    if resume:
+        runner.resume(resume)
+    data = torch.arange(20.0).view(10, 2) / 10
+    runner.run([torch.utils.data.DataLoader(data, batch_size=2)], [('train', 1)])
+    if save_to:
+        runner.save_checkpoint(str(save_to.parent), filename_tmpl=save_to.name, create_symlink=False)
+    return recorder.seen, model.state_dict()
+
+
+@pytest.mark.parametrize('by_epoch', [True, False])
+@pytest.mark.parametrize('stop', [3, 5, 12])
+@pytest.mark.parametrize('kind', [EpochBasedRunner, IterBasedRunner])
+@pytest.mark.parametrize(
+    'config',
+    [
+        dict(policy='MultiStepLR', milestones=[1, 3, 3, 12], gamma=0.5),
+        dict(policy='ReduceLROnPlateau', monitor='train/loss', patience=0, threshold=0.5, factor=0.7),
+        dict(policy='exp', gamma=0.9, warmup='linear', warmup_iters=7),
+    ],
+    ids=lambda config: config['policy'],
+)
+def test_interrupted_training_ends_as_one_that_was_not(tmp_path, config, kind, stop, by_epoch):
+    config = dict(config, by_epoch=by_epoch)
+    whole, weights = run(kind, config, dict(max_iters=25))
+    begun, _ = run(kind, config, dict(max_iters=stop), save_to=tmp_path / 'part.pth')
+    rest, resumed = run(kind, config, dict(max_iters=25), resume=str(tmp_path / 'part.pth'))
+    assert begun + rest == whole
+    assert len(set(whole)) > 2
+    assert all(torch.equal(weights[key], resumed[key]) for key in weights)

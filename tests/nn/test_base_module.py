@@ -132,6 +132,29 @@ def test_the_log_file_names_what_nobody_initialised(log_file):
     )
 
 
+def test_parameters_may_be_replaced(log_file):
+    class Replacing(Child):
+        def init_weights(self):
+            self.inner.weight = nn.Parameter(torch.ones(2, 2))
+
+    class Later(Replacing):
+        def init_weights(self):
+            super().init_weights()
+            self.extra = nn.Parameter(torch.zeros(1))
+
+    Sequential(Replacing(), Sequential(Later())).init_weights()
+    text = log_file.read_text()
+    assert '0.inner.weight - (2, 2): Initialized by user-defined `init_weights` in Replacing' in text
+    assert '1.0.extra - (1,): Initialized by user-defined `init_weights` in Later' in text
+
+    class Outer(Child):
+        def _init_self_and_children(self):
+            self.own = nn.Parameter(torch.zeros(1))
+
+    Outer().init_weights()
+    assert 'own - (1,): A new parameter' in log_file.read_text()
+
+
 def test_a_quiet_logger_stays_quiet(log_file):
     logging.getLogger('runnerkit').setLevel(logging.ERROR)
     Child(constant(1)).init_weights()

@@ -1,5 +1,7 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,6 +9,8 @@ import torchmetrics
 from torch import nn
 
 from runnerkit.nn import LOSSES, METRICS, MODELS, Supervised, build_model
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_torch_loss_is_known_by_name():
@@ -75,7 +79,8 @@ def test_torchmetrics_is_imported_when_a_metric_is_asked_for_and_missed_with_a_h
         'except ImportError as error:\n'
         '    print(error)\n'
     )
-    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True, env=env)
     assert "pip install 'torchmetrics" in done.stdout
 
 

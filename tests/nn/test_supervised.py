@@ -112,7 +112,7 @@ def test_what_a_loss_may_return(result, total, logged):
     assert not any(value.requires_grad for value in step['log_vars'].values())
 
 
-@pytest.mark.parametrize('result', [{}, None, 3.0])
+@pytest.mark.parametrize('result', [{}, None, 3.0, {'loss': 3.0}])
 def test_a_loss_that_returns_something_else(result):
     with pytest.raises(TypeError, match='must return a tensor or a dict of tensors'):
         Supervised(LINEAR, lambda output, target: result).train_step((IMAGE, LABEL))
@@ -205,6 +205,7 @@ def test_errors_in_metrics_and_loss():
             "targets='x'.*the batch: it has 'image', 'label'",
         ),
         (dict(inputs=2), (IMAGE, LABEL), LookupError, 'inputs=2.*it has 2 of them, by position'),
+        (dict(inputs=-3), (IMAGE, LABEL), LookupError, 'inputs=-3.*it has 2 of them, by position'),
         (dict(inputs='image'), (IMAGE, LABEL), LookupError, "inputs='image'.*by position"),
         (dict(outputs='logits'), (IMAGE, LABEL), TypeError, "outputs='logits'.*model's output.*this is a Tensor"),
         (dict(), IMAGE, TypeError, 'inputs=0.*the batch.*this is a Tensor'),

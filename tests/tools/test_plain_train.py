@@ -1,12 +1,19 @@
+import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from runnerkit.config import Config
-from runnerkit.optim import schedules
+from runnerkit.data import build_dataloader, build_dataset
+from runnerkit.hooks.hook import Hook
+from runnerkit.nn import build_model
+from runnerkit.optim import build_optimizer, schedules
+from runnerkit.runner import build_runner
 from runnerkit.utils.imports import import_object
 
 ROOT = Path(__file__).parents[2]
@@ -22,14 +29,44 @@ def config(**changes):
     return cfg
 
 
-def test_it_learns_and_is_a_function_of_the_seed():
-    model, losses = train(config(), epochs=2)
+def test_the_runner_gives_the_same_bits():
+    cfg = config()
+    model, losses = train(cfg, epochs=2)
     assert len(losses) == 14
     assert losses[-1] < 0.6 * losses[0]
-    again, same = train(config(), epochs=2)
-    assert same == losses
-    assert all(map(torch.equal, model.state_dict().values(), again.state_dict().values()))
-    assert train(config(seed=1), epochs=1)[1][0] != losses[0]
+
+    class Losses(Hook):
+        def __init__(self):
+            self.seen = []
+
+        def after_train_iter(self, runner):
+            self.seen.append(runner.outputs['loss'].item())
+
+    random.seed(cfg.seed)
+    np.random.seed(cfg.seed)
+    torch.manual_seed(cfg.seed)
+    net = build_model(cfg.model)
+    runner = build_runner(
+        {'type': 'EpochBasedRunner', 'max_epochs': 2},
+        default_args={'model': net, 'optimizer': build_optimizer(net, cfg.optimizer)},
+    )
+    runner.register_training_hooks(lr_config=cfg.lr_config, optimizer_config=cfg.optimizer_config)
+    hook = Losses()
+    runner.register_hook(hook)
+    loader = build_dataloader(build_dataset(cfg.data.train), cfg.data.samples_per_gpu, 0, seed=cfg.seed)
+    runner.run([loader], [('train', 1)])
+
+    assert hook.seen == losses
+    assert net.state_dict().keys() == model.state_dict().keys()
+    assert all(map(torch.equal, net.state_dict().values(), model.state_dict().values()))
+
+
+def test_another_seed_gives_other_losses():
+    short = {'data.train.part': 'val', 'data.train.augment': False, 'lr_config.warmup_iters': 1}
+    first, same, other = (train(config(seed=seed, **short), epochs=2)[1] for seed in (0, 0, 1))
+    assert len(first) == 2
+    assert first == same
+    assert first[0] != other[0]
 
 
 def test_the_learning_rate_is_that_of_the_library():
@@ -64,7 +101,7 @@ def test_the_command():
         capture_output=True,
         text=True,
         check=True,
-        cwd=ROOT,
+        env={**os.environ, 'PYTHONPATH': str(ROOT)},
     )
     epoch, accuracy = done.stdout.splitlines()
     assert epoch.startswith('epoch   1 of 1   loss ')

@@ -44,14 +44,18 @@ def test_crops_are_flipped_windows_and_a_function_of_the_random_state():
     assert first['image'].shape == (1, 64, 64)
     assert (first['mask'].shape, first['mask'].dtype) == ((64, 64), torch.int64)
 
-    frame, seen = cells.images[16 % 15], set()
+    frame, masks, seen = cells.images[16 % 15], cells.masks[16 % 15], set()
     windows = np.lib.stride_tricks.sliding_window_view(frame, (64, 64))
     for _ in range(20):
-        crop = cells[16]['image'][0].numpy()
+        sample = cells[16]
+        crop, mask = sample['image'][0].numpy(), sample['mask'].numpy()
         for axes in ((), (0,), (1,), (0, 1)):
             flipped = np.flip(crop, axes)
             corners = (windows[..., 0, 0] == flipped[0, 0]) & (windows[..., -1, -1] == flipped[-1, -1])
-            if any(np.array_equal(windows[tuple(at)], flipped) for at in np.argwhere(corners)):
+            found = [at for at in np.argwhere(corners) if np.array_equal(windows[tuple(at)], flipped)]
+            if found:
+                (top, left), *_ = found
+                assert np.array_equal(np.flip(mask, axes), masks[top : top + 64, left : left + 64])
                 seen.add(axes)
                 break
         else:

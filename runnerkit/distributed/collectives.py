@@ -1,0 +1,121 @@
+"""What all ranks do together: sums, averages, sending objects around. Each of these is a no-op where there is one process only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from runnerkit.distributed.info import get_dist_info
+
+T = TypeVar('T')
+
+_MIB = 2**20
+
+
+def reduce_sums(values: Sequence[float]) -> list[float]:
+    """The sums over all ranks, element by element, in double precision; every rank must give as many ``values``."""
+    if get_dist_info()[1] == 1:
+        return list(values)
+    sums = torch.tensor(values, dtype=torch.float64, device=_device())
+    dist.all_reduce(sums)
+    return sums.tolist()
+
+
+def broadcast_object(obj: T, src: int = 0) -> T:
+    """What rank ``src`` gave for ``obj``, on all ranks; anything that can be pickled."""
+    if get_dist_info()[1] == 1:
+        return obj
+    objects = [obj]
+    dist.broadcast_object_list(objects, src=src, device=_device())
+    return objects[0]
+
+
+def gather_objects(obj: T) -> list[T]:
+    """What each rank gave for ``obj``, in order of ranks, on rank 0; an empty list on the others."""
+    rank, world_size = get_dist_info()
+    if world_size == 1:
+        return [obj]
+    gathered: list[Any] | None = [None] * world_size if rank == 0 else None
+    dist.gather_object(obj, gathered, dst=0)
+    return gathered or []
+
+
+def barrier() -> None:
+    """Wait until all ranks are here."""
+    if get_dist_info()[1] > 1:
+        on_gpu = _device().type == 'cuda'
+        dist.barrier(device_ids=[torch.cuda.current_device()] if on_gpu else None)
+
+
+def same_seed_everywhere(seed: int) -> int:
+    """Rank 0's ``seed``."""
+    return broadcast_object(seed)
+
+
+def allreduce_params(params: Iterable[Tensor], coalesce: bool = True, bucket_size_mb: int = -1) -> None:
+    """Replace ``params``, parameters or buffers, by their means over all ranks.
+
+    Whole numbers are rounded down; truth values are rank 0's.
+
+    Args:
+        params: the same on all ranks, in the same order.
+        coalesce: send many of them in one message.
+        bucket_size_mb: the most that goes into one message, in MiB; the default is everything of one type.
+    """
+    _average([param.detach() for param in params], coalesce, bucket_size_mb)
+
+
+def allreduce_grads(params: Iterable[nn.Parameter], coalesce: bool = True, bucket_size_mb: int = -1) -> None:
+    """Replace the gradients of ``params``, where they have one, by their means over all ranks; arguments as for `allreduce_params`."""
+    grads = [param.grad.detach() for param in params if param.requires_grad and param.grad is not None]
+    _average(grads, coalesce, bucket_size_mb)
+
+
+@torch.no_grad()
+def _average(tensors: list[Tensor], coalesce: bool, bucket_size_mb: int) -> None:
+    world_size = get_dist_info()[1]
+    if world_size == 1:
+        return
+    for bucket in _buckets(tensors, bucket_size_mb * _MIB if bucket_size_mb > 0 else None) if coalesce else [[t] for t in tensors]:
+        flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+        _average_one(flat, world_size)
+        for tensor, mean in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
+
+
+def _average_one(flat: Tensor, world_size: int) -> None:
+    if flat.dtype == torch.bool:
+        dist.broadcast(flat, src=0)
+        return
+    numbers = torch.view_as_real(flat) if flat.is_complex() else flat
+    dist.all_reduce(numbers)
+    if numbers.is_floating_point():
+        numbers.div_(world_size)
+    else:
+        numbers.div_(world_size, rounding_mode='floor')
+
+
+def _buckets(tensors: list[Tensor], limit: int | None) -> Iterator[list[Tensor]]:
+    """Groups of tensors of one type on one device, at most ``limit`` bytes each unless a single one is larger."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for group in kinds.values():
+        bucket: list[Tensor] = []
+        size = 0
+        for tensor in group:
+            if bucket and limit is not None and size + tensor.nbytes > limit:
+                yield bucket
+                bucket, size = [], 0
+            bucket.append(tensor)
+            size += tensor.nbytes
+        yield bucket
+
+
+def _device() -> torch.device:
+    """Where tensors must be to be sent: nccl reads GPUs only."""
+    return torch.device('cuda', torch.cuda.current_device()) if dist.get_backend() == 'nccl' else torch.device('cpu')

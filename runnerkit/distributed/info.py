@@ -1,0 +1,33 @@
+"""Which of several processes this is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from torch import distributed as dist
+
+P = ParamSpec('P')
+R = TypeVar('R')
+
+
+def is_distributed() -> bool:
+    """Whether this process has joined a process group."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def get_dist_info() -> tuple[int, int]:
+    """This process's rank, from 0, and the number of processes; (0, 1) where there is only one."""
+    return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+
+
+def master_only(func: Callable[P, R]) -> Callable[P, R | None]:
+    """Make ``func`` do nothing, and return None, on all ranks but the first."""
+
+    @wraps(func)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        rank, _ = get_dist_info()
+        return func(*args, **kwargs) if rank == 0 else None
+
+    return wrapper

@@ -1,0 +1,53 @@
+"""The wrapper for one device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from runnerkit.parallel.steps import Steps
+from runnerkit.parallel.wrappers import MODULE_WRAPPERS
+
+
+@MODULE_WRAPPERS.register_module()
+class MMDataParallel(Steps, nn.parallel.DataParallel):  # type: ignore[misc]
+    """Puts a model on one GPU, or leaves it on the CPU, and brings the batches there.
+
+    Args:
+        module: the model.
+        device_ids: the GPU's number, in a list; ``[-1]``, or a machine without CUDA, means the CPU.
+        output_device: taken for MMCV's sake; outputs stay on the model's device.
+        dim: taken for MMCV's sake; with one device nothing is split.
+
+    Raises:
+        ValueError: several devices.
+    """
+
+    def __init__(
+        self, module: nn.Module, device_ids: Sequence[int] | None = None, output_device: Any = None, dim: int = 0
+    ) -> None:
+        # DataParallel itself, whose class this keeps for isinstance, is about several GPUs in one process: nothing of it is used.
+        nn.Module.__init__(self)
+        numbers = [0] if device_ids is None else [torch.device(each).index if isinstance(each, str) else each for each in device_ids]
+        if len(numbers) != 1:
+            raise ValueError(
+                f'MMDataParallel supports one device only, but got device_ids={device_ids!r}: train on several GPUs with one process '
+                f'each, by torchrun and --launcher pytorch (MMDistributedDataParallel), or give device_ids=[0]'
+            )
+        on_gpu = torch.cuda.is_available() and numbers[0] != -1
+        self.module = module
+        self.dim = dim
+        self.device_ids = numbers if on_gpu else []
+        self.output_device = output_device if output_device is not None else numbers[0]
+        self.src_device_obj = torch.device('cuda', numbers[0]) if on_gpu else torch.device('cpu')
+        module.to(self.src_device_obj)
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Call the model with its arguments on its device."""
+        return self._direct('forward', *inputs, **kwargs)
+
+    def _model_device(self) -> torch.device:
+        return self.src_device_obj

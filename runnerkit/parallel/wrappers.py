@@ -1,0 +1,28 @@
+"""Modules around a model that are not part of it: what they are, and how to get at the model."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from runnerkit.registry import Registry
+
+MODULE_WRAPPERS = Registry('module wrapper')
+MODULE_WRAPPERS.register_module(module=nn.parallel.DataParallel)
+MODULE_WRAPPERS.register_module(module=nn.parallel.DistributedDataParallel)
+
+
+def is_module_wrapper(module: nn.Module) -> bool:
+    """Whether ``module`` is of a class that `MODULE_WRAPPERS`, or a registry below it, holds: the model is its ``module``."""
+    return isinstance(module, _classes(MODULE_WRAPPERS))
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model inside any wrappers."""
+    while is_module_wrapper(model):
+        model = model.module  # type: ignore[assignment]
+    return model
+
+
+def _classes(registry: Registry) -> tuple[type, ...]:
+    below = [each for child in registry.children.values() for each in _classes(child)]
+    return (*registry.module_dict.values(), *below)

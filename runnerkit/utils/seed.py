@@ -1,0 +1,93 @@
+"""The generators of random numbers that a run draws from: seeding them, keeping and restoring their states."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from runnerkit.utils.env import process_rank
+
+#: NumPy takes seeds below this.
+MAX_SEED = 2**32
+
+
+def draw_seed() -> int:
+    """A seed that nobody chose: from the operating system, in ``[0, 2**31)``; no generator moves on."""
+    return random.SystemRandom().randrange(2**31)
+
+
+def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool = False) -> None:
+    """Seed python, numpy and torch with all its devices.
+
+    Args:
+        seed: in ``[0, 2**32)``.
+        deterministic: make cuDNN choose algorithms that give the same bits each time, without trying out which one is the fastest.
+        use_rank_shift: give every process a seed of its own, ``seed`` plus its rank.
+
+    Raises:
+        ValueError: ``seed`` is out of range.
+    """
+    import numpy as np
+    import torch
+
+    if use_rank_shift:
+        seed += process_rank()
+    if not 0 <= seed < MAX_SEED:
+        raise ValueError(f'a seed must be a whole number in [0, 2**32), but got {seed}; for example seed % 2**32 is {seed % MAX_SEED}')
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.cuda.manual_seed_all(seed)
+    # For the processes that this one starts; it cannot change its own hashes any more.
+    os.environ['PYTHONHASHSEED'] = str(seed)
+    if deterministic:
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+
+
+def rng_state() -> dict[str, Any]:
+    """The states of python's, numpy's and torch's generators, of all CUDA devices that are in use: tensors and plain values."""
+    import numpy as np
+    import torch
+
+    # Asking CUDA would start it, which takes seconds and memory, in a program that does not use it.
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    kind, keys, position, has_gauss, gauss = np.random.get_state()
+    return {
+        'python': random.getstate(),
+        'numpy': (kind, torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(gauss)),
+        'torch': torch.get_rng_state(),
+        'cuda': cuda,
+    }
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Restore what `rng_state` gave.
+
+    Args:
+        state: its tensors may have been moved to a device meanwhile. Devices that this machine does not have are left out.
+    """
+    import numpy as np
+    import torch
+
+    version, keys, gauss = state['python']
+    random.setstate((version, tuple(keys), gauss))
+    kind, words, position, has_gauss, cached = state['numpy']
+    np.random.set_state((kind, words.cpu().numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state['torch'].cpu())
+    devices = torch.cuda.device_count() if state['cuda'] else 0
+    for device, each in enumerate(state['cuda'][:devices]):
+        torch.cuda.set_rng_state(each.cpu(), device)
+
+
+@contextmanager
+def preserved_rng() -> Iterator[None]:
+    """Whatever is drawn inside, outside nobody notices."""
+    state = rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)

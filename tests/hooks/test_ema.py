@@ -1,0 +1,157 @@
+"""Averages of the weights: right numbers, and in the right place at the right time."""
+
+import pytest
+import torch
+from support import Tiny, loader, tiny_runner
+from torch import nn
+
+from runnerkit.checkpoint import ema_name
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
+
+
+def averages_by_hand(history, start, momentum, warm_up):
+    average = start.clone()
+    for k, value in enumerate(history):
+        m = max(momentum, (warm_up - 1) / (warm_up + k))
+        average = (1 - m) * average + m * value
+    return average
+
+
+class History(Hook):
+    def __init__(self):
+        self.heads = []
+
+    def after_train_iter(self, runner):
+        self.heads.append(runner.model.head.weight.detach().clone())
+
+
+def trained(tmp_path, *hooks, ema=None, priority='NORMAL', epochs=2, kind='epoch'):
+    runner = tiny_runner(kind, work_dir=tmp_path, max_epochs=epochs)
+    runner.register_hook(OptimizerHook(), 'ABOVE_NORMAL')
+    runner.register_hook(ema or EMAHook(momentum=0.2, warm_up=1), priority)
+    for hook in hooks:
+        runner.register_hook(hook)
+    runner.start = runner.model.head.weight.detach().clone()
+    runner.run([loader(20)], [('train', 1)])
+    return runner
+
+
+@pytest.mark.parametrize('momentum, warm_up', [(0.2, 1), (0.0002, 100), (0.3, 4)])
+def test_the_average_is_that_of_the_formula(tmp_path, momentum, warm_up):
+    history = History()
+    runner = trained(tmp_path, history, ema=EMAHook(momentum=momentum, warm_up=warm_up))
+    expected = averages_by_hand(history.heads, runner.start, momentum, warm_up)
+    assert torch.allclose(runner.model.ema_head_weight, expected, atol=1e-6)
+    assert not torch.allclose(expected, runner.model.head.weight, atol=1e-4)
+
+
+def test_an_interval_weighs_as_much_as_the_updates_it_leaves_out():
+    assert EMAHook(momentum=0.1, interval=3).momentum == pytest.approx(1 - 0.9**3)
+    assert EMAHook(momentum=0.1).momentum == 0.1
+
+
+def test_updates_keep_to_the_interval(tmp_path):
+    seen = []
+
+    class Look(Hook):
+        def after_train_iter(self, runner):
+            seen.append(runner.model.ema_head_weight.clone())
+
+    trained(tmp_path, Look(), ema=EMAHook(momentum=0.2, interval=3), epochs=1)
+    assert [torch.equal(a, b) for a, b in zip(seen, seen[1:])] == [True, True, False, True]
+
+
+@pytest.mark.parametrize('priority', ['HIGHEST', 'NORMAL', 'LOWEST'])
+def test_files_and_evaluations_see_the_averages_whatever_the_priority(tmp_path, priority):
+    """The seed document's own example: EMAHook among the custom hooks, at NORMAL."""
+    seen = {}
+
+    class Evaluated(Tiny):
+        def val_step(self, data, optimizer=None):
+            seen['val'] = self.head.weight.detach().clone()
+            return super().val_step(data)
+
+    history = History()
+    runner = tiny_runner(work_dir=tmp_path, model=Evaluated(), max_epochs=1)
+    runner.register_hook(OptimizerHook(), 'ABOVE_NORMAL')
+    runner.register_checkpoint_hook({'interval': 1})
+    runner.register_hook(EvalHook(loader(4), save_best='loss'), 'LOW')
+    runner.register_custom_hooks([{'type': 'EMAHook', 'momentum': 0.2, 'warm_up': 1, 'priority': priority}])
+    runner.register_hook(history, 'LOWEST')
+    runner.run([loader(20)], [('train', 1)])
+    average, raw = runner.model.ema_head_weight, history.heads[-1]
+    assert torch.equal(runner.model.head.weight, raw)
+    assert torch.equal(seen['val'], average)
+    for name in ('epoch_1.pth', 'best_loss_epoch_1.pth'):
+        state = torch.load(tmp_path / name)['state_dict']
+        assert torch.equal(state['head.weight'], average)
+        assert torch.equal(state['ema_head_weight'], raw)
+
+
+def test_the_weights_come_back_after_a_failed_evaluation(tmp_path):
+    class Fails(Tiny):
+        def val_step(self, data, optimizer=None):
+            raise ValueError('boom')
+
+    history = History()
+    runner = tiny_runner(work_dir=tmp_path, model=Fails(), max_epochs=1)
+    runner.register_hook(EMAHook(momentum=0.5))
+    runner.register_hook(OptimizerHook(), 'ABOVE_NORMAL')
+    runner.register_hook(EvalHook(loader(4)), 'LOW')
+    runner.register_hook(history)
+    with pytest.raises(ValueError, match='boom'):
+        runner.run([loader(20)], [('train', 1)])
+    assert torch.equal(runner.model.head.weight, history.heads[-1])
+
+
+def test_resuming_goes_on_from_the_raw_weights(tmp_path):
+    runner = trained(tmp_path, CheckpointHook(interval=1), epochs=1)
+    raw, average = runner.model.head.weight.detach().clone(), runner.model.ema_head_weight.clone()
+    resumed = tiny_runner(max_epochs=1, seed=9)
+    resumed.register_hook(EMAHook(momentum=0.2, warm_up=1))
+    resumed.resume(str(tmp_path / 'epoch_1.pth'))
+    assert torch.equal(resumed.model.head.weight, raw)
+    assert torch.equal(resumed.model.ema_head_weight, average)
+    plain = tiny_runner(max_epochs=1, seed=9)
+    plain.load_checkpoint(str(tmp_path / 'epoch_1.pth'))
+    assert torch.equal(plain.model.head.weight, average)
+
+
+def test_mmcvs_resume_from(tmp_path):
+    runner = trained(tmp_path, CheckpointHook(interval=1), epochs=1)
+    resumed = tiny_runner(max_epochs=1, seed=9)
+    resumed.register_hook(EMAHook(momentum=0.2, warm_up=1, resume_from=str(tmp_path / 'epoch_1.pth')))
+    resumed.run([loader(20)], [('train', 1)])
+    assert resumed.iter == 5
+    assert torch.equal(resumed.model.ema_head_weight, runner.model.ema_head_weight)
+
+
+def test_averages_begin_at_a_checkpoint_that_has_none(tmp_path, caplog):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    path = runner.save_checkpoint(str(tmp_path))
+    resumed = tiny_runner(max_epochs=1, seed=9)
+    resumed.register_hook(EMAHook())
+    resumed.resume(path)
+    assert 'has no averages' in caplog.text
+    assert torch.equal(resumed.model.ema_head_weight, runner.model.head.weight)
+
+
+def test_buffers_are_named_without_dots():
+    assert ema_name('body.0.weight') == 'ema_body_0_weight'
+
+
+@pytest.mark.parametrize(
+    'arguments, text',
+    [({'interval': 0}, 'interval must be'), ({'momentum': 1.0}, 'momentum must lie between 0 and 1'), ({'warm_up': -1}, 'warm_up must not')],
+)
+def test_wrong_arguments(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        EMAHook(**arguments)
+
+
+def test_wrapped_models(tmp_path):
+    runner = tiny_runner(max_epochs=1)
+    runner.model = nn.DataParallel(runner.model)
+    hook = EMAHook()
+    hook.before_run(runner)
+    assert hasattr(runner.model.module, 'ema_head_weight')

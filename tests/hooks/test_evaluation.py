@@ -1,0 +1,252 @@
+"""Evaluation while training: when, by whom, and which checkpoint is the best."""
+
+import pytest
+import torch
+from support import Noisy, Tiny, loader, tiny_runner
+from torch.utils.data import DataLoader, Dataset
+
+from runnerkit.hooks import EvalHook, Hook, TextLoggerHook
+
+
+class Scored(Dataset):
+    """MMCV's protocol: the data set itself says what predictions are worth."""
+
+    def __init__(self, scores):
+        self.scores = list(scores)
+        self.calls = []
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return {'x': torch.full((4,), float(i))}
+
+    def evaluate(self, results, logger=None, **options):
+        self.calls.append((len(results), options))
+        return {'acc': self.scores.pop(0), 'other': 1.0}
+
+
+class Predicts(Tiny):
+    def forward(self, x, return_loss=True):
+        if return_loss:
+            return super().forward(x)
+        assert not self.training
+        return super().forward(x).flatten().tolist()
+
+
+def evaluated(tmp_path, scores, epochs=None, kind='epoch', hooks=(), limit=None, **options):
+    data = Scored(scores)
+    runner = tiny_runner(kind, model=Predicts(), work_dir=tmp_path, **(limit or {'max_epochs': epochs or len(scores)}))
+    hook = EvalHook(DataLoader(data, batch_size=2), **{'by_epoch': kind == 'epoch', **options})
+    runner.register_hook(hook, 'LOW')
+    for each in hooks:
+        runner.register_hook(each, 'VERY_LOW')
+    runner.run([loader(8)], [('train', 1)])
+    return data, runner, hook
+
+
+def best_files(tmp_path):
+    return sorted(path.name for path in tmp_path.glob('best_*'))
+
+
+def test_the_data_set_is_asked_with_all_predictions(tmp_path):
+    data, runner, _ = evaluated(tmp_path, [0.1, 0.2], metric='mAP')
+    assert data.calls == [(3, {'metric': 'mAP'})] * 2
+    assert runner.model.training
+    assert best_files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    'scores, rule, best, name',
+    [
+        ([0.1, 0.3, 0.2], None, 0.3, 'best_acc_epoch_2.pth'),
+        ([0.3, 0.1, 0.2], 'less', 0.1, 'best_acc_epoch_2.pth'),
+        ([0.0, -1.0], None, 0.0, 'best_acc_epoch_1.pth'),
+    ],
+)
+def test_the_best_is_kept_and_only_it(tmp_path, scores, rule, best, name):
+    _, runner, _ = evaluated(tmp_path, scores, save_best='acc', rule=rule)
+    assert best_files(tmp_path) == [name]
+    assert runner.meta['hook_msgs']['best_score'] == best
+    assert runner.meta['hook_msgs']['best_ckpt'] == str(tmp_path / name)
+    assert torch.load(tmp_path / name)['meta']['hook_msgs']['best_score'] == best
+
+
+def test_auto_takes_the_first_score(tmp_path):
+    _, _, hook = evaluated(tmp_path, [0.5], save_best='auto')
+    assert (hook.key_indicator, hook.rule, best_files(tmp_path)) == ('acc', 'greater', ['best_acc_epoch_1.pth'])
+
+
+@pytest.mark.parametrize(
+    'options, epochs',
+    [
+        ({}, [1, 2, 3, 4, 5]),
+        ({'interval': 2}, [2, 4]),
+        ({'start': 3}, [3, 4, 5]),
+        ({'start': 2, 'interval': 2}, [2, 4]),
+        ({'start': 0}, [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_when_by_epoch(tmp_path, options, epochs):
+    when = []
+
+    class When(Scored):
+        def evaluate(self, results, logger=None):
+            when.append(runner.completed_epochs)
+            return {'acc': 0.0}
+
+    runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=5)
+    runner.register_hook(EvalHook(DataLoader(When([])), **options), 'LOW')
+    runner.run([loader(4)], [('train', 1)])
+    assert when == epochs
+
+
+@pytest.mark.parametrize('start, times', [(None, 2), (0, 3), (5, 1)])
+def test_when_by_iteration(tmp_path, start, times):
+    data, _, _ = evaluated(tmp_path, [0.1] * 5, kind='iter', limit={'max_iters': 6}, interval=3 if start is None else 2, start=start)
+    assert len(data.calls) == {None: 2, 0: 3, 5: 1}[start] or len(data.calls) == times
+
+
+def test_by_iteration_names(tmp_path):
+    evaluated(tmp_path, [0.1, 0.2], kind='iter', limit={'max_iters': 6}, interval=3, save_best='acc')
+    assert best_files(tmp_path) == ['best_acc_iter_6.pth']
+
+
+def test_val_step_and_metrics_where_the_data_set_is_silent(tmp_path):
+    from torchmetrics import MeanSquaredError
+
+    class Measured(Tiny):
+        def __init__(self):
+            super().__init__()
+            self.metrics = {'error': MeanSquaredError()}
+
+        def val_step(self, data, optimizer=None):
+            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
+
+    logged = []
+
+    class Look(Hook):
+        def after_train_epoch(self, runner):
+            logged.append(dict(runner.log_buffer.output))
+
+    runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=2)
+    hook = EvalHook(loader(10), save_best='error')
+    runner.register_hook(hook, 'LOW')
+    runner.register_hook(Look(), 'LOWEST')
+    runner.run([loader(8)], [('train', 1)])
+    assert hook.rule == 'less'  # declared by the metric
+    assert logged[0]['error'] == pytest.approx(logged[0]['loss'], rel=1e-5)
+    assert best_files(tmp_path) == [f'best_error_epoch_{1 + (logged[1]["error"] < logged[0]["error"])}.pth']
+
+
+def test_auto_prefers_the_models_metric_to_its_loss(tmp_path):
+    from torchmetrics import MeanSquaredError
+
+    class Measured(Tiny):
+        def __init__(self):
+            super().__init__()
+            self.metrics = {'error': MeanSquaredError()}
+
+        def val_step(self, data, optimizer=None):
+            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
+
+    runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=1)
+    hook = EvalHook(loader(10), save_best='auto')
+    runner.register_hook(hook, 'LOW')
+    runner.run([loader(8)], [('train', 1)])
+    assert hook.key_indicator == 'error'
+    runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(EvalHook(loader(10), save_best='eror'), 'LOW')
+    with pytest.raises(ValueError, match=r"save_best='eror' is none of the model's metrics \(error\) nor a loss"):
+        runner.run([loader(8)], [('train', 1)])
+
+
+def test_a_test_fn_replaces_the_loop(tmp_path):
+    data, _, _ = evaluated(tmp_path, [0.1], test_fn=lambda model, loader: ['x'] * 7)
+    assert data.calls == [(7, {})]
+
+
+def test_subclasses_may_replace_the_evaluation(tmp_path):
+    class Mine(EvalHook):
+        def _do_evaluate(self, runner):
+            assert not runner.model.training
+            self._save_ckpt(runner, 0.25)
+
+    runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(Mine(DataLoader(Scored([])), save_best='acc'), 'LOW')
+    runner.run([loader(4)], [('train', 1)])
+    assert best_files(tmp_path) == ['best_acc_epoch_1.pth']
+
+
+def test_training_numbers_are_logged_before_an_evaluation_by_iteration(tmp_path):
+    lines = []
+
+    class Text(TextLoggerHook):
+        def log(self, runner):
+            lines.append((self.get_mode(runner), sorted(runner.log_buffer.output)))
+            runner.log_buffer.clear_output()
+
+    evaluated(tmp_path, [0.5], kind='iter', limit={'max_iters': 2}, interval=2, hooks=[Text(by_epoch=False, interval=2)])
+    assert ['loss'] == [key for key in lines[0][1] if key in ('loss', 'acc')]
+    assert 'acc' in lines[1][1]
+
+
+def test_nested_hooks_from_config(tmp_path):
+    hook = EvalHook(loader(4), hooks=[{'type': 'IterTimerHook'}])
+    assert [type(each).__name__ for each in hook.hooks] == ['IterTimerHook']
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(hook)
+    runner.run([loader(4)], [('train', 1)])
+
+
+def test_no_scores_are_warned_about(tmp_path, caplog):
+    class Silent(Scored):
+        def evaluate(self, results, logger=None):
+            return {}
+
+    runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(EvalHook(DataLoader(Silent([])), save_best='acc'), 'LOW')
+    runner.run([loader(4)], [('train', 1)])
+    assert 'the evaluation gave no scores' in caplog.text
+
+
+def test_a_score_that_is_not_there(tmp_path):
+    with pytest.raises(KeyError, match=r"save_best='mAP', but the evaluation gave acc, other"):
+        evaluated(tmp_path, [0.1], save_best='mAP')
+
+
+@pytest.mark.parametrize(
+    'arguments, error, text',
+    [
+        ({'dataloader': [1]}, TypeError, 'dataloader must be a pytorch DataLoader'),
+        ({'interval': 0}, ValueError, 'interval must be a positive number, but got 0'),
+        ({'start': -1}, ValueError, 'The evaluation start epoch -1 is smaller than 0'),
+        ({'by_epoch': 'yes'}, TypeError, 'by_epoch must be True or False'),
+        ({'save_best': 3}, TypeError, 'save_best must be'),
+        ({'save_best': 'acc', 'rule': 'more'}, KeyError, 'rule must be greater, less or None, but got more'),
+        ({'save_best': 'unknown'}, ValueError, 'Cannot infer the rule for key unknown'),
+        ({'greater_keys': [3]}, TypeError, 'must be names'),
+    ],
+)
+def test_wrong_arguments(arguments, error, text):
+    with pytest.raises(error, match=text):
+        EvalHook(**{'dataloader': DataLoader(Scored([])), **arguments})
+
+
+@pytest.mark.parametrize('key, rule', [('acc', 'greater'), ('top_1_acc', 'greater'), ('val_loss', 'less'), ('bbox_mAP', 'greater')])
+def test_rules_by_name(key, rule):
+    assert EvalHook(DataLoader(Scored([])), save_best=key).rule == rule
+    assert EvalHook(DataLoader(Scored([])), save_best='x', greater_keys='x').rule == 'greater'
+    assert EvalHook(DataLoader(Scored([])), save_best='x', less_keys=['X']).rule == 'less'
+
+
+def test_nowhere_to_save_the_best():
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(EvalHook(DataLoader(Noisy(4)), save_best='loss'))
+    with pytest.raises(ValueError, match='EvalHook has nowhere to save the best checkpoint'):
+        runner.run([loader(4)], [('train', 1)])
+
+
+def test_out_dir(tmp_path):
+    evaluated(tmp_path / 'run', [0.1], save_best='acc', out_dir=str(tmp_path / 'best'))
+    assert best_files(tmp_path / 'best' / 'run') == ['best_acc_epoch_1.pth']

@@ -1,0 +1,65 @@
+"""The contract of a hook."""
+
+from types import SimpleNamespace
+
+import pytest
+from support import loader, tiny_runner
+
+from runnerkit.hooks import Hook, RunnerView
+from runnerkit.hooks.hook import FALLBACKS, POINTS, STAGES
+
+
+def test_the_points_are_mmcvs():
+    assert len(STAGES) == 10
+    assert FALLBACKS['before_train_epoch'] == 'before_epoch'
+    assert FALLBACKS['after_val_iter'] == 'after_iter'
+    assert set(FALLBACKS) < set(POINTS)
+
+
+def test_a_runner_is_what_hooks_are_promised():
+    assert isinstance(tiny_runner(max_epochs=1), RunnerView)
+
+
+@pytest.mark.parametrize('n, hits', [(0, []), (-1, []), (1, [0, 1, 2, 3]), (2, [1, 3]), (3, [2])])
+def test_every_n(n, hits):
+    hook = Hook()
+    for method, counter in (('every_n_epochs', 'epoch'), ('every_n_iters', 'iter'), ('every_n_inner_iters', 'inner_iter')):
+        assert [i for i in range(4) if getattr(hook, method)(SimpleNamespace(**{counter: i}), n)] == hits
+
+
+def test_ends():
+    runner = SimpleNamespace(epoch=1, max_epochs=2, iter=7, max_iters=8, inner_iter=3, data_loader=[0] * 4)
+    hook = Hook()
+    assert hook.is_last_epoch(runner)
+    assert hook.is_last_iter(runner)
+    assert hook.end_of_epoch(runner)
+    runner.epoch, runner.iter, runner.inner_iter = 0, 6, 2
+    assert not hook.is_last_epoch(runner)
+    assert not hook.is_last_iter(runner)
+    assert not hook.end_of_epoch(runner)
+
+
+def test_base_methods_do_nothing_and_hand_on_to_the_generic_ones():
+    calls = []
+
+    class Generic(Hook):
+        def before_epoch(self, runner):
+            calls.append('before_epoch')
+
+        def after_epoch(self, runner):
+            calls.append('after_epoch')
+
+        def before_iter(self, runner):
+            calls.append('before_iter')
+
+        def after_iter(self, runner):
+            calls.append('after_iter')
+
+    hook = Generic()
+    for point in POINTS:
+        assert getattr(hook, point)(None) is None  # called directly, as downstream code does through super()
+    assert calls == [FALLBACKS[point] if point in FALLBACKS else point for point in POINTS if point in FALLBACKS or point in FALLBACKS.values()]
+    assert (hook.state_dict(), hook.load_state_dict({}), hook.before_resume(None, {})) == ({}, None, None)
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Hook())
+    runner.run([loader(4)], [('train', 1)])

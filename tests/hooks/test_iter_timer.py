@@ -1,0 +1,21 @@
+"""Times of an iteration."""
+
+import time
+
+from support import Tiny, loader, tiny_runner
+
+from runnerkit.hooks import IterTimerHook
+
+
+def test_the_time_of_an_iteration_includes_the_wait_for_its_data():
+    class Slow(Tiny):
+        def train_step(self, data, optimizer):
+            time.sleep(0.02)
+            return super().train_step(data, optimizer)
+
+    runner = tiny_runner(model=Slow(), max_epochs=1)
+    runner.register_hook(IterTimerHook())
+    runner.run([loader(8)], [('train', 1)])
+    times = runner.log_buffer.val_history
+    assert len(times['time']) == len(times['data_time']) == 2
+    assert all(0 <= data <= whole - 0.02 for data, whole in zip(times['data_time'], times['time']))

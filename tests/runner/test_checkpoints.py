@@ -1,0 +1,312 @@
+"""Saving, loading, resuming: names, counts, and a run that goes on bit for bit."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from support import Noisy, Tiny, loader, tiny_runner, weights
+from torch import nn
+from torch.utils.data import DataLoader
+
+from runnerkit.checkpoint import save_checkpoint
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
+from runnerkit.runner.checkpoints import gpus_of_mmcv_run
+
+
+class Counts(Hook):
+    """A user's hook with a memory."""
+
+    def __init__(self):
+        self.n = 0
+
+    def after_train_iter(self, runner):
+        self.n += 1
+
+    def state_dict(self):
+        return {'n': self.n}
+
+    def load_state_dict(self, state):
+        self.n = state['n']
+
+
+class Draws(Hook):
+    """Uses the run's own generators between iterations."""
+
+    def after_train_iter(self, runner):
+        runner.model.losses.append(random.random() + np.random.rand() + torch.rand(1).item())
+
+
+def two_optimizers(model):
+    return {
+        'body': torch.optim.Adam(model.body.parameters(), lr=0.01),
+        'head': torch.optim.SGD(model.head.parameters(), lr=0.1, momentum=0.9),
+    }
+
+
+CELLS = {
+    'plain': {},
+    'adamw': {'optimizer': lambda model: torch.optim.AdamW(model.parameters(), lr=0.01)},
+    'two optimizers': {'optimizer': two_optimizers},
+    'ema': {'hooks': lambda: [EMAHook(momentum=0.1, warm_up=1)]},
+    'accumulation': {'update': {'cumulative_iters': 3}},
+    'fp16': {'update': {'amp': 'fp16'}},
+    'clip': {'update': {'grad_clip': {'max_norm': 0.1}}},
+    'cosine': {'lr': {'policy': 'CosineAnnealing', 'min_lr': 0.0, 'by_epoch': False, 'warmup': 'linear', 'warmup_iters': 4}},
+    'torch scheduler': {'lr': {'policy': 'ExponentialLR', 'gamma': 0.9, 'by_epoch': False}},
+    'momentum': {'momentum': {'policy': 'CosineAnnealing', 'min_momentum': 0.5, 'by_epoch': False}},
+    'evaluation': {'hooks': lambda: [EvalHook(loader(6), save_best='loss', by_epoch=False, interval=2)]},
+    'own loader': {'loader': lambda: DataLoader(Noisy(20), batch_size=4, shuffle=True)},
+    'workers': {'loader': lambda: loader(20, workers_per_gpu=2) if False else None},
+    'val workflow': {'workflow': [('train', 1), ('val', 1)]},
+}
+CELLS.pop('workers')
+
+
+def build(kind, work_dir, cell, iters, interval, seed=0):
+    runner = tiny_runner(kind, work_dir=work_dir, seed=seed, optimizer=cell.get('optimizer'), max_iters=iters)
+    runner.register_training_hooks(
+        cell.get('lr'),
+        {**cell.get('update', {})},
+        CheckpointHook(interval=interval, by_epoch=False),
+        {'interval': 3, 'hooks': [{'type': 'TextLoggerHook', 'by_epoch': False}]},
+        cell.get('momentum'),
+        custom_hooks_config=[Draws(), Counts(), *cell.get('hooks', list)()],
+    )
+    return runner
+
+
+def run(runner, cell):
+    workflow = cell.get('workflow', [('train', 1)])
+    make = cell.get('loader', loader)
+    runner.run([make() for _ in workflow], workflow)
+    return runner
+
+
+def memory_of(runner):
+    counts = next(hook for hook in runner.hooks if isinstance(hook, Counts))
+    optimizers = runner.optimizer if isinstance(runner.optimizer, dict) else {'': runner.optimizer}
+    return {
+        'weights': weights(runner.model),
+        'optimizers': [
+            value for each in optimizers.values() for state in each.state.values() for value in state.values() if torch.is_tensor(value)
+        ],
+        'counts': counts.n,
+        'counters': (runner.epoch, runner.iter),
+        'best': runner.meta.get('hook_msgs', {}).get('best_score'),
+        'rng': (random.random(), np.random.rand(), torch.rand(1).item()),
+    }
+
+
+def assert_same(left, right):
+    for key in ('counts', 'counters', 'best', 'rng'):
+        assert left[key] == right[key], key
+    assert torch.equal(left['weights'], right['weights'])
+    assert len(left['optimizers']) == len(right['optimizers'])
+    assert all(torch.equal(a, b) for a, b in zip(left['optimizers'], right['optimizers']))
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('name', CELLS)
+def test_a_resumed_run_is_the_undisturbed_one(kind, name, tmp_path):
+    """Twelve iterations (five to an epoch) at once, and after a stop in the middle of an epoch, at its end, and in a cycle."""
+    cell = CELLS[name]
+    whole = memory_of(run(build(kind, tmp_path / 'whole', cell, 12, 1), cell))
+    losses = run(build(kind, tmp_path / 'again', cell, 12, 12), cell).model.losses
+    for done in (4, 5, 7):
+        resumed = build(kind, tmp_path / f'resumed{done}', cell, 12, 12, seed=99)
+        resumed.resume(str(tmp_path / 'whole' / f'iter_{done}.pth'))
+        assert resumed.iter == done
+        run(resumed, cell)
+        assert resumed.model.losses == losses[len(losses) - len(resumed.model.losses) :]
+        assert_same(memory_of(resumed), whole)
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_checkpoints_by_epoch_go_on_exactly_with_any_number_of_workers(workers, tmp_path):
+    from runnerkit.data import build_dataloader
+
+    def start(work_dir, epochs, seed=0):
+        runner = tiny_runner(work_dir=work_dir, seed=seed, max_epochs=epochs)
+        runner.register_training_hooks({'policy': 'step', 'step': [2]}, {}, {'interval': 1})
+        return runner
+
+    def go(runner):
+        runner.run([build_dataloader(Noisy(20), 4, workers, seed=5)], [('train', 1)])
+        return weights(runner.model)
+
+    whole = go(start(tmp_path / 'a', 4))
+    resumed = start(tmp_path / 'b', 4, seed=7)
+    resumed.resume(str(tmp_path / 'a' / 'epoch_2.pth'))
+    assert (resumed.epoch, resumed.iter) == (2, 10)
+    assert torch.equal(go(resumed), whole)
+
+
+def test_entering_an_epoch_loads_nothing_before_it(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, max_iters=3)
+    runner.register_checkpoint_hook({'interval': 3, 'by_epoch': False})
+    runner.run([loader(20)], [('train', 1)])
+    resumed = tiny_runner(work_dir=tmp_path, max_iters=5)
+    resumed.resume(str(tmp_path / 'iter_3.pth'))
+    given = loader(20)
+    resumed.run([given], [('train', 1)])
+    assert len(given.dataset.loaded) == 8
+
+
+def test_a_stopped_run_says_where_it_is(tmp_path):
+    class Stop(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 6:
+                runner.stop('here')
+                self.path = runner.save_checkpoint(runner.work_dir)
+
+    stop = Stop()
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=3)
+    runner.register_hook(stop, priority='LOWEST')
+    runner.run([loader(20)], [('train', 1)])
+    meta = torch.load(stop.path)['meta']
+    assert stop.path.endswith('epoch_2.pth')  # the epoch it is in, not the one that is complete
+    assert (meta['epoch'], meta['iter']) == (1, 7)
+
+
+def test_the_place_in_the_workflow_is_kept(tmp_path):
+    heard = []
+
+    class Units(Hook):
+        def before_epoch(self, runner):
+            heard.append(runner.mode)
+
+    def start(seed=0):
+        runner = tiny_runner(work_dir=tmp_path, max_epochs=4)
+        runner.register_hook(Units())
+        runner.register_checkpoint_hook({'interval': 1})
+        return runner
+
+    workflow = [('train', 2), ('val', 1)]
+    start().run([loader(8), loader(4)], workflow)
+    whole = list(heard)
+    for epoch, left in ((1, 1), (2, 2), (3, 4)):
+        heard.clear()
+        resumed = start()
+        resumed.resume(str(tmp_path / f'epoch_{epoch}.pth'))
+        resumed.run([loader(8), loader(4)], workflow)
+        assert heard == whole[left:]
+
+
+# --- names, counts, contents ---------------------------------------------------------------------------------------------
+
+
+def test_names_and_counts_of_a_new_runner(tmp_path):
+    for kind, name in (('epoch', 'epoch_1.pth'), ('iter', 'iter_1.pth')):
+        runner = tiny_runner(kind, work_dir=tmp_path, max_iters=1)
+        assert runner.save_checkpoint(str(tmp_path)) == str(tmp_path / name)
+        assert (tmp_path / 'latest.pth').resolve() == (tmp_path / name).resolve()
+        meta = torch.load(tmp_path / name)['meta']
+        assert (meta['epoch'], meta['iter']) == (0, 0)
+    runner.save_checkpoint(str(tmp_path / 'other'), filename_tmpl='x_{epoch}_{iter}.pth', create_symlink=False, save_optimizer=False)
+    assert [path.name for path in (tmp_path / 'other').iterdir()] == ['x_0_0.pth']
+    assert 'optimizer' not in torch.load(tmp_path / 'other' / 'x_0_0.pth')
+
+
+def test_meta_is_merged_and_not_changed(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.meta['seed'] = 3
+    given = {'more': 1}
+    runner.save_checkpoint(str(tmp_path), meta=given)
+    meta = torch.load(tmp_path / 'epoch_1.pth')['meta']
+    assert (meta['seed'], meta['more']) == (3, 1)
+    assert given == {'more': 1}
+    with pytest.raises(TypeError, match='meta should be a dict or None'):
+        runner.save_checkpoint(str(tmp_path), meta=3)
+
+
+def test_checkpoints_hold_nothing_that_would_run(tmp_path):
+    cell = CELLS['evaluation']
+    run(build('epoch', tmp_path, cell, 4, 2), cell)
+    loaded = torch.load(tmp_path / 'iter_4.pth', weights_only=True)
+    assert loaded['runnerkit']['hooks']['Counts#0'] == {'n': 4}
+    assert loaded['runnerkit']['optimizers'] == {'': 'SGD'}
+
+
+def test_the_fused_implementation_is_recorded(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.1, fused=True), max_epochs=1)
+    runner.save_checkpoint(str(tmp_path))
+    assert torch.load(tmp_path / 'epoch_1.pth')['runnerkit']['optimizers'] == {'': 'SGD (fused)'}
+
+
+# --- other people's files ------------------------------------------------------------------------------------------------
+
+
+def mmcv_file(tmp_path, runner, **meta):
+    path = tmp_path / 'old.pth'
+    checkpoint = {'meta': meta, 'state_dict': runner.model.state_dict(), 'optimizer': runner.optimizer.state_dict()}
+    torch.save(checkpoint, path)
+    return str(path)
+
+
+def test_mmcvs_iteration_files_count_one_short(tmp_path):
+    runner = tiny_runner('iter', max_iters=8)
+    runner.resume(mmcv_file(tmp_path, runner, epoch=1, iter=3))
+    assert runner.iter == 4
+    runner = tiny_runner('epoch', max_epochs=8)
+    runner.resume(mmcv_file(tmp_path, runner, epoch=1, iter=5))
+    assert (runner.epoch, runner.iter) == (1, 5)
+    runner.run([loader(20)], [('train', 1)])
+    assert runner.epoch == 8
+
+
+def test_mmcvs_iteration_number_is_rescaled_with_the_number_of_gpus(tmp_path):
+    runner = tiny_runner(max_epochs=8)
+    runner.resume(mmcv_file(tmp_path, runner, epoch=2, iter=10, config='a = 1\ngpu_ids = range(0, 4)\n'))
+    assert runner.iter == 40
+    assert [gpus_of_mmcv_run({'config': f'gpu_ids = {text}'}) for text in ('[0, 1]', 'range(3)', 'print(1)', '7')] == [2, 3, 0, 0]
+    assert gpus_of_mmcv_run({}) == 0
+
+
+def test_history_messages_are_taken_over(tmp_path):
+    runner = tiny_runner(max_epochs=8)
+    runner.resume(mmcv_file(tmp_path, runner, epoch=1, iter=5, hook_msgs={'best_score': np.float64(0.5)}))
+    assert runner.meta['hook_msgs'] == {'best_score': 0.5}
+
+
+def test_resume_refuses_what_does_not_fit(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    torch.save(runner.model.state_dict(), tmp_path / 'weights.pth')
+    with pytest.raises(ValueError, match='holds no training state to resume; to start from its weights, load it'):
+        runner.resume(str(tmp_path / 'weights.pth'))
+
+    class Other(Tiny):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(8, 1, bias=False)
+
+    path = runner.save_checkpoint(str(tmp_path))
+    with pytest.raises(ValueError, match=r'is a checkpoint of another model and cannot be resumed[\s\S]*head.bias'):
+        tiny_runner(model=Other(), max_epochs=1).resume(path)
+    split = tiny_runner(max_epochs=1, optimizer=two_optimizers)
+    with pytest.raises(ValueError, match="the optimizer 'body' in .* does not fit this run"):
+        split.resume(path)
+    one_group_more = tiny_runner(
+        max_epochs=1, optimizer=lambda m: torch.optim.SGD([{'params': m.body.parameters()}, {'params': m.head.parameters()}], lr=0.1)
+    )
+    with pytest.raises(ValueError, match='the optimizer in .* does not fit this run'):
+        one_group_more.resume(path)
+    one_group_more.resume(path, resume_optimizer=False)
+
+
+def test_load_checkpoint_takes_only_the_weights(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.run([loader(20)], [('train', 1)])
+    path = runner.save_checkpoint(str(tmp_path))
+    other = tiny_runner(seed=3, max_epochs=1)
+    other.load_checkpoint(path)
+    assert torch.equal(weights(other.model), weights(runner.model))
+    assert other.iter == 0
+
+
+def test_a_checkpoint_without_the_rest_can_still_be_resumed(tmp_path):
+    runner = tiny_runner(max_epochs=2)
+    save_checkpoint(runner.model, str(tmp_path / 'a.pth'), runner.optimizer, meta={'epoch': 1, 'iter': 5})
+    runner.resume(str(tmp_path / 'a.pth'))
+    runner.run([loader(20)], [('train', 1)])
+    assert (runner.epoch, runner.iter) == (2, 10)
