@@ -11,6 +11,8 @@ from functools import wraps
 from pathlib import Path
 from types import TracebackType
 
+from runnerkit.utils.exceptions import one_line
+
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -39,16 +41,10 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_ours(error):
                 traceback.print_exc()
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
-            print(f'error: {message(error)}', file=sys.stderr)
+            print(f'error: {one_line(error)}', file=sys.stderr)
             return FAILURE
 
     return checked
-
-
-def message(error: BaseException) -> str:
-    """The error's text; a `KeyError` would show it quoted."""
-    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return text if text else repr(error)
 
 
 def is_ours(error: BaseException) -> bool:

@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from runnerkit.cli.errors import usage_checked
-from runnerkit.config import DictAction
+from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.config import Config, DictAction
+from runnerkit.utils.exceptions import one_line
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,9 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def load_config(filename: str, overrides: dict[str, Any] | None = None) -> Any:
     """The config with the command line's ``--cfg-options`` merged in."""
-    from runnerkit.cli.errors import UsageError
-    from runnerkit.config import Config
-
     if not os.path.isfile(filename):
         raise UsageError(f'there is no config file {filename}')
     cfg = Config.fromfile(filename)
@@ -64,7 +62,7 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None) -> Any:
         try:
             cfg.merge_from_dict(overrides)
         except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise UsageError(f'--cfg-options does not fit {filename}: {error.args[0] if error.args else error}') from error
+            raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
     return cfg
 
 

@@ -36,9 +36,26 @@ class SkippedSampler(Sampler[Any]):
     def __init__(self, sampler: Iterable[Any], start: int) -> None:
         self.sampler = sampler
         self.start = start
+        self._items: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(iter(self.sampler), self.start, None)
+        self._items = None
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.enter())
+
+    def enter(self) -> Iterator[Any]:
+        """Draw and leave out the first items, unless that is done; returns an iterator over the others.
+
+        A loader draws its workers' seed before the first index, so that this comes after ``iter(loader)``; but before the
+        first batch is loaded, so that a caller can then put global generators where they belong.
+        """
+        if self._items is None:
+            self._items = iter(self.sampler)
+            for _ in islice(self._items, self.start):
+                pass
+        return self._items
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
@@ -75,7 +92,7 @@ def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
     if start == 0:
         return iter(loader)
     if _can_skip_indices(loader):
-        return iter(_without_first(loader, start))
+        return _without_first(loader, start)
     warnings.warn(
         f'{type(loader).__name__} cannot be entered in the middle of an epoch: the first {start} are loaded and '
         f'thrown away, which takes as long as it took in training, and nothing promises that the next ones are those '
@@ -103,11 +120,14 @@ def _can_skip_indices(loader: Any) -> bool:
     )
 
 
-def _without_first(loader: DataLoader[Any], start: int) -> DataLoader[Any]:
-    """A loader of the same batches but the first ``start``, for one iteration."""
+def _without_first(loader: DataLoader[Any], start: int) -> Iterator[Any]:
+    """An iterator over the loader's batches but the first ``start``."""
+    whole = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    rest = SkippedSampler(whole, start)
+    batching: dict[str, Any] = {'batch_sampler': rest}
     if loader.batch_sampler is None:
-        batching: dict[str, Any] = {'batch_size': None, 'sampler': SkippedSampler(loader.sampler, start)}
-    else:
-        batching = {'batch_sampler': SkippedSampler(loader.batch_sampler, start)}
+        batching = {'batch_size': None, 'sampler': rest}
     options = {name: getattr(loader, name) for name in _OPTIONS if hasattr(loader, name)}
-    return DataLoader(loader.dataset, **batching, **options)
+    batches = iter(DataLoader(loader.dataset, **batching, **options))
+    rest.enter()
+    return batches

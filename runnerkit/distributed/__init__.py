@@ -6,6 +6,7 @@ from runnerkit.distributed.collectives import (
     barrier,
     broadcast_object,
     gather_objects,
+    reduce_max,
     reduce_sums,
     same_seed_everywhere,
 )
@@ -26,6 +27,7 @@ __all__ = [
     'init_dist',
     'is_distributed',
     'master_only',
+    'reduce_max',
     'reduce_sums',
     'same_seed_everywhere',
     'shutdown',

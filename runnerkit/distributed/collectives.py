@@ -1,4 +1,4 @@
-"""What all ranks do together: sums, averages, sending objects around. Each of these is a no-op where there is one process only."""
+"""What all ranks do together: sums, averages, sending objects. With one process only, each is a no-op."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ def reduce_sums(values: Sequence[float]) -> list[float]:
     sums = torch.tensor(values, dtype=torch.float64, device=_device())
     dist.all_reduce(sums)
     return sums.tolist()
+
+
+def reduce_max(value: float) -> float:
+    """The largest ``value`` of all ranks."""
+    if get_dist_info()[1] == 1:
+        return value
+    largest = torch.tensor(value, dtype=torch.float64, device=_device())
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return largest.item()
 
 
 def broadcast_object(obj: T, src: int = 0) -> T:
@@ -70,7 +79,7 @@ def allreduce_params(params: Iterable[Tensor], coalesce: bool = True, bucket_siz
 
 
 def allreduce_grads(params: Iterable[nn.Parameter], coalesce: bool = True, bucket_size_mb: int = -1) -> None:
-    """Replace the gradients of ``params``, where they have one, by their means over all ranks; arguments as for `allreduce_params`."""
+    """Replace the gradients of ``params``, where there are some, by their means; see `allreduce_params`."""
     grads = [param.grad.detach() for param in params if param.requires_grad and param.grad is not None]
     _average(grads, coalesce, bucket_size_mb)
 
@@ -80,7 +89,9 @@ def _average(tensors: list[Tensor], coalesce: bool, bucket_size_mb: int) -> None
     world_size = get_dist_info()[1]
     if world_size == 1:
         return
-    for bucket in _buckets(tensors, bucket_size_mb * _MIB if bucket_size_mb > 0 else None) if coalesce else [[t] for t in tensors]:
+    for bucket in (
+        _buckets(tensors, bucket_size_mb * _MIB if bucket_size_mb > 0 else None) if coalesce else [[t] for t in tensors]
+    ):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
         _average_one(flat, world_size)
         for tensor, mean in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):

@@ -23,7 +23,8 @@ def init_dist(launcher: str, backend: str = 'nccl', **kwargs: Any) -> None:
     Args:
         launcher: ``'pytorch'`` (torchrun), ``'slurm'`` or ``'mpi'``.
         backend: where there is no GPU, ``'gloo'`` takes the place of ``'nccl'``.
-        **kwargs: for `torch.distributed.init_process_group`; ``timeout`` may be a number of seconds. For slurm also ``port``.
+        **kwargs: for `torch.distributed.init_process_group`; ``timeout`` may be a number of seconds. For slurm also
+            ``port``.
 
     Raises:
         ValueError: another launcher.
@@ -92,8 +93,8 @@ def _first_host(nodes: str) -> str:
 def _variable(name: str, launcher: str, start: str) -> str:
     if name not in os.environ:
         raise KeyError(
-            f'The environment variable {name} is not set, which launcher={launcher!r} needs: start the program with {start}, or '
-            f'as one process with --launcher none'
+            f'The environment variable {name} is not set, which launcher={launcher!r} needs: start the program '
+            f'with {start}, or as one process with --launcher none'
         )
     return os.environ[name]
 

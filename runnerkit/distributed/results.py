@@ -41,7 +41,7 @@ def collect_results_cpu(result_part: Sequence[Any], size: int, tmpdir: str | Non
     rank, world_size = get_dist_info()
     if tmpdir is None and (world_size == 1 or dist.get_backend() == 'gloo'):
         return collect_results(result_part, size)
-    folder = Path(broadcast_object(_new_folder() if tmpdir is None and rank == 0 else tmpdir))
+    folder = Path(broadcast_object(_new_folder() if tmpdir is None and rank == 0 else str(tmpdir)))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f'part_{rank}.pkl').write_bytes(pickle.dumps(list(result_part)))
     barrier()
@@ -58,7 +58,7 @@ def collect_results_gpu(result_part: Sequence[Any], size: int) -> list[Any] | No
 
 
 def in_order(parts: Sequence[Sequence[Any]], size: int) -> list[Any]:
-    """The first ``size`` of: the first one of each part, the second one of each part, and so on; shorter parts end earlier."""
+    """The first ``size`` of: the first of each part, the second of each part, and so on; shorter parts end earlier."""
     mixed = [each for row in zip_longest(*parts, fillvalue=_ABSENT) for each in row if each is not _ABSENT]
     return mixed[:size]
 

@@ -116,6 +116,7 @@ class Instance:
         settings = {key: data[key] for key in LOADER_KEYS if key in data}
         settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0, **settings, **data.get(f'{split}_dataloader', {})}
         settings.setdefault('shuffle', split == 'train')
+        settings.setdefault('round_up', split == 'train')  # an evaluation counts each sample once
         return build_dataloader(
             build_dataset(data[split]), dist=context.world_size > 1, seed=context.seed, **settings
         )

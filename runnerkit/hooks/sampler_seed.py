@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runnerkit.data import set_epoch
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 
 
@@ -13,8 +14,4 @@ class DistSamplerSeedHook(Hook):
     """
 
     def before_epoch(self, runner: RunnerView) -> None:
-        loader = runner.data_loader
-        for sampler in (getattr(loader, 'sampler', None), getattr(getattr(loader, 'batch_sampler', None), 'sampler', None)):
-            if hasattr(sampler, 'set_epoch'):
-                sampler.set_epoch(runner.epoch)
-                break
+        set_epoch(runner.data_loader, runner.epoch)

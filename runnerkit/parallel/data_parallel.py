@@ -13,7 +13,7 @@ from runnerkit.parallel.wrappers import MODULE_WRAPPERS
 
 
 @MODULE_WRAPPERS.register_module()
-class MMDataParallel(Steps, nn.parallel.DataParallel):  # type: ignore[misc]
+class MMDataParallel(Steps, nn.parallel.DataParallel):
     """Puts a model on one GPU, or leaves it on the CPU, and brings the batches there.
 
     Args:
@@ -29,13 +29,18 @@ class MMDataParallel(Steps, nn.parallel.DataParallel):  # type: ignore[misc]
     def __init__(
         self, module: nn.Module, device_ids: Sequence[int] | None = None, output_device: Any = None, dim: int = 0
     ) -> None:
-        # DataParallel itself, whose class this keeps for isinstance, is about several GPUs in one process: nothing of it is used.
+        # DataParallel is about several GPUs in one process: its class is kept for isinstance, and nothing else of it.
         nn.Module.__init__(self)
-        numbers = [0] if device_ids is None else [torch.device(each).index if isinstance(each, str) else each for each in device_ids]
+        numbers = (
+            [0]
+            if device_ids is None
+            else [torch.device(each).index if isinstance(each, str) else each for each in device_ids]
+        )
         if len(numbers) != 1:
             raise ValueError(
-                f'MMDataParallel supports one device only, but got device_ids={device_ids!r}: train on several GPUs with one process '
-                f'each, by torchrun and --launcher pytorch (MMDistributedDataParallel), or give device_ids=[0]'
+                f'MMDataParallel supports one device only, but got device_ids={device_ids!r}: train on several '
+                f'GPUs with one process each, by torchrun and --launcher pytorch (MMDistributedDataParallel), or give '
+                f'device_ids=[0]'
             )
         on_gpu = torch.cuda.is_available() and numbers[0] != -1
         self.module = module

@@ -12,12 +12,12 @@ from runnerkit.parallel.wrappers import MODULE_WRAPPERS
 
 
 @MODULE_WRAPPERS.register_module()
-class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):  # type: ignore[misc]
+class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
     """torch's DistributedDataParallel for models with steps; takes its arguments.
 
-    Steps that train run through its ``forward``, so that everything it does around a forward pass (buckets, buffers, hooks, ``no_sync``)
-    is done around the step. What happens without gradients, ``val_step`` and evaluation, calls the model directly: ranks do not wait
-    for each other there, so that they may have different numbers of batches.
+    Steps that train run through its ``forward``, so that everything it does around a forward pass (buckets, buffers,
+    hooks, ``no_sync``) is done around the step. What happens without gradients, ``val_step`` and evaluation, calls the
+    model directly: ranks do not wait for each other there, so that they may have different numbers of batches.
     """
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -41,7 +41,7 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):  # 
 
 
 class _Redirected:
-    """Inside, the next call of ``module`` runs its method ``name`` instead of ``forward``; calls within that one do not."""
+    """The next call of ``module`` runs its method ``name`` instead of ``forward``; calls within that one do not."""
 
     def __init__(self, module: nn.Module, name: str) -> None:
         self.module, self.name = module, name

@@ -13,13 +13,14 @@ def to_device(data: Any, device: torch.device | str | int) -> Any:
     """``data`` with every tensor on ``device``.
 
     Args:
-        data: tensors and objects with a method ``to``, in dicts, lists, tuples and named tuples. Everything else stays as it is.
+        data: tensors and objects with a method ``to``, in dicts, lists, tuples and named tuples. Everything else
+            stays as it is.
         device: where to. Tensors that are there already are not copied; pinned ones are on their way when this returns.
     """
     if isinstance(device, (str, int)):
         device = torch.device(device)
     if isinstance(data, Tensor):
-        # A copy from the device that nobody waits for could be read before it has arrived; to the device it is in order.
+        # To a device, what reads the copy later waits for it; nobody does in the other direction.
         return data.to(device, non_blocking=device.type == 'cuda')
     if isinstance(data, dict):
         moved = {key: to_device(value, device) for key, value in data.items()}

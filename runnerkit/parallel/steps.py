@@ -11,8 +11,13 @@ from torch import nn
 
 from runnerkit.parallel.scatter import to_device
 
+if TYPE_CHECKING:
+    _Base = nn.Module  # what every wrapper is besides
+else:
+    _Base = object
 
-class Steps(nn.Module if TYPE_CHECKING else object):
+
+class Steps(_Base):
     """The part of a wrapper that hands ``train_step``, ``val_step`` and any other ``<mode>_step`` on to the model."""
 
     module: nn.Module

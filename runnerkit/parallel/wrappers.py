@@ -12,7 +12,7 @@ MODULE_WRAPPERS.register_module(module=nn.parallel.DistributedDataParallel)
 
 
 def is_module_wrapper(module: nn.Module) -> bool:
-    """Whether ``module`` is of a class that `MODULE_WRAPPERS`, or a registry below it, holds: the model is its ``module``."""
+    """Whether ``module`` is of a class in `MODULE_WRAPPERS`, or in a registry below it: the model is its ``module``."""
     return isinstance(module, _classes(MODULE_WRAPPERS))
 
 

@@ -114,6 +114,7 @@ class EpochBasedRunner(BaseRunner):
             return self._batches(data_loader, self._epoch)
         # A loader may draw its order from the global generators: it must find them as they were at the epoch's start.
         self._consumed, self._epoch_rng = at['start'], at['rng']
+        self._inner_iter = self._consumed - 1  # the last one done, should none be left
         set_rng_state(self._epoch_rng)
         batches = self._batches(data_loader, self._epoch, self._consumed)
         self._restore_moment()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, wraps
 from typing import Any
 
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, Hook, overrides
 from runnerkit.hooks.priority import Priority
+from runnerkit.utils.suggest import edit_distance
 
 Call = Callable[[Any], Any]
 
@@ -108,26 +108,9 @@ def check_method_names(hook_type: type[Hook]) -> None:
     for name in dir(hook_type):
         if name.startswith('_') or hasattr(Hook, name) or name in known or not callable(getattr(hook_type, name)):
             continue
-        meant = next((point for point in known if edit_distance(name, point, most=2) <= 2), None)
+        meant = next((point for point in known if abs(len(name) - len(point)) <= 2 and edit_distance(name, point) <= 2), None)
         if meant is not None:
             raise ValueError(
                 f'{hook_type.__name__}.{name} would never be called: there is no such point in a run. Did you mean {meant!r}? '
                 f'(If it is a helper of the hook, give it a leading underscore or a name less like a point\'s.)'
             )
-
-
-def edit_distance(a: str, b: str, most: int) -> int:
-    """How many letters must be inserted, deleted or replaced to turn ``a`` into ``b``; any number above ``most`` means "more".
-
-    Source: Wagner and Fischer, "The string-to-string correction problem", 1974.
-    """
-    unlike = Counter(a)
-    unlike.subtract(Counter(b))
-    if max(sum((+unlike).values()), sum((-unlike).values())) > most:
-        return most + 1
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        above, row = row, [i]
-        for j, y in enumerate(b, 1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x != y)))
-    return row[-1]

@@ -36,7 +36,7 @@ class IterLoader:
         return self._epoch
 
     def __next__(self) -> Any:
-        batches = self._batches or self._begin()
+        batches = self._begin() if self._batches is None else self._batches
         batch = next(batches, _END)
         if batch is _END:
             self._epoch += 1

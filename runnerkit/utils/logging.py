@@ -40,8 +40,8 @@ def get_logger(
 ) -> logging.Logger:
     """The logger ``name``; set up at its first call, unless a parent of it is already.
 
-    Only rank 0 writes to the file and below the level ERROR. Asked again, the logger stays as it is; a ``log_file`` that
-    it does not write yet is added, with the new level.
+    Only rank 0 writes to the file and below the level ERROR. Asked again, the logger stays as it is; a ``log_file``
+    that it does not write yet is added, with the new level.
 
     Args:
         name: parts are separated by dots; ``a.b`` goes where ``a`` goes.
@@ -95,7 +95,8 @@ def print_log(msg: object, logger: logging.Logger | str | None = None, level: in
             get_logger(logger).log(level, msg)
     else:
         raise TypeError(
-            f'logger should be either a logging.Logger object, its name, "silent" or None, but got {type(logger)}: {logger!r}'
+            f'logger should be either a logging.Logger object, its name, "silent" or None, but got {type(logger)}: '
+            f'{logger!r}'
         )
 
 
@@ -114,7 +115,9 @@ class WarnsOnce:
         """Take note of ``error``."""
         if not self.warned:
             self.warned = True
-            warnings.warn(f'{self.what} cannot be written ({error}); the run goes on without it', RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                f'{self.what} cannot be written ({error}); the run goes on without it', RuntimeWarning, stacklevel=3
+            )
 
 
 class _Tolerant(logging.Handler):
@@ -130,8 +133,8 @@ class _Tolerant(logging.Handler):
             super().handleError(record)
 
 
-class ConsoleHandler(_Tolerant, logging.StreamHandler):  # type: ignore[type-arg]
-    """Lines to stderr, whatever that is at the moment: coloured and above any progress bar on a terminal, plain in a pipe."""
+class ConsoleHandler(_Tolerant, logging.StreamHandler):
+    """Lines to stderr, whatever that is at the moment: above any progress bar on a terminal, plain in a pipe."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -139,7 +142,7 @@ class ConsoleHandler(_Tolerant, logging.StreamHandler):  # type: ignore[type-arg
         self._trouble = WarnsOnce('the log on the console')
 
     @property
-    def stream(self) -> TextIO:  # type: ignore[override]
+    def stream(self) -> TextIO:
         """Where lines go now; tests and notebooks replace it."""
         return sys.stderr
 

@@ -64,7 +64,9 @@ def scandir(
     return _scan(str(dir_path), '', suffix, recursive, case_sensitive)
 
 
-def _scan(root: str, inside: str, suffix: str | tuple[str, ...] | None, recursive: bool, case_sensitive: bool) -> Iterator[str]:
+def _scan(
+    root: str, inside: str, suffix: str | tuple[str, ...] | None, recursive: bool, case_sensitive: bool
+) -> Iterator[str]:
     for entry in sorted(os.scandir(os.path.join(root, inside)), key=lambda entry: entry.name):
         path = os.path.join(inside, entry.name)
         if entry.name.startswith('.'):
@@ -78,7 +80,7 @@ def _scan(root: str, inside: str, suffix: str | tuple[str, ...] | None, recursiv
 
 
 def find_vcs_root(path: StrPath, markers: tuple[str, ...] = ('.git',)) -> str | None:
-    """The folder, ``path`` or one above it, that holds one of ``markers``: the root of a repository; None if there is none."""
+    """The folder, ``path`` or one above it, that holds one of ``markers`` (a repository's root); else None."""
     given = os.path.abspath(os.path.expanduser(path))
     folder = Path(os.path.dirname(given) if os.path.isfile(given) else given)
     for each in (folder, *folder.parents):

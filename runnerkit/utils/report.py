@@ -44,13 +44,13 @@ def report(name: str, value: Any, num_samples: int = 1) -> None:
     data = sys.modules.get('torch.utils.data')
     if data is not None and data.get_worker_info() is not None:
         raise RuntimeError(
-            f'report({name!r}, …) was called in a worker of a DataLoader, another process, from which it cannot reach the log: '
+            f'report({name!r}, …) was called in a worker of a DataLoader, another process, which cannot reach the log: '
             f'return the value with the sample and report it in the step'
         )
     buffer = _scope.get()
     if buffer is None:
         raise RuntimeError(
-            f'report({name!r}, …) was called outside a run (or in a thread of its own): call it from what a train_step or '
-            f'val_step calls, or open a scope around it: with runnerkit.utils.report.scope(buffer): …'
+            f'report({name!r}, …) was called outside a run (or in a thread of its own): call it from what a '
+            f'train_step or val_step calls, or open a scope around it: with runnerkit.utils.report.scope(buffer): …'
         )
     buffer.update({name: value}, num_samples)

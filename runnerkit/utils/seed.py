@@ -24,7 +24,7 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
 
     Args:
         seed: in ``[0, 2**32)``.
-        deterministic: make cuDNN choose algorithms that give the same bits each time, without trying out which one is the fastest.
+        deterministic: make cuDNN choose algorithms that give the same bits each time, and not try out which is fast.
         use_rank_shift: give every process a seed of its own, ``seed`` plus its rank.
 
     Raises:
@@ -36,7 +36,9 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
     if use_rank_shift:
         seed += process_rank()
     if not 0 <= seed < MAX_SEED:
-        raise ValueError(f'a seed must be a whole number in [0, 2**32), but got {seed}; for example seed % 2**32 is {seed % MAX_SEED}')
+        raise ValueError(
+            f'a seed must be a whole number in [0, 2**32), but got {seed}; for example seed % 2**32 is {seed % MAX_SEED}'
+        )
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -49,7 +51,7 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
 
 
 def rng_state() -> dict[str, Any]:
-    """The states of python's, numpy's and torch's generators, of all CUDA devices that are in use: tensors and plain values."""
+    """The states of all generators, those of CUDA devices if CUDA is in use: tensors and plain values."""
     import numpy as np
     import torch
 
@@ -58,7 +60,13 @@ def rng_state() -> dict[str, Any]:
     kind, keys, position, has_gauss, gauss = np.random.get_state()
     return {
         'python': random.getstate(),
-        'numpy': (kind, torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(gauss)),
+        'numpy': (
+            kind,
+            torch.from_numpy(np.asarray(keys).astype(np.int64)),
+            int(position),
+            int(has_gauss),
+            float(gauss),
+        ),
         'torch': torch.get_rng_state(),
         'cuda': cuda,
     }
@@ -68,7 +76,8 @@ def set_rng_state(state: dict[str, Any]) -> None:
     """Restore what `rng_state` gave.
 
     Args:
-        state: its tensors may have been moved to a device meanwhile. Devices that this machine does not have are left out.
+        state: its tensors may have been moved to a device meanwhile. What belongs to devices that this machine does not
+            have is left out.
     """
     import numpy as np
     import torch

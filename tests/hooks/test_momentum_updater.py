@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from runnerkit.hooks import momentum_updater
-from runnerkit.hooks.hook import HOOKS
+from runnerkit.hooks.hook import HOOKS, Hook
 from runnerkit.hooks.momentum_updater import MomentumUpdaterHook, build_momentum_hook
+from runnerkit.runner import IterBasedRunner
 
 #: As the real mmcv 1.7.2 prints them, without annotations; ours may add at the end.
 SIGNATURES = {
@@ -107,3 +108,25 @@ def test_an_optimizer_without_momentum():
 def test_wrong_settings(config, message):
     with pytest.raises(ValueError, match=message):
         build_momentum_hook(config)
+
+
+def test_momentum_follows_the_iterations_of_the_iteration_runner():
+    """MMCV fills by_epoch=False into the learning rate's config there, but not into momentum's: nothing happened."""
+
+    class Model(torch.nn.Linear):
+        def train_step(self, data, optimizer):
+            return dict(loss=self(data).mean(), log_vars=dict(), num_samples=1)
+
+    class Recorder(Hook):
+        seen = []
+
+        def after_train_iter(self, runner):
+            self.seen.append(runner.current_momentum()[0])
+
+    model = Model(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.8)
+    runner = IterBasedRunner(model, optimizer=optimizer, max_iters=4)
+    runner.register_momentum_hook(dict(policy='step', step=2, gamma=0.5))
+    runner.register_hook(Recorder())
+    runner.run([torch.utils.data.DataLoader(torch.zeros(8, 1))], [('train', 1)])
+    assert Recorder.seen == [0.8, 0.8, 0.4, 0.4]

@@ -41,7 +41,7 @@ def test_a_loss_for_each_optimizer():
     class Two(Tiny):
         def train_step(self, data, optimizer):
             out = super().train_step(data, optimizer)
-            return {**out, 'loss': {'body': out['loss'], 'head': self(data[0]).mean()}}
+            return {**out, 'loss': {'body': out['loss'], 'head': self.head(self.body(data[0]).detach()).mean()}}
 
     def two(model):
         return {'body': torch.optim.SGD(model.body.parameters(), lr=0.1), 'head': torch.optim.SGD(model.head.parameters(), lr=0.1)}

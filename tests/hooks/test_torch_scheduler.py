@@ -1,14 +1,17 @@
 import logging
+import os
 import subprocess
 import sys
 import textwrap
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.optim import lr_scheduler
 
+import runnerkit
 from runnerkit.hooks.hook import Hook, listens
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
@@ -276,8 +279,8 @@ def test_several_ranks_take_the_same_steps(tmp_path):
 
             from runnerkit.hooks.lr_updater import build_lr_hook
 
-            rank = int(sys.argv[1])
-            dist.init_process_group('gloo', init_method='file://' + sys.argv[2], rank=rank, world_size=2)
+            rank = int(sys.argv[2])
+            dist.init_process_group('gloo', init_method='file://' + sys.argv[1], rank=rank, world_size=2)
             taken = []
             for monitor in ('train/loss', 'val/acc'):
                 optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
@@ -296,7 +299,9 @@ def test_several_ranks_take_the_same_steps(tmp_path):
             """
         )
     )
-    ranks = [subprocess.Popen([sys.executable, script, str(rank), tmp_path / 'store']) for rank in range(2)]
+    env = dict(os.environ, PYTHONPATH=str(Path(runnerkit.__file__).parents[1]), OMP_NUM_THREADS='1')
+    command = [sys.executable, script, tmp_path / 'store']
+    ranks = [subprocess.Popen([*command, str(rank)], env=env) for rank in range(2)]
     assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]
 
 
@@ -312,23 +317,30 @@ class Model(torch.nn.Module):
 
 
 class Recorder(Hook):
-    def __init__(self):
+    """Notes every learning rate that is used; stops the run after so many iterations."""
+
+    def __init__(self, stop):
         self.seen = []
+        self.stop = stop
 
     def before_train_iter(self, runner):
         self.seen.append(runner.current_lr()[0])
 
+    def after_train_iter(self, runner):
+        if runner.completed_iters == self.stop:
+            runner.stop('enough')
 
-def run(kind, lr_config, limit, save_to=None, resume=None):
+
+def train(kind, lr_config, stop=None, save_to=None, resume=None):
     """A real training; returns the learning rates that it used, and the weights."""
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    runner = kind(model, optimizer=optimizer, **limit)
+    runner = kind(model, optimizer=optimizer, max_epochs=5)
     runner.register_training_hooks(lr_config, optimizer_config={}, timer_config=None)
-    recorder = Recorder()
+    recorder = Recorder(stop)
     runner.register_hook(recorder, priority='LOW')
     if resume:
-        runner.resume(resume)
+        runner.resume(str(resume))
     data = torch.arange(20.0).view(10, 2) / 10
     runner.run([torch.utils.data.DataLoader(data, batch_size=2)], [('train', 1)])
     if save_to:
@@ -350,9 +362,10 @@ def run(kind, lr_config, limit, save_to=None, resume=None):
 )
 def test_interrupted_training_ends_as_one_that_was_not(tmp_path, config, kind, stop, by_epoch):
     config = dict(config, by_epoch=by_epoch)
-    whole, weights = run(kind, config, dict(max_iters=25))
-    begun, _ = run(kind, config, dict(max_iters=stop), save_to=tmp_path / 'part.pth')
-    rest, resumed = run(kind, config, dict(max_iters=25), resume=str(tmp_path / 'part.pth'))
+    whole, weights = train(kind, config)
+    begun, _ = train(kind, config, stop, save_to=tmp_path / 'part.pth')
+    rest, resumed = train(kind, config, resume=tmp_path / 'part.pth')
     assert begun + rest == whole
+    assert len(whole) == 25
     assert len(set(whole)) > 2
     assert all(torch.equal(weights[key], resumed[key]) for key in weights)

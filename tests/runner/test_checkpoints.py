@@ -57,11 +57,8 @@ CELLS = {
     'momentum': {'momentum': {'policy': 'CosineAnnealing', 'min_momentum': 0.5, 'by_epoch': False}},
     'evaluation': {'hooks': lambda: [EvalHook(loader(6), save_best='loss', by_epoch=False, interval=2)]},
     'own loader': {'loader': lambda: DataLoader(Noisy(20), batch_size=4, shuffle=True)},
-    'workers': {'loader': lambda: loader(20, workers_per_gpu=2) if False else None},
     'val workflow': {'workflow': [('train', 1), ('val', 1)]},
 }
-CELLS.pop('workers')
-
 
 def build(kind, work_dir, cell, iters, interval, seed=0):
     runner = tiny_runner(kind, work_dir=work_dir, seed=seed, optimizer=cell.get('optimizer'), max_iters=iters)

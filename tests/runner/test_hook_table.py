@@ -3,7 +3,7 @@
 import pytest
 
 from runnerkit.hooks import ClosureHook, Hook
-from runnerkit.runner.hook_table import HookTable, edit_distance
+from runnerkit.runner.hook_table import HookTable
 
 
 class Named(Hook):
@@ -137,9 +137,3 @@ def test_misspelt_points_are_refused(name, meant):
 def test_other_names_are_free(name):
     free = type('Free', (Hook,), {name: lambda self, *args: None})
     table_of((free(), 50))
-
-
-@pytest.mark.parametrize('a, b, distance', [('iter', 'itr', 1), ('abc', 'abc', 0), ('kitten', 'sitting', 3), ('', 'ab', 2), ('xy', 'yx', 2)])
-def test_edit_distance(a, b, distance):
-    assert edit_distance(a, b, most=3) == distance
-    assert edit_distance('completely', 'different', most=2) > 2

@@ -1,4 +1,4 @@
-"""Loggers: one place to write to a file."""
+"""Loggers, one backend a file."""
 
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.hooks.logger.progress import ProgressBarHook

@@ -1,72 +1,145 @@
-"""What every logger shares: when to log, and under which names."""
+"""What all loggers have in common: when they log, and under which names."""
 
 from __future__ import annotations
 
-from abc import ABCMeta, abstractmethod
-from numbers import Number
+import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from runnerkit.distributed import reduce_sums
 from runnerkit.hooks.hook import Hook, RunnerView
 
 
-class LoggerHook(Hook, metaclass=ABCMeta):
-    """Writes down the run's numbers every ``interval`` iterations; subclasses say where to.
+class LoggerHook(Hook):
+    """Logs every ``interval`` iterations; subclasses say in `log` how.
+
+    In a distributed run all ranks come here, to average their numbers together; only rank 0 logs.
 
     Args:
-        interval: iterations between two log events, counted within the epoch or, without ``by_epoch``, over the whole run.
-        ignore_last: whether a last interval of an epoch that is shorter is left out.
-        reset_flag: whether this hook clears what it has logged; the run's last logger always does.
-        by_epoch: which of the two counts ``interval`` means.
+        interval: iterations between two log lines, at least 1.
+        ignore_last: whether iterations at the end of an epoch that are fewer than ``interval`` are not logged.
+        reset_flag: whether to clear the log buffer's output after logging; the last logger of a run always does.
+        by_epoch: whether iterations are counted from each epoch's beginning.
+
+    Raises:
+        ValueError: ``interval`` is less than 1.
     """
 
-    def __init__(self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True) -> None:
-        if not isinstance(interval, int) or interval < 1:
-            raise ValueError(f'interval must be a whole number of iterations, at least 1, but got {interval!r}')
+    def __init__(
+        self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
+    ) -> None:
+        if interval < 1:
+            raise ValueError(f'{type(self).__name__}: interval must be at least 1 iteration, but got {interval}')
         self.interval = interval
         self.ignore_last = ignore_last
         self.reset_flag = reset_flag
         self.by_epoch = by_epoch
 
-    @abstractmethod
-    def log(self, runner: RunnerView) -> None:
-        """Write down ``runner.log_buffer.output``. Called on all ranks."""
+    def log(self, runner: RunnerView) -> Any:
+        """Write ``runner.log_buffer.output`` somewhere."""
+        raise NotImplementedError(f'{type(self).__name__} must have a method log(runner)')
+
+    # --- when ---------------------------------------------------------------------------------------------------------
+
+    def before_run(self, runner: RunnerView) -> None:
+        """Prepare; subclasses call this first."""
+        loggers = [hook for hook in runner.hooks if isinstance(hook, LoggerHook)]
+        if loggers:
+            loggers[-1].reset_flag = True
+        runner.log_buffer.window = max(runner.log_buffer.window, self.interval)
+
+    def before_epoch(self, runner: RunnerView) -> None:
+        """Start with an empty buffer."""
+        runner.log_buffer.clear()
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        """Log if this iteration is one of each ``interval``, or if a hook has put something in the output."""
+        if self._is_due(runner):
+            self._average(runner, self.interval)
+        self._log_if_ready(runner)
+
+    def after_val_iter(self, runner: RunnerView) -> None:
+        """Log if the runner says that its validation has come to an end; in an epoch, that is `after_val_epoch`."""
+        self._log_if_ready(runner)
+
+    def after_train_epoch(self, runner: RunnerView) -> None:
+        """Log what hooks have put in the output, such as an evaluation's scores."""
+        self._log_if_ready(runner)
+
+    def after_val_epoch(self, runner: RunnerView) -> None:
+        """Log the averages of all batches."""
+        self._average(runner, 0)
+        self._log_if_ready(runner)
+
+    def _is_due(self, runner: RunnerView) -> bool:
+        due = (
+            self.every_n_inner_iters(runner, self.interval)
+            if self.by_epoch
+            else self.every_n_iters(runner, self.interval)
+        )
+        return due or (not self.ignore_last and self._is_last_of_epoch(runner))
+
+    def _is_last_of_epoch(self, runner: RunnerView) -> bool:
+        length = length_of_epoch(runner)
+        return length is not None and runner.inner_iter + 1 == length
+
+    def _average(self, runner: RunnerView, n: int) -> None:
+        runner.log_buffer.average(n, reduce=reduce_sums if runner.world_size > 1 else None)
+
+    def _log_if_ready(self, runner: RunnerView) -> None:
+        if not runner.log_buffer.ready:
+            return
+        if runner.rank == 0:
+            self.log(runner)
+        if self.reset_flag:
+            runner.log_buffer.clear_output()
+
+    # --- under which names --------------------------------------------------------------------------------------------
 
     @staticmethod
     def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
-        """Whether ``val`` is one number: Python's, or numpy's or torch's with one element, where these are included."""
-        if include_np and isinstance(val, np.ndarray):
-            return val.ndim == 0
-        if include_torch and isinstance(val, torch.Tensor):
-            return val.numel() == 1
-        return isinstance(val, Number)
+        """Whether ``val`` is one number.
+
+        Args:
+            val: anything.
+            include_np: whether an array without dimensions is one.
+            include_torch: whether a tensor of one element is one.
+        """
+        if isinstance(val, numbers.Number):
+            return True
+        if isinstance(val, np.ndarray):
+            return include_np and val.ndim == 0
+        return include_torch and isinstance(val, Tensor) and val.numel() == 1
 
     def get_mode(self, runner: RunnerView) -> str:
-        """What the numbers are of: the runner's mode, or ``'val'`` for scores that an evaluation has left while training."""
-        buffer = runner.log_buffer
-        if runner.mode == 'train' and not (buffer.averaged or 'time' in buffer.output):
-            return 'val'
-        return str(runner.mode)
+        """``'val'`` for what an evaluation gave, else the mode that trains, ``'train'`` as a rule."""
+        if runner.mode != 'val' and (runner.log_buffer.averaged or 'time' in runner.log_buffer.output):
+            return str(runner.mode)
+        return 'val'
 
     def get_epoch(self, runner: RunnerView) -> int:
-        """The epoch the numbers belong to, from 1."""
-        # In a validation epoch of the workflow, runner.epoch is already the next one.
+        """How many epochs have begun by now; that is the running one's number, from 1."""
         return runner.epoch if runner.mode == 'val' else runner.epoch + 1
 
     def get_iter(self, runner: RunnerView, inner_iter: bool = False) -> int:
-        """The iteration, from 1: within the epoch if that is asked for and the runner counts so, else over the whole run."""
-        return (runner.inner_iter if self.by_epoch and inner_iter else runner.iter) + 1
+        """How many iterations are done, the running one included.
+
+        Args:
+            runner: the run.
+            inner_iter: count from the epoch's beginning, if ``by_epoch``.
+        """
+        return runner.inner_iter + 1 if self.by_epoch and inner_iter else runner.completed_iters
 
     def get_lr_tags(self, runner: RunnerView) -> dict[str, float]:
-        """The first group's learning rate, of each optimizer."""
-        return _first_of_groups('learning_rate', runner.current_lr())
+        """The learning rate of the first parameter group, or of each optimizer's first one."""
+        return _tags('learning_rate', runner.current_lr())
 
     def get_momentum_tags(self, runner: RunnerView) -> dict[str, float]:
-        """The first group's momentum, of each optimizer."""
-        return _first_of_groups('momentum', runner.current_momentum())
+        """The momentum of the first parameter group, or of each optimizer's first one."""
+        return _tags('momentum', runner.current_momentum())
 
     def get_loggable_tags(
         self,
@@ -74,63 +147,38 @@ class LoggerHook(Hook, metaclass=ABCMeta):
         allow_scalar: bool = True,
         allow_text: bool = False,
         add_mode: bool = True,
-        tags_to_skip: tuple[str, ...] = ('time', 'data_time'),
+        tags_to_skip: Sequence[str] = ('time', 'data_time'),
     ) -> dict[str, Any]:
-        """Names and values for a tracker: ``<mode>/<name>``, learning rate and momentum."""
-        mode = self.get_mode(runner)
-        tags = {}
+        """What there is to log, by name, learning rates and momenta included.
+
+        Args:
+            runner: the run.
+            allow_scalar: whether numbers are among it.
+            allow_text: whether texts are.
+            add_mode: whether names begin with the mode: ``train/loss``.
+            tags_to_skip: names to leave out.
+        """
+        prefix = f'{self.get_mode(runner)}/' if add_mode else ''
+        tags: dict[str, Any] = {}
         for name, value in runner.log_buffer.output.items():
-            skipped = name in tags_to_skip or name == 'eval_iter_num'
-            if skipped or (self.is_scalar(value) and not allow_scalar) or (isinstance(value, str) and not allow_text):
-                continue
-            tags[f'{mode}/{name}' if add_mode else name] = value
-        tags.update(self.get_lr_tags(runner))
-        tags.update(self.get_momentum_tags(runner))
+            allowed = allow_text if isinstance(value, str) else allow_scalar and self.is_scalar(value)
+            if name not in tags_to_skip and allowed:
+                tags[prefix + name] = value
+        if runner.optimizer is not None:
+            tags.update(self.get_lr_tags(runner))
+            tags.update(self.get_momentum_tags(runner))
         return tags
 
-    def before_run(self, runner: RunnerView) -> None:
-        loggers = [hook for hook in runner.hooks if isinstance(hook, LoggerHook)]
-        loggers[-1].reset_flag = True
-        runner.log_buffer.window = max(runner.log_buffer.window, self.interval)
 
-    def before_epoch(self, runner: RunnerView) -> None:
-        runner.log_buffer.clear()
-
-    def after_train_iter(self, runner: RunnerView) -> None:
-        every = self.every_n_inner_iters if self.by_epoch else self.every_n_iters
-        if every(runner, self.interval) or (not self.ignore_last and self._is_end_of_epoch(runner)):
-            self._average(runner, self.interval)
-        self._log_if_ready(runner)
-
-    def after_val_iter(self, runner: RunnerView) -> None:
-        # The iteration runner has no validation epochs: the last batch of an entry finds the average made.
-        if not runner.by_epoch:
-            self._log_if_ready(runner)
-
-    def after_train_epoch(self, runner: RunnerView) -> None:
-        self._log_if_ready(runner)
-
-    def after_val_epoch(self, runner: RunnerView) -> None:
-        if not runner.log_buffer.ready:
-            self._average(runner, 0)
-        self._log_if_ready(runner)
-
-    def _is_end_of_epoch(self, runner: RunnerView) -> bool:
-        return hasattr(runner.data_loader, '__len__') and self.end_of_epoch(runner)
-
-    def _average(self, runner: RunnerView, n: int) -> None:
-        # One logger makes the average; the others of the same moment find it made.
-        if not runner.log_buffer.averaged:
-            runner.log_buffer.average(n, reduce_sums if runner.world_size > 1 else None)
-
-    def _log_if_ready(self, runner: RunnerView) -> None:
-        if runner.log_buffer.ready:
-            self.log(runner)
-            if self.reset_flag:
-                runner.log_buffer.clear_output()
+def length_of_epoch(runner: RunnerView) -> int | None:
+    """How many iterations the running epoch has; None for a stream."""
+    try:
+        return len(runner.data_loader)
+    except (TypeError, NotImplementedError):
+        return None
 
 
-def _first_of_groups(name: str, values: Any) -> dict[str, float]:
+def _tags(name: str, values: Any) -> dict[str, float]:
     if isinstance(values, dict):
-        return {f'{name}/{optimizer}': groups[0] for optimizer, groups in values.items()}
+        return {f'{name}/{optimizer}': each[0] for optimizer, each in values.items()}
     return {name: values[0]}

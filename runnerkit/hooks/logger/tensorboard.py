@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from runnerkit.distributed import master_only
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 
 
 @HOOKS.register_module()
 class TensorboardLoggerHook(LoggerHook):
-    """Writes event files for TensorBoard; the step is the number of completed iterations.
+    """Logs numbers, learning rates and texts; what was drawn beyond the point where a run is resumed is hidden then.
 
     Args:
-        log_dir: where to; by default ``<work dir>/tf_logs``.
-        interval: iterations between two events.
-        ignore_last: whether a last interval of an epoch that is shorter is left out.
-        reset_flag: whether this hook clears what it has logged.
-        by_epoch: whether to count within epochs.
+        log_dir: where the event files go; by default ``tf_logs`` in the work dir.
+        interval: as in `LoggerHook`.
+        ignore_last: as in `LoggerHook`.
+        reset_flag: as in `LoggerHook`.
+        by_epoch: as in `LoggerHook`.
     """
 
     def __init__(
@@ -35,32 +34,36 @@ class TensorboardLoggerHook(LoggerHook):
         self.writer: Any = None
 
     def before_run(self, runner: RunnerView) -> None:
+        """Open the event file."""
         super().before_run(runner)
-        if runner.rank == 0:
-            self._open(runner)
-
-    def _open(self, runner: RunnerView) -> None:
+        if runner.rank != 0:
+            return
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ImportError("TensorboardLoggerHook needs tensorboard: pip install 'runnerkit[tensorboard]'") from error
+            raise ImportError(
+                "TensorboardLoggerHook needs tensorboard: pip install 'runnerkit[tensorboard]'"
+            ) from error
         if self.log_dir is None:
             if runner.work_dir is None:
-                raise ValueError('TensorboardLoggerHook has nowhere to write: give the runner a work_dir, or the hook a log_dir')
+                raise ValueError(
+                    'TensorboardLoggerHook has nowhere to write: give it a log_dir, or the runner a work_dir'
+                )
             self.log_dir = os.path.join(runner.work_dir, 'tf_logs')
-        # Of a resumed run, what the interrupted one wrote beyond the checkpoint is hidden: it happens again now.
-        purge = runner.completed_iters + 1 if runner.completed_iters else None
-        self.writer = SummaryWriter(self.log_dir, purge_step=purge)
+        done = runner.completed_iters
+        self.writer = SummaryWriter(self.log_dir, purge_step=done + 1 if done else None)
 
-    @master_only
     def log(self, runner: RunnerView) -> None:
+        """Draw a point of each curve at the number of iterations done."""
+        step = self.get_iter(runner)
         for tag, value in self.get_loggable_tags(runner, allow_text=True).items():
             if isinstance(value, str):
-                self.writer.add_text(tag, value, runner.completed_iters)
+                self.writer.add_text(tag, value, step)
             else:
-                self.writer.add_scalar(tag, value, runner.completed_iters)
+                self.writer.add_scalar(tag, value, step)
 
-    @master_only
     def after_run(self, runner: RunnerView) -> None:
+        """Close the event file."""
         if self.writer is not None:
             self.writer.close()
+            self.writer = None

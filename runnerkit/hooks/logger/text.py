@@ -1,36 +1,49 @@
-"""The log that people read, and the one that programs read."""
+"""The log that people read on the console, and the same as JSON lines for programs."""
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
-import shutil
-import warnings
-from collections import OrderedDict
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import torch
-import torch.distributed as dist
+from torch import Tensor
 
+from runnerkit.distributed import reduce_max
+from runnerkit.fileio.paths import join, open_file
 from runnerkit.hooks.hook import HOOKS, RunnerView
-from runnerkit.hooks.logger.base import LoggerHook
+from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
+from runnerkit.utils.logging import WarnsOnce
+
+#: What a console line shows elsewhere than among the values.
+_ELSEWHERE = {'mode', 'epoch', 'iter', 'lr', 'time', 'data_time', 'memory'}
 
 
 @HOOKS.register_module()
 class TextLoggerHook(LoggerHook):
-    """A line through the runner's logger, and one of JSON in ``<work dir>/<timestamp>.log.json``, for each log event.
+    """Logs a line to the console and to ``<work_dir>/<timestamp>.log.json``.
+
+    That file has one JSON object a line: first the run's meta, then ``mode``, ``epoch``, ``iter``, ``lr``, ``memory``
+    (of CUDA; the most of all ranks, in MiB) and all values. Times are in seconds.
 
     Args:
-        by_epoch: whether to count within epochs.
-        interval: iterations between two lines.
-        ignore_last: whether a last interval of an epoch that is shorter is left out.
-        reset_flag: whether this hook clears what it has logged.
-        interval_exp_name: iterations between two lines with the experiment's name.
-        out_dir: a folder to which the logs are copied when the run is over: to ``<out_dir>/<name of the work dir>``.
-        out_suffix: what the names of these files end with.
-        keep_local: whether the copied files stay in the work dir, too.
-        file_client_args: MMCV's way to choose a storage.
+        by_epoch: as in `LoggerHook`; also whether lines begin with the epoch or the iteration.
+        interval: as in `LoggerHook`.
+        ignore_last: as in `LoggerHook`.
+        reset_flag: as in `LoggerHook`.
+        interval_exp_name: iterations between two mentions of the experiment's name; every epoch's end mentions it too.
+        out_dir: a folder or URL; when the run is over, its files are copied to ``<out_dir>/<name of the work dir>``.
+        out_suffix: how the names of those files end.
+        keep_local: whether they stay in the work dir as well.
+        file_client_args: MMCV's way to choose a storage; here ``out_dir`` may be a URL.
+
+    Raises:
+        TypeError: ``out_dir`` is no text.
     """
 
     def __init__(
@@ -41,141 +54,162 @@ class TextLoggerHook(LoggerHook):
         reset_flag: bool = False,
         interval_exp_name: int = 1000,
         out_dir: str | None = None,
-        out_suffix: str | tuple[str, ...] = ('.log.json', '.log', '.py'),
+        out_suffix: str | Sequence[str] = ('.log.json', '.log', '.py'),
         keep_local: bool = True,
         file_client_args: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        if out_dir is None and file_client_args is not None:
-            raise ValueError('file_client_args has no effect without out_dir: give both or neither')
         if out_dir is not None and not isinstance(out_dir, str):
-            raise TypeError(f'out_dir should be a folder\'s name or None, but got {out_dir!r}')
-        self.time_sec_tot = 0.0
+            raise TypeError(f'out_dir should be a folder, a URL or None, but got {type(out_dir)}: {out_dir!r}')
         self.interval_exp_name = interval_exp_name
         self.out_dir = out_dir
         self.out_suffix = out_suffix
         self.keep_local = keep_local
         self.file_client_args = file_client_args
+        self.json_log_path: str | None = None
+        self.start_iter = 0
+        self._started = 0.0
+        self._memory: int | None = None
         self._file: IO[str] | None = None
-        self._broken = False
+
+    # --- when ---------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: RunnerView) -> None:
+        """Open the JSON lines, with the run's meta in the first one; start the clock."""
         super().before_run(runner)
-        self.start_iter = runner.iter
-        self.time_sec_tot = 0.0
-        if self.out_dir is not None and runner.work_dir is not None:
-            self.out_dir = os.path.join(self.out_dir, os.path.basename(runner.work_dir.rstrip('/\\')))
-        if runner.rank == 0 and runner.work_dir is not None:
-            self.json_log_path = os.path.join(runner.work_dir, f'{runner.timestamp}.log.json')
-            if runner.meta:
-                about = {key: value for key, value in runner.meta.items() if key != 'hook_msgs'}
-                self._write(json.dumps(about, default=str))
+        self.start_iter = runner.completed_iters
+        self._started = time.monotonic()
+        if runner.rank != 0 or runner.work_dir is None:
+            return
+        self.json_log_path = os.path.join(runner.work_dir, f'{runner.timestamp}.log.json')
+        self._file = open(self.json_log_path, 'a', encoding='utf-8')  # noqa: SIM115 (open for the whole run)
+        self._trouble = WarnsOnce(f'the log file {self.json_log_path}')
+        if runner.meta:
+            self._dump_log(runner.meta, runner)
 
     def after_run(self, runner: RunnerView) -> None:
+        """Close the JSON lines; copy the log files to ``out_dir``."""
         if self._file is not None:
-            self._file.close()
+            try:
+                self._file.close()
+            except OSError as error:
+                self._trouble(error)
             self._file = None
-        if self.out_dir is not None and runner.rank == 0 and runner.work_dir is not None:
-            self._copy_out(runner)
+        if runner.rank == 0 and self.out_dir is not None and runner.work_dir is not None:
+            self._move_out(runner, Path(runner.work_dir), self.out_dir)
 
-    def log(self, runner: RunnerView) -> None:
-        line = self.line(runner)
-        if runner.rank == 0:
-            runner.logger.info(self.text(line, runner))
-            self._write(json.dumps({key: rounded(value) for key, value in line.items()}, default=str))
+    def _average(self, runner: RunnerView, n: int) -> None:
+        super()._average(runner, n)
+        # Here, because all ranks come here.
+        self._memory = int(reduce_max(self._get_max_memory(runner))) if torch.cuda.is_available() else None
 
-    def line(self, runner: RunnerView) -> OrderedDict[str, Any]:
-        """What this log event says, by name."""
-        output = runner.log_buffer.output
-        mode = self.get_mode(runner)
-        iteration = output.get('eval_iter_num', self.get_iter(runner, inner_iter=True))
-        line: OrderedDict[str, Any] = OrderedDict(
-            mode=mode, epoch=self.get_epoch(runner), iter=iteration, step=runner.completed_iters
-        )
-        lr = runner.current_lr() if runner.optimizer is not None else []
-        line['lr'] = {name: groups[0] for name, groups in lr.items()} if isinstance(lr, dict) else lr[0] if lr else None
-        if 'time' in output and torch.cuda.is_available():
-            line['memory'] = max_memory(runner)
-        line.update((name, value) for name, value in output.items() if name != 'eval_iter_num')
-        return line
+    def _get_max_memory(self, runner: RunnerView) -> int:
+        """The most memory that tensors have taken so far on the model's device, in MiB."""
+        parameter = next(runner.model.parameters(), None)
+        device = None if parameter is None or parameter.device.type != 'cuda' else parameter.device
+        return torch.cuda.max_memory_allocated(device) // 2**20
 
-    def text(self, line: OrderedDict[str, Any], runner: RunnerView) -> str:
-        """The line for people."""
-        parts = []
-        if line['mode'] not in ('val', 'test') and 'time' in line:
-            parts += [f'lr: {_format_lr(line["lr"])}', f'eta: {self._eta(line["time"], runner)}']
-        elif line['mode'] not in ('val', 'test'):
-            parts += [f'lr: {_format_lr(line["lr"])}']
-        if 'memory' in line:
-            parts.append(f'memory: {line["memory"]}')
-        first = ('time', 'data_time')
-        shown = [name for name in first if name in line]
-        shown += [name for name in line if name not in (*first, 'mode', 'epoch', 'iter', 'step', 'lr', 'memory')]
-        parts += [f'{name}: {f"{line[name]:.4f}" if isinstance(line[name], float) else line[name]}' for name in shown]
-        name = ''
-        if runner.meta and 'exp_name' in runner.meta and (self.every_n_iters(runner, self.interval_exp_name)):
-            name = f'Exp name: {runner.meta["exp_name"]}\n'
-        return f'{name}{self._place(line, runner)}\t{", ".join(parts)}'
+    # --- what ---------------------------------------------------------------------------------------------------------
 
-    def _place(self, line: OrderedDict[str, Any], runner: RunnerView) -> str:
-        mode, epoch, iteration = line['mode'], line['epoch'], line['iter']
-        marked = '' if mode == 'train' else f'({mode})'
-        if not self.by_epoch:
-            return f'Iter{marked} [{runner.completed_iters}/{runner.max_iters}]'
-        if mode == 'val':
-            return f'Epoch{marked} [{epoch}][{iteration}]'
-        length = len(runner.data_loader) if hasattr(runner.data_loader, '__len__') else '?'
-        return f'Epoch{marked} [{epoch}][{iteration}/{length}]'
+    def log(self, runner: RunnerView) -> dict[str, Any]:
+        """Write one line to each; returns what was written."""
+        values = dict(runner.log_buffer.output)
+        inner_iter = values.pop('eval_iter_num', None) or self.get_iter(runner, inner_iter=True)
+        log_dict: dict[str, Any] = {'mode': self.get_mode(runner), 'epoch': self.get_epoch(runner), 'iter': inner_iter}
+        if runner.optimizer is not None:
+            rates = runner.current_lr()
+            by_name = isinstance(rates, dict)
+            log_dict['lr'] = {name: each[0] for name, each in rates.items()} if by_name else rates[0]
+        if self._memory is not None and log_dict['mode'] != 'val':
+            log_dict['memory'] = self._memory
+        log_dict.update({name: _plain(value) for name, value in values.items()})
+        self._log_info(log_dict, runner)
+        self._dump_log(log_dict, runner)
+        return log_dict
 
-    def _eta(self, seconds: float, runner: RunnerView) -> str:
-        """How long the rest will take, at the average speed since the run started (or was resumed)."""
-        self.time_sec_tot += seconds * self.interval
-        if runner.max_iters is None:
-            return 'unknown'
-        per_iter = self.time_sec_tot / (runner.iter - self.start_iter + 1)
-        return str(datetime.timedelta(seconds=int(per_iter * (runner.max_iters - runner.iter - 1))))
+    def _log_info(self, log_dict: dict[str, Any], runner: RunnerView) -> None:
+        """Write ``log_dict`` as one line for people."""
+        name = runner.meta.get('exp_name')
+        if name is not None and (self.every_n_iters(runner, self.interval_exp_name) or self._is_last_of_epoch(runner)):
+            runner.logger.info('Exp name: %s', name)
+        numbers = [] if log_dict['mode'] == 'val' else self._progress(log_dict, runner)
+        numbers += [f'{name}: {_shown(value)}' for name, value in log_dict.items() if name not in _ELSEWHERE]
+        runner.logger.info('%s\t%s', self._heading(log_dict, runner), ', '.join(numbers))
 
-    def _write(self, text: str) -> None:
-        """Append a line to the JSON file; a full disk is warned about once, and the training goes on."""
-        path = getattr(self, 'json_log_path', None)
-        if path is None or self._broken:
+    def _heading(self, log_dict: dict[str, Any], runner: RunnerView) -> str:
+        mode = log_dict['mode']
+        kind = ('Epoch' if self.by_epoch else 'Iter') + ('' if mode == 'train' else f'({mode})')
+        end = length_of_epoch(runner) if self.by_epoch else runner.max_iters
+        of = '' if mode == 'val' or end is None else f'/{end}'
+        return f'{kind} ' + (f'[{log_dict["epoch"]}]' if self.by_epoch else '') + f'[{log_dict["iter"]}{of}]'
+
+    def _progress(self, log_dict: dict[str, Any], runner: RunnerView) -> list[str]:
+        """Learning rate, time and memory."""
+        shown = []
+        lr = log_dict.get('lr')
+        if isinstance(lr, dict):
+            shown.append(' '.join(f'lr_{name}: {value:.3e}' for name, value in lr.items()))
+        elif lr is not None:
+            shown.append(f'lr: {lr:.3e}')
+        left = self._seconds_left(runner)
+        if left is not None:
+            shown.append(f'eta: {timedelta(seconds=int(left))}')
+        shown += [f'{name}: {log_dict[name]:.3f}' for name in ('time', 'data_time') if name in log_dict]
+        if 'memory' in log_dict:
+            shown.append(f'memory: {log_dict["memory"]}')
+        return shown
+
+    def _seconds_left(self, runner: RunnerView) -> float | None:
+        """What this process's iterations took on average, evaluations included, times those that are left."""
+        done = runner.completed_iters - self.start_iter
+        if runner.max_iters is None or done <= 0:
+            return None
+        return (time.monotonic() - self._started) / done * max(0, runner.max_iters - runner.completed_iters)
+
+    def _dump_log(self, log_dict: dict[str, Any], runner: RunnerView) -> None:
+        """Write ``log_dict`` as one line of JSON."""
+        if self._file is None:
             return
         try:
-            if self._file is None:
-                self._file = open(path, 'a', encoding='utf-8')  # noqa: SIM115 (stays open until after_run)
-            self._file.write(text + '\n')
+            self._file.write(json.dumps(self._round_float(log_dict), default=_as_json) + '\n')
             self._file.flush()
         except OSError as error:
-            self._broken = True
-            warnings.warn(f'{path} cannot be written, the training goes on without it: {error}', stacklevel=2)
+            self._trouble(error)
 
-    def _copy_out(self, runner: RunnerView) -> None:
-        os.makedirs(str(self.out_dir), exist_ok=True)
-        for name in sorted(os.listdir(runner.work_dir)):
-            if name.endswith(self.out_suffix):
-                source = os.path.join(str(runner.work_dir), name)
-                shutil.copyfile(source, os.path.join(str(self.out_dir), name))
-                if not self.keep_local:
-                    os.remove(source)
-        runner.logger.info('logs are copied to %s', self.out_dir)
+    def _round_float(self, items: Any) -> Any:
+        """``items`` with numbers to eight digits."""
+        if isinstance(items, dict):
+            return {key: self._round_float(value) for key, value in items.items()}
+        if isinstance(items, list):
+            return [self._round_float(value) for value in items]
+        return float(f'{items:.8g}') if isinstance(items, float) else items
 
-
-def rounded(value: Any) -> Any:
-    """Numbers as a log file wants them: five decimals, lists too."""
-    if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return round(float(value), 5) if isinstance(value, float) else value
-
-
-def max_memory(runner: RunnerView) -> int:
-    """The most GPU memory that any rank has used, in MiB."""
-    memory = torch.tensor([torch.cuda.max_memory_allocated() // 2**20], dtype=torch.int64, device='cuda')
-    if runner.world_size > 1:
-        dist.reduce(memory, 0, op=dist.ReduceOp.MAX)
-    return int(memory.item())
+    def _move_out(self, runner: RunnerView, work_dir: Path, out_dir: str) -> None:
+        target = join(out_dir, work_dir.name)
+        endings = (self.out_suffix,) if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
+        for path in sorted(each for each in work_dir.iterdir() if each.is_file() and each.name.endswith(endings)):
+            copy = join(target, path.name)
+            with open_file(copy, 'wb') as file:
+                file.write(path.read_bytes())
+            if not self.keep_local:
+                path.unlink()
+            runner.logger.info('%s is copied to %s%s', path, copy, '' if self.keep_local else ' and removed')
 
 
-def _format_lr(lr: Any) -> str:
-    if isinstance(lr, dict):
-        return ' '.join(f'{name}: {value:.3e}' for name, value in lr.items())
-    return 'none' if lr is None else f'{lr:.3e}'
+def _plain(value: Any) -> Any:
+    """A number in the place of a tensor or array that is one."""
+    if isinstance(value, (Tensor, np.generic, np.ndarray)):
+        return value.item() if np.prod(value.shape) == 1 else value.tolist()
+    return value
+
+
+def _as_json(value: Any) -> Any:
+    plain = _plain(value)
+    return str(value) if plain is value else plain
+
+
+def _shown(value: Any) -> str:
+    """A number with four decimals, one that would look like zero with four digits."""
+    if not isinstance(value, float):
+        return str(value)
+    return f'{value:.4f}' if value == 0 or abs(value) >= 1e-4 else f'{value:.3e}'
