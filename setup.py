@@ -18,14 +18,14 @@ def version() -> str:
     text = (ROOT / 'runnerkit' / 'version.py').read_text(encoding='utf-8')
     found = re.search(r"__version__ = '([^']+)'", text)
     if found is None:
-        raise RuntimeError('runnerkit/version.py holds no line __version__ = \'…\'')
+        raise RuntimeError("runnerkit/version.py holds no line __version__ = '…'")
     return found[1]
 
 
 setup(
     name='runnerkit',
     version=version(),
-    description='A hook-driven training engine in the MMCV style, on today\'s PyTorch',
+    description="A hook-driven training engine in the MMCV style, on today's PyTorch",
     long_description=(ROOT / 'README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='Apache-2.0',

@@ -38,7 +38,8 @@ def single_gpu_test(model: nn.Module, data_loader: Any) -> list[Any]:
 def multi_gpu_test(
     model: nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
 ) -> list[Any] | None:
-    """`single_gpu_test` where every rank has its share of the samples: rank 0 gets all of them in order, the others None.
+    """`single_gpu_test` where every rank has its share of the samples: rank 0 gets all of them in order, the others
+    None.
 
     Args:
         model: the model.
@@ -51,7 +52,7 @@ def multi_gpu_test(
     return collect_results_gpu(results, size) if gpu_collect else collect_results_cpu(results, size, tmpdir)
 
 
-def test_dataset(
+def score_dataset(
     model: nn.Module,
     loader: Any,
     test_fn: Callable[..., Any] | None = None,
@@ -70,12 +71,10 @@ def test_dataset(
     evaluate = getattr(loader.dataset, 'evaluate', None)
     if evaluate is None:
         raise AttributeError(
-            f'{type(loader.dataset).__name__} has no evaluate(results, logger=…), which turns what test_fn returned into scores'
+            f'{type(loader.dataset).__name__} has no evaluate(results, logger=…), which turns what test_fn '
+            'returned into scores'
         )
     return dict(evaluate(results, logger=logger, **options))
-
-
-test_dataset.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever pytest thinks of its name
 
 
 def metrics_of(model: nn.Module) -> Mapping[str, Any]:
@@ -84,7 +83,8 @@ def metrics_of(model: nn.Module) -> Mapping[str, Any]:
 
 
 def declared_rule(model: nn.Module, key: str) -> str | None:
-    """``'greater'`` or ``'less'``, whichever the metric called ``key`` declares to be better; None if it does not say."""
+    """``'greater'`` or ``'less'``, whichever the metric called ``key`` declares to be better; None if it does not
+    say."""
     metric = metrics_of(model).get(key)
     better = getattr(metric, 'higher_is_better', None)
     return None if better is None else 'greater' if better else 'less'
@@ -94,8 +94,8 @@ class Scores:
     """The model's metrics over one evaluation.
 
     Args:
-        model: its ``metrics`` (name to torchmetrics metric), if it has any, are fed with the ``preds`` and ``target`` that its
-            ``val_step`` returns.
+        model: its ``metrics`` (name to torchmetrics metric), if it has any, are fed with the ``preds`` and ``target``
+            that its ``val_step`` returns.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -115,7 +115,7 @@ class Scores:
         missing = [key for key in ('preds', 'target') if key not in outputs]
         if missing:
             raise KeyError(
-                f"{self._model} has metrics, but its val_step returned no {' and no '.join(map(repr, missing))} "
+                f'{self._model} has metrics, but its val_step returned no {" and no ".join(map(repr, missing))} '
                 f'(it returned {sorted(outputs)})'
             )
         preds, target = outputs['preds'], outputs['target']
@@ -125,7 +125,8 @@ class Scores:
             metric.update(preds, target)
 
     def compute(self) -> dict[str, Any]:
-        """Every metric's value, over all ranks; one of several values gets one name for each, ``<metric>_<key or index>``."""
+        """Every metric's value, over all ranks; one of several values gets one name for each, ``<metric>_<key or
+        index>``."""
         scores: dict[str, Any] = {}
         for name, metric in self._metrics.items():
             value = metric.compute()

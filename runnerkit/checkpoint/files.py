@@ -38,7 +38,8 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[str], Any]) 
 
 
 def point_latest(target: Path, latest: Path) -> None:
-    """Make the link ``latest`` lead to ``target``, a file of the same folder, without a moment in which it leads nowhere.
+    """Make the link ``latest`` lead to ``target``, a file of the same folder, without a moment in which it leads
+    nowhere.
 
     Where the file system has no links, ``latest`` becomes a small text file with the target's name.
     """
@@ -66,8 +67,8 @@ def sweep_temporaries(folder: str | os.PathLike[str]) -> list[str]:
 def why_damaged(path: str | os.PathLike[str]) -> str | None:
     """Why the checkpoint file cannot be believed, or None if it is whole.
 
-    `torch.save` stores a CRC-32 with every record, which `torch.load` never looks at: a flipped bit would be trained on.
-    Old files that are no zip archives carry no checksums; they count as whole when torch can read them.
+    `torch.save` stores a CRC-32 with every record, which `torch.load` never looks at: a flipped bit would be trained
+    on. Old files that are no zip archives carry no checksums; they count as whole when torch can read them.
     """
     try:
         if zipfile.is_zipfile(path):
@@ -91,7 +92,8 @@ def resolve_latest(path: Path) -> Path:
 
 
 def checkpoints_in(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """The run's own checkpoints in ``folder``, newest first: ``epoch_<n>.pth`` and ``iter_<n>.pth``, not the best ones."""
+    """The run's own checkpoints in ``folder``, newest first: ``epoch_<n>.pth`` and ``iter_<n>.pth``, not the best
+    ones."""
     found = []
     for path in Path(folder).glob('*.pth'):
         match = re.fullmatch(r'(?:epoch|iter)_(\d+)\.pth', path.name)
@@ -101,7 +103,8 @@ def checkpoints_in(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """The newest checkpoint of ``folder`` that is whole: the one ``latest.pth`` names, else the youngest one; None if none is.
+    """The newest checkpoint of ``folder`` that is whole: the one ``latest.pth`` names, else the youngest one; None if
+    none is.
 
     Damaged files are skipped, and said so in the log.
     """

@@ -17,12 +17,13 @@ from runnerkit.utils.suggest import did_you_mean
 
 Loader = Callable[..., Any]
 
-#: What old MMCV files hold beside tensors and plain values (a best score is a numpy number): harmless constructors only.
+# : What old MMCV files hold beside tensors and plain values (a best score is a numpy number): harmless constructors
+# only.
 _NUMPY = [
     np.dtype,
     np.ndarray,
-    (np._core if hasattr(np, '_core') else np.core).multiarray.scalar,  # type: ignore[attr-defined]
-    (np._core if hasattr(np, '_core') else np.core).multiarray._reconstruct,  # type: ignore[attr-defined]
+    (np._core if hasattr(np, '_core') else np.core).multiarray.scalar,
+    (np._core if hasattr(np, '_core') else np.core).multiarray._reconstruct,
     *{type(np.dtype(code)) for code in '?bBhHiIlLqQefdgFDG'},
 ]
 
@@ -42,14 +43,16 @@ def load_tensors(path: Any, map_location: Any = 'cpu') -> Any:
             reason = re.search(r'GLOBAL (\S+)', str(error))
             what = f' ({reason[1]})' if reason else ''
             raise ValueError(
-                f'{path} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints of runnerkit '
+                f'{path} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints '
+                'of runnerkit '
                 f'hold tensors and plain values only. If you trust the file, load it once with '
                 f'torch.load(path, weights_only=False) and save what you need of it again.'
             ) from error
 
 
 class CheckpointLoader:
-    """Finds the loader of a checkpoint's name by its prefix (``https://``, ``s3://`` …); a name without one is a local path.
+    """Finds the loader of a checkpoint's name by its prefix (``https://``, ``s3://`` …); a name without one is a
+    local path.
 
     `register_scheme` adds one::
 
@@ -70,7 +73,8 @@ class CheckpointLoader:
 
     @classmethod
     def register_scheme(cls, prefixes: str | Sequence[str], loader: Loader | None = None, force: bool = False) -> Any:
-        """Register ``loader(filename, map_location=None)`` for names that start with one of ``prefixes`` (regular expressions).
+        """Register ``loader(filename, map_location=None)`` for names that start with one of ``prefixes`` (regular
+        expressions).
 
         Without ``loader`` it is a decorator.
 
@@ -92,7 +96,9 @@ class CheckpointLoader:
         return next(loader for prefix, loader in cls._schemes.items() if re.match(prefix, path))
 
     @classmethod
-    def load_checkpoint(cls, filename: str, map_location: Any = None, logger: logging.Logger | str | None = 'root') -> Any:
+    def load_checkpoint(
+        cls, filename: str, map_location: Any = None, logger: logging.Logger | str | None = 'root'
+    ) -> Any:
         """Load the checkpoint called ``filename`` with the loader of its scheme."""
         loader = cls._get_checkpoint_loader(filename)
         if isinstance(logger, logging.Logger):
@@ -118,7 +124,9 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
     path = resolve_latest(path)
     damage = why_damaged(path)
     if damage is not None and 'weights_only' not in damage and 'Weights only' not in damage:
-        raise ValueError(f'the checkpoint {filename} is damaged: {damage}. Take an older one, or --auto-resume, which skips it.')
+        raise ValueError(
+            f'the checkpoint {filename} is damaged: {damage}. Take an older one, or --auto-resume, which skips it.'
+        )
     return load_tensors(path, map_location)
 
 

@@ -39,7 +39,9 @@ def to_plain(value: Any, where: str) -> Any:
         return {to_plain(key, where): to_plain(item, f'{where}[{key!r}]') for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         items = [to_plain(item, f'{where}[{i}]') for i, item in enumerate(value)]
-        return tuple(items) if isinstance(value, tuple) else set(items) if isinstance(value, (set, frozenset)) else items
+        return (
+            tuple(items) if isinstance(value, tuple) else set(items) if isinstance(value, (set, frozenset)) else items
+        )
     if isinstance(value, Enum):
         return to_plain(value.value, where)
     if isinstance(value, PurePath):
@@ -47,6 +49,7 @@ def to_plain(value: Any, where: str) -> Any:
     if isinstance(value, (bool, int, float, str)):  # their subclasses
         return kind.__mro__[-2](value)
     raise TypeError(
-        f'{where} holds a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot hold: give tensors, numbers, '
+        f'{where} holds a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot hold: give tensors, '
+        'numbers, '
         f'strings, lists, tuples, sets and dicts (a hook: in its state_dict)'
     )

@@ -54,7 +54,9 @@ def save_checkpoint(
     if isinstance(optimizer, Optimizer):
         checkpoint['optimizer'] = to_plain(optimizer.state_dict(), 'optimizer')
     elif isinstance(optimizer, Mapping):
-        checkpoint['optimizer'] = {name: to_plain(each.state_dict(), f'optimizer {name}') for name, each in optimizer.items()}
+        checkpoint['optimizer'] = {
+            name: to_plain(each.state_dict(), f'optimizer {name}') for name, each in optimizer.items()
+        }
     if state is not None:
         checkpoint['runnerkit'] = to_plain(state, 'runnerkit')
     if is_url(filename):

@@ -20,12 +20,14 @@ def get_state_dict(
     module: nn.Module, destination: dict[str, Any] | None = None, prefix: str = '', keep_vars: bool = False
 ) -> dict[str, Any]:
     """The state dict of the module inside any wrappers, under clean names."""
-    return unwrap(module).state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)  # type: ignore[type-var]
+    return unwrap(module).state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)  # type: ignore[arg-type]
 
 
 def weights_to_cpu(state_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:
     """The same weights on the CPU; its ``_metadata`` is kept."""
-    moved = OrderedDict((name, value.cpu() if isinstance(value, Tensor) else value) for name, value in state_dict.items())
+    moved = OrderedDict(
+        (name, value.cpu() if isinstance(value, Tensor) else value) for name, value in state_dict.items()
+    )
     moved._metadata = getattr(state_dict, '_metadata', OrderedDict())  # type: ignore[attr-defined]
     return moved
 
@@ -121,7 +123,9 @@ def check_same_model(model: nn.Module, state: Mapping[str, Any], filename: str) 
         ValueError: with the first names of either side.
     """
     own = unwrap(model).state_dict()
-    if own and not any(name in own and getattr(value, 'shape', None) == own[name].shape for name, value in state.items()):
+    if own and not any(
+        name in own and getattr(value, 'shape', None) == own[name].shape for name, value in state.items()
+    ):
         raise ValueError(
             f'{filename} is a checkpoint of another model: not one of its weights ({shortened(list(state), 3)}) fits '
             f'{type(unwrap(model)).__name__} ({shortened(list(own), 3)})'

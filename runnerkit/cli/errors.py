@@ -1,4 +1,5 @@
-"""How the tools end: with a truthful exit code, and one clear error instead of a stack of frames where that helps nobody."""
+"""How the tools end: with a truthful exit code, and one clear error instead of a stack of frames where that helps
+nobody."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether our own code refused something (the message says it all), rather than the user's or a library's failed."""
+    """Whether our own code refused something (the message says it all), rather than the user's or a library's
+    failed."""
     chain: BaseException | None = error
     while chain is not None:
         origin = innermost_file(chain.__traceback__)
@@ -68,6 +70,11 @@ def innermost_file(trace: TracebackType | None) -> Path | None:
 
 
 def is_of_package_or_stdlib(path: Path) -> bool:
-    """Whether ``path`` is a file of runnerkit or of Python itself (what our calls raise there is about what they were given)."""
+    """Whether ``path`` is a file of runnerkit or of Python itself (what our calls raise there is about what they were
+    given)."""
     text = str(path)
-    return _PACKAGE in path.parents or text.startswith('<') or (text.startswith(sys.base_prefix) and 'site-packages' not in text)
+    return (
+        _PACKAGE in path.parents
+        or text.startswith('<')
+        or (text.startswith(sys.base_prefix) and 'site-packages' not in text)
+    )

@@ -34,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] == '--version':
         print(f'runnerkit {__version__}')
         return 0
-    problem = f'there is no command {words[0]!r}; {did_you_mean(words[0], COMMANDS)}'.rstrip('; ') if words else 'a command is needed'
+    problem = (
+        f'there is no command {words[0]!r}; {did_you_mean(words[0], COMMANDS)}'.rstrip('; ')
+        if words
+        else 'a command is needed'
+    )
     print(f'{usage()}\n\nerror: {problem}', file=sys.stderr)
     return 2

@@ -19,11 +19,17 @@ def parser() -> argparse.ArgumentParser:
     parse = argparse.ArgumentParser(prog='test.py', description='Evaluate a checkpoint on the test split of a config.')
     parse.add_argument('config', help='the config file (.py, .yaml or .json)')
     parse.add_argument('checkpoint', help='the checkpoint, or a work dir: its best checkpoint, else its latest')
-    parse.add_argument('--split', default='test', help='which section of the config\'s data to evaluate on (default: test)')
+    parse.add_argument(
+        '--split', default='test', help="which section of the config's data to evaluate on (default: test)"
+    )
     parse.add_argument('--out', metavar='FILE.json', help='write the scores to this file, too')
-    parse.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='change settings of the config')
-    parse.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='who starts the processes')
-    parse.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch\'s launcher')
+    parse.add_argument(
+        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='change settings of the config'
+    )
+    parse.add_argument(
+        '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='who starts the processes'
+    )
+    parse.add_argument('--local_rank', '--local-rank', type=int, default=0, help="set by torch's launcher")
     parse.add_argument('--gpu-id', type=int, default=0, help='the GPU to use, in a run of one process')
     parse.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
     return parse

@@ -16,22 +16,36 @@ def parser() -> argparse.ArgumentParser:
     """The command line, which is that of MMCV's downstream projects."""
     parse = argparse.ArgumentParser(prog='train.py', description='Train the model of a config file.')
     parse.add_argument('config', help='the config file (.py, .yaml or .json)')
-    parse.add_argument('--work-dir', help='where logs and checkpoints go (default: the config\'s, else work_dirs/<config>)')
+    parse.add_argument(
+        '--work-dir', help="where logs and checkpoints go (default: the config's, else work_dirs/<config>)"
+    )
     parse.add_argument('--resume-from', metavar='CKPT', help='go on from this checkpoint, exactly')
     parse.add_argument('--load-from', metavar='CKPT', help='start from the weights of this checkpoint')
-    parse.add_argument('--auto-resume', action='store_true', help='go on from the newest whole checkpoint in the work dir, if any')
+    parse.add_argument(
+        '--auto-resume', action='store_true', help='go on from the newest whole checkpoint in the work dir, if any'
+    )
     parse.add_argument('--no-validate', action='store_true', help='do not evaluate while training')
-    parse.add_argument('--seed', type=int, help='seed of everything random (default: the config\'s, else drawn)')
+    parse.add_argument('--seed', type=int, help="seed of everything random (default: the config's, else drawn)")
     parse.add_argument('--deterministic', action='store_true', help='use deterministic algorithms only')
     parse.add_argument(
-        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='change settings of the config, e.g. optimizer.lr=0.1'
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='change settings of the config, e.g. optimizer.lr=0.1',
     )
-    parse.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='who starts the processes')
-    parse.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch\'s launcher')
+    parse.add_argument(
+        '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='who starts the processes'
+    )
+    parse.add_argument('--local_rank', '--local-rank', type=int, default=0, help="set by torch's launcher")
     parse.add_argument('--gpu-id', type=int, default=0, help='the GPU to use, in a run of one process')
     parse.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
     parse.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size')
-    parse.add_argument('--dry-run', action='store_true', help='build everything, show it, run one iteration of each mode, leave no trace')
+    parse.add_argument(
+        '--dry-run',
+        action='store_true',
+        help='build everything, show it, run one iteration of each mode, leave no trace',
+    )
     return parse
 
 

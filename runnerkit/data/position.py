@@ -48,8 +48,8 @@ class SkippedSampler(Sampler[Any]):
     def enter(self) -> Iterator[Any]:
         """Draw and leave out the first items, unless that is done; returns an iterator over the others.
 
-        A loader draws its workers' seed before the first index, so that this comes after ``iter(loader)``; but before the
-        first batch is loaded, so that a caller can then put global generators where they belong.
+        A loader draws its workers' seed before the first index, so that this comes after ``iter(loader)``; but before
+        the first batch is loaded, so that a caller can then put global generators where they belong.
         """
         if self._items is None:
             self._items = iter(self.sampler)

@@ -7,7 +7,20 @@ from pathlib import Path
 from typing import Any
 
 #: Numbers of a log line that are not about learning.
-_NOT_CURVES = {'mode', 'epoch', 'iter', 'time', 'data_time', 'memory', 'eta', 'step', 'lr', 'momentum', 'eval_iter_num', 'grad_norm'}
+_NOT_CURVES = {
+    'mode',
+    'epoch',
+    'iter',
+    'time',
+    'data_time',
+    'memory',
+    'eta',
+    'step',
+    'lr',
+    'momentum',
+    'eval_iter_num',
+    'grad_norm',
+}
 
 
 def read_log(work_dir: str | Path) -> list[dict[str, Any]]:

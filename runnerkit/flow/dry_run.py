@@ -9,13 +9,14 @@ from torch import Tensor
 
 from runnerkit.flow.context import Context
 from runnerkit.hooks.param_schedule import ParamScheduleHook, preview_curve
-from runnerkit.runner.workflow import epochs_in, iters_in, length_of
+from runnerkit.runner.workflow import epochs_in, first_training_loader, iters_in, length_of
 
 
 class DryRun:
     """Takes the runner stage's place."""
 
     def __call__(self, context: Context) -> None:
+        """Show what a run would do, and do one iteration of each mode."""
         say = context.logger.info
         say('Hooks:\n%s', context.runner.get_hook_info())
         say('Learning rate:\n%s', sketch(self.learning_rates(context)))
@@ -29,12 +30,15 @@ class DryRun:
         """The learning rate of the first parameter group over the whole run."""
         runner = context.runner
         hook = next((each for each in runner.hooks if isinstance(each, ParamScheduleHook)), None)
-        loader = next(loader for loader, (mode, _) in zip(context.loaders, context.workflow, strict=True) if mode != 'val')
+        loader = next(
+            loader for loader, (mode, _) in zip(context.loaders, context.workflow, strict=True) if mode != 'val'
+        )
+        length = length_of(loader)
         epochs = runner.max_epochs or epochs_in(runner.max_iters, context.loaders, context.workflow)
         iters = runner.max_iters or iters_in(runner.max_epochs, loader)
-        if hook is None or iters is None:
+        if hook is None or iters is None or length is None:
             return []
-        return preview_curve(hook, context.optimizer, epochs, iters, length_of(loader))
+        return preview_curve(hook, context.optimizer, epochs, iters, length)
 
     def one_iteration(self, context: Context, mode: str, batch: Any) -> None:
         """One step of ``mode``, with an update where it trains."""
@@ -49,7 +53,9 @@ class DryRun:
             if context.optimizer is not None and isinstance(runner.outputs.get('loss'), Tensor):
                 runner.update(runner.outputs['loss'])
         loss = runner.outputs.get('loss')
-        context.logger.info('One iteration of mode %r: loss %s', mode, 'none' if loss is None else f'{float(loss.detach()):.4f}')
+        context.logger.info(
+            'One iteration of mode %r: loss %s', mode, 'none' if loss is None else f'{float(loss.detach()):.4f}'
+        )
 
 
 def describe(value: Any, name: str = 'batch') -> list[str]:

@@ -22,7 +22,8 @@ class Flow:
     """
 
     def __init__(self, stages: Sequence[Stage] | None = None) -> None:
-        self.stages = list(stages) if stages is not None else [Instance(), Network(), Startup(), Runner(), Terminal()]
+        default: list[Stage] = [Instance(), Network(), Startup(), Runner(), Terminal()]
+        self.stages: list[Stage] = default if stages is None else list(stages)
 
     def __call__(self, context: Context) -> Context:
         """Run all stages over ``context``."""

@@ -29,6 +29,7 @@ class Instance:
     """Start the processes, settle the seed, open the work dir and the log, load the data."""
 
     def __call__(self, context: Context) -> None:
+        """Run the stage."""
         self.start_processes(context)
         self.open_work_dir(context)
         self.settle_seed(context)
@@ -45,7 +46,8 @@ class Instance:
         context.device = choose_device(options.device, options.gpu_id, context.world_size)
 
     def open_work_dir(self, context: Context) -> None:
-        """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``), its log file and its config."""
+        """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``), its log file and its
+        config."""
         cfg, options = context.cfg, context.options
         stem = Path(cfg.filename).stem if cfg.filename else 'run'
         chosen = options.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', stem)
@@ -56,7 +58,8 @@ class Instance:
             context.work_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise type(error)(
-                f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with --work-dir'
+                f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with '
+                '--work-dir'
             ) from error
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
@@ -117,9 +120,7 @@ class Instance:
         settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0, **settings, **data.get(f'{split}_dataloader', {})}
         settings.setdefault('shuffle', split == 'train')
         settings.setdefault('round_up', split == 'train')  # an evaluation counts each sample once
-        return build_dataloader(
-            build_dataset(data[split]), dist=context.world_size > 1, seed=context.seed, **settings
-        )
+        return build_dataloader(build_dataset(data[split]), dist=context.world_size > 1, seed=context.seed, **settings)
 
 
 def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.device:
@@ -141,6 +142,3 @@ def required_section(cfg: Any, key: str) -> Any:
     if cfg.get(key) is None:
         raise KeyError(f'the config {cfg.filename or ""} has no {key!r}; a run needs model, data, optimizer and runner')
     return cfg[key]
-
-
-

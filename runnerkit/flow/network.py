@@ -24,15 +24,17 @@ class Network:
     """Build the model, place it on its device, build the optimizer, the runner, and its hooks."""
 
     def __call__(self, context: Context) -> None:
+        """Run the stage."""
         self.build_model(context)
         self.build_optimizer(context)
         self.build_runner(context)
         self.register_hooks(context)
 
     def build_model(self, context: Context) -> None:
-        """Build and initialise the model; its weights are a function of the seed, not of what the data sets have drawn."""
+        """Build and initialise the model; its weights are a function of the seed, not of what the data sets have
+        drawn."""
         set_random_seed(context.seed)
-        model = build_model(required_section(context.cfg, 'model'))
+        model: Any = build_model(required_section(context.cfg, 'model'))
         if hasattr(model, 'init_weights'):
             model.init_weights()
         context.model = wrapped(model.to(context.device), context)
@@ -99,11 +101,16 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
     """
     base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
     if not base:
-        raise ValueError('--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the config: the batch size the lr is meant for')
+        raise ValueError(
+            '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the config: the batch size the lr is '
+            'meant for'
+        )
     batch = context.world_size * cfg.data.get('samples_per_gpu', 1)
     scaled = config.copy()
     scaled['lr'] = config['lr'] * batch / base
-    context.logger.info('lr scaled from %g to %g for a batch of %d instead of %d', config['lr'], scaled['lr'], batch, base)
+    context.logger.info(
+        'lr scaled from %g to %g for a batch of %d instead of %d', config['lr'], scaled['lr'], batch, base
+    )
     return scaled
 
 

@@ -11,6 +11,7 @@ class Startup:
     """Resume, or load weights, or neither: ``resume_from`` goes before auto-resume, which goes before ``load_from``."""
 
     def __call__(self, context: Context) -> None:
+        """Run the stage."""
         checkpoint = self.to_resume(context)
         load_from = context.options.load_from or context.cfg.get('load_from')
         if checkpoint is not None:
@@ -26,8 +27,8 @@ class Startup:
             return explicit
         if not (options.auto_resume or cfg.get('auto_resume')):
             return None
-        latest = find_latest_checkpoint(context.work_dir) if context.rank == 0 else None
-        latest = broadcast_object(None if latest is None else str(latest))
+        found = find_latest_checkpoint(context.work_dir) if context.rank == 0 else None
+        latest: str | None = broadcast_object(None if found is None else str(found))
         if latest is None:
             context.logger.info('nothing to resume in %s: the run starts from the beginning', context.work_dir)
         return latest

@@ -15,6 +15,7 @@ class Terminal:
     """Say where the results are, draw the learning curve, leave the process group, close the log."""
 
     def __call__(self, context: Context) -> None:
+        """Run the stage."""
         try:
             if context.runner is not None and context.rank == 0 and not context.options.dry_run:
                 self.report(context)

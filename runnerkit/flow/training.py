@@ -9,6 +9,7 @@ class Runner:
     """Run the workflow."""
 
     def __call__(self, context: Context) -> None:
+        """Run the stage."""
         try:
             context.runner.run(context.loaders, context.workflow)
         finally:

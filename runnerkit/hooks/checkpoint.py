@@ -55,7 +55,9 @@ class CheckpointHook(Hook):
 
     def before_run(self, runner: RunnerView) -> None:
         if runner.work_dir is None and not self.out_dir:
-            raise ValueError('CheckpointHook has nowhere to save to: give the runner a work_dir, or the hook an out_dir')
+            raise ValueError(
+                'CheckpointHook has nowhere to save to: give the runner a work_dir, or the hook an out_dir'
+            )
         if not self.out_dir:
             self.out_dir = runner.work_dir
         elif runner.work_dir is not None and self.out_dir != runner.work_dir:
@@ -84,7 +86,9 @@ class CheckpointHook(Hook):
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
         """The last epoch; also one that the run's ``max_iters`` cuts short."""
-        return self.is_last_epoch(runner) or (runner.max_iters is not None and runner.completed_iters == runner.max_iters)
+        return self.is_last_epoch(runner) or (
+            runner.max_iters is not None and runner.completed_iters == runner.max_iters
+        )
 
     def _synchronise(self, runner: RunnerView) -> None:
         if self.sync_buffer:

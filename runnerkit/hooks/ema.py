@@ -18,14 +18,16 @@ from runnerkit.parallel import unwrap
 class EMAHook(Hook):
     """Keeps an exponential moving average of every parameter: ``average = (1 - m) * average + m * parameter``.
 
-    Evaluation and checkpoints see the averages, whatever the hooks' priorities: a file holds them under the model's own names, and the
-    raw weights as ``ema_<name>`` (MMCV's layout). Training, also a resumed one, goes on from the raw weights.
+    Evaluation and checkpoints see the averages, whatever the hooks' priorities: a file holds them under the model's
+    own names, and the raw weights as ``ema_<name>`` (MMCV's layout). Training, also a resumed one, goes on from the
+    raw weights.
 
     Args:
         momentum: the weight ``m`` of the newest parameters, in (0, 1).
-        interval: iterations between two updates of the averages, at least 1; ``m`` is then ``1 - (1 - momentum) ** interval``.
-        warm_up: how slowly the averages settle: at the k-th update (from 0) ``m`` is at least ``(warm_up - 1) / (warm_up + k)``, so
-            that the first weights, which know nothing, are forgotten. 1 switches it off.
+        interval: iterations between two updates of the averages, at least 1; ``m`` is then ``1 - (1 - momentum) **
+            interval``.
+        warm_up: how slowly the averages settle: at the k-th update (from 0) ``m`` is at least ``(warm_up - 1) /
+            (warm_up + k)``, so that the first weights, which know nothing, are forgotten. 1 switches it off.
         resume_from: a checkpoint to resume when the run starts; not needed where the run itself is resumed.
     """
 
@@ -56,7 +58,9 @@ class EMAHook(Hook):
         state = checkpoint['state_dict']
         missing = [twin for twin in self.param_ema_buffer.values() if twin not in state]
         if missing:
-            runner.logger.warning('the checkpoint has no averages (%d parameters): they start at its weights', len(missing))
+            runner.logger.warning(
+                'the checkpoint has no averages (%d parameters): they start at its weights', len(missing)
+            )
         for name, twin in self.param_ema_buffer.items():
             if name in state:
                 average, raw = state[name], state.get(twin, state[name])

@@ -21,17 +21,17 @@ from runnerkit.registry import build_from_cfg
 class EvalHook(Hook):
     """Evaluates every ``interval`` epochs or iterations, logs the scores, and keeps the best checkpoint.
 
-    A data set with a method ``evaluate`` is asked what the model's predictions are worth (MMCV's protocol); any other is run through
-    the model's ``val_step``, which gives losses, and what the model's metrics need.
+    A data set with a method ``evaluate`` is asked what the model's predictions are worth (MMCV's protocol); any other
+    is run through the model's ``val_step``, which gives losses, and what the model's metrics need.
 
     Args:
         dataloader: what to evaluate on.
-        start: the first epoch or iteration (1-based) to evaluate after; with one that is already reached, evaluate once before
-            training. None: start with the first interval.
+        start: the first epoch or iteration (1-based) to evaluate after; with one that is already reached, evaluate
+            once before training. None: start with the first interval.
         interval: epochs or iterations between two evaluations, at least 1.
         by_epoch: which of the two.
-        save_best: the score by which the best checkpoint is chosen; ``'auto'`` takes the first one. Needs ``dataloader``'s scores to
-            hold it. The file is called ``best_<score>_<epoch|iter>_<n>.pth``.
+        save_best: the score by which the best checkpoint is chosen; ``'auto'`` takes the first one. Needs
+            ``dataloader``'s scores to hold it. The file is called ``best_<score>_<epoch|iter>_<n>.pth``.
         rule: ``'greater'`` or ``'less'`` is better. None: as the metric declares, else by its name.
         test_fn: ``test_fn(model, loader) -> predictions``, instead of the loop; for data sets with ``evaluate``.
         greater_keys: parts of names of which more is better.
@@ -95,7 +95,8 @@ class EvalHook(Hook):
     def _asks_dataset(self) -> bool:
         return self.test_fn is not None or hasattr(self.dataloader.dataset, 'evaluate')
 
-    # --- when ------------------------------------------------------------------------------------------------------------
+    # --- when
+    # ------------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: RunnerView) -> None:
         if not self.out_dir:
@@ -105,7 +106,9 @@ class EvalHook(Hook):
         if self.save_best is None:
             return
         if self.out_dir is None:
-            raise ValueError('EvalHook has nowhere to save the best checkpoint: give the runner a work_dir, or the hook an out_dir')
+            raise ValueError(
+                'EvalHook has nowhere to save the best checkpoint: give the runner a work_dir, or the hook an out_dir'
+            )
         self.best_ckpt_path = runner.meta.setdefault('hook_msgs', {}).get('best_ckpt')
         if self.rule is None and self.save_best != 'auto' and not self._asks_dataset:
             self._check_score_exists(runner)
@@ -146,10 +149,12 @@ class EvalHook(Hook):
             return done % self.interval == 0
         return done >= self.start and (done - self.start) % self.interval == 0
 
-    # --- what ------------------------------------------------------------------------------------------------------------
+    # --- what
+    # ------------------------------------------------------------------------------------------------------------
 
     def _evaluate(self, runner: RunnerView) -> None:
-        # Whatever a subclass does in _do_evaluate, it sees the averaged weights where there are some, in evaluation mode.
+        # Whatever a subclass does in _do_evaluate, it sees the averaged weights where there are some, in evaluation
+        # mode.
         with runner.around_val():
             self._do_evaluate(runner)
 
@@ -202,9 +207,12 @@ class EvalHook(Hook):
         metrics = list(metrics_of(runner.model))
         known = any(self.save_best == name or str(self.save_best).startswith(f'{name}_') for name in metrics)
         if metrics and not known and 'loss' not in str(self.save_best):
-            raise ValueError(f"save_best={self.save_best!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss")
+            raise ValueError(
+                f"save_best={self.save_best!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss"
+            )
 
-    # --- the best --------------------------------------------------------------------------------------------------------
+    # --- the best
+    # --------------------------------------------------------------------------------------------------------
 
     def _init_rule(self, rule: str | None, key_indicator: str) -> None:
         """Settle what is better for ``key_indicator``.
@@ -239,7 +247,8 @@ class EvalHook(Hook):
         )
 
     def _save_ckpt(self, runner: RunnerView, key_score: float) -> None:
-        """Save the checkpoint if ``key_score`` is the best so far; the former best is deleted when the new one is safe."""
+        """Save the checkpoint if ``key_score`` is the best so far; the former best is deleted when the new one is
+        safe."""
         messages = runner.meta.setdefault('hook_msgs', {})
         best = messages.get('best_score', self.init_value_map[str(self.rule)])
         if not self.compare_func(key_score, best):
@@ -252,9 +261,20 @@ class EvalHook(Hook):
         together = {'together': True} if runner.world_size > 1 else {}
         runner.save_checkpoint(str(self.out_dir), filename_tmpl=name, create_symlink=False, **together)
         runner.logger.info(
-            'Now best checkpoint is saved as %s. Best %s is %0.4f at %d %s.', name, self.key_indicator, key_score, done, unit
+            'Now best checkpoint is saved as %s. Best %s is %0.4f at %d %s.',
+            name,
+            self.key_indicator,
+            key_score,
+            done,
+            unit,
         )
-        if runner.rank == 0 and former and former != self.best_ckpt_path and not is_url(former) and os.path.isfile(former):
+        if (
+            runner.rank == 0
+            and former
+            and former != self.best_ckpt_path
+            and not is_url(former)
+            and os.path.isfile(former)
+        ):
             os.remove(former)
         if together:
             barrier()

@@ -1,7 +1,7 @@
 """The contract between a runner and its hooks: when a hook is called, and what it may read.
 
-The whole life of a run, for the epoch runner (the iteration runner has no epoch points of its own: it calls ``before_epoch``
-once before the first iteration and ``after_epoch`` once after the last)::
+The whole life of a run, for the epoch runner (the iteration runner has no epoch points of its own: it calls
+``before_epoch`` once before the first iteration and ``after_epoch`` once after the last)::
 
     with around_run:
         before_run
@@ -20,8 +20,9 @@ once before the first iteration and ``after_epoch`` once after the last)::
             epoch += 1
         after_run                                       # always, also after an exception or Ctrl-C
 
-``around_val`` spans each evaluation and ``around_save`` the writing of each checkpoint. Hooks with a low priority number come
-first at every point, before and after alike; rings (``around_*``) nest instead: the lowest number is the outermost.
+``around_val`` spans each evaluation and ``around_save`` the writing of each checkpoint. Hooks with a low priority
+number come first at every point, before and after alike; rings (``around_*``) nest instead: the lowest number is the
+outermost.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ RINGS = ('around_run', 'around_epoch', 'around_iter', 'around_val', 'around_save
 class RunnerView(Protocol):
     """What a hook may read of a runner and ask of it. Built-in hooks use nothing else.
 
-    ``epoch``, ``iter`` and ``inner_iter`` are 0-based indices of what is running; the ``completed_*`` twins count what is done
-    and are what a checkpoint stores.
+    ``epoch``, ``iter`` and ``inner_iter`` are 0-based indices of what is running; the ``completed_*`` twins count
+    what is done and are what a checkpoint stores.
     """
 
     model: nn.Module
@@ -133,15 +134,16 @@ class RunnerView(Protocol):
 class Hook:
     """A reaction at fixed points of a run. Override the points you need; what you do not override costs nothing.
 
-    A hook that has something to remember gives it in `state_dict` and takes it back in `load_state_dict`: it is then part of
-    every checkpoint. A hook may also provide rings, methods that return a context manager for a span of the run:
-    ``around_run(runner)``, ``around_epoch``, ``around_iter``, ``around_val`` and ``around_save``.
+    A hook that has something to remember gives it in `state_dict` and takes it back in `load_state_dict`: it is then
+    part of every checkpoint. A hook may also provide rings, methods that return a context manager for a span of the
+    run: ``around_run(runner)``, ``around_epoch``, ``around_iter``, ``around_val`` and ``around_save``.
     """
 
     stages = STAGES
 
-    #: True for a hook that saves the run's state: it is called after every other hook of a point, whatever its priority, so that
-    #: what it saves includes what the others did there (a best score, a log line) and a resumed run does not do it again.
+    # : True for a hook that saves the run's state: it is called after every other hook of a point, whatever its
+    # priority, so that : what it saves includes what the others did there (a best score, a log line) and a resumed
+    # run does not do it again.
     closes_point = False
 
     def before_run(self, runner: RunnerView) -> None:
@@ -204,7 +206,8 @@ class Hook:
         """Called inside an update after the optimizer's step; not in iterations that only accumulate."""
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
-        """Called by ``runner.resume`` before anything in ``checkpoint`` is used: the place to rename or swap its weights."""
+        """Called by ``runner.resume`` before anything in ``checkpoint`` is used: the place to rename or swap its
+        weights."""
 
     def every_n_epochs(self, runner: RunnerView, n: int) -> bool:
         """Whether the running epoch is the last of a group of ``n``; never for ``n <= 0``."""

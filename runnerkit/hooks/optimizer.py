@@ -15,8 +15,9 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 class OptimizerHook(Hook):
     """Takes ``outputs['loss']`` through the runner's update: zero, scale, backward, unscale, clip, step.
 
-    With a dict of optimizers the one loss updates all of them together; a dict of losses updates each optimizer by its own. An
-    optimizer that the iteration's step has already updated itself (a GAN's) is left alone. Gradients can be read until the end of the
+    With a dict of optimizers the one loss updates all of them together; a dict of losses updates each optimizer by
+    its own. An optimizer that the iteration's step has already updated itself (a GAN's) is left alone. Gradients can
+    be read until the end of the
     iteration: they are cleared when the next cycle begins.
 
     Args:
@@ -70,7 +71,8 @@ class OptimizerHook(Hook):
         self._seen[None] = self._update.activity
 
     def clip_grads(self, params: Iterable[nn.Parameter]) -> Tensor | None:
-        """Clip the gradients of ``params`` as ``grad_clip`` says; returns their norm before. For hooks that update by themselves."""
+        """Clip the gradients of ``params`` as ``grad_clip`` says; returns their norm before. For hooks that update by
+        themselves."""
         with_grad = [p for p in params if p.requires_grad and p.grad is not None]
         return nn.utils.clip_grad_norm_(with_grad, **(self.grad_clip or {})) if with_grad else None
 

@@ -8,7 +8,8 @@ from enum import Enum
 class Priority(Enum):
     """Named priorities. The comment of each band says who lives there.
 
-    Any integer in ``[0, 100]`` is a priority too; hooks of equal priority run in the order in which they were registered.
+    Any integer in ``[0, 100]`` is a priority too; hooks of equal priority run in the order in which they were
+    registered.
     """
 
     HIGHEST = 0  # nothing of ours: room for a hook that must come first
@@ -41,4 +42,6 @@ def get_priority(priority: int | str | Priority) -> int:
         except KeyError:
             names = ', '.join(f'{band.name} ({band.value})' for band in Priority)
             raise ValueError(f'there is no priority named {priority!r}; the names are {names}') from None
-    raise TypeError(f'priority must be an integer, a name or a Priority, but got {priority!r} ({type(priority).__name__})')
+    raise TypeError(
+        f'priority must be an integer, a name or a Priority, but got {priority!r} ({type(priority).__name__})'
+    )

@@ -10,7 +10,8 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 class DistSamplerSeedHook(Hook):
     """Calls ``set_epoch`` of the loader's sampler, so that a distributed sampler shuffles anew in each epoch.
 
-    The runners do so by themselves for every sampler that has ``set_epoch``; MMCV's configs and scripts register this hook.
+    The runners do so by themselves for every sampler that has ``set_epoch``; MMCV's configs and scripts register this
+    hook.
     """
 
     def before_epoch(self, runner: RunnerView) -> None:

@@ -17,14 +17,14 @@ AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 class Update:
     """Zero at the start of a cycle, scale, backward, unscale, clip, step; for one or several optimizers at once.
 
-    A cycle is ``cumulative_iters`` iterations long; its losses are averaged and the optimizers step in its last one. Gradients
-    are cleared when the *next* cycle starts, so that they can be read until the end of the iteration.
+    A cycle is ``cumulative_iters`` iterations long; its losses are averaged and the optimizers step in its last one.
+    Gradients are cleared when the *next* cycle starts, so that they can be read until the end of the iteration.
 
     Args:
         optimizers: those that take this loss's step together.
         grad_clip: arguments of `torch.nn.utils.clip_grad_norm_` (``max_norm``, ``norm_type`` …); None does not clip.
-        cumulative_iters: iterations in a cycle, at least 1. The last cycle of a run may be shorter; its losses are then averaged
-            over its own length.
+        cumulative_iters: iterations in a cycle, at least 1. The last cycle of a run may be shorter; its losses are
+            then averaged over its own length.
         amp: ``'fp16'`` scales the loss against underflow; ``'bf16'`` and None do not need to.
         loss_scale: for fp16, ``'dynamic'``, a fixed factor, or a dict of arguments of `torch.amp.GradScaler`.
         detect_anomalous_params: log, at each update, the parameters that the loss does not depend on.
@@ -76,7 +76,9 @@ class Update:
         # The third case: an optimizer that is not updated in every iteration (a GAN's) may miss its cycle's last one.
         return last_of_cycle or iteration + 1 == max_iters or self.accumulated + ahead >= self.cumulative_iters
 
-    def backward(self, loss: Tensor, iteration: int = 0, max_iters: int | None = None, model: nn.Module | None = None) -> None:
+    def backward(
+        self, loss: Tensor, iteration: int = 0, max_iters: int | None = None, model: nn.Module | None = None
+    ) -> None:
         """Add the gradients of ``loss`` (one element) to the cycle's; a new cycle clears the old ones first."""
         if self.accumulated == 0:
             for optimizer in self.optimizers:
@@ -88,14 +90,16 @@ class Update:
             loss = loss / length
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
-        # torch advises against a backward pass under autocast; a surrounding one (a ring around the iteration) is switched off.
+        # torch advises against a backward pass under autocast; a surrounding one (a ring around the iteration) is
+        # switched off.
         with torch.autocast(loss.device.type, enabled=False) if self.amp else nullcontext():
             loss.backward()
         self.accumulated += 1
         self.activity += 1
 
     def cycle_length(self, iteration: int, max_iters: int | None) -> int:
-        """How many iterations the cycle of the 0-based ``iteration`` has: fewer than the others in a run's last, cut-off one."""
+        """How many iterations the cycle of the 0-based ``iteration`` has: fewer than the others in a run's last,
+        cut-off one."""
         n = self.cumulative_iters
         if n == 1 or max_iters is None or iteration < max_iters // n * n:
             return n
@@ -150,7 +154,8 @@ class Update:
 
 
 def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> torch.amp.GradScaler:
-    """A gradient scaler from MMCV's ways to write one: ``'dynamic'``, a fixed factor, or a dict of `GradScaler` arguments.
+    """A gradient scaler from MMCV's ways to write one: ``'dynamic'``, a fixed factor, or a dict of `GradScaler`
+    arguments.
 
     Raises:
         ValueError: another string.
@@ -175,7 +180,9 @@ def log_anomalous_params(loss: Tensor, model: nn.Module, logger: logging.Logger 
     reached = set(graph_leaves(loss))
     missing = [name for name, p in model.named_parameters() if p.requires_grad and p not in reached]
     for name in missing:
-        (logger or logging.getLogger('runnerkit')).error('%s does not contribute to the loss: it gets no gradient', name)
+        (logger or logging.getLogger('runnerkit')).error(
+            '%s does not contribute to the loss: it gets no gradient', name
+        )
     return missing
 
 

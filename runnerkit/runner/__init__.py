@@ -1,8 +1,65 @@
-"""The real loop, and MMCV's whole ``mmcv.runner`` surface."""
+"""The real loop; and MMCV's ``mmcv.runner`` surface, whose other names are handed on from their own homes."""
 
+from runnerkit.checkpoint import (
+    CheckpointLoader,
+    _load_checkpoint,
+    _load_checkpoint_with_prefix,
+    load_checkpoint,
+    load_state_dict,
+    save_checkpoint,
+    weights_to_cpu,
+)
+from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_info, init_dist, master_only
+from runnerkit.hooks import *  # noqa: F403
+from runnerkit.hooks import __all__ as _hooks
+from runnerkit.nn import BaseModule, ModuleDict, ModuleList, Sequential
+from runnerkit.optim import (
+    OPTIMIZER_BUILDERS,
+    OPTIMIZERS,
+    DefaultOptimizerConstructor,
+    build_optimizer,
+    build_optimizer_constructor,
+)
 from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNER_BUILDERS, RUNNERS, DefaultRunnerConstructor, build_runner
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.iter_based_runner import IterBasedRunner, IterLoader
 from runnerkit.runner.log_buffer import LogBuffer
+from runnerkit.utils.seed import set_random_seed
+
+__all__ = [
+    'OPTIMIZERS',
+    'OPTIMIZER_BUILDERS',
+    'RUNNERS',
+    'RUNNER_BUILDERS',
+    'BaseModule',
+    'BaseRunner',
+    'CheckpointLoader',
+    'DefaultOptimizerConstructor',
+    'DefaultRunnerConstructor',
+    'EpochBasedRunner',
+    'HookTable',
+    'IterBasedRunner',
+    'IterLoader',
+    'LogBuffer',
+    'ModuleDict',
+    'ModuleList',
+    'Sequential',
+    '_load_checkpoint',
+    '_load_checkpoint_with_prefix',
+    'allreduce_grads',
+    'allreduce_params',
+    'build_optimizer',
+    'build_optimizer_constructor',
+    'build_runner',
+    'get_dist_info',
+    'init_dist',
+    'load_checkpoint',
+    'load_state_dict',
+    'master_only',
+    'save_checkpoint',
+    'set_random_seed',
+    'weights_to_cpu',
+    *_hooks,
+]

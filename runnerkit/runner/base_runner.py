@@ -1,4 +1,5 @@
-"""What both runners share: their state, their hooks, the update, evaluation, checkpoints. The loops are in their own files."""
+"""What both runners share: their state, their hooks, the update, evaluation, checkpoints. The loops are in their own
+files."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from torch.optim import Optimizer
 
 from runnerkit.data.position import epoch_batches
 from runnerkit.distributed import get_dist_info, reduce_sums
-from runnerkit.evaluation import Scores, evaluation_mode, test_dataset
+from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
 from runnerkit.hooks.hook import Hook
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.optim.update import Update
@@ -37,7 +38,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
     """A training run: a model, its optimizer, hooks, and counters of how far it is.
 
     Args:
-        model: a module with ``train_step`` (and ``val_step`` where there is validation), or any if ``batch_processor`` is given.
+        model: a module with ``train_step`` (and ``val_step`` where there is validation), or any if
+            ``batch_processor`` is given.
         batch_processor: MMCV's old form of the step, ``batch_processor(model, data, train_mode=…) -> dict``.
         optimizer: one, or several by name.
         work_dir: where logs and checkpoints go; created. None: nowhere.
@@ -70,8 +72,10 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         if work_dir is not None and not isinstance(work_dir, (str, os.PathLike)):
             raise TypeError(f'"work_dir" must be a str, a path or None, but got {type(work_dir)}')
         if max_epochs is not None and max_iters is not None:
-            raise ValueError(f'Only one of `max_epochs` or `max_iters` can be set, but got {max_epochs} and {max_iters}')
-        self.model = model
+            raise ValueError(
+                f'Only one of `max_epochs` or `max_iters` can be set, but got {max_epochs} and {max_iters}'
+            )
+        self.model: Any = model  # a module whose steps are found by name
         self.batch_processor = batch_processor
         self.optimizer = optimizer
         self.logger = get_logger('runnerkit') if logger is None else logger
@@ -102,7 +106,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         self._resumed: dict[str, Any] | None = None
         self._entering: Any = None
 
-    # --- what hooks read -------------------------------------------------------------------------------------------------
+    # --- what hooks read
+    # -------------------------------------------------------------------------------------------------
 
     @property
     def model_name(self) -> str:
@@ -169,7 +174,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
 
     @property
     def outcome(self) -> str | None:
-        """How the run ended: ``'completed'``, ``'stopped: <reason>'``, ``'interrupted'`` or ``'failed: <error>'``; else None."""
+        """How the run ended: ``'completed'``, ``'stopped: <reason>'``, ``'interrupted'`` or ``'failed: <error>'``;
+        else None."""
         return self._outcome
 
     def current_lr(self) -> list[float] | dict[str, list[float]]:
@@ -177,7 +183,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         return self._of_groups(lambda group: group['lr'])
 
     def current_momentum(self) -> list[float] | dict[str, list[float]]:
-        """The momentum (or first beta) of every parameter group, 0 where there is none; by name for several optimizers."""
+        """The momentum (or first beta) of every parameter group, 0 where there is none; by name for several
+        optimizers."""
         return self._of_groups(lambda group: group.get('momentum', group.get('betas', (0,))[0]))
 
     def _of_groups(self, read: Callable[[dict[str, Any]], float]) -> Any:
@@ -187,7 +194,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
             return {name: [read(group) for group in each.param_groups] for name, each in self.optimizer.items()}
         raise RuntimeError('lr and momentum are not available: the runner has no optimizer')
 
-    # --- the run ---------------------------------------------------------------------------------------------------------
+    # --- the run
+    # ---------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def run(self, data_loaders: list[Any], workflow: Workflow, **kwargs: Any) -> Any:
@@ -200,6 +208,10 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
     @abstractmethod
     def val(self, data_loader: Any, **kwargs: Any) -> Any:
         """Run one validation unit."""
+
+    @abstractmethod
+    def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> str:
+        """Write everything that resuming needs to a file in ``out_dir``; returns its path."""
 
     def stop(self, reason: str) -> None:
         """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log."""
@@ -217,7 +229,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
             outputs = self.model.val_step(data_batch, **kwargs)
         if not isinstance(outputs, dict):
             raise TypeError(
-                f"{self._model_name}'s step must return a dict(loss=…, log_vars=…, num_samples=…), but it returned {outputs!r}"
+                f"{self._model_name}'s step must return a dict(loss=…, log_vars=…, num_samples=…), but it "
+                f'returned {outputs!r}'
             )
         if 'log_vars' in outputs:
             self.log_buffer.update(outputs['log_vars'], self.required('num_samples', outputs))
@@ -239,7 +252,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         return outputs[key]
 
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
-        """(index of the workflow's entry, mode) of one unit after another, from where a resumed run stopped until the end."""
+        """(index of the workflow's entry, mode) of one unit after another, from where a resumed run stopped until the
+        end."""
         index, done = self._cursor
         while self._stop_reason is None:
             before, is_whole = (self._epoch, self._iter), (index, done) == (0, 0)
@@ -265,7 +279,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
 
     @contextmanager
     def _running(self, workflow: Workflow) -> Iterator[None]:
-        """Enter and leave the run: banner, rings, ``before_run``; ``after_run`` whatever happens, with the outcome set."""
+        """Enter and leave the run: banner, rings, ``before_run``; ``after_run`` whatever happens, with the outcome
+        set."""
         self._outcome, self._stop_reason = None, None
         self._workflow = [(mode, n) for mode, n in workflow]
         with ExitStack() as stack:
@@ -321,7 +336,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         rings = self._hook_table.calls[span]
         return _nested(rings, self) if rings else _NO_RINGS
 
-    # --- the update ------------------------------------------------------------------------------------------------------
+    # --- the update
+    # ------------------------------------------------------------------------------------------------------
 
     def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Update:
         """Say how `update` of ``optimizer`` works; ``options`` are those of `runnerkit.optim.update.Update`.
@@ -367,11 +383,13 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
             raise KeyError(f'there is no optimizer {optimizer!r}; there are {sorted(named) or "no named ones"}')
         return [named[optimizer]]
 
-    # --- evaluation ------------------------------------------------------------------------------------------------------
+    # --- evaluation
+    # ------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def around_val(self) -> Iterator[None]:
-        """The span of an evaluation: the hooks' ``around_val`` rings (entered once, however deep), evaluation mode, own log."""
+        """The span of an evaluation: the hooks' ``around_val`` rings (entered once, however deep), evaluation mode,
+        own log."""
         if self._averaging:
             yield
             return
@@ -392,7 +410,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
 
         Args:
             loader: a loader; if its data set has a method ``evaluate``, that is asked with the model's predictions
-                (``model(return_loss=False, **data)``), else ``model.val_step`` gives losses and what the model's metrics need.
+                (``model(return_loss=False, **data)``), else ``model.val_step`` gives losses and what the model's
+                metrics need.
             hooks: whose ``val`` points are called meanwhile.
             test_fn: ``test_fn(model, loader) -> predictions`` instead of the loop.
             scope: the name of the log scope, which is `mode` meanwhile.
@@ -402,7 +421,7 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         """
         with self.around_val():
             if test_fn is not None or hasattr(getattr(loader, 'dataset', None), 'evaluate'):
-                return test_dataset(self.model, loader, test_fn, logger=self.logger)
+                return score_dataset(self.model, loader, test_fn, logger=self.logger)
             table = hooks if isinstance(hooks, HookTable) else HookTable(hooks)
             return self._validate(loader, table, scope)
 
@@ -460,7 +479,9 @@ def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> 
     if batch_processor is not None and not callable(batch_processor):
         raise TypeError(f'batch_processor must be callable, but got {type(batch_processor)}')
     if batch_processor is not None and has_step:
-        raise RuntimeError('batch_processor and model.train_step()/model.val_step() cannot be both available: keep one of them')
+        raise RuntimeError(
+            'batch_processor and model.train_step()/model.val_step() cannot be both available: keep one of them'
+        )
     if batch_processor is None and not has_step:
         raise RuntimeError(
             f'{type(unwrap(model)).__name__} has no train_step(data, optimizer): write one that returns dict(loss=…, '
@@ -473,7 +494,9 @@ def check_optimizer(optimizer: Any) -> None:
     if isinstance(optimizer, dict):
         for name, each in optimizer.items():
             if not isinstance(each, Optimizer):
-                raise TypeError(f'optimizer must be a dict of torch.optim.Optimizers, but optimizer["{name}"] is a {type(each)}')
+                raise TypeError(
+                    f'optimizer must be a dict of torch.optim.Optimizers, but optimizer["{name}"] is a {type(each)}'
+                )
     elif optimizer is not None and not isinstance(optimizer, Optimizer):
         raise TypeError(f'optimizer must be a torch.optim.Optimizer object or dict or None, but got {type(optimizer)}')
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import load_checkpoint, save_checkpoint
@@ -32,11 +31,12 @@ STATE_FORMAT = 1
 class Checkpoints:
     """The part of a runner that saves, loads and resumes.
 
-    What resuming needs beyond MMCV's ``meta``, ``state_dict`` and ``optimizer`` stands under ``'runnerkit'``: the place in the
-    workflow, hook states and the log buffer once; random states, data positions and unfinished accumulation cycles per rank.
+    What resuming needs beyond MMCV's ``meta``, ``state_dict`` and ``optimizer`` stands under ``'runnerkit'``: the
+    place in the workflow, hook states and the log buffer once; random states, data positions and unfinished
+    accumulation cycles per rank.
     """
 
-    model: nn.Module
+    model: Any
     optimizer: Optimizer | dict[str, Optimizer] | None
     meta: dict[str, Any]
     logger: logging.Logger
@@ -54,10 +54,19 @@ class Checkpoints:
     _cursor: tuple[int, int]
     _resumed: dict[str, Any] | None
     _entering: Any
-    completed_epochs: int
-    completed_iters: int
 
-    # --- saving ----------------------------------------------------------------------------------------------------------
+    @property
+    def completed_epochs(self) -> int:
+        """How many training epochs are done."""
+        raise NotImplementedError
+
+    @property
+    def completed_iters(self) -> int:
+        """How many training iterations are done."""
+        raise NotImplementedError
+
+    # --- saving
+    # ----------------------------------------------------------------------------------------------------------
 
     def _save(
         self,
@@ -136,7 +145,8 @@ class Checkpoints:
         named = self.optimizer if isinstance(self.optimizer, dict) else {}
         return next((name for name, each in named.items() if each is key), key if isinstance(key, str) else '')
 
-    # --- loading ---------------------------------------------------------------------------------------------------------
+    # --- loading
+    # ---------------------------------------------------------------------------------------------------------
 
     def load_checkpoint(
         self,
@@ -163,7 +173,9 @@ class Checkpoints:
         """
         loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location, self.logger)
         if not isinstance(loaded, Mapping) or not {'meta', 'state_dict'} <= set(loaded):
-            raise ValueError(f'{checkpoint} holds no training state to resume; to start from its weights, load it (--load-from)')
+            raise ValueError(
+                f'{checkpoint} holds no training state to resume; to start from its weights, load it (--load-from)'
+            )
         loaded = dict(loaded)
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
         for hook in self._hook_table:
@@ -172,7 +184,8 @@ class Checkpoints:
             load_state_dict(self.model, loaded['state_dict'], strict=True)
         except RuntimeError as error:
             raise ValueError(
-                f'{checkpoint} is a checkpoint of another model and cannot be resumed (--load-from takes what fits):\n{error}'
+                f'{checkpoint} is a checkpoint of another model and cannot be resumed (--load-from takes what '
+                f'fits):\n{error}'
             ) from error
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint)
@@ -181,7 +194,9 @@ class Checkpoints:
         self.meta.setdefault('hook_msgs', {}).update(hook_msgs)
         self._resumed = loaded.get('runnerkit')
         if self._resumed is None:
-            self.logger.warning('%s was not written by runnerkit: random states and data position start anew', checkpoint)
+            self.logger.warning(
+                '%s was not written by runnerkit: random states and data position start anew', checkpoint
+            )
         self.logger.info('resumed from %s: %d epochs, %d iterations are done', checkpoint, self._epoch, self._iter)
 
     def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str) -> None:
@@ -194,7 +209,8 @@ class Checkpoints:
             except (KeyError, ValueError) as error:
                 which = f'optimizer {name!r}' if name else 'optimizer'
                 raise ValueError(
-                    f'the {which} in {checkpoint} does not fit this run ({error}); resume with the config it was trained with, '
+                    f'the {which} in {checkpoint} does not fit this run ({error}); resume with the config it was '
+                    'trained with, '
                     f'or load only its weights (--load-from)'
                 ) from error
 
@@ -210,7 +226,8 @@ class Checkpoints:
                 self.logger.info('the iteration number is changed to %d: %d GPUs before', self._iter, before)
 
     def _restore_hooks(self) -> None:
-        """Give hooks, updates and log buffer back what the checkpoint remembers of them; called when ``before_run`` is over."""
+        """Give hooks, updates and log buffer back what the checkpoint remembers of them; called when ``before_run``
+        is over."""
         if self._resumed is None:
             return
         hooks = self._resumed['hooks']
@@ -249,7 +266,8 @@ def optimizer_kinds(optimizer: Any) -> dict[str, str]:
 
 
 def gpus_of_mmcv_run(meta: Mapping[str, Any]) -> int:
-    """How many GPUs an old MMCV run used, by the ``gpu_ids`` in its config's text (read as data, never executed); else 0."""
+    """How many GPUs an old MMCV run used, by the ``gpu_ids`` in its config's text (read as data, never executed);
+    else 0."""
     found = re.search(r'^gpu_ids = (.+)$', str(meta.get('config', '')), flags=re.MULTILINE)
     if not found:
         return 0

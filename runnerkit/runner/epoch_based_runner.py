@@ -7,7 +7,7 @@ from typing import Any
 
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
-from runnerkit.runner.workflow import check_workflow, epochs_in, iters_in, length_of, unit_of
+from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, length_of, unit_of
 from runnerkit.utils.seed import rng_state, set_rng_state
 
 
@@ -34,9 +34,14 @@ class EpochBasedRunner(BaseRunner):
             self._max_epochs = max_epochs
         check_workflow(data_loaders, workflow, self)
         if self._max_epochs is None and not self._stops_by_iters:
-            raise ValueError('max_epochs must be specified before run: EpochBasedRunner(…, max_epochs=12), or max_iters')
+            raise ValueError(
+                'max_epochs must be specified before run: EpochBasedRunner(…, max_epochs=12), or max_iters'
+            )
+        # Both are known before the first hook asks; train() follows the loader that it is given.
         if self._max_epochs is None:
             self._max_epochs = epochs_in(self._max_iters, data_loaders, workflow)
+        elif not self._stops_by_iters:
+            self._max_iters = iters_in(self._max_epochs, first_training_loader(data_loaders, workflow))
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
         with self._running(workflow):
             for i, mode in self._units(workflow):
@@ -66,7 +71,8 @@ class EpochBasedRunner(BaseRunner):
                     break
             else:
                 self._epoch_done = True
-            # An epoch that was stopped goes on after a resume; one that the run's max_iters cuts short is over all the same.
+            # An epoch that was stopped goes on after a resume; one that the run's max_iters cuts short is over all
+            # the same.
             if self._epoch_done or self._stop_reason is None:
                 self.call_hook('after_train_epoch')
         if self._epoch_done:
@@ -92,8 +98,8 @@ class EpochBasedRunner(BaseRunner):
 
         Args:
             out_dir: a folder or a URL.
-            filename_tmpl: ``{}`` is the epoch that is running or was completed last, from 1; ``{epoch}`` and ``{iter}`` are the
-                completed counts.
+            filename_tmpl: ``{}`` is the epoch that is running or was completed last, from 1; ``{epoch}`` and
+                ``{iter}`` are the completed counts.
             save_optimizer: whether the optimizers' states are part of it.
             meta: what to remember beside the runner's own meta.
             create_symlink: whether ``latest.pth`` leads to it.
@@ -104,7 +110,8 @@ class EpochBasedRunner(BaseRunner):
         """
         return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, together)
 
-    # --- the position in the epoch ---------------------------------------------------------------------------------------
+    # --- the position in the epoch
+    # ---------------------------------------------------------------------------------------
 
     def _enter_epoch(self, data_loader: Any) -> Iterator[Any]:
         """The batches of the running epoch: all of them, or those that a resumed run has not seen."""

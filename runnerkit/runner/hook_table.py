@@ -1,9 +1,10 @@
-"""The registered hooks in their order, and what to call at each point: compiled once, so that an iteration looks nothing up."""
+"""The registered hooks in their order, and what to call at each point: compiled once, so that an iteration looks
+nothing up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, wraps
+from functools import cache, wraps
 from typing import Any
 
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, Hook, overrides
@@ -16,9 +17,9 @@ Call = Callable[[Any], Any]
 class HookTable(list[Hook]):
     """A list of hooks, lowest priority number first, which knows for every point the bound methods to call.
 
-    ``table.calls[point]`` is the tuple of the methods of those hooks that do something at ``point``; it is made when it is first
-    asked for and forgotten at every change of the list, whoever makes it. Any name is a point: of one that is not MMCV's, the
-    hooks that have such a method are called.
+    ``table.calls[point]`` is the tuple of the methods of those hooks that do something at ``point``; it is made when
+    it is first asked for and forgotten at every change of the list, whoever makes it. Any name is a point: of one
+    that is not MMCV's, the hooks that have such a method are called.
     """
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
@@ -27,7 +28,7 @@ class HookTable(list[Hook]):
 
     def register(self, hook: Hook, priority: int) -> None:
         """Put ``hook`` behind those that have the same or a lower priority number."""
-        check_method_names(type(hook))
+        check_method_names(type(hook))  # type: ignore[arg-type]  # a class is hashable
         hook.priority = priority  # type: ignore[attr-defined]
         behind = next((i for i in range(len(self), 0, -1) if priority >= priority_of(self[i - 1])), 0)
         self.insert(behind, hook)
@@ -97,7 +98,7 @@ def priority_name(hook: Hook) -> str:
     return next((band.name for band in Priority if band.value == number), str(number))
 
 
-@lru_cache(maxsize=None)
+@cache
 def check_method_names(hook_type: type[Hook]) -> None:
     """Refuse a hook class with a method that is almost a point: it would never be called.
 
@@ -108,9 +109,12 @@ def check_method_names(hook_type: type[Hook]) -> None:
     for name in dir(hook_type):
         if name.startswith('_') or hasattr(Hook, name) or name in known or not callable(getattr(hook_type, name)):
             continue
-        meant = next((point for point in known if abs(len(name) - len(point)) <= 2 and edit_distance(name, point) <= 2), None)
+        meant = next(
+            (point for point in known if abs(len(name) - len(point)) <= 2 and edit_distance(name, point) <= 2), None
+        )
         if meant is not None:
             raise ValueError(
-                f'{hook_type.__name__}.{name} would never be called: there is no such point in a run. Did you mean {meant!r}? '
-                f'(If it is a helper of the hook, give it a leading underscore or a name less like a point\'s.)'
+                f'{hook_type.__name__}.{name} would never be called: there is no such point in a run. Did you '
+                f'mean {meant!r}? '
+                f"(If it is a helper of the hook, give it a leading underscore or a name less like a point's.)"
             )

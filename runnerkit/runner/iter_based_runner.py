@@ -12,7 +12,7 @@ from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.registration import HookConfig
-from runnerkit.runner.workflow import check_workflow, iters_in, unit_of
+from runnerkit.runner.workflow import check_workflow, first_training_loader, iters_in, unit_of
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.seed import rng_state, set_rng_state
 
@@ -43,7 +43,9 @@ class IterLoader:
             self._consumed = 0
             batch = next(self._begin(), _END)
             if batch is _END:
-                raise ValueError('the data loader gives no batches: its data set is empty, or smaller than one full batch')
+                raise ValueError(
+                    'the data loader gives no batches: its data set is empty, or smaller than one full batch'
+                )
         self._consumed += 1
         return batch
 
@@ -63,7 +65,8 @@ class IterLoader:
         """Enter the position that `state_dict` gave. Moves the global random states: restore them afterwards."""
         self._epoch, self._consumed = state['epoch'], state['start']
         if self._consumed:
-            # A loader may draw its order from the global generators: it must find them as they were at the epoch's start.
+            # A loader may draw its order from the global generators: it must find them as they were at the epoch's
+            # start.
             set_rng_state(state['rng'])
             self._begin()
 
@@ -73,10 +76,11 @@ _END = object()
 
 @RUNNERS.register_module()
 class IterBasedRunner(BaseRunner):
-    """Trains by iterations: ``[('train', 100), ('val', 10)]`` is a hundred training batches, ten of validation, and so on.
+    """Trains by iterations: ``[('train', 100), ('val', 10)]`` is a hundred training batches, ten of validation, and
+    so on.
 
-    ``max_epochs`` counts passes over the first training loader. Generic ``before_epoch`` and ``after_epoch`` are called once, around
-    the whole run; train and val epoch points are not.
+    ``max_epochs`` counts passes over the first training loader. Generic ``before_epoch`` and ``after_epoch`` are
+    called once, around the whole run; train and val epoch points are not.
     """
 
     by_epoch = False
@@ -96,8 +100,8 @@ class IterBasedRunner(BaseRunner):
             self._max_iters = max_iters
         check_workflow(data_loaders, workflow, self)
         if self._max_iters is None:
-            training = (loader for loader, (mode, _) in zip(data_loaders, workflow, strict=True) if mode != 'val')
-            self._max_iters = iters_in(self._max_epochs, next(training, data_loaders[0]))
+            loader = first_training_loader(data_loaders, workflow)
+            self._max_iters = iters_in(self._max_epochs, data_loaders[0] if loader is None else loader)
         if self._max_iters is None:
             raise ValueError('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
         self._stops_by_iters = True
@@ -160,7 +164,8 @@ class IterBasedRunner(BaseRunner):
 
         Args:
             out_dir: a folder or a URL.
-            filename_tmpl: ``{}`` and ``{iter}`` are the completed training iterations, ``{epoch}`` the completed passes.
+            filename_tmpl: ``{}`` and ``{iter}`` are the completed training iterations, ``{epoch}`` the completed
+                passes.
             meta: what to remember beside the runner's own meta.
             save_optimizer: whether the optimizers' states are part of it.
             create_symlink: whether ``latest.pth`` leads to it.
@@ -171,7 +176,7 @@ class IterBasedRunner(BaseRunner):
         """
         return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, together)
 
-    def register_training_hooks(
+    def register_training_hooks(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
         self,
         lr_config: HookConfig,
         optimizer_config: HookConfig = None,
@@ -181,12 +186,20 @@ class IterBasedRunner(BaseRunner):
         custom_hooks_config: list[Any] | HookConfig = None,
         timer_config: HookConfig = {'type': 'IterTimerHook'},  # noqa: B006 (never changed)
     ) -> None:
-        """Register the standard hooks of a training, by iteration where they do not say otherwise; see `BaseRunner`'s."""
+        """Register the standard hooks of a training, by iteration where they do not say otherwise; see
+        `BaseRunner`'s."""
         super().register_training_hooks(
-            lr_config, optimizer_config, checkpoint_config, log_config, momentum_config, timer_config, custom_hooks_config
+            lr_config,
+            optimizer_config,
+            checkpoint_config,
+            log_config,
+            momentum_config,
+            timer_config,
+            custom_hooks_config,
         )
 
-    # --- the position in the data ----------------------------------------------------------------------------------------
+    # --- the position in the data
+    # ----------------------------------------------------------------------------------------
 
     def _enter_loaders(self) -> None:
         states, self._entering = self._entering, None

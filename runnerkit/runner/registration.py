@@ -14,7 +14,7 @@ from runnerkit.registry import build_from_cfg
 if TYPE_CHECKING:
     from runnerkit.runner.hook_table import HookTable
 
-HookConfig = Mapping[str, Any] | Hook | None
+HookConfig = dict[str, Any] | Hook | None
 
 #: Which priority each of the standard hooks of a training has.
 PRIORITIES = {
@@ -39,19 +39,20 @@ class Registration:
 
         Raises:
             TypeError: ``hook`` is no `Hook`.
-            ValueError: it has an attribute ``priority`` (it is registered already, or its class uses the reserved name), or a
-                method that looks like a misspelt point.
+            ValueError: it has an attribute ``priority`` (it is registered already, or its class uses the reserved
+                name), or a method that looks like a misspelt point.
         """
         if not isinstance(hook, Hook):
             raise TypeError(f'hook must be an instance of runnerkit.hooks.Hook, but got {hook!r}')
         if hasattr(hook, 'priority'):
             raise ValueError(
-                f'"priority" is a reserved attribute for hooks, but {type(hook).__name__} has one: give the priority to '
+                f'"priority" is a reserved attribute for hooks, but {type(hook).__name__} has one: give the '
+                'priority to '
                 f'register_hook, and register a hook once only'
             )
         self._hook_table.register(hook, get_priority(priority))
 
-    def register_hook_from_cfg(self, hook_cfg: Mapping[str, Any]) -> None:
+    def register_hook_from_cfg(self, hook_cfg: dict[str, Any]) -> None:
         """Build a hook from ``dict(type=…, priority='NORMAL', …)`` and register it."""
         options = _without(hook_cfg, 'priority')
         self.register_hook(build_from_cfg(options, HOOKS), hook_cfg.get('priority', 'NORMAL'))
@@ -92,7 +93,8 @@ class Registration:
             self.register_hook(hook, PRIORITIES['logger'])
 
     def register_custom_hooks(self, custom_config: list[Any] | HookConfig) -> None:
-        """Register hooks and configs of hooks (``priority`` among their keys), NORMAL where they do not say otherwise."""
+        """Register hooks and configs of hooks (``priority`` among their keys), NORMAL where they do not say
+        otherwise."""
         if custom_config is None:
             return
         for item in custom_config if isinstance(custom_config, (list, tuple)) else [custom_config]:
@@ -145,16 +147,16 @@ class Registration:
 
     def _by_unit(self, config: Any) -> Any:
         """``config`` with the runner's unit as its ``by_epoch`` where it says nothing."""
-        if self.by_epoch or not isinstance(config, Mapping) or 'by_epoch' in config:
+        if self.by_epoch or not isinstance(config, dict) or 'by_epoch' in config:
             return config
-        copied = config.copy()  # type: ignore[attr-defined]  # keeps a ConfigDict one, and with it where it was written
+        copied = config.copy()  # keeps a ConfigDict one, and with it where it was written
         copied['by_epoch'] = False
         return copied
 
 
-def _without(config: Mapping[str, Any], key: str) -> Any:
-    if not isinstance(config, Mapping):
+def _without(config: dict[str, Any], key: str) -> Any:
+    if not isinstance(config, dict):
         raise TypeError(f'a hook must be a Hook or a dict with the key "type", but got {config!r}')
-    copied = config.copy()  # type: ignore[attr-defined]
+    copied = config.copy()
     copied.pop(key, None)
     return copied

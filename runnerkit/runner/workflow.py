@@ -18,11 +18,15 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
         ValueError: numbers that do not fit, a mode that neither runner nor model knows, or an empty loader.
     """
     if not isinstance(data_loaders, (list, tuple)):
-        raise TypeError(f'data_loaders must be a list of loaders, one for each workflow entry, but got {type(data_loaders)}')
+        raise TypeError(
+            f'data_loaders must be a list of loaders, one for each workflow entry, but got {type(data_loaders)}'
+        )
     if not isinstance(workflow, (list, tuple)) or not all(isinstance(entry, (list, tuple)) for entry in workflow):
         raise TypeError(f"workflow must be a list of (mode, n), such as [('train', 1)], but got {workflow!r}")
     if len(data_loaders) != len(workflow):
-        raise ValueError(f'workflow has {len(workflow)} entries, but there are {len(data_loaders)} data loaders: give one for each')
+        raise ValueError(
+            f'workflow has {len(workflow)} entries, but there are {len(data_loaders)} data loaders: give one for each'
+        )
     for loader, entry in zip(data_loaders, workflow, strict=True):
         if len(entry) != 2:
             raise ValueError(f"a workflow entry is (mode, n), such as ('train', 1), but got {entry!r}")
@@ -34,7 +38,8 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
         unit_of(runner, mode)
         if length_of(loader) == 0:
             raise ValueError(
-                f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or fewer than '
+                f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or '
+                'fewer than '
                 f'one batch, with drop_last)'
             )
 
@@ -52,7 +57,8 @@ def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
         return partial(runner.train, mode=mode)
     model = type(unwrap(runner.model)).__name__
     raise ValueError(
-        f'runner has no method named "{mode}" to run an epoch, and {model} has no {mode}_step; modes are train, val, and those '
+        f'runner has no method named "{mode}" to run an epoch, and {model} has no {mode}_step; modes are train, '
+        'val, and those '
         f'that the runner or the model adds'
     )
 
@@ -72,6 +78,11 @@ def iters_in(epochs: int | None, loader: Any) -> int | None:
 
 
 def epochs_in(iters: int | None, data_loaders: Sequence[Any], workflow: Sequence[Any]) -> int | None:
-    """How many passes over the first training loader are begun in ``iters`` iterations; None where that is not known."""
-    length = next((length_of(loader) for loader, (mode, _) in zip(data_loaders, workflow, strict=True) if mode != 'val'), None)
+    """How many passes over the first training loader are begun in ``iters`` iterations; None if that is not known."""
+    length = length_of(first_training_loader(data_loaders, workflow))
     return None if not length or iters is None else math.ceil(iters / length)
+
+
+def first_training_loader(data_loaders: Sequence[Any], workflow: Sequence[Any]) -> Any:
+    """The loader of the first entry that trains; None in a workflow without any."""
+    return next((loader for loader, (mode, _) in zip(data_loaders, workflow, strict=True) if mode != 'val'), None)

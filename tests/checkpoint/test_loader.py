@@ -19,7 +19,11 @@ class Evil:
 
 
 def test_numpy_scalars_and_arrays_of_old_files_load(tmp_path):
-    meta = {'hook_msgs': {'best_score': np.float64(0.5)}, 'PALETTE': np.arange(6, dtype=np.uint8).reshape(2, 3), 'n': np.int32(3)}
+    meta = {
+        'hook_msgs': {'best_score': np.float64(0.5)},
+        'PALETTE': np.arange(6, dtype=np.uint8).reshape(2, 3),
+        'n': np.int32(3),
+    }
     torch.save({'meta': meta, 'state_dict': {}}, tmp_path / 'old.pth')
     loaded = _load_checkpoint(str(tmp_path / 'old.pth'))
     assert loaded['meta']['hook_msgs']['best_score'] == 0.5

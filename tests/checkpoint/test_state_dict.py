@@ -26,11 +26,21 @@ def test_names_are_revised(tmp_path):
 
 def test_differences_are_logged_or_raised(caplog):
     model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 3))
-    state = {'0.weight': torch.ones(1, 2), '1.weight': torch.ones(5, 5), 'extra': torch.ones(1), ema_name('0.weight'): torch.ones(1, 2)}
+    state = {
+        '0.weight': torch.ones(1, 2),
+        '1.weight': torch.ones(5, 5),
+        'extra': torch.ones(1),
+        ema_name('0.weight'): torch.ones(1, 2),
+    }
     with caplog.at_level(logging.WARNING, 'runnerkit'):
         load_state_dict(model, state)
     assert model[0].weight.tolist() == [[1, 1]]
-    for part in ('1.weight: shape (5, 5) in the file, (3, 1) in the model', 'unexpected key in source state_dict: extra', 'missing keys', '0.bias'):
+    for part in (
+        '1.weight: shape (5, 5) in the file, (3, 1) in the model',
+        'unexpected key in source state_dict: extra',
+        'missing keys',
+        '0.bias',
+    ):
         assert part in caplog.text
     assert 'ema_0_weight' not in caplog.text
     with pytest.raises(RuntimeError, match='do not match exactly'):
@@ -39,7 +49,10 @@ def test_differences_are_logged_or_raised(caplog):
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     torch.save({'state_dict': {'encoder.w': torch.ones(3)}}, tmp_path / 'a.pth')
-    with pytest.raises(ValueError, match=r'checkpoint of another model: not one of its weights \(encoder.w\) fits Linear \(weight, bias\)'):
+    with pytest.raises(
+        ValueError,
+        match=r'checkpoint of another model: not one of its weights \(encoder.w\) fits Linear \(weight, bias\)',
+    ):
         load_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'))
 
 

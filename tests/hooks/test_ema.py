@@ -142,7 +142,11 @@ def test_buffers_are_named_without_dots():
 
 @pytest.mark.parametrize(
     'arguments, text',
-    [({'interval': 0}, 'interval must be'), ({'momentum': 1.0}, 'momentum must lie between 0 and 1'), ({'warm_up': -1}, 'warm_up must not')],
+    [
+        ({'interval': 0}, 'interval must be'),
+        ({'momentum': 1.0}, 'momentum must lie between 0 and 1'),
+        ({'warm_up': -1}, 'warm_up must not'),
+    ],
 )
 def test_wrong_arguments(arguments, text):
     with pytest.raises(ValueError, match=text):

@@ -103,7 +103,9 @@ def test_when_by_epoch(tmp_path, options, epochs):
 
 @pytest.mark.parametrize('start, times', [(None, 2), (0, 3), (5, 1)])
 def test_when_by_iteration(tmp_path, start, times):
-    data, _, _ = evaluated(tmp_path, [0.1] * 5, kind='iter', limit={'max_iters': 6}, interval=3 if start is None else 2, start=start)
+    data, _, _ = evaluated(
+        tmp_path, [0.1] * 5, kind='iter', limit={'max_iters': 6}, interval=3 if start is None else 2, start=start
+    )
     assert len(data.calls) == {None: 2, 0: 3, 5: 1}[start] or len(data.calls) == times
 
 
@@ -186,7 +188,9 @@ def test_training_numbers_are_logged_before_an_evaluation_by_iteration(tmp_path)
             lines.append((self.get_mode(runner), sorted(runner.log_buffer.output)))
             runner.log_buffer.clear_output()
 
-    evaluated(tmp_path, [0.5], kind='iter', limit={'max_iters': 2}, interval=2, hooks=[Text(by_epoch=False, interval=2)])
+    evaluated(
+        tmp_path, [0.5], kind='iter', limit={'max_iters': 2}, interval=2, hooks=[Text(by_epoch=False, interval=2)]
+    )
     assert ['loss'] == [key for key in lines[0][1] if key in ('loss', 'acc')]
     assert 'acc' in lines[1][1]
 
@@ -233,7 +237,9 @@ def test_wrong_arguments(arguments, error, text):
         EvalHook(**{'dataloader': DataLoader(Scored([])), **arguments})
 
 
-@pytest.mark.parametrize('key, rule', [('acc', 'greater'), ('top_1_acc', 'greater'), ('val_loss', 'less'), ('bbox_mAP', 'greater')])
+@pytest.mark.parametrize(
+    'key, rule', [('acc', 'greater'), ('top_1_acc', 'greater'), ('val_loss', 'less'), ('bbox_mAP', 'greater')]
+)
 def test_rules_by_name(key, rule):
     assert EvalHook(DataLoader(Scored([])), save_best=key).rule == rule
     assert EvalHook(DataLoader(Scored([])), save_best='x', greater_keys='x').rule == 'greater'

@@ -23,7 +23,11 @@ def test_a_runner_is_what_hooks_are_promised():
 @pytest.mark.parametrize('n, hits', [(0, []), (-1, []), (1, [0, 1, 2, 3]), (2, [1, 3]), (3, [2])])
 def test_every_n(n, hits):
     hook = Hook()
-    for method, counter in (('every_n_epochs', 'epoch'), ('every_n_iters', 'iter'), ('every_n_inner_iters', 'inner_iter')):
+    for method, counter in (
+        ('every_n_epochs', 'epoch'),
+        ('every_n_iters', 'iter'),
+        ('every_n_inner_iters', 'inner_iter'),
+    ):
         assert [i for i in range(4) if getattr(hook, method)(SimpleNamespace(**{counter: i}), n)] == hits
 
 
@@ -58,7 +62,11 @@ def test_base_methods_do_nothing_and_hand_on_to_the_generic_ones():
     hook = Generic()
     for point in POINTS:
         assert getattr(hook, point)(None) is None  # called directly, as downstream code does through super()
-    assert calls == [FALLBACKS[point] if point in FALLBACKS else point for point in POINTS if point in FALLBACKS or point in FALLBACKS.values()]
+    assert calls == [
+        FALLBACKS[point] if point in FALLBACKS else point
+        for point in POINTS
+        if point in FALLBACKS or point in FALLBACKS.values()
+    ]
     assert (hook.state_dict(), hook.load_state_dict({}), hook.before_resume(None, {})) == ({}, None, None)
     runner = tiny_runner(max_epochs=1)
     runner.register_hook(Hook())

@@ -44,7 +44,10 @@ def test_a_loss_for_each_optimizer():
             return {**out, 'loss': {'body': out['loss'], 'head': self.head(self.body(data[0]).detach()).mean()}}
 
     def two(model):
-        return {'body': torch.optim.SGD(model.body.parameters(), lr=0.1), 'head': torch.optim.SGD(model.head.parameters(), lr=0.1)}
+        return {
+            'body': torch.optim.SGD(model.body.parameters(), lr=0.1),
+            'head': torch.optim.SGD(model.head.parameters(), lr=0.1),
+        }
 
     model = Two()
     before = weights(model)

@@ -6,7 +6,13 @@ from runnerkit.hooks import Priority, get_priority
 
 
 def test_names_numbers_and_members():
-    assert [get_priority(name) for name in ('HIGHEST', 'very_high', 'HIGH', 'ABOVE_NORMAL', 'Normal')] == [0, 10, 30, 40, 50]
+    assert [get_priority(name) for name in ('HIGHEST', 'very_high', 'HIGH', 'ABOVE_NORMAL', 'Normal')] == [
+        0,
+        10,
+        30,
+        40,
+        50,
+    ]
     assert [get_priority(name) for name in ('BELOW_NORMAL', 'LOW', 'VERY_LOW', 'LOWEST')] == [60, 70, 90, 100]
     assert (get_priority(0), get_priority(100), get_priority(Priority.LOW)) == (0, 100, 70)
 

@@ -31,7 +31,11 @@ def test_the_loaders_sampler():
 
 
 def test_the_batch_samplers_sampler():
-    assert epochs_told(lambda data, sampler: DataLoader(data, batch_sampler=BatchSampler(sampler, 4, False))) == [0, 1, 2]
+    assert epochs_told(lambda data, sampler: DataLoader(data, batch_sampler=BatchSampler(sampler, 4, False))) == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_other_loaders_are_left_alone():

@@ -60,7 +60,9 @@ def test_clip_returns_the_norm_before():
     raw = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
     norm = update.step()
     assert torch.allclose(norm, raw)
-    assert torch.allclose(torch.cat([p.grad.flatten() for p in model.parameters()]).norm(), torch.tensor(0.5), atol=1e-4)
+    assert torch.allclose(
+        torch.cat([p.grad.flatten() for p in model.parameters()]).norm(), torch.tensor(0.5), atol=1e-4
+    )
 
 
 @pytest.mark.parametrize('max_iters, lengths', [(6, [4, 4, 4, 4, 2, 2]), (8, [4] * 6), (None, [4] * 6)])

@@ -46,7 +46,9 @@ def test_state_of_a_new_runner(tmp_path):
 
 def test_current_lr_and_momentum():
     model = Tiny()
-    sgd = torch.optim.SGD([{'params': model.body.parameters()}, {'params': model.head.parameters(), 'lr': 0.5}], lr=0.1, momentum=0.9)
+    sgd = torch.optim.SGD(
+        [{'params': model.body.parameters()}, {'params': model.head.parameters(), 'lr': 0.5}], lr=0.1, momentum=0.9
+    )
     adam = torch.optim.Adam(model.head.parameters(), betas=(0.8, 0.99))
     rms = torch.optim.Adagrad(model.parameters(), lr=0.3)
     runner = EpochBasedRunner(model, optimizer=sgd, max_epochs=1)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from runnerkit.checkpoint import save_checkpoint
-from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.runner.checkpoints import gpus_of_mmcv_run
 
 
@@ -52,13 +52,16 @@ CELLS = {
     'accumulation': {'update': {'cumulative_iters': 3}},
     'fp16': {'update': {'amp': 'fp16'}},
     'clip': {'update': {'grad_clip': {'max_norm': 0.1}}},
-    'cosine': {'lr': {'policy': 'CosineAnnealing', 'min_lr': 0.0, 'by_epoch': False, 'warmup': 'linear', 'warmup_iters': 4}},
+    'cosine': {
+        'lr': {'policy': 'CosineAnnealing', 'min_lr': 0.0, 'by_epoch': False, 'warmup': 'linear', 'warmup_iters': 4}
+    },
     'torch scheduler': {'lr': {'policy': 'ExponentialLR', 'gamma': 0.9, 'by_epoch': False}},
     'momentum': {'momentum': {'policy': 'CosineAnnealing', 'min_momentum': 0.5, 'by_epoch': False}},
     'evaluation': {'hooks': lambda: [EvalHook(loader(6), save_best='loss', by_epoch=False, interval=2)]},
     'own loader': {'loader': lambda: DataLoader(Noisy(20), batch_size=4, shuffle=True)},
     'val workflow': {'workflow': [('train', 1), ('val', 1)]},
 }
+
 
 def build(kind, work_dir, cell, iters, interval, seed=0):
     runner = tiny_runner(kind, work_dir=work_dir, seed=seed, optimizer=cell.get('optimizer'), max_iters=iters)
@@ -86,7 +89,11 @@ def memory_of(runner):
     return {
         'weights': weights(runner.model),
         'optimizers': [
-            value for each in optimizers.values() for state in each.state.values() for value in state.values() if torch.is_tensor(value)
+            value
+            for each in optimizers.values()
+            for state in each.state.values()
+            for value in state.values()
+            if torch.is_tensor(value)
         ],
         'counts': counts.n,
         'counters': (runner.epoch, runner.iter),
@@ -106,7 +113,8 @@ def assert_same(left, right):
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
 @pytest.mark.parametrize('name', CELLS)
 def test_a_resumed_run_is_the_undisturbed_one(kind, name, tmp_path):
-    """Twelve iterations (five to an epoch) at once, and after a stop in the middle of an epoch, at its end, and in a cycle."""
+    """Twelve iterations (five to an epoch) at once, and after a stop in the middle of an epoch, at its end, and in a
+    cycle."""
     cell = CELLS[name]
     whole = memory_of(run(build(kind, tmp_path / 'whole', cell, 12, 1), cell))
     losses = run(build(kind, tmp_path / 'again', cell, 12, 12), cell).model.losses
@@ -190,7 +198,8 @@ def test_the_place_in_the_workflow_is_kept(tmp_path):
         assert heard == whole[left:]
 
 
-# --- names, counts, contents ---------------------------------------------------------------------------------------------
+# --- names, counts, contents
+# ---------------------------------------------------------------------------------------------
 
 
 def test_names_and_counts_of_a_new_runner(tmp_path):
@@ -200,7 +209,9 @@ def test_names_and_counts_of_a_new_runner(tmp_path):
         assert (tmp_path / 'latest.pth').resolve() == (tmp_path / name).resolve()
         meta = torch.load(tmp_path / name)['meta']
         assert (meta['epoch'], meta['iter']) == (0, 0)
-    runner.save_checkpoint(str(tmp_path / 'other'), filename_tmpl='x_{epoch}_{iter}.pth', create_symlink=False, save_optimizer=False)
+    runner.save_checkpoint(
+        str(tmp_path / 'other'), filename_tmpl='x_{epoch}_{iter}.pth', create_symlink=False, save_optimizer=False
+    )
     assert [path.name for path in (tmp_path / 'other').iterdir()] == ['x_0_0.pth']
     assert 'optimizer' not in torch.load(tmp_path / 'other' / 'x_0_0.pth')
 
@@ -226,12 +237,15 @@ def test_checkpoints_hold_nothing_that_would_run(tmp_path):
 
 
 def test_the_fused_implementation_is_recorded(tmp_path):
-    runner = tiny_runner(work_dir=tmp_path, optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.1, fused=True), max_epochs=1)
+    runner = tiny_runner(
+        work_dir=tmp_path, optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.1, fused=True), max_epochs=1
+    )
     runner.save_checkpoint(str(tmp_path))
     assert torch.load(tmp_path / 'epoch_1.pth')['runnerkit']['optimizers'] == {'': 'SGD (fused)'}
 
 
-# --- other people's files ------------------------------------------------------------------------------------------------
+# --- other people's files
+# ------------------------------------------------------------------------------------------------
 
 
 def mmcv_file(tmp_path, runner, **meta):
@@ -256,7 +270,12 @@ def test_mmcvs_iteration_number_is_rescaled_with_the_number_of_gpus(tmp_path):
     runner = tiny_runner(max_epochs=8)
     runner.resume(mmcv_file(tmp_path, runner, epoch=2, iter=10, config='a = 1\ngpu_ids = range(0, 4)\n'))
     assert runner.iter == 40
-    assert [gpus_of_mmcv_run({'config': f'gpu_ids = {text}'}) for text in ('[0, 1]', 'range(3)', 'print(1)', '7')] == [2, 3, 0, 0]
+    assert [gpus_of_mmcv_run({'config': f'gpu_ids = {text}'}) for text in ('[0, 1]', 'range(3)', 'print(1)', '7')] == [
+        2,
+        3,
+        0,
+        0,
+    ]
     assert gpus_of_mmcv_run({}) == 0
 
 
@@ -284,7 +303,8 @@ def test_resume_refuses_what_does_not_fit(tmp_path):
     with pytest.raises(ValueError, match="the optimizer 'body' in .* does not fit this run"):
         split.resume(path)
     one_group_more = tiny_runner(
-        max_epochs=1, optimizer=lambda m: torch.optim.SGD([{'params': m.body.parameters()}, {'params': m.head.parameters()}], lr=0.1)
+        max_epochs=1,
+        optimizer=lambda m: torch.optim.SGD([{'params': m.body.parameters()}, {'params': m.head.parameters()}], lr=0.1),
     )
     with pytest.raises(ValueError, match='the optimizer in .* does not fit this run'):
         one_group_more.resume(path)

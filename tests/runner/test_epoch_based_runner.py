@@ -27,7 +27,12 @@ def test_the_whole_life_of_a_run_in_order():
 
 def test_counters_are_indices_of_what_is_running():
     recorder = run(tiny_runner(max_epochs=2))
-    assert [counts for name, *counts in recorder.heard if name == 'after_train_iter'] == [[0, 0, 0], [0, 1, 1], [1, 2, 0], [1, 3, 1]]
+    assert [counts for name, *counts in recorder.heard if name == 'after_train_iter'] == [
+        [0, 0, 0],
+        [0, 1, 1],
+        [1, 2, 0],
+        [1, 3, 1],
+    ]
     assert [counts for name, *counts in recorder.heard if name == 'after_train_epoch'] == [[0, 2, 1], [1, 4, 1]]
 
 

@@ -126,7 +126,9 @@ def test_info_lists_callers_by_point_with_their_bands():
     assert text == 'after_train_iter:\n  (33          ) Named\n  (NORMAL      ) Named'
 
 
-@pytest.mark.parametrize('name, meant', [('after_train_itr', 'after_train_iter'), ('befor_run', 'before_run'), ('around_vall', 'around_val')])
+@pytest.mark.parametrize(
+    'name, meant', [('after_train_itr', 'after_train_iter'), ('befor_run', 'before_run'), ('around_vall', 'around_val')]
+)
 def test_misspelt_points_are_refused(name, meant):
     misspelt = type('Misspelt', (Hook,), {name: lambda self, runner: None})
     with pytest.raises(ValueError, match=f"Misspelt.{name} would never be called.*Did you mean '{meant}'"):

@@ -30,7 +30,13 @@ def test_epoch_points_do_not_fire_but_the_generic_ones_once():
     runner.register_hook(Generic())
     recorder = run(runner)
     assert calls == ['before', 'after']
-    assert set(recorder.names()) == {'before_run', 'before_train_iter', 'after_forward', 'after_train_iter', 'after_run'}
+    assert set(recorder.names()) == {
+        'before_run',
+        'before_train_iter',
+        'after_forward',
+        'after_train_iter',
+        'after_run',
+    }
 
 
 def test_counters():

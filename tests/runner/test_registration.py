@@ -55,7 +55,12 @@ def test_types_may_be_named_in_the_standard_configs():
     runner.register_custom_hooks(None)
     runner.register_custom_hooks(IterTimerHook())
     runner.register_custom_hooks({'type': 'ClosureHook', 'fn_name': 'after_run', 'fn': print})
-    assert [type(hook).__name__ for hook in runner.hooks] == ['FixedLrUpdaterHook', 'OptimizerHook', 'IterTimerHook', 'ClosureHook']
+    assert [type(hook).__name__ for hook in runner.hooks] == [
+        'FixedLrUpdaterHook',
+        'OptimizerHook',
+        'IterTimerHook',
+        'ClosureHook',
+    ]
     assert runner.hooks[1].cumulative_iters == 2
 
 

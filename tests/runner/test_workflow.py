@@ -10,10 +10,10 @@ from runnerkit.runner.workflow import epochs_in, iters_in, length_of
     'loaders, workflow, error, text',
     [
         ('x', [('train', 1)], TypeError, 'data_loaders must be a list of loaders'),
-        (1, 'train', TypeError, r"workflow must be a list of \(mode, n\)"),
+        (1, 'train', TypeError, r'workflow must be a list of \(mode, n\)'),
         (1, ['train'], TypeError, 'workflow must be a list of'),
         (2, [('train', 1)], ValueError, 'workflow has 1 entries, but there are 2 data loaders'),
-        (1, [('train', 1, 2)], ValueError, r"a workflow entry is \(mode, n\)"),
+        (1, [('train', 1, 2)], ValueError, r'a workflow entry is \(mode, n\)'),
         (1, [(3, 1)], TypeError, 'mode in workflow must be a str'),
         (1, [('train', 0)], ValueError, 'must be a whole number of at least 1'),
         (1, [('train', True)], ValueError, 'must be a whole number of at least 1'),

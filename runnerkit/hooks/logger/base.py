@@ -75,12 +75,8 @@ class LoggerHook(Hook):
         self._log_if_ready(runner)
 
     def _is_due(self, runner: RunnerView) -> bool:
-        due = (
-            self.every_n_inner_iters(runner, self.interval)
-            if self.by_epoch
-            else self.every_n_iters(runner, self.interval)
-        )
-        return due or (not self.ignore_last and self._is_last_of_epoch(runner))
+        counted = self.every_n_inner_iters if self.by_epoch else self.every_n_iters
+        return counted(runner, self.interval) or (not self.ignore_last and self._is_last_of_epoch(runner))
 
     def _is_last_of_epoch(self, runner: RunnerView) -> bool:
         length = length_of_epoch(runner)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.distributed import reduce_max
+from runnerkit.fileio.io import check_backend
 from runnerkit.fileio.paths import join, open_file
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
@@ -44,6 +45,7 @@ class TextLoggerHook(LoggerHook):
 
     Raises:
         TypeError: ``out_dir`` is no text.
+        ValueError: ``file_client_args`` without ``out_dir``, for which alone it has a meaning, or another storage than disks.
     """
 
     def __init__(
@@ -61,6 +63,9 @@ class TextLoggerHook(LoggerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         if out_dir is not None and not isinstance(out_dir, str):
             raise TypeError(f'out_dir should be a folder, a URL or None, but got {type(out_dir)}: {out_dir!r}')
+        if file_client_args is not None and out_dir is None:
+            raise ValueError('file_client_args should be None where there is no out_dir: give both or neither')
+        check_backend(file_client_args)
         self.interval_exp_name = interval_exp_name
         self.out_dir = out_dir
         self.out_suffix = out_suffix

@@ -1,0 +1,191 @@
+"""Loggers: where lines go, who writes them, and what happens when they cannot be written."""
+
+import logging
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from runnerkit.utils.logging import close_logger, console, get_logger, is_terminal, logger_initialized, print_log
+
+
+@pytest.fixture
+def name(request):
+    name = f'test_{request.node.name}'
+    yield name
+    close_logger(name)
+
+
+def test_lines_go_to_console_and_file_in_one_format(name, tmp_path, capsys):
+    path = tmp_path / 'run.log'
+    logger = get_logger(name, path)
+    logger.info('hello %d', 3)
+    logger.debug('unheard')
+    line = capsys.readouterr().err
+    assert line.endswith(f' - {name} - INFO - hello 3\n')
+    assert path.read_text() == line
+
+
+def test_asked_again_it_is_the_same_with_no_second_handler(name, tmp_path):
+    logger = get_logger(name, tmp_path / 'a.log', logging.WARNING)
+    handlers = list(logger.handlers)
+    assert get_logger(name, log_level=logging.DEBUG) is logger
+    assert get_logger(name, str(tmp_path / 'a.log')) is logger
+    assert logger.handlers == handlers
+    assert logger.level == logging.WARNING
+
+
+def test_a_file_can_be_added_later(name, tmp_path):
+    logger = get_logger(name, log_level=logging.WARNING)
+    get_logger(name, tmp_path / 'late.log', logging.DEBUG)
+    logger.debug('seen')
+    assert 'seen' in (tmp_path / 'late.log').read_text()
+
+
+def test_file_modes(name, tmp_path):
+    path = tmp_path / 'run.log'
+    for mode, lines in (('w', 1), ('a', 2), ('w', 1)):
+        get_logger(name, path, file_mode=mode).info('line')
+        close_logger(name)
+        assert len(path.read_text().splitlines()) == lines
+
+
+def test_children_go_where_their_parent_goes(name, tmp_path, capsys):
+    get_logger(name, tmp_path / 'run.log')
+    child = get_logger(f'{name}.part')
+    assert child.handlers == []
+    assert f'{name}.part' not in logger_initialized
+    child.info('from below')
+    assert (tmp_path / 'run.log').read_text().count('from below') == 1
+    assert capsys.readouterr().err.count('from below') == 1
+    stranger = get_logger(f'{name}ish')
+    assert stranger.handlers != []
+    close_logger(f'{name}ish')
+
+
+def test_other_ranks_write_errors_only_and_no_file(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv('RANK', '1')
+    logger = get_logger(name, tmp_path / 'run.log')
+    logger.info('hidden')
+    logger.error('shown')
+    assert not (tmp_path / 'run.log').exists()
+    err = capsys.readouterr().err
+    assert 'shown' in err
+    assert 'hidden' not in err
+
+
+def test_closing_forgets_it(name, tmp_path):
+    logger = get_logger(name, tmp_path / 'run.log')
+    foreign = logging.NullHandler()
+    logger.addHandler(foreign)
+    close_logger(name)
+    assert logger.handlers == [foreign]
+    assert name not in logger_initialized
+    os.remove(tmp_path / 'run.log')
+    get_logger(name, tmp_path / 'run.log').info('anew')
+    assert 'anew' in (tmp_path / 'run.log').read_text()
+    logger.removeHandler(foreign)
+
+
+@pytest.mark.skipif(not os.path.exists('/dev/full'), reason='needs a device that is always full')
+def test_a_line_that_cannot_be_written_warns_once(name):
+    logger = get_logger(name, '/dev/full')
+    with pytest.warns(RuntimeWarning, match='the log file /dev/full cannot be written') as caught:
+        logger.info('lost')
+        logger.info('lost too')
+        close_logger(name)
+    assert len(caught) == 1
+
+
+@pytest.mark.skipif(not os.path.exists('/dev/full'), reason='needs a device that is always full')
+def test_a_file_that_cannot_be_closed_warns(name):
+    logger = get_logger(name, '/dev/full')
+    logger.handlers[1].stream.write('pending')
+    with pytest.warns(RuntimeWarning, match='cannot be written'):
+        close_logger(name)
+
+
+def test_a_mistaken_message_is_reported_as_logging_does(name, capsys):
+    logger = get_logger(name)
+    logger.propagate = False  # pytest's own handler would raise
+    logger.info('%d', 'no number')
+    assert 'Logging error' in capsys.readouterr().err
+
+
+def test_a_closed_pipe_does_not_end_the_program():
+    code = (
+        'from runnerkit.utils.logging import get_logger\n'
+        'log = get_logger("x")\n'
+        'for i in range(5): log.info("line")\n'
+        'print("done")'
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run([sys.executable, '-c', code], stdout=subprocess.PIPE, stderr=writer, text=True)
+    os.close(writer)
+    assert ended.stdout == 'done\n'
+
+
+def test_a_users_own_root_console_does_not_say_it_twice(tmp_path):
+    code = (
+        'import logging\n'
+        'logging.basicConfig(level=logging.INFO)\n'
+        'from runnerkit.utils.logging import get_logger\n'
+        'get_logger("ours").info("once")\n'
+        'get_logger("ours.child").info("once")\n'
+        'logging.getLogger("theirs").info("theirs")\n'
+    )
+    err = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stderr
+    assert err.count('once') == 2
+    assert err.count('theirs\n') == 1
+
+
+def test_on_a_terminal_long_lines_are_not_broken_and_markup_is_left_alone():
+    code = (
+        'from runnerkit.utils.logging import get_logger, is_terminal\n'
+        'assert is_terminal()\n'
+        'get_logger("x").warning("[bold]" + "a" * 300)\n'
+        'get_logger("x").info("%d", "no number")\n'
+    )
+    master, slave = pty.openpty()
+    process = subprocess.Popen([sys.executable, '-c', code], stderr=slave, env={**os.environ, 'TERM': 'xterm'})
+    os.close(slave)
+    seen = b''
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(master)
+    assert process.wait() == 0
+    assert b'[bold]' + b'a' * 300 in seen
+    assert b'\x1b[' in seen
+    assert b'Logging error' in seen
+
+
+def test_a_pipe_is_no_terminal_and_the_console_is_one(capsys):
+    assert not is_terminal()
+    assert console() is console()
+
+
+def test_print_log(name, tmp_path, capsys):
+    print_log('to stdout')
+    print_log('nowhere', 'silent')
+    print_log('by name', name)
+    print_log('by object', logging.getLogger(name), logging.WARNING)
+    captured = capsys.readouterr()
+    assert captured.out == 'to stdout\n'
+    assert [line.split(' - ')[2:] for line in captured.err.splitlines()] == [['INFO', 'by name'], ['WARNING', 'by object']]
+    with pytest.raises(TypeError, match='logger should be either a logging.Logger object'):
+        print_log('x', 3)
+
+
+def test_nothing_heavy_is_imported():
+    code = 'import sys, runnerkit.utils.logging; print([m for m in ("torch", "numpy", "rich") if m in sys.modules])'
+    assert subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout == '[]\n'
+
