@@ -20,7 +20,10 @@ class DryRun:
         say = context.logger.info
         say('Hooks:\n%s', context.runner.get_hook_info())
         say('Learning rate:\n%s', sketch(self.learning_rates(context)))
-        for (mode, _), loader in dict(zip(context.workflow, context.loaders, strict=True)).items():
+        loaders = {mode: loader for (mode, _), loader in zip(context.workflow, context.loaders, strict=True)}
+        if context.val_loader is not None:
+            loaders.setdefault('val', context.val_loader)
+        for mode, loader in loaders.items():
             batch = next(iter(loader))
             say('First batch of mode %r:\n%s', mode, '\n'.join(describe(batch)))
             self.one_iteration(context, mode, batch)

@@ -109,12 +109,12 @@ class Instance:
             if split not in loaders:
                 loaders[split] = self.build_loader(context, data, split)
             context.loaders.append(loaders[split])
-        if context.options.validate and context.cfg.get('evaluation') is not None and 'val' in data:
+        if context.options.validate and context.cfg.get('evaluation') is not None and data.get('val') is not None:
             context.val_loader = self.build_loader(context, data, 'val')
 
     def build_loader(self, context: Context, data: Mapping[str, Any], split: str) -> Any:
         """The loader of ``data[split]``; ``data['<split>_dataloader']`` overrides the common loader settings."""
-        if split not in data:
+        if data.get(split) is None:
             raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
         settings = {key: data[key] for key in LOADER_KEYS if key in data}
         settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0, **settings, **data.get(f'{split}_dataloader', {})}

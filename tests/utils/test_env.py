@@ -23,8 +23,12 @@ def test_collect_env_names_versions_and_platform():
 
 
 def test_libraries_that_are_not_imported_are_not_asked():
-    code = 'import sys; from runnerkit.utils.env import collect_env; e = collect_env(); print("cv2" in sys.modules, "OpenCV" in e)'
-    assert subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout == 'False False\n'
+    code = (
+        'import sys; from runnerkit.utils.env import collect_env\n'
+        'print("OpenCV" in collect_env(), "cv2" in sys.modules)'
+    )
+    ended = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert ended.stdout == 'False False\n'
 
 
 def test_a_library_that_does_not_say_its_version(monkeypatch):
@@ -45,8 +49,11 @@ def test_alone_the_rank_is_zero(monkeypatch):
     assert process_rank() == 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
-def test_gpus_of_one_kind_stand_together():
+def test_gpus_of_one_kind_stand_together(monkeypatch):
+    names = ['NVIDIA A', 'NVIDIA B', 'NVIDIA A']
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 3)
+    monkeypatch.setattr(torch.cuda, 'get_device_name', names.__getitem__)
     env = collect_env()
-    numbers = ','.join(str(i) for i in range(torch.cuda.device_count()))
-    assert env[f'GPU {numbers}'] == torch.cuda.get_device_name(0)
+    assert (env['GPU 0,2'], env['GPU 1']) == ('NVIDIA A', 'NVIDIA B')
+    assert env['CUDA'] == torch.version.cuda

@@ -57,26 +57,27 @@ class LoggerHook(Hook):
 
     def after_train_iter(self, runner: RunnerView) -> None:
         """Log if this iteration is one of each ``interval``, or if a hook has put something in the output."""
-        if self._is_due(runner):
+        # This is called in every iteration, so it calls as little as it can.
+        done = (runner.inner_iter if self.by_epoch else runner.iter) + 1
+        if done % self.interval == 0 or (not self.ignore_last and self._is_last_of_epoch(runner)):
             self._average(runner, self.interval)
-        self._log_if_ready(runner)
+        if runner.log_buffer.ready:
+            self._log(runner)
 
     def after_val_iter(self, runner: RunnerView) -> None:
         """Log if the runner says that its validation has come to an end; in an epoch, that is `after_val_epoch`."""
-        self._log_if_ready(runner)
+        if runner.log_buffer.ready:
+            self._log(runner)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         """Log what hooks have put in the output, such as an evaluation's scores."""
-        self._log_if_ready(runner)
+        if runner.log_buffer.ready:
+            self._log(runner)
 
     def after_val_epoch(self, runner: RunnerView) -> None:
         """Log the averages of all batches."""
         self._average(runner, 0)
-        self._log_if_ready(runner)
-
-    def _is_due(self, runner: RunnerView) -> bool:
-        counted = self.every_n_inner_iters if self.by_epoch else self.every_n_iters
-        return counted(runner, self.interval) or (not self.ignore_last and self._is_last_of_epoch(runner))
+        self._log(runner)
 
     def _is_last_of_epoch(self, runner: RunnerView) -> bool:
         length = length_of_epoch(runner)
@@ -85,9 +86,7 @@ class LoggerHook(Hook):
     def _average(self, runner: RunnerView, n: int) -> None:
         runner.log_buffer.average(n, reduce=reduce_sums if runner.world_size > 1 else None)
 
-    def _log_if_ready(self, runner: RunnerView) -> None:
-        if not runner.log_buffer.ready:
-            return
+    def _log(self, runner: RunnerView) -> None:
         if runner.rank == 0:
             self.log(runner)
         if self.reset_flag:

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from runnerkit.distributed import reduce_max
 from runnerkit.fileio.io import check_backend
-from runnerkit.fileio.paths import join, open_file
+from runnerkit.fileio.paths import is_url, join, open_file
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
 from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.paths import mkdir_or_exist
 
 #: What a console line shows elsewhere than among the values.
 _ELSEWHERE = {'mode', 'epoch', 'iter', 'lr', 'time', 'data_time', 'memory'}
@@ -45,7 +46,7 @@ class TextLoggerHook(LoggerHook):
 
     Raises:
         TypeError: ``out_dir`` is no text.
-        ValueError: ``file_client_args`` without ``out_dir``, for which alone it has a meaning, or another storage than disks.
+        ValueError: ``file_client_args`` without ``out_dir``, for which alone it has a meaning, or with another storage.
     """
 
     def __init__(
@@ -191,6 +192,8 @@ class TextLoggerHook(LoggerHook):
 
     def _move_out(self, runner: RunnerView, work_dir: Path, out_dir: str) -> None:
         target = join(out_dir, work_dir.name)
+        if not is_url(target):
+            mkdir_or_exist(target)
         endings = (self.out_suffix,) if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
         for path in sorted(each for each in work_dir.iterdir() if each.is_file() and each.name.endswith(endings)):
             copy = join(target, path.name)

@@ -1,0 +1,314 @@
+"""The training tool: flags, precedence, exit codes, and one clear error for each wrong input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+ENV = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
+
+
+def state(path):
+    return torch.load(path)['state_dict']
+
+
+def same(left, right):
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_a_training_leaves_everything_in_its_work_dir(project, train):
+    code, out, _ = train()
+    assert code == 0
+    names = {path.name for path in (project / 'run').iterdir()}
+    assert {'cfg.py', 'epoch_1.pth', 'epoch_2.pth', 'epoch_3.pth', 'latest.pth', 'curve.png'} <= names
+    assert len([name for name in names if name.startswith('best_error_epoch_')]) == 1
+    log = next((project / 'run').glob('*.log.json')).read_text().splitlines()
+    lines = [json.loads(line) for line in log]
+    assert lines[0]['seed'] == 3
+    assert [(line['mode'], line['epoch'], line['iter']) for line in lines[1:4]] == [('train', 1, 2), ('train', 1, 4), ('val', 1, 5)]
+    assert 'Hooks, in the order in which they are called' in next((project / 'run').glob('*.log')).read_text()
+    meta = torch.load(project / 'run' / 'epoch_3.pth')['meta']
+    assert (meta['epoch'], meta['iter'], meta['seed'], meta['exp_name']) == (3, 15, 3, 'cfg.py')
+    assert 'MSELoss' in meta['config']
+
+
+def test_the_dumped_config_runs_where_it_lies(project, train, capsys):
+    from runnerkit.cli.test import main
+
+    train()
+    assert main([str(project / 'run' / 'cfg.py'), str(project / 'run' / 'latest.pth')]) == 0
+    assert 'test error: ' in capsys.readouterr().out
+
+
+def test_the_seed_decides_and_is_drawn_where_nobody_gives_one(project, train):
+    weights = []
+    for seed in (3, 3, 4):
+        train('--seed', seed, work_dir=f'run{len(weights)}')
+        weights.append(state(project / f'run{len(weights)}' / 'latest.pth'))
+    assert same(weights[0], weights[1])
+    assert not same(weights[0], weights[2])
+    (project / 'cfg.py').write_text((project / 'cfg.py').read_text().replace('seed = 3', ''))
+    drawn = set()
+    for i in range(2):
+        train('--cfg-options', 'runner.max_epochs=1', work_dir=f'drawn{i}')
+        drawn.add(torch.load(project / f'drawn{i}' / 'latest.pth')['meta']['seed'])
+    assert len(drawn) == 2
+
+
+def test_resuming_from_the_command_line_is_exact(project, train):
+    train(work_dir='whole')
+    train('--cfg-options', 'runner.max_epochs=2', work_dir='part')
+    for flags, work_dir in ((['--auto-resume'], 'part'), (['--resume-from', project / 'part' / 'epoch_1.pth'], 'other')):
+        code, out, _ = train(*flags, work_dir=work_dir)
+        assert code == 0
+        assert 'resumed from' in out
+        assert same(state(project / work_dir / 'epoch_3.pth'), state(project / 'whole' / 'epoch_3.pth'))
+
+
+def test_resume_from_goes_before_auto_resume_before_load_from(project, train):
+    train(work_dir='run')
+    chosen = {
+        'resumed from .*epoch_1': ['--resume-from', project / 'run' / 'epoch_1.pth', '--auto-resume', '--load-from', 'nowhere.pth'],
+        'resumed from .*epoch_3': ['--auto-resume', '--load-from', 'nowhere.pth'],
+    }
+    import re
+
+    for pattern, flags in chosen.items():
+        assert re.search(pattern, train(*flags)[1]), pattern
+    code, out, _ = train('--load-from', project / 'run' / 'epoch_3.pth', '--cfg-options', 'optimizer.lr=0.0', work_dir='loaded')
+    assert code == 0
+    assert 'resumed' not in out
+    assert same(state(project / 'loaded' / 'epoch_3.pth'), state(project / 'run' / 'epoch_3.pth'))
+    assert 'nothing to resume in' in train('--auto-resume', work_dir='fresh')[1]
+
+
+def test_no_validate_and_auto_scale_lr(project, train):
+    train('--no-validate', '--cfg-options', 'auto_scale_lr.base_batch_size=8', '--auto-scale-lr')
+    assert not list((project / 'run').glob('best_*'))
+    lr = torch.load(project / 'run' / 'epoch_1.pth')['optimizer']['param_groups'][0]['initial_lr']
+    assert lr == pytest.approx(0.05)
+    code, _, err = train('--auto-scale-lr', work_dir='other')
+    assert code == 1
+    assert '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…)' in err
+
+
+def test_iteration_runner_validation_workflow_and_amp(project, train):
+    code, out, _ = train(
+        '--deterministic',
+        '--device',
+        'cpu',
+        '--cfg-options',
+        'runner.type=IterBasedRunner',
+        'runner.max_epochs=2',
+        'workflow=[(train,3),(val,1)]',
+        'amp=bf16',
+        'checkpoint_config.interval=5',
+        'evaluation.interval=5',
+        'cudnn_benchmark=True',
+    )
+    assert code == 0
+    assert {'iter_5.pth', 'iter_10.pth'} <= {path.name for path in (project / 'run').iterdir()}
+
+
+def test_old_ways_to_say_it(project, train):
+    text = (project / 'cfg.py').read_text().replace("runner = dict(type='EpochBasedRunner', max_epochs=3)", 'total_epochs = 1')
+    (project / 'cfg.py').write_text(text + "fp16 = dict(loss_scale=64.)\ncompile = dict(mode='default')\noptimzer_config = dict()\n")
+    code, out, _ = train()
+    assert code == 0
+    assert 'compile=… is not supported yet' in out
+    assert 'optimzer_config' in out
+    updates = torch.load(project / 'run' / 'latest.pth')['runnerkit']['ranks'][0]['updates']
+    assert updates['']['scaler']['scale'] == 64.0
+
+
+def test_modes_of_the_model(project, train):
+    model = "model = dict(_delete_=True, type='{{ fileDirname }}/points.py:Gan', in_features=4, out_features=1)"
+    (project / 'gan.py').write_text(f"_base_ = 'cfg.py'\n{model}\n")
+    code, out, _ = train('--no-validate', '--cfg-options', 'workflow=[(dis,1),(gen,1)]', config='gan.py')
+    assert code == 0
+    assert 'Epoch(dis) [1][2/5]' in out
+    assert 'Epoch(gen) [2][2/5]' in out
+
+
+def test_dry_run_shows_everything_and_leaves_nothing(project, train):
+    before = sorted(project.rglob('*'))
+    code, out, _ = train('--dry-run', '--cfg-options', 'workflow=[(train,1),(val,1)]')
+    assert code == 0
+    for part in ('Config:', 'MSELoss', 'Hooks:', 'after_train_iter:', 'Learning rate:', "First batch of mode 'train'", '(4, 4) float32'):
+        assert part in out
+    for mode in ('train', 'val'):
+        assert f"One iteration of mode '{mode}': loss " in out
+    left = [path for path in sorted(project.rglob('*')) if path not in before and '__pycache__' not in str(path)]
+    assert left == []
+
+
+def test_without_a_work_dir_it_is_called_after_the_config(project, monkeypatch, capsys):
+    from runnerkit.cli.train import main
+
+    monkeypatch.chdir(project)
+    assert main(['cfg.py', '--cfg-options', 'runner.max_epochs=1']) == 0
+    assert (project / 'work_dirs' / 'cfg' / 'epoch_1.pth').exists()
+
+
+# --- wrong input: one clear error, a truthful exit code, nothing half-written ----------------------------------------------
+
+HOOK = "custom_hooks = [dict(type='{{ fileDirname }}/hook.py:Mine')]\n_base_ = 'cfg.py'\n"
+
+BAD = {
+    'misspelt type': (['--cfg-options', 'optimizer.type=SDG'], 1, ['SDG is not in the optimizer registry', "'SGD'"]),
+    'option without a value': (['--cfg-options', 'optimizer.lr'], 2, ['optimizer.lr']),
+    'option into a string': (['--cfg-options', 'optimizer.type.x=1'], 2, ['--cfg-options does not fit']),
+    'value of a wrong type': (['--cfg-options', 'data.samples_per_gpu=many'], 1, ['samples_per_gpu', "'many'"]),
+    'missing checkpoint to resume': (['--resume-from', 'nowhere.pth'], 1, ['there is no checkpoint nowhere.pth']),
+    'missing checkpoint to load': (['--load-from', 'nowhere.pth'], 1, ['there is no checkpoint nowhere.pth']),
+    'empty data set': (['--cfg-options', 'data.train.length=0'], 1, ['empty']),
+    'no such split': (['--cfg-options', 'data.train=None', 'workflow=[(train,1)]'], 1, ['train']),
+    'unknown launcher': (['--launcher', 'pigeon'], 2, ['--launcher', 'pigeon']),
+    'unknown flag': (['--wrk-dir', 'x'], 2, ['--wrk-dir']),
+    'mode nobody knows': (['--cfg-options', 'workflow=[(fly,1)]'], 1, ['runner has no method named "fly"']),
+    'model without loss': (['--cfg-options', 'model=None'], 1, ["has no 'model'"]),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_wrong_flags_and_settings(name, train, project, capsys):
+    flags, code, parts = BAD[name]
+    try:
+        got, said, err = train(*flags)
+    except SystemExit as exit:  # argparse
+        got, said = exit.code, capsys.readouterr().err
+        err = said.strip().splitlines()[-1]
+    assert got == code
+    for part in parts:
+        assert part in err
+    assert 'Traceback' not in said
+    assert not list(project.rglob('*.pth')) + list(project.rglob('*.tmp'))
+
+
+def test_an_unknown_key_in_a_hook(project, train):
+    text = (project / 'cfg.py').read_text()
+    (project / 'cfg.py').write_text(text + "custom_hooks = [dict(type='EMAHook', momentumm=0.1)]\n")
+    code, said, err = train()
+    assert code == 1
+    for part in ('EMAHook', 'momentumm', "'momentum'", 'cfg.py'):
+        assert part in err
+    assert 'Traceback' not in said
+
+
+def test_a_missing_config(project, capsys):
+    from runnerkit.cli.train import main
+
+    assert main([str(project / 'nowhere.py')]) == 2
+    assert 'there is no config file' in capsys.readouterr().err
+
+
+def test_bases_in_a_circle(project, train):
+    (project / 'a.py').write_text("_base_ = 'b.py'\n")
+    (project / 'b.py').write_text("_base_ = 'a.py'\n")
+    code, _, err = train(config='a.py')
+    assert code == 1
+    assert 'a.py' in err
+    assert 'b.py' in err
+    assert 'Traceback' not in err
+    assert not (project / 'run').exists()
+
+
+def test_a_misspelt_event_method(project, train):
+    (project / 'hook.py').write_text(
+        'from runnerkit.hooks import Hook\n\n\nclass Mine(Hook):\n    def after_train_itr(self, runner):\n        pass\n'
+    )
+    (project / 'hooked.py').write_text(HOOK)
+    code, _, err = train(config='hooked.py')
+    assert code == 1
+    assert "Mine.after_train_itr would never be called" in err
+    assert "Did you mean 'after_train_iter'" in err
+
+
+def test_a_checkpoint_of_another_model(project, train):
+    train('--cfg-options', 'runner.max_epochs=1')
+    (project / 'other.py').write_text("_base_ = 'cfg.py'\nmodel = dict(model=dict(_delete_=True, type='Linear', in_features=4, out_features=1))\n")
+    for flag in ('--resume-from', '--load-from'):
+        code, _, err = train(flag, project / 'run' / 'epoch_1.pth', config='other.py', work_dir='other')
+        assert code == 1
+        assert 'is a checkpoint of another model' in err
+
+
+def test_a_model_whose_step_returns_no_loss(project, train):
+    (project / 'noloss.py').write_text("_base_ = 'cfg.py'\nmodel = dict(_delete_=True, type='{{ fileDirname }}/points.py:NoLoss', in_features=4, out_features=1)\n")
+    code, _, err = train('--no-validate', config='noloss.py')
+    assert code == 1
+    assert "NoLoss's step returned no 'loss' (it returned ['log_vars', 'num_samples'])" in err
+    assert not list(project.rglob('*.pth'))
+
+
+def test_a_work_dir_that_cannot_be_written(project, train):
+    (project / 'file').write_text('in the way')
+    code, _, err = train(work_dir='file/run')
+    assert code == 1
+    assert 'cannot be created' in err
+    assert '--work-dir' in err
+
+
+def test_a_bug_of_the_user_keeps_its_traceback(project, train):
+    (project / 'bug.py').write_text("_base_ = 'cfg.py'\nmodel = dict(loss=dict(_delete_=True, type='{{ fileDirname }}/points.py:fails'))\n")
+    code, said, _ = train('--cfg-options', 'runner.max_epochs=1', config='bug.py')
+    assert code == 1
+    assert 'Traceback' in said
+    assert 'points.py", line' in said
+    assert 'a bug of the user' in said
+
+
+# --- real processes --------------------------------------------------------------------------------------------------------
+
+
+def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
+    """Ctrl-C after two epochs, --auto-resume: the weights are those of the run that was left alone."""
+
+    def command(work_dir, *flags):
+        options = ['--cfg-options', 'runner.max_epochs=3', 'log_config.hooks=[]']
+        return [sys.executable, 'tools/train.py', 'configs/mnist/lenet.py', '--work-dir', str(tmp_path / work_dir), *flags, *options]
+
+    subprocess.run(command('whole'), cwd=ROOT, env=ENV, check=True, capture_output=True)
+    process = subprocess.Popen(command('part'), cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.time() + 120
+    while not (tmp_path / 'part' / 'epoch_2.pth').exists() and time.time() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip().splitlines()[-1] == 'interrupted'
+    assert not (tmp_path / 'part' / 'epoch_3.pth').exists()
+    subprocess.run(command('part', '--auto-resume'), cwd=ROOT, env=ENV, check=True, capture_output=True)
+    whole, part = torch.load(tmp_path / 'whole' / 'epoch_3.pth'), torch.load(tmp_path / 'part' / 'epoch_3.pth')
+    assert same(whole['state_dict'], part['state_dict'])
+    assert whole['meta']['hook_msgs']['best_score'] == part['meta']['hook_msgs']['best_score']
+
+
+def test_two_processes_train_with_one_log_and_one_checkpoint(tmp_path):
+    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2']
+    command += ['tools/train.py', 'configs/mnist/lenet.py', '--launcher', 'pytorch', '--work-dir', str(tmp_path)]
+    command += ['--cfg-options', 'runner.max_epochs=1']
+    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    names = [path.name for path in tmp_path.iterdir()]
+    assert len([name for name in names if name.endswith('.log')]) == 1
+    assert len([name for name in names if name.endswith('.log.json')]) == 1
+    assert sorted(name for name in names if name.endswith('.pth')) == ['best_accuracy_epoch_1.pth', 'epoch_1.pth', 'latest.pth']
+    checkpoint = torch.load(tmp_path / 'epoch_1.pth')
+    assert len(checkpoint['runnerkit']['ranks']) == 2
+    assert not any(name.startswith('module.') for name in checkpoint['state_dict'])
+    assert checkpoint['meta']['iter'] == 28  # 3,500 digits in batches of 64 on each of two ranks
+
+
+def test_classes_named_by_file_reach_spawned_workers(project):
+    options = ['data.workers_per_gpu=1', 'data.train_dataloader.multiprocessing_context=spawn', 'runner.max_epochs=1']
+    command = [sys.executable, '-m', 'runnerkit', 'train', str(project / 'cfg.py'), '--work-dir', str(project / 'run'), '--no-validate']
+    done = subprocess.run([*command, '--cfg-options', *options], env=ENV, cwd=project, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,91 @@
+"""Everything that ranks do together, called once in each of two processes; the tests beside it look at the results."""
+
+import os
+
+import torch
+from torch import nn
+
+from runnerkit import distributed as d
+from runnerkit.utils.seed import set_random_seed
+
+
+def mixed(rank):
+    """Buffers of the kinds that models have, different on each rank."""
+    return [
+        torch.tensor([1.0, 2.0]) * (rank + 1),
+        torch.tensor(3 + rank),
+        torch.tensor([rank == 0, True]),
+        torch.tensor([1 + 2j, 1j]) * (rank + 1),
+        torch.tensor([[4.0]], dtype=torch.float64) * (rank + 1),
+        torch.full((2, 3), float(rank)).t(),
+    ]
+
+
+def averaged(rank, **options):
+    tensors = mixed(rank)
+    d.allreduce_params(tensors, **options)
+    return tensors
+
+
+def gradients(rank):
+    model = nn.Linear(2, 1)
+    model.bias.requires_grad_(False)
+    unused = nn.Parameter(torch.zeros(1))
+    model.weight.grad = torch.tensor([[1.0, 3.0]]) * (rank + 1)
+    d.allreduce_grads([*model.parameters(), unused])
+    return model.weight.grad, model.bias.grad, unused.grad
+
+
+def draw():
+    return torch.rand(1).item()
+
+
+def shifted_seed():
+    set_random_seed(3, use_rank_shift=True)
+    return draw()
+
+
+def everything(rank, folder):
+    part = list(range(rank, 7, 2))
+    wrapped = d.master_only(lambda: 'did it')
+    os.chdir(folder)
+    results = {
+        'info': d.get_dist_info(),
+        'is_distributed': d.is_distributed(),
+        'master_only': wrapped(),
+        'reduce_sums': d.reduce_sums([rank + 0.5, 1.0, 2.0**40 + rank]),
+        'reduce_max': d.reduce_max(10.0 - rank),
+        'broadcast': d.broadcast_object({'from': rank}),
+        'broadcast_from_1': d.broadcast_object([rank], src=1),
+        'gather': d.gather_objects({'rank': rank}),
+        'seed': d.same_seed_everywhere(100 + rank),
+        'averaged': averaged(rank),
+        'averaged_one_by_one': averaged(rank, coalesce=False),
+        'averaged_in_buckets': averaged(rank, bucket_size_mb=1),
+        'gradients': gradients(rank),
+        'shifted_seed': shifted_seed(),
+        'collect': d.collect_results(part, 7),
+        'collect_cut': d.collect_results(part, 5),
+        'collect_gpu': d.collect_results_gpu(part, 7),
+        'collect_cpu': d.collect_results_cpu(part, 7),
+        'collect_files': d.collect_results_cpu(part, 7, tmpdir=os.path.join(folder, 'parts')),
+        'collect_nothing': d.collect_results([] if rank else ['only'], 1),
+    }
+    d.barrier()
+    results['parts_removed'] = not os.path.exists(os.path.join(folder, 'parts'))
+    # As with a backend that does not move what lies in the host's memory.
+    from runnerkit.distributed import results as module
+
+    module.dist = NotGloo()
+    results['collect_own_folder'] = d.collect_results_cpu(part, 7)
+    d.barrier()
+    results['left_over'] = os.listdir(os.path.join(folder, '.dist_test'))
+    return results
+
+
+class NotGloo:
+    """torch.distributed that calls its backend another name."""
+
+    @staticmethod
+    def get_backend():
+        return 'other'

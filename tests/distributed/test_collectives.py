@@ -1,0 +1,68 @@
+"""Sums, averages and objects, alone and among two."""
+
+import pytest
+import torch
+
+from runnerkit import distributed as d
+from runnerkit.distributed.collectives import _buckets
+
+
+def test_alone_nothing_changes():
+    tensors = [torch.tensor([1.0, 2.0]), torch.tensor(3)]
+    d.allreduce_params(tensors)
+    assert torch.equal(tensors[0], torch.tensor([1.0, 2.0]))
+    d.allreduce_grads([torch.nn.Parameter(torch.ones(1))])
+    assert d.reduce_sums((1.5, 2)) == [1.5, 2]
+    assert d.reduce_max(3.0) == 3.0
+    thing = object()
+    assert d.broadcast_object(thing) is thing
+    assert d.gather_objects(thing) == [thing]
+    assert d.same_seed_everywhere(5) == 5
+    d.barrier()
+
+
+def test_sums_are_exact_in_double_precision(ranks):
+    assert ranks['reduce_sums'] == ([2.0, 2.0, 2.0**41 + 1],) * 2
+    assert ranks['reduce_max'] == (10.0, 10.0)
+
+
+def test_objects(ranks):
+    assert ranks['broadcast'] == ({'from': 0},) * 2
+    assert ranks['broadcast_from_1'] == ([1],) * 2
+    assert ranks['gather'] == ([{'rank': 0}, {'rank': 1}], [])
+
+
+def test_seeds(ranks):
+    assert ranks['seed'] == (100, 100)
+    torch.manual_seed(4)
+    assert ranks['shifted_seed'][1] == torch.rand(1).item()
+    assert ranks['shifted_seed'][0] != ranks['shifted_seed'][1]
+
+
+@pytest.mark.parametrize('way', ['averaged', 'averaged_one_by_one', 'averaged_in_buckets'])
+def test_averages_of_every_kind_of_buffer(ranks, way):
+    expected = [
+        torch.tensor([1.5, 3.0]),
+        torch.tensor(3),
+        torch.tensor([True, True]),
+        torch.tensor([1.5 + 3j, 1.5j]),
+        torch.tensor([[6.0]], dtype=torch.float64),
+        torch.full((3, 2), 0.5),
+    ]
+    for tensors in ranks[way]:
+        assert [tensor.dtype for tensor in tensors] == [tensor.dtype for tensor in expected]
+        assert all(torch.equal(a, b) for a, b in zip(tensors, expected))
+
+
+def test_gradients_are_averaged_where_there_are_some(ranks):
+    for weight, bias, unused in ranks['gradients']:
+        assert torch.equal(weight, torch.tensor([[1.5, 4.5]]))
+        assert bias is None
+        assert unused is None
+
+
+def test_buckets_are_of_one_type_and_within_the_limit():
+    tensors = [torch.zeros(n) for n in (2, 3, 100, 1)] + [torch.zeros(1, dtype=torch.int64)]
+    sizes = [[tensor.nbytes for tensor in bucket] for bucket in _buckets(tensors, 20)]
+    assert sizes == [[8, 12], [400], [4], [8]]
+    assert [len(bucket) for bucket in _buckets(tensors, None)] == [4, 1]

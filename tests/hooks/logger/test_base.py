@@ -1,0 +1,217 @@
+"""When loggers log, and under which names."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ranks import on_ranks
+from support import Tiny, loader, tiny_runner
+
+from runnerkit.hooks import Hook, IterTimerHook, LoggerHook
+
+
+class Kept(LoggerHook):
+    """Keeps what it could log."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.lines = []
+
+    def log(self, runner):
+        counts = (
+            self.get_mode(runner),
+            self.get_epoch(runner),
+            self.get_iter(runner),
+            self.get_iter(runner, inner_iter=True),
+        )
+        self.lines.append((*counts, self.get_loggable_tags(runner), sorted(runner.log_buffer.output)))
+
+
+class Counting(Tiny):
+    """Its loss is 1, 2, 3 … in training and 100 in validation."""
+
+    count = 0
+
+    def train_step(self, data, optimizer, **kwargs):
+        self.count += 1
+        return {
+            'loss': torch.zeros(()),
+            'log_vars': {'loss': torch.tensor(float(self.count))},
+            'num_samples': len(data[0]),
+        }
+
+    def val_step(self, data, optimizer=None, **kwargs):
+        return {'loss': torch.zeros(()), 'log_vars': {'loss': 100.0}, 'num_samples': len(data[0])}
+
+    dis_step = train_step
+
+
+def run(hook, kind='epoch', workflow=(('train', 1),), length=28, timer=True, **limits):
+    """Seven batches a pass, from 28 samples."""
+    runner = tiny_runner(kind, model=Counting(), **(limits or {'max_epochs': 2}))
+    if timer:
+        runner.register_hook(IterTimerHook(), 'LOW')
+    for each in hook if isinstance(hook, list) else [hook]:
+        runner.register_hook(each, 'VERY_LOW')
+    runner.run([loader(length) for _ in workflow], list(workflow))
+    return runner
+
+
+def test_every_interval_and_the_whole_of_each_validation():
+    hook = Kept(interval=3)
+    run(hook, workflow=[('train', 1), ('val', 1)])
+    assert [line[:4] for line in hook.lines] == [
+        ('train', 1, 3, 3),
+        ('train', 1, 6, 6),
+        ('val', 1, 7, 7),
+        ('train', 2, 10, 3),
+        ('train', 2, 13, 6),
+        ('val', 2, 14, 7),
+    ]
+    tags = [line[4] for line in hook.lines]
+    assert tags[1] == {'train/loss': 5.0, 'learning_rate': 0.1, 'momentum': 0.9}
+    assert tags[2] == {'val/loss': 100.0, 'learning_rate': 0.1, 'momentum': 0.9}
+    assert hook.lines[1][5] == ['data_time', 'loss', 'time']
+
+
+def test_the_rest_of_an_epoch_if_asked_for():
+    hook = Kept(interval=3, ignore_last=False)
+    run(hook)
+    assert [line[2] for line in hook.lines] == [3, 6, 7, 10, 13, 14]
+    assert hook.lines[2][4]['train/loss'] == 6.0  # of the last three iterations
+
+
+def test_by_iteration_the_count_goes_on_over_epochs():
+    hook = Kept(interval=3, by_epoch=False)
+    run(hook, 'iter', max_iters=14)
+    assert [line[:4] for line in hook.lines] == [
+        ('train', 1, 3, 3),
+        ('train', 1, 6, 6),
+        ('train', 2, 9, 9),
+        ('train', 2, 12, 12),
+    ]
+
+
+def test_validation_in_the_iteration_runner_is_logged_at_its_end():
+    hook = Kept(interval=5, by_epoch=False)
+    run(hook, 'iter', workflow=[('train', 5), ('val', 2)], max_iters=10)
+    assert [(line[0], line[2], line[4][f'{line[0]}/loss']) for line in hook.lines] == [
+        ('train', 5, 3.0),
+        ('val', 5, 100.0),
+        ('train', 10, 8.0),
+        ('val', 10, 100.0),
+    ]
+
+
+@pytest.mark.parametrize('timer', [True, False])
+def test_other_modes_keep_their_name_and_scores_of_hooks_are_of_val(timer):
+    class Scores(Hook):
+        def after_train_epoch(self, runner):
+            runner.log_buffer.output['acc'] = 0.5
+            runner.log_buffer.ready = True
+
+    hook = Kept(interval=7)
+    runner = tiny_runner(model=Counting(), max_epochs=1)
+    for each in [Scores(), *([IterTimerHook()] if timer else []), hook]:
+        runner.register_hook(each)
+    runner.run([loader(28)], [('dis', 1)])
+    assert [(line[0], line[1], set(line[4])) for line in hook.lines] == [
+        ('dis', 1, {'dis/loss', 'learning_rate', 'momentum'}),
+        ('val', 1, {'val/acc', 'learning_rate', 'momentum'}),
+    ]
+
+
+def test_a_stream_has_no_last_iteration():
+    class Stream:
+        def __iter__(self):
+            return iter(list(loader(28)))
+
+    hook = Kept(interval=5, ignore_last=False)
+    runner = tiny_runner(model=Counting(), max_epochs=1)
+    runner.register_hook(hook)
+    runner.run([Stream()], [('train', 1)])
+    assert [line[2] for line in hook.lines] == [5]
+
+
+def test_the_last_logger_clears_the_output():
+    first, last = Kept(interval=3), Kept(interval=3)
+    run([first, last])
+    assert (first.reset_flag, last.reset_flag) == (False, True)
+    assert [line[4] for line in first.lines] == [line[4] for line in last.lines]
+
+
+def test_each_epoch_starts_with_an_empty_buffer():
+    hook = Kept(interval=7)
+    runner = run(hook)
+    assert [line[4]['train/loss'] for line in hook.lines] == [4.0, 11.0]
+    assert len(runner.log_buffer.val_history['loss']) == 7
+
+
+def test_an_interval_longer_than_the_buffers_window():
+    hook = Kept(interval=1500)
+    runner = tiny_runner(model=Counting())
+    runner.register_hook(hook)
+    hook.before_run(runner)
+    assert runner.log_buffer.window == 1500
+
+
+@pytest.mark.parametrize(
+    'value, plain, without_numpy, without_torch',
+    [
+        (1, True, True, True),
+        (True, True, True, True),
+        (np.float32(1), True, True, True),
+        (np.array(1.0), True, False, True),
+        (np.array([1.0]), False, False, False),
+        (torch.tensor(1.0), True, True, False),
+        (torch.tensor([1.0]), True, True, False),
+        (torch.tensor([1.0, 2.0]), False, False, False),
+        ('1', False, False, False),
+        (None, False, False, False),
+    ],
+)
+def test_is_scalar(value, plain, without_numpy, without_torch):
+    assert LoggerHook.is_scalar(value) is plain
+    assert LoggerHook.is_scalar(value, include_np=False) is without_numpy
+    assert LoggerHook.is_scalar(value, include_torch=False) is without_torch
+
+
+def test_tags_of_several_optimizers_and_texts():
+    def two(model):
+        return {
+            'body': torch.optim.SGD(model.body.parameters(), lr=0.1, momentum=0.5),
+            'head': torch.optim.Adam(model.head.parameters(), lr=0.3),
+        }
+
+    runner = tiny_runner(optimizer=two, max_epochs=1)
+    runner.mode = 'train'
+    runner.log_buffer.output.update(loss=2.0, time=1.0, note='text', image=np.ones(3))
+    hook = Kept()
+    rates = {'learning_rate/body': 0.1, 'learning_rate/head': 0.3, 'momentum/body': 0.5, 'momentum/head': 0.9}
+    assert hook.get_loggable_tags(runner) == {'train/loss': 2.0, **rates}
+    assert hook.get_loggable_tags(runner, allow_scalar=False, allow_text=True) == {'train/note': 'text', **rates}
+    everything = hook.get_loggable_tags(runner, allow_text=True, add_mode=False, tags_to_skip=())
+    assert everything == {'loss': 2.0, 'time': 1.0, 'note': 'text', **rates}
+
+
+def test_a_run_without_optimizer_has_no_rates():
+    runner = tiny_runner(optimizer=lambda model: None, max_epochs=1)
+    runner.log_buffer.output['loss'] = 1.0
+    assert Kept().get_loggable_tags(runner) == {'val/loss': 1.0}
+
+
+def test_mistakes():
+    with pytest.raises(ValueError, match='Kept: interval must be at least 1 iteration, but got 0'):
+        Kept(interval=0)
+    with pytest.raises(NotImplementedError, match=r'LoggerHook must have a method log\(runner\)'):
+        LoggerHook().log(None)
+
+
+def test_ranks_average_together_and_the_first_one_logs():
+    results = on_ranks(Path(__file__).with_name('two_ranks.py'), 'train')
+    expected = [('train', 2, 15.0), ('val', 2, 100.0)]
+    assert results[0]['kept'] == expected
+    assert results[1]['kept'] == []
+    assert results[0]['json'] == [(line[0], line[2]) for line in expected]
+    assert [result['output'] for result in results] == [{}, {}]

@@ -1,0 +1,133 @@
+"""What `MMDistributedDataParallel` does in two processes; run by `test_distributed.py`, which looks at the results."""
+
+import torch
+from torch import nn
+
+from runnerkit.parallel import MMDistributedDataParallel
+
+
+class Net(nn.Module):
+    """Steps that train through the model's own call, as detectors do."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(2, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.head = nn.Linear(3, 1)
+        self.calls = []
+
+    def forward(self, x, return_loss=True):
+        self.calls.append('forward')
+        return self.head(self.norm(self.body(x))).mean()
+
+    def train_step(self, data, optimizer, scale=1.0):
+        self.calls.append('train_step')
+        loss = self(data['x']) * scale
+        return {'loss': loss, 'log_vars': {'loss': loss.detach()}, 'num_samples': len(data['x'])}
+
+    def val_step(self, data, optimizer=None):
+        self.calls.append('val_step')
+        return {'loss': self(data['x'])}
+
+    def dis_step(self, data, optimizer):
+        self.calls.append('dis_step')
+        return {'loss': self.head(data['x'][:, :1].expand(-1, 3)).mean()}
+
+    def broken_step(self, data, optimizer):
+        raise ArithmeticError('in the step')
+
+
+def batch(rank, step=0):
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    return {'x': torch.randn(4, 2, generator=generator), 'name': 'a batch'}
+
+
+def build(**options):
+    torch.manual_seed(0)
+    return MMDistributedDataParallel(Net(), **options)
+
+
+def grads(model):
+    return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+def parameters(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def everything(rank):
+    return {
+        'train_step': train_step(rank),
+        'forward': forward(rank),
+        'no_sync': no_sync(rank),
+        'trained': trained(rank),
+        'val_step': uneven_validation(rank),
+        'other_modes': other_modes(rank),
+        'errors': errors(rank),
+    }
+
+
+def train_step(rank):
+    model = build()
+    outputs = model.train_step(batch(rank), None, scale=2.0)
+    outputs['loss'].backward()
+    return {
+        'grads': grads(model),
+        'keys': sorted(outputs),
+        'calls': model.module.calls,
+        'own': vars(model.module).get('forward'),
+    }
+
+
+def forward(rank):
+    model = build()
+    model(batch(rank)['x']).backward()
+    return grads(model)
+
+
+def no_sync(rank):
+    model = build()
+    with model.no_sync():
+        model.train_step(batch(rank), None)['loss'].backward()
+    return grads(model)
+
+
+def trained(rank):
+    model = build(find_unused_parameters=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        (model.dis_step if step % 2 else model.train_step)(batch(rank, step), optimizer)['loss'].backward()
+        optimizer.step()
+    return parameters(model)
+
+
+def uneven_validation(rank):
+    # Buffers are sent around by every forward of DDP: ranks would wait for each other here for ever.
+    model = build(broadcast_buffers=True)
+    model.eval()
+    seen = []
+    for step in range(1 + 2 * rank):
+        seen.append(model.val_step(batch(rank, step))['loss'].item())
+        with torch.no_grad():
+            seen.append(model(batch(rank, step)['x'], return_loss=False).item())
+            seen.append(model.train_step(batch(rank, step), None)['loss'].item())
+    return seen
+
+
+def other_modes(rank):
+    model = build(find_unused_parameters=True)
+    model.dis_step(batch(rank), None)['loss'].backward()
+    return {'grads': grads(model.module.head), 'has': hasattr(model, 'gen_step'), 'state': list(model.state_dict())[:2]}
+
+
+def errors(rank):
+    model = build()
+    try:
+        model.broken_step(batch(rank), None)
+    except ArithmeticError as error:
+        found = str(error)
+    model.module.forward = lambda x: x.sum() * 0 + model.module.head.bias.sum()
+    own = model.module.forward
+    model.train_step(batch(rank), None)
+    return found, model.module.forward is own

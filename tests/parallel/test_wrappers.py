@@ -1,0 +1,40 @@
+"""Telling wrappers from models."""
+
+import pytest
+from torch import nn
+
+from runnerkit.parallel import MODULE_WRAPPERS, is_module_wrapper, unwrap
+from runnerkit.registry import Registry
+
+
+def test_torchs_own_wrappers_are_known():
+    net = nn.Linear(1, 1)
+    assert is_module_wrapper(nn.DataParallel(net))
+    assert not is_module_wrapper(net)
+    assert unwrap(nn.DataParallel(nn.DataParallel(net))) is net
+    assert unwrap(net) is net
+
+
+class Own(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+@pytest.fixture
+def registered():
+    yield
+    for registry in (MODULE_WRAPPERS, *MODULE_WRAPPERS.children.values()):
+        registry.module_dict.pop('Own', None)
+    MODULE_WRAPPERS.children.pop('downstream', None)
+
+
+def test_registered_ones_are_known_also_in_registries_below(registered):
+    wrapped = Own(nn.Linear(1, 1))
+    assert not is_module_wrapper(wrapped)
+    MODULE_WRAPPERS.register_module(module=Own)
+    assert unwrap(wrapped) is wrapped.module
+    MODULE_WRAPPERS.module_dict.pop('Own')
+    assert not is_module_wrapper(wrapped)
+    Registry('wrapper', parent=MODULE_WRAPPERS, scope='downstream').register_module(module=Own)
+    assert is_module_wrapper(wrapped)

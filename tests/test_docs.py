@@ -1,0 +1,130 @@
+"""What the documents say exists, exists: ids of the seed, paths, tests, and the files in their commands."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'docs/seeds.md']
+
+#: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
+IDS = {'S': 14, 'A': 39, 'W': 15}
+
+#: A path begins with one of the repository's own folders; a file may also be called by its name alone.
+FOLDERS = ('runnerkit', 'tests', 'tools', 'configs', 'docs', 'benchmarks', 'requirements')
+PATH = re.compile(rf'(?<![\w./-])(?:{"|".join(FOLDERS)})/[\w./*-]*(?<![.])')
+BLOCK = re.compile(r'^( *)```(\w*)\n(.*?)^\1```', flags=re.DOTALL | re.MULTILINE)
+NAME = re.compile(r'[A-Za-z_.][\w.-]*\.(?:py|md|toml|yaml|txt)|Makefile|LICENSE')
+
+
+def read(page):
+    path = ROOT / page
+    if not path.is_file():
+        pytest.fail(f'{page} is missing')
+    return path.read_text(encoding='utf-8')
+
+
+def rows(page):
+    """The tables' rows, as lists of their cells; heads and rulers left out."""
+    for line in read(page).splitlines():
+        if line.startswith('|') and not line.startswith(('| id', '|---')):
+            yield [cell.strip() for cell in line[1:-1].split('|')]
+
+
+@cache
+def names_of_tests(path):
+    tree = ast.parse((ROOT / path).read_text(encoding='utf-8'))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith('test')}
+
+
+def quoted(text):
+    """What stands in backticks, code blocks aside."""
+    return re.findall(r'`([^`\n]+)`', BLOCK.sub('', text))
+
+
+def blocks(text, languages):
+    """The code of each fenced block in one of ``languages``."""
+    return [dedent(code) for _, language, code in BLOCK.findall(text) if language in languages]
+
+
+# --- the table of the seed -------------------------------------------------------------------------------------------
+
+
+def test_every_id_of_the_seed_stands_there_once_and_in_order():
+    expected = [f'M-{kind}{n}' for kind, last in IDS.items() for n in range(1, last + 1)]
+    assert [row[0] for row in rows('docs/seeds.md')] == expected
+
+
+def test_every_row_is_shown_by_a_test_or_gives_a_reason():
+    for row in rows('docs/seeds.md'):
+        assert len(row) == 4, row
+        assert '::test_' in row[3] or row[3].startswith(('later: ', 'declined: ')), row
+
+
+def test_what_comes_later_is_one_of_the_known_parts():
+    text = read('docs/seeds.md')
+    parts = set(re.findall(r'later: ((?:the MMCV )?\w+(?: resume)?)', text))
+    assert parts <= {'the MMCV surface', 'exact resume', 'speed'}
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_every_test_named_exists(page):
+    for name in quoted(read(page)):
+        if '::' in name:
+            path, test = name.split('::')
+            assert (ROOT / path).is_file(), f'{page} names {path}'
+            assert test in names_of_tests(path), f'{page} names {name}'
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_every_path_in_backticks_exists(page):
+    known = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob('*')}
+    known |= {path.name for path in ROOT.iterdir()}
+    for text in quoted(read(page)):
+        for path in PATH.findall(text):
+            assert is_an_example(path) or list(ROOT.glob(path.rstrip('/'))), f'{page} names {path}'
+        if NAME.fullmatch(text):
+            assert is_an_example(text) or text in known, f'{page} names {text}'
+
+
+def is_an_example(path):
+    """A name that stands for the reader's own file."""
+    return Path(path).name.startswith('my') or path in ('cfg.py', 'config.py')
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_links_to_files_lead_somewhere(page):
+    for target in re.findall(r'\]\(([^)#\s]+)(?:#[^)]*)?\)', read(page)):
+        if '://' not in target:
+            assert ((ROOT / page).parent / target).exists(), f'{page} links to {target}'
+
+
+# --- code ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('page', ['README.md', 'CONTRIBUTING.md'])
+def test_commands_name_files_and_targets_that_exist(page):
+    makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
+    for code in blocks(read(page), ('bash', 'sh', 'console', '')):
+        for path in PATH.findall(code):
+            assert is_an_example(path) or (ROOT / path).exists(), f'{page} runs {path}'
+        for target in re.findall(r'^\$? ?make ([a-z]+)', code, flags=re.MULTILINE):
+            assert re.search(rf'^{target}:', makefile, flags=re.MULTILINE), f'{page}: make {target}'
+
+
+@pytest.mark.parametrize('page', ['README.md', 'CONTRIBUTING.md'])
+def test_python_blocks_are_python_and_import_what_is_there(page):
+    from importlib import import_module
+
+    for code in blocks(read(page), ('python', 'py')):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'runnerkit':
+                module = import_module(node.module)
+                assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)

@@ -1,0 +1,312 @@
+"""What the whole package keeps to: no upward surprise in imports, errors, annotations, documentation, tests."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from support import Tiny, tiny_runner
+
+from runnerkit.hooks.hook import RINGS
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / 'runnerkit'
+FILES = sorted(PACKAGE.rglob('*.py'))
+TREES = {file: ast.parse(file.read_text(encoding='utf-8')) for file in FILES}
+
+# Modules without a test file of their own at the mirrored path, each with the reason.
+WITHOUT_MIRROR: dict[str, str] = {}
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def module_name(file):
+    parts = file.relative_to(ROOT).with_suffix('').parts
+    return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
+
+
+def place(file, node):
+    return f'{file.relative_to(ROOT)}:{node.lineno}'
+
+
+# --- messages and asserts --------------------------------------------------------------------------------------------
+
+PLACEHOLDER = re.compile(r'(?<!\{)\{[A-Za-z_][\w.]*(\([^{}]*\)|\[[^{}]*\])*(![rsa])?(:[^{}]*)?\}(?!\})')
+LOGGING = {'debug', 'info', 'warning', 'error', 'exception', 'critical', 'log', 'warn', 'print_log', 'say'}
+
+
+def said(tree):
+    """Every expression whose text reaches a person: what is raised, warned about, logged or printed."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            yield node.exc
+        elif isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, 'id', '')
+            if called in LOGGING or called == 'print':
+                yield node
+
+
+def forgotten_prefixes(tree):
+    """Plain text with a placeholder in it, unless ``.format`` fills it in. A plain piece that is glued to an f-string
+    counts, too: Python joins both into one node, in which only the f-string's own placeholders are expressions."""
+    found = []
+    for expression in said(tree):
+        formatted = {
+            id(node.func.value)
+            for node in ast.walk(expression)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == 'format'
+        }
+        for node in ast.walk(expression):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in formatted:
+                found += [(node, text[0]) for text in PLACEHOLDER.finditer(node.value)]
+    return found
+
+
+def test_the_search_for_forgotten_prefixes_finds_them():
+    def found(text):
+        return [match for _, match in forgotten_prefixes(ast.parse(text))]
+
+    assert found("raise ValueError('got {value}')") == ['{value}']
+    assert found("raise ValueError(f'{a} and ' '{b!r} too')") == ['{b!r}']
+    assert found("logger.info('saved to {self.out_dir}')") == ['{self.out_dir}']
+    assert found("warnings.warn('{names[0]:>4}')") == ['{names[0]:>4}']
+    assert found("raise ValueError(f'got {value}, wanted {1 + 2}')") == []
+    assert found("raise ValueError('got {value}'.format(value=3))") == []
+    assert found("raise ValueError('use epoch_{}.pth or dict(a=1)')") == []
+
+
+@pytest.mark.parametrize('file', FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_message_has_lost_its_f(file):
+    assert [(place(file, node), text) for node, text in forgotten_prefixes(TREES[file])] == []
+
+
+def test_nothing_is_asserted_of_what_users_pass():
+    found = [place(f, node) for f, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    assert found == []
+
+
+# --- annotations and docstrings --------------------------------------------------------------------------------------
+
+
+def public_functions(tree):
+    """Functions of a module, and methods of its classes, that have no leading underscore; ``__init__`` too."""
+    for node in tree.body:
+        if isinstance(node, FUNCTIONS) and not node.name.startswith('_'):
+            yield node
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
+            for part in node.body:
+                if isinstance(part, FUNCTIONS) and (not part.name.startswith('_') or part.name == '__init__'):
+                    yield part
+
+
+def unannotated(function):
+    args = function.args
+    named = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+    missing = [arg.arg for arg in named if arg is not None and arg.annotation is None]
+    missing = [name for name in missing if name not in ('self', 'cls', 'mcs')]
+    return missing + (['return'] if function.returns is None else [])
+
+
+def test_public_functions_are_annotated():
+    found = {
+        place(file, function): unannotated(function)
+        for file, tree in TREES.items()
+        for function in public_functions(tree)
+        if unannotated(function)
+    }
+    assert found == {}
+
+
+def public_objects(module):
+    """(name, object) of what a module itself defines in public: functions, classes, and their methods."""
+    for name, value in vars(module).items():
+        if name.startswith('_') or getattr(value, '__module__', None) != module.__name__:
+            continue
+        if inspect.isfunction(value) or inspect.isclass(value):
+            yield name, value
+        if inspect.isclass(value) and not getattr(value, '_is_protocol', False):
+            for part, member in vars(value).items():
+                member = getattr(member, '__func__', member)  # what a classmethod or staticmethod holds
+                if part.startswith('_') or part in RINGS:
+                    continue
+                if inspect.isfunction(member) or isinstance(member, property):
+                    yield f'{name}.{part}', getattr(value, part)
+
+
+def test_everything_public_is_documented():
+    """By a docstring of its own, or by that of the method it overrides.
+
+    A protocol's class says it for its members, and `Hook` for its rings, which no base class defines.
+    """
+    found = [f'{module_name(f)}: missing docstring' for f, tree in TREES.items() if not ast.get_docstring(tree)]
+    for file in FILES:
+        if file.name != '__main__.py':
+            module = import_module(module_name(file))
+            found += [f'{module.__name__}.{name}' for name, value in public_objects(module) if not documented(value)]
+    assert found == []
+
+
+def documented(value):
+    # A dataclass without a docstring gets its signature for one.
+    text = (vars(value).get('__doc__') if inspect.isclass(value) else inspect.getdoc(value)) or ''
+    return bool(text.strip()) and not text.startswith(f'{getattr(value, "__name__", "")}(')
+
+
+# --- imports ---------------------------------------------------------------------------------------------------------
+
+WITHOUT_TORCH = {
+    'runnerkit': 'import runnerkit',
+    'config': 'import runnerkit.config',
+    'registry': 'import runnerkit.registry',
+    'utils': 'import runnerkit.utils',
+    'fileio': 'import runnerkit.fileio',
+    'a config': "from runnerkit.config import Config; Config.fromfile('configs/mnist/lenet.py').pretty_text",
+    'python -m runnerkit --help': "run('runnerkit', '--help')",
+    'runnerkit train --help': "run('runnerkit', 'train', '--help')",
+    'tools/train.py --help': "run('tools/train.py', '--help')",
+    'tools/train.py without its config': "run('tools/train.py', 'configs/missing.py')",
+    'tools/train.py with a wrong flag': "run('tools/train.py', 'configs/mnist/lenet.py', '--sed', '1')",
+    'tools/test.py --help': "run('tools/test.py', '--help')",
+    'tools/print_config.py': "run('tools/print_config.py', 'configs/mnist/lenet.py')",
+}
+
+RUN = """
+import runpy, sys
+def run(what, *argv):
+    sys.argv = [what, *argv]
+    try:
+        (runpy.run_path if what.endswith('.py') else runpy.run_module)(what, run_name='__main__')
+    except SystemExit:
+        pass
+"""
+
+
+def test_what_needs_no_torch_does_not_wait_for_it():
+    """One process each would take seconds; forks of one that has imported nothing yet are as telling."""
+    code = f"""{RUN}
+import contextlib, io, os
+for name, line in {WITHOUT_TORCH!r}.items():
+    if not os.fork():
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            exec(line)
+        print(name, [module for module in ('torch', 'rich', 'yapf', 'fsspec', 'torchmetrics') if module in sys.modules])
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [f'{name} []' for name in WITHOUT_TORCH], done.stderr
+
+
+def imports_of(file):
+    """The modules of the package that ``file`` imports, inside functions too, but not for annotations only."""
+    found, pending = set(), [TREES[file]]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and 'TYPE_CHECKING' in ast.unparse(node.test):
+            pending += node.orelse
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                deeper = f'{node.module}.{alias.name}'
+                found.add(deeper if deeper in MODULES else node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        pending += ast.iter_child_nodes(node)
+    return found & MODULES
+
+
+MODULES = {module_name(file) for file in FILES}
+
+
+def test_no_module_imports_itself_by_a_detour():
+    TopologicalSorter({module_name(file): imports_of(file) for file in FILES}).prepare()  # raises CycleError
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def tracked_files():
+    listed = subprocess.run(
+        ['git', 'ls-files', '--cached', '--others', '--exclude-standard'], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode != 0:
+        pytest.skip('not a git checkout')
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def test_no_file_knows_this_machine():
+    """Neither where something lies on the machine it was written on, nor where packages were fetched from."""
+    places = [re.escape('/' + name + '/') for name in ('home', 'root', 'work', 'opt')]
+    hosts = ['pypi' + '[.]org', 'python' + 'hosted', 'download[.]' + 'pytorch', 'index' + '-url']
+    forbidden = re.compile(r'(?<![\w.])(?:' + '|'.join(places) + ')|' + '|'.join(hosts))
+    found = []
+    for path in tracked_files():
+        try:
+            text = path.read_text(encoding='utf-8')
+        except UnicodeDecodeError:
+            continue
+        found += [f'{path.relative_to(ROOT)}: {match[0]}' for match in forbidden.finditer(text)]
+    assert found == []
+
+
+def test_tests_mirror_the_package():
+    sources = {
+        str(file.relative_to(ROOT)) for file in FILES if file.name not in ('__init__.py', '__main__.py', 'version.py')
+    }
+    lacking = {name for name in sources if not mirror(name).is_file()}
+    assert sorted(lacking) == sorted(WITHOUT_MIRROR)
+
+
+def mirror(name):
+    path = Path(name)
+    return ROOT / 'tests' / path.relative_to('runnerkit').parent / f'test_{path.name}'
+
+
+# --- the loop --------------------------------------------------------------------------------------------------------
+
+
+def test_an_iteration_costs_few_calls(tmp_path):
+    """At most 27, as many as MMCV, with the five default hooks, away from log lines and the ends of epochs.
+
+    Counted are calls of the package's own functions from one ``train_step`` to the next; the loader is the user's own,
+    since what seeded samples cost depends on the batch.
+    """
+    calls = [[]]
+
+    class Counted(Tiny):
+        def train_step(self, data, optimizer, **kwargs):
+            calls.append([])
+            return super().train_step(data, optimizer, **kwargs)
+
+    def count(frame, event, arg):
+        if event == 'call' and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            calls[-1].append(f'{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}')
+
+    runner = tiny_runner(model=Counted(), work_dir=tmp_path, max_epochs=1)
+    runner.register_training_hooks(
+        {'policy': 'step', 'step': [5]}, {}, {'interval': 1}, {'interval': 50, 'hooks': [{'type': 'TextLoggerHook'}]}
+    )
+    assert len(runner.hooks) == 5
+    batches = list(support_batches(8))
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        runner.run([batches], [('train', 1)])
+    finally:
+        sys.setprofile(before)
+    between = calls[3:-1]
+    assert all(each == between[0] for each in between)
+    assert len(between[0]) <= 27, between[0]
+
+
+def support_batches(n):
+    import torch
+
+    for _ in range(n):
+        yield torch.rand(4, 4), torch.rand(4, 1)
