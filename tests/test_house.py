@@ -20,7 +20,10 @@ FILES = sorted(PACKAGE.rglob('*.py'))
 TREES = {file: ast.parse(file.read_text(encoding='utf-8')) for file in FILES}
 
 # Modules without a test file of their own at the mirrored path, each with the reason.
-WITHOUT_MIRROR: dict[str, str] = {}
+WITHOUT_MIRROR = {
+    'runnerkit/flow/context.py': 'only fields',
+    'runnerkit/flow/keys.py': 'only a table; tests/cli/test_train.py shows what it is for',
+}
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -260,7 +263,8 @@ def test_tests_mirror_the_package():
         str(file.relative_to(ROOT)) for file in FILES if file.name not in ('__init__.py', '__main__.py', 'version.py')
     }
     lacking = {name for name in sources if not mirror(name).is_file()}
-    assert sorted(lacking) == sorted(WITHOUT_MIRROR)
+    assert lacking - set(WITHOUT_MIRROR) == set(), 'write a test at the mirrored path'
+    assert set(WITHOUT_MIRROR) - lacking == set(), 'they have a test by now: take them out of WITHOUT_MIRROR'
 
 
 def mirror(name):

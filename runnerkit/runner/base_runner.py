@@ -475,7 +475,8 @@ def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> 
         TypeError: ``batch_processor`` cannot be called.
         RuntimeError: both the model and ``batch_processor`` want to be the step, or neither.
     """
-    has_step = hasattr(model, 'train_step') or hasattr(model, 'val_step')
+    inner = unwrap(model)  # a wrapper has every step as far as hasattr can see
+    has_step = hasattr(inner, 'train_step') or hasattr(inner, 'val_step')
     if batch_processor is not None and not callable(batch_processor):
         raise TypeError(f'batch_processor must be callable, but got {type(batch_processor)}')
     if batch_processor is not None and has_step:
@@ -484,7 +485,7 @@ def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> 
         )
     if batch_processor is None and not has_step:
         raise RuntimeError(
-            f'{type(unwrap(model)).__name__} has no train_step(data, optimizer): write one that returns dict(loss=…, '
+            f'{type(inner).__name__} has no train_step(data, optimizer): write one that returns dict(loss=…, '
             f"log_vars=…, num_samples=…), or wrap the model: model=dict(type='Supervised', model=…, loss=…)"
         )
 

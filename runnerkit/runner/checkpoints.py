@@ -122,14 +122,18 @@ class Checkpoints:
             'world_size': self._world_size,
             'workflow': [list(entry) for entry in self._workflow],
             'cursor': list(self._next_unit()),
-            'log_buffer': self.log_buffer.state_dict(),
             'hooks': {name: hook.state_dict() for name, hook in self._named_hooks()},
             'optimizers': optimizer_kinds(self.optimizer),
         }
 
     def _rank_state(self) -> dict[str, Any]:
         updates = {self._update_name(key): update.state_dict() for key, update in self._updates.items()}
-        return {'rng': rng_state(), 'loaders': self._loader_states(), 'updates': updates}
+        return {
+            'rng': rng_state(),
+            'loaders': self._loader_states(),
+            'updates': updates,
+            'log_buffer': self.log_buffer.state_dict(),
+        }
 
     def _named_hooks(self) -> list[tuple[str, Hook]]:
         """Every hook under a name that is the same in the resumed run: its class, and a number if there are several."""
@@ -245,8 +249,9 @@ class Checkpoints:
     def _restore_moment(self) -> None:
         """Random states and log buffer as they were when the checkpoint was written."""
         if self._resumed is not None:
-            self.log_buffer.load_state_dict(self._resumed['log_buffer'])
-            set_rng_state(self._own_rank()['rng'])
+            own = self._own_rank()
+            self.log_buffer.load_state_dict(own['log_buffer'])
+            set_rng_state(own['rng'])
 
     def _own_rank(self) -> dict[str, Any]:
         ranks = (self._resumed or {})['ranks']

@@ -45,7 +45,7 @@ class Gan(torch.nn.Linear):
 def fails(*_):
     raise ZeroDivisionError('a bug of the user')
 ''',
-    'cfg.py': '''
+    'cfg.py': """
 model = dict(
     type='Supervised',
     model=[dict(type='Linear', in_features=4, out_features=8), dict(type='Dropout', p=0.2), dict(type='Linear', in_features=8, out_features=1)],
@@ -62,7 +62,7 @@ checkpoint_config = dict(interval=1)
 evaluation = dict(save_best='error')
 log_config = dict(interval=2, hooks=[dict(type='TextLoggerHook')])
 seed = 3
-''',
+""",
 }
 
 

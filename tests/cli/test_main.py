@@ -17,7 +17,14 @@ def test_help_and_version(capsys):
     assert capsys.readouterr().out == f'runnerkit {__version__}\n'
 
 
-@pytest.mark.parametrize('words, text', [([], 'a command is needed'), (['trian'], "there is no command 'trian'; did you mean 'train'?"), (['zzz'], "no command 'zzz'")])
+@pytest.mark.parametrize(
+    'words, text',
+    [
+        ([], 'a command is needed'),
+        (['trian'], "there is no command 'trian'; did you mean 'train'?"),
+        (['zzz'], "no command 'zzz'"),
+    ],
+)
 def test_wrong_commands(words, text, capsys):
     assert main(words) == 2
     assert text in capsys.readouterr().err

@@ -32,7 +32,11 @@ def test_a_training_leaves_everything_in_its_work_dir(project, train):
     log = next((project / 'run').glob('*.log.json')).read_text().splitlines()
     lines = [json.loads(line) for line in log]
     assert lines[0]['seed'] == 3
-    assert [(line['mode'], line['epoch'], line['iter']) for line in lines[1:4]] == [('train', 1, 2), ('train', 1, 4), ('val', 1, 5)]
+    assert [(line['mode'], line['epoch'], line['iter']) for line in lines[1:4]] == [
+        ('train', 1, 2),
+        ('train', 1, 4),
+        ('val', 1, 5),
+    ]
     assert 'Hooks, in the order in which they are called' in next((project / 'run').glob('*.log')).read_text()
     meta = torch.load(project / 'run' / 'epoch_3.pth')['meta']
     assert (meta['epoch'], meta['iter'], meta['seed'], meta['exp_name']) == (3, 15, 3, 'cfg.py')
@@ -65,7 +69,10 @@ def test_the_seed_decides_and_is_drawn_where_nobody_gives_one(project, train):
 def test_resuming_from_the_command_line_is_exact(project, train):
     train(work_dir='whole')
     train('--cfg-options', 'runner.max_epochs=2', work_dir='part')
-    for flags, work_dir in ((['--auto-resume'], 'part'), (['--resume-from', project / 'part' / 'epoch_1.pth'], 'other')):
+    for flags, work_dir in (
+        (['--auto-resume'], 'part'),
+        (['--resume-from', project / 'part' / 'epoch_1.pth'], 'other'),
+    ):
         code, out, _ = train(*flags, work_dir=work_dir)
         assert code == 0
         assert 'resumed from' in out
@@ -75,14 +82,22 @@ def test_resuming_from_the_command_line_is_exact(project, train):
 def test_resume_from_goes_before_auto_resume_before_load_from(project, train):
     train(work_dir='run')
     chosen = {
-        'resumed from .*epoch_1': ['--resume-from', project / 'run' / 'epoch_1.pth', '--auto-resume', '--load-from', 'nowhere.pth'],
+        'resumed from .*epoch_1': [
+            '--resume-from',
+            project / 'run' / 'epoch_1.pth',
+            '--auto-resume',
+            '--load-from',
+            'nowhere.pth',
+        ],
         'resumed from .*epoch_3': ['--auto-resume', '--load-from', 'nowhere.pth'],
     }
     import re
 
     for pattern, flags in chosen.items():
         assert re.search(pattern, train(*flags)[1]), pattern
-    code, out, _ = train('--load-from', project / 'run' / 'epoch_3.pth', '--cfg-options', 'optimizer.lr=0.0', work_dir='loaded')
+    code, out, _ = train(
+        '--load-from', project / 'run' / 'epoch_3.pth', '--cfg-options', 'optimizer.lr=0.0', work_dir='loaded'
+    )
     assert code == 0
     assert 'resumed' not in out
     assert same(state(project / 'loaded' / 'epoch_3.pth'), state(project / 'run' / 'epoch_3.pth'))
@@ -118,8 +133,14 @@ def test_iteration_runner_validation_workflow_and_amp(project, train):
 
 
 def test_old_ways_to_say_it(project, train):
-    text = (project / 'cfg.py').read_text().replace("runner = dict(type='EpochBasedRunner', max_epochs=3)", 'total_epochs = 1')
-    (project / 'cfg.py').write_text(text + "fp16 = dict(loss_scale=64.)\ncompile = dict(mode='default')\noptimzer_config = dict()\n")
+    text = (
+        (project / 'cfg.py')
+        .read_text()
+        .replace("runner = dict(type='EpochBasedRunner', max_epochs=3)", 'total_epochs = 1')
+    )
+    (project / 'cfg.py').write_text(
+        text + "fp16 = dict(loss_scale=64.)\ncompile = dict(mode='default')\noptimzer_config = dict()\n"
+    )
     code, out, _ = train()
     assert code == 0
     assert 'compile=… is not supported yet' in out
@@ -141,7 +162,15 @@ def test_dry_run_shows_everything_and_leaves_nothing(project, train):
     before = sorted(project.rglob('*'))
     code, out, _ = train('--dry-run', '--cfg-options', 'workflow=[(train,1),(val,1)]')
     assert code == 0
-    for part in ('Config:', 'MSELoss', 'Hooks:', 'after_train_iter:', 'Learning rate:', "First batch of mode 'train'", '(4, 4) float32'):
+    for part in (
+        'Config:',
+        'MSELoss',
+        'Hooks:',
+        'after_train_iter:',
+        'Learning rate:',
+        "First batch of mode 'train'",
+        '(4, 4) float32',
+    ):
         assert part in out
     for mode in ('train', 'val'):
         assert f"One iteration of mode '{mode}': loss " in out
@@ -227,13 +256,15 @@ def test_a_misspelt_event_method(project, train):
     (project / 'hooked.py').write_text(HOOK)
     code, _, err = train(config='hooked.py')
     assert code == 1
-    assert "Mine.after_train_itr would never be called" in err
+    assert 'Mine.after_train_itr would never be called' in err
     assert "Did you mean 'after_train_iter'" in err
 
 
 def test_a_checkpoint_of_another_model(project, train):
     train('--cfg-options', 'runner.max_epochs=1')
-    (project / 'other.py').write_text("_base_ = 'cfg.py'\nmodel = dict(model=dict(_delete_=True, type='Linear', in_features=4, out_features=1))\n")
+    (project / 'other.py').write_text(
+        "_base_ = 'cfg.py'\nmodel = dict(model=dict(_delete_=True, type='Linear', in_features=4, out_features=1))\n"
+    )
     for flag in ('--resume-from', '--load-from'):
         code, _, err = train(flag, project / 'run' / 'epoch_1.pth', config='other.py', work_dir='other')
         assert code == 1
@@ -241,7 +272,9 @@ def test_a_checkpoint_of_another_model(project, train):
 
 
 def test_a_model_whose_step_returns_no_loss(project, train):
-    (project / 'noloss.py').write_text("_base_ = 'cfg.py'\nmodel = dict(_delete_=True, type='{{ fileDirname }}/points.py:NoLoss', in_features=4, out_features=1)\n")
+    (project / 'noloss.py').write_text(
+        "_base_ = 'cfg.py'\nmodel = dict(_delete_=True, type='{{ fileDirname }}/points.py:NoLoss', in_features=4, out_features=1)\n"
+    )
     code, _, err = train('--no-validate', config='noloss.py')
     assert code == 1
     assert "NoLoss's step returned no 'loss' (it returned ['log_vars', 'num_samples'])" in err
@@ -257,7 +290,9 @@ def test_a_work_dir_that_cannot_be_written(project, train):
 
 
 def test_a_bug_of_the_user_keeps_its_traceback(project, train):
-    (project / 'bug.py').write_text("_base_ = 'cfg.py'\nmodel = dict(loss=dict(_delete_=True, type='{{ fileDirname }}/points.py:fails'))\n")
+    (project / 'bug.py').write_text(
+        "_base_ = 'cfg.py'\nmodel = dict(loss=dict(_delete_=True, type='{{ fileDirname }}/points.py:fails'))\n"
+    )
     code, said, _ = train('--cfg-options', 'runner.max_epochs=1', config='bug.py')
     assert code == 1
     assert 'Traceback' in said
@@ -273,10 +308,20 @@ def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
 
     def command(work_dir, *flags):
         options = ['--cfg-options', 'runner.max_epochs=3', 'log_config.hooks=[]']
-        return [sys.executable, 'tools/train.py', 'configs/mnist/lenet.py', '--work-dir', str(tmp_path / work_dir), *flags, *options]
+        return [
+            sys.executable,
+            'tools/train.py',
+            'configs/mnist/lenet.py',
+            '--work-dir',
+            str(tmp_path / work_dir),
+            *flags,
+            *options,
+        ]
 
     subprocess.run(command('whole'), cwd=ROOT, env=ENV, check=True, capture_output=True)
-    process = subprocess.Popen(command('part'), cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command('part'), cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     deadline = time.time() + 120
     while not (tmp_path / 'part' / 'epoch_2.pth').exists() and time.time() < deadline and process.poll() is None:
         time.sleep(0.01)
@@ -300,7 +345,11 @@ def test_two_processes_train_with_one_log_and_one_checkpoint(tmp_path):
     names = [path.name for path in tmp_path.iterdir()]
     assert len([name for name in names if name.endswith('.log')]) == 1
     assert len([name for name in names if name.endswith('.log.json')]) == 1
-    assert sorted(name for name in names if name.endswith('.pth')) == ['best_accuracy_epoch_1.pth', 'epoch_1.pth', 'latest.pth']
+    assert sorted(name for name in names if name.endswith('.pth')) == [
+        'best_accuracy_epoch_1.pth',
+        'epoch_1.pth',
+        'latest.pth',
+    ]
     checkpoint = torch.load(tmp_path / 'epoch_1.pth')
     assert len(checkpoint['runnerkit']['ranks']) == 2
     assert not any(name.startswith('module.') for name in checkpoint['state_dict'])
@@ -309,6 +358,15 @@ def test_two_processes_train_with_one_log_and_one_checkpoint(tmp_path):
 
 def test_classes_named_by_file_reach_spawned_workers(project):
     options = ['data.workers_per_gpu=1', 'data.train_dataloader.multiprocessing_context=spawn', 'runner.max_epochs=1']
-    command = [sys.executable, '-m', 'runnerkit', 'train', str(project / 'cfg.py'), '--work-dir', str(project / 'run'), '--no-validate']
+    command = [
+        sys.executable,
+        '-m',
+        'runnerkit',
+        'train',
+        str(project / 'cfg.py'),
+        '--work-dir',
+        str(project / 'run'),
+        '--no-validate',
+    ]
     done = subprocess.run([*command, '--cfg-options', *options], env=ENV, cwd=project, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

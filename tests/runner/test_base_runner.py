@@ -313,3 +313,11 @@ def test_few_frames_and_calls_lie_between_run_and_the_step():
     runner = tiny_runner(model=Deep(), max_epochs=1)
     runner.run([loader(4)], [('train', 1)])
     assert frames == [['run_iter', 'train']]
+
+
+def test_wrapped_models_are_judged_by_what_is_inside():
+    from runnerkit.parallel import MMDataParallel
+
+    EpochBasedRunner(MMDataParallel(nn.Linear(1, 1), device_ids=[-1]), batch_processor=print, max_epochs=1)
+    with pytest.raises(RuntimeError, match='Linear has no train_step'):
+        EpochBasedRunner(MMDataParallel(nn.Linear(1, 1), device_ids=[-1]), max_epochs=1)

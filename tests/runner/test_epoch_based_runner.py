@@ -253,3 +253,32 @@ def test_epoch_and_iteration_runner_agree_on_the_same_batches():
         both.append((runner.model.losses, weights(runner.model)))
     assert both[0][0] == both[1][0]
     assert torch.equal(both[0][1], both[1][1])
+
+
+class Microscope(torch.utils.data.Dataset):
+    """Images large enough that a sum over one depends on the number of threads."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        image = torch.rand(700, 1100)
+        image = (image - image.mean()) / image.std()
+        return image[:2, :2].flatten(), image[:1, 0]
+
+
+@pytest.mark.parametrize('data', [Noisy, Microscope])
+def test_weights_are_the_same_with_any_number_of_workers(data):
+    trained = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for workers in (0, 1, 4):
+            runner = tiny_runner(max_epochs=2)
+            runner.register_hook(OptimizerHook())
+            runner.run([build_dataloader(data(), 3, workers, seed=1)], [('train', 1)])
+            trained.append(weights(runner.model))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(trained[0], trained[1])
+    assert torch.equal(trained[0], trained[2])

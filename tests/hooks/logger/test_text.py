@@ -271,7 +271,7 @@ def test_out_dir_may_be_new_or_a_url(tmp_path, logger):
     Run(tmp_path, logger, interval=7, out_dir=str(tmp_path / 'a' / 'b'))()
     assert len(list((tmp_path / 'a' / 'b' / 'work').glob('*.log.json'))) == 1
     Run(tmp_path, logger, interval=7, out_dir='memory://logs')()
-    files = fsspec.filesystem('memory').ls('/logs/work', detail=False)
+    files = fsspec.filesystem('memory').find('/logs')
     assert [os.path.splitext(file)[1] for file in files] == ['.json']
 
 

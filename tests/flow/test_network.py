@@ -1,0 +1,73 @@
+"""The second stage: what configs say about optimizer, runner and update."""
+
+import logging
+
+import pytest
+import torch
+
+from runnerkit.config import Config
+from runnerkit.flow import Context, Network, Options
+from runnerkit.flow.network import optimizer_config, runner_config, scaled_lr, wrapped
+from runnerkit.parallel import MMDataParallel
+
+
+def test_the_linear_scaling_rule():
+    cfg = Config(
+        {
+            'data': {'samples_per_gpu': 8},
+            'auto_scale_lr': {'base_batch_size': 16},
+            'optimizer': {'type': 'SGD', 'lr': 0.2},
+        }
+    )
+    context = Context(cfg, world_size=4, logger=logging.getLogger('runnerkit'))
+    assert scaled_lr(cfg.optimizer, cfg, context)['lr'] == pytest.approx(0.4)
+    assert cfg.optimizer.lr == 0.2
+    with pytest.raises(ValueError, match='--auto-scale-lr needs'):
+        scaled_lr(cfg.optimizer, Config({}), context)
+
+
+def test_runner_configs():
+    assert runner_config(Config({'runner': {'type': 'IterBasedRunner', 'max_iters': 3}})).max_iters == 3
+    assert runner_config(Config({'total_epochs': 3})) == {'type': 'EpochBasedRunner', 'max_epochs': 3}
+    with pytest.raises(KeyError, match="the config has no 'runner'"):
+        runner_config(Config({}))
+
+
+@pytest.mark.parametrize(
+    'cfg, expected',
+    [
+        ({}, None),
+        ({'optimizer_config': {'grad_clip': None}}, {'grad_clip': None}),
+        ({'amp': 'bf16'}, {'amp': 'bf16'}),
+        ({'optimizer_config': {'cumulative_iters': 2}, 'amp': 'fp16'}, {'cumulative_iters': 2, 'amp': 'fp16'}),
+        ({'fp16': {}}, {'amp': 'fp16', 'loss_scale': 512.0}),
+        ({'fp16': {'loss_scale': 'dynamic'}}, {'amp': 'fp16', 'loss_scale': 'dynamic'}),
+    ],
+)
+def test_the_updates_config(cfg, expected):
+    assert optimizer_config(Config(cfg)) == expected
+
+
+def test_the_model_is_wrapped_where_batches_must_be_moved():
+    model = torch.nn.Linear(1, 1)
+    assert wrapped(model, Context(Config({}))) is model
+    assert isinstance(wrapped(model, Context(Config({}), device=torch.device('cuda', 0))), MMDataParallel)
+
+
+def test_weights_follow_from_the_seed_alone():
+    cfg = Config(
+        {
+            'model': {
+                'type': 'Supervised',
+                'model': {'type': 'Linear', 'in_features': 2, 'out_features': 1},
+                'loss': {'type': 'MSELoss'},
+            }
+        }
+    )
+    weights = []
+    for draws in (0, 7):
+        torch.rand(draws)
+        context = Context(cfg, Options(), seed=3)
+        Network().build_model(context)
+        weights.append(context.model.state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -1,0 +1,29 @@
+"""The stage that trains."""
+
+import pytest
+
+from runnerkit.flow import Context, Runner
+
+
+class Fake:
+    outcome = None
+
+    def __init__(self, error=None):
+        self.error = error
+
+    def run(self, loaders, workflow):
+        self.seen = loaders, workflow
+        self.outcome = 'failed' if self.error else 'completed'
+        if self.error:
+            raise self.error
+
+
+def test_the_outcome_is_published_whatever_it_is():
+    context = Context(None, runner=Fake(), loaders=[1], workflow=[('train', 2)])
+    Runner()(context)
+    assert context.runner.seen == ([1], [('train', 2)])
+    assert context.outcome == 'completed'
+    context = Context(None, runner=Fake(ValueError('boom')))
+    with pytest.raises(ValueError, match='boom'):
+        Runner()(context)
+    assert context.outcome == 'failed'

@@ -1,0 +1,106 @@
+"""Evaluation without a run around it."""
+
+import pytest
+import torch
+from support import Tiny
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from runnerkit.evaluation import Scores, declared_rule, evaluation_mode, multi_gpu_test, score_dataset, single_gpu_test
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, i):
+        return {'x': torch.tensor([float(i)])}
+
+    def evaluate(self, results, logger=None, power=1):
+        return {'sum': sum(results) ** power}
+
+
+class Doubles(nn.Linear):
+    def __init__(self):
+        super().__init__(1, 1)
+
+    def forward(self, x, return_loss=True):
+        assert not return_loss
+        assert not self.training
+        assert not torch.is_grad_enabled()
+        return [2 * value.item() for value in x]
+
+
+@pytest.mark.parametrize('test', [single_gpu_test, multi_gpu_test])
+def test_predictions_come_in_order_and_the_model_goes_on_training(test):
+    model = Doubles()
+    assert test(model, DataLoader(Numbers(), batch_size=2)) == [0, 2, 4, 6, 8]
+    assert model.training
+
+
+def test_the_data_set_scores_predictions():
+    loader = DataLoader(Numbers(), batch_size=2)
+    assert score_dataset(Doubles(), loader, power=2) == {'sum': 400.0}
+    assert score_dataset(Doubles(), loader, lambda model, loader: [1, 2]) == {'sum': 3}
+    assert score_dataset(Doubles(), loader, lambda model, loader: None) == {}
+    with pytest.raises(AttributeError, match=r'list has no evaluate\(results, logger=…\)'):
+        score_dataset(Doubles(), type('Loader', (), {'dataset': [1]})(), lambda model, loader: [1])
+
+
+def test_every_module_gets_its_own_flag_back():
+    model = nn.Sequential(nn.BatchNorm1d(1), nn.Dropout())
+    model[0].eval()
+    with pytest.raises(ValueError, match='boom'), evaluation_mode(model):
+        assert not any(module.training for module in model.modules())
+        raise ValueError('boom')
+    assert [module.training for module in model.modules()] == [True, False, True]
+
+
+class Metric:
+    higher_is_better = True
+    device = torch.device('cpu')
+
+    def __init__(self, value):
+        self.value, self.seen = value, []
+
+    def reset(self):
+        self.seen.clear()
+
+    def update(self, preds, target):
+        self.seen.append((preds, target))
+
+    def compute(self):
+        return self.value
+
+
+def with_metrics(**metrics):
+    model = Tiny()
+    model.metrics = metrics
+    return model
+
+
+def test_metrics_of_many_values_get_a_name_for_each():
+    model = with_metrics(a=Metric(torch.tensor(0.5)), b=Metric(torch.tensor([0.1, 0.2])), c=Metric({'x': 1, 'y': 2}))
+    scores = Scores(model)
+    scores.update({'preds': 1, 'target': 2})
+    assert {name: float(value) for name, value in scores.compute().items()} == pytest.approx(
+        {'a': 0.5, 'b_0': 0.1, 'b_1': 0.2, 'c_x': 1, 'c_y': 2}
+    )
+    assert model.metrics['a'].seen == []
+
+
+def test_what_metrics_need():
+    scores = Scores(with_metrics(a=Metric(1)))
+    with pytest.raises(
+        KeyError,
+        match=r"Tiny has metrics, but its val_step returned no 'preds' and no 'target' \(it returned \['loss'\]\)",
+    ):
+        scores.update({'loss': 1})
+    Scores(Tiny()).update({})
+
+
+def test_directions_are_declared_by_the_metric():
+    up, down, silent = Metric(1), Metric(1), Metric(1)
+    down.higher_is_better, silent.higher_is_better = False, None
+    model = with_metrics(up=up, down=down, silent=silent)
+    assert [declared_rule(model, key) for key in ('up', 'down', 'silent', 'other')] == ['greater', 'less', None, None]
