@@ -17,7 +17,7 @@ from runnerkit.utils.suggest import did_you_mean
 
 Loader = Callable[..., Any]
 
-# : What old MMCV files hold beside tensors and plain values (a best score is a numpy number): harmless constructors
+#: What old MMCV files hold beside tensors and plain values (a best score is a numpy number): harmless constructors
 # only.
 _NUMPY = [
     np.dtype,
@@ -44,8 +44,7 @@ def load_tensors(path: Any, map_location: Any = 'cpu') -> Any:
             what = f' ({reason[1]})' if reason else ''
             raise ValueError(
                 f'{path} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints '
-                'of runnerkit '
-                f'hold tensors and plain values only. If you trust the file, load it once with '
+                'of runnerkit hold tensors and plain values only. If you trust the file, load it once with '
                 f'torch.load(path, weights_only=False) and save what you need of it again.'
             ) from error
 

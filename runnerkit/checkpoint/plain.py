@@ -50,6 +50,5 @@ def to_plain(value: Any, where: str) -> Any:
         return kind.__mro__[-2](value)
     raise TypeError(
         f'{where} holds a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot hold: give tensors, '
-        'numbers, '
-        f'strings, lists, tuples, sets and dicts (a hook: in its state_dict)'
+        'numbers, strings, lists, tuples, sets and dicts (a hook: in its state_dict)'
     )

@@ -53,6 +53,13 @@ def gather_objects(obj: T) -> list[T]:
     return gathered or []
 
 
+def broadcast_buffers(buffers: Iterable[Tensor], src: int = 0) -> None:
+    """Give every rank the buffers of rank ``src`` (BatchNorm's statistics, which each rank has gathered by itself)."""
+    if get_dist_info()[1] > 1:
+        for buffer in buffers:
+            dist.broadcast(buffer.data, src)
+
+
 def barrier() -> None:
     """Wait until all ranks are here."""
     if get_dist_info()[1] > 1:

@@ -33,9 +33,7 @@ class DryRun:
         """The learning rate of the first parameter group over the whole run."""
         runner = context.runner
         hook = next((each for each in runner.hooks if isinstance(each, ParamScheduleHook)), None)
-        loader = next(
-            loader for loader, (mode, _) in zip(context.loaders, context.workflow, strict=True) if mode != 'val'
-        )
+        loader = first_training_loader(context.loaders, context.workflow)
         length = length_of(loader)
         epochs = runner.max_epochs or epochs_in(runner.max_iters, context.loaders, context.workflow)
         iters = runner.max_iters or iters_in(runner.max_epochs, loader)

@@ -88,7 +88,6 @@ def wrapped(model: torch.nn.Module, context: Context) -> torch.nn.Module:
         return MMDistributedDataParallel(
             model,
             device_ids=[context.device.index] if on_gpu else None,
-            broadcast_buffers=False,
             find_unused_parameters=bool(context.cfg.get('find_unused_parameters', False)),
         )
     return MMDataParallel(model, device_ids=[context.device.index]) if on_gpu else model

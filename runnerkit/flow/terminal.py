@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from runnerkit.distributed import shutdown
+from runnerkit.distributed import barrier, shutdown
 from runnerkit.flow.context import Context
 from runnerkit.flow.curve import plot
 from runnerkit.utils.logging import close_logger
@@ -21,6 +21,8 @@ class Terminal:
                 self.report(context)
                 self.draw(context)
         finally:
+            if context.outcome == 'completed':
+                barrier()  # no rank leaves the process group while another still talks
             shutdown()
             close_logger('runnerkit')
             if context.options.dry_run and context.work_dir.name.startswith('runnerkit-dry-run-'):

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from runnerkit.distributed import barrier
+from runnerkit.distributed import barrier, broadcast_object
 from runnerkit.evaluation import declared_rule, metrics_of, multi_gpu_test, single_gpu_test
 from runnerkit.fileio.paths import is_url, join
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -95,8 +95,7 @@ class EvalHook(Hook):
     def _asks_dataset(self) -> bool:
         return self.test_fn is not None or hasattr(self.dataloader.dataset, 'evaluate')
 
-    # --- when
-    # ------------------------------------------------------------------------------------------------------------
+    # --- when --------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: RunnerView) -> None:
         if not self.out_dir:
@@ -149,8 +148,7 @@ class EvalHook(Hook):
             return done % self.interval == 0
         return done >= self.start and (done - self.start) % self.interval == 0
 
-    # --- what
-    # ------------------------------------------------------------------------------------------------------------
+    # --- what --------------------------------------------------------------------------------------------------------
 
     def _evaluate(self, runner: RunnerView) -> None:
         # Whatever a subclass does in _do_evaluate, it sees the averaged weights where there are some, in evaluation
@@ -174,7 +172,12 @@ class EvalHook(Hook):
         test = self.test_fn or (single_gpu_test if runner.world_size == 1 else multi_gpu_test)
         results = test(runner.model, self.dataloader)
         runner.log_buffer.output['eval_iter_num'] = len(self.dataloader)
-        return None if results is None else self.evaluate(runner, results)
+        score: float | None = None if results is None else self.evaluate(runner, results)
+        # Rank 0 alone has asked the data set; all of them must agree on whether to save.
+        score, key, rule = broadcast_object((score, self.key_indicator, self.rule))
+        if rule is not None and self.rule is None:
+            self._init_rule(rule, key)
+        return score
 
     def evaluate(self, runner: RunnerView, results: Any) -> float | None:
         """Ask the data set what ``results`` are worth; returns the score that `save_best` watches, if any."""
@@ -211,8 +214,7 @@ class EvalHook(Hook):
                 f"save_best={self.save_best!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss"
             )
 
-    # --- the best
-    # --------------------------------------------------------------------------------------------------------
+    # --- the best ----------------------------------------------------------------------------------------------------
 
     def _init_rule(self, rule: str | None, key_indicator: str) -> None:
         """Settle what is better for ``key_indicator``.

@@ -141,7 +141,7 @@ class Hook:
 
     stages = STAGES
 
-    # : True for a hook that saves the run's state: it is called after every other hook of a point, whatever its
+    #: True for a hook that saves the run's state: it is called after every other hook of a point, whatever its
     # priority, so that : what it saves includes what the others did there (a best score, a log line) and a resumed
     # run does not do it again.
     closes_point = False

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runnerkit.data.position import epoch_batches
-from runnerkit.distributed import get_dist_info, reduce_sums
+from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_sums
 from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
 from runnerkit.hooks.hook import Hook
 from runnerkit.hooks.priority import Priority, get_priority
@@ -106,8 +106,7 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         self._resumed: dict[str, Any] | None = None
         self._entering: Any = None
 
-    # --- what hooks read
-    # -------------------------------------------------------------------------------------------------
+    # --- what hooks read ---------------------------------------------------------------------------------------------
 
     @property
     def model_name(self) -> str:
@@ -194,8 +193,7 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
             return {name: [read(group) for group in each.param_groups] for name, each in self.optimizer.items()}
         raise RuntimeError('lr and momentum are not available: the runner has no optimizer')
 
-    # --- the run
-    # ---------------------------------------------------------------------------------------------------------
+    # --- the run -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def run(self, data_loaders: list[Any], workflow: Workflow, **kwargs: Any) -> Any:
@@ -310,6 +308,8 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
             called.append(waiting[0])
             waiting[0].before_run(self)
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
+        limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
+        self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
         self._restore_hooks()
 
@@ -336,8 +336,7 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         rings = self._hook_table.calls[span]
         return _nested(rings, self) if rings else _NO_RINGS
 
-    # --- the update
-    # ------------------------------------------------------------------------------------------------------
+    # --- the update --------------------------------------------------------------------------------------------------
 
     def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Update:
         """Say how `update` of ``optimizer`` works; ``options`` are those of `runnerkit.optim.update.Update`.
@@ -383,8 +382,7 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
             raise KeyError(f'there is no optimizer {optimizer!r}; there are {sorted(named) or "no named ones"}')
         return [named[optimizer]]
 
-    # --- evaluation
-    # ------------------------------------------------------------------------------------------------------
+    # --- evaluation --------------------------------------------------------------------------------------------------
 
     @contextmanager
     def around_val(self) -> Iterator[None]:
@@ -395,6 +393,7 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
             return
         kept = {name: getattr(self, name) for name in ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')}
         self._averaging += 1
+        broadcast_buffers(self.model.buffers())  # all ranks evaluate what rank 0 would save
         try:
             with self._rings('around_val'), evaluation_mode(self.model):
                 yield

@@ -32,8 +32,8 @@ class Checkpoints:
     """The part of a runner that saves, loads and resumes.
 
     What resuming needs beyond MMCV's ``meta``, ``state_dict`` and ``optimizer`` stands under ``'runnerkit'``: the
-    place in the workflow, hook states and the log buffer once; random states, data positions and unfinished
-    accumulation cycles per rank.
+    place in the workflow and hook states once; random states, data positions, log buffers and unfinished accumulation
+    cycles per rank.
     """
 
     model: Any
@@ -65,8 +65,7 @@ class Checkpoints:
         """How many training iterations are done."""
         raise NotImplementedError
 
-    # --- saving
-    # ----------------------------------------------------------------------------------------------------------
+    # --- saving ------------------------------------------------------------------------------------------------------
 
     def _save(
         self,
@@ -149,8 +148,7 @@ class Checkpoints:
         named = self.optimizer if isinstance(self.optimizer, dict) else {}
         return next((name for name, each in named.items() if each is key), key if isinstance(key, str) else '')
 
-    # --- loading
-    # ---------------------------------------------------------------------------------------------------------
+    # --- loading -----------------------------------------------------------------------------------------------------
 
     def load_checkpoint(
         self,
@@ -214,8 +212,7 @@ class Checkpoints:
                 which = f'optimizer {name!r}' if name else 'optimizer'
                 raise ValueError(
                     f'the {which} in {checkpoint} does not fit this run ({error}); resume with the config it was '
-                    'trained with, '
-                    f'or load only its weights (--load-from)'
+                    'trained with, or load only its weights (--load-from)'
                 ) from error
 
     def _load_counters(self, loaded: Mapping[str, Any]) -> None:

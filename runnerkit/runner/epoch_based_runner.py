@@ -110,8 +110,7 @@ class EpochBasedRunner(BaseRunner):
         """
         return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, together)
 
-    # --- the position in the epoch
-    # ---------------------------------------------------------------------------------------
+    # --- the position in the epoch -----------------------------------------------------------------------------------
 
     def _enter_epoch(self, data_loader: Any) -> Iterator[Any]:
         """The batches of the running epoch: all of them, or those that a resumed run has not seen."""

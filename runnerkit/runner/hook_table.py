@@ -114,7 +114,7 @@ def check_method_names(hook_type: type[Hook]) -> None:
         )
         if meant is not None:
             raise ValueError(
-                f'{hook_type.__name__}.{name} would never be called: there is no such point in a run. Did you '
-                f'mean {meant!r}? '
-                f"(If it is a helper of the hook, give it a leading underscore or a name less like a point's.)"
+                f'{hook_type.__name__}.{name} would never be called: there is no such point in a run. '
+                f'Did you mean {meant!r}? (If it is a helper of the hook, give it a leading underscore or a name less '
+                "like a point's.)"
             )

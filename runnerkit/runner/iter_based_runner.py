@@ -198,8 +198,7 @@ class IterBasedRunner(BaseRunner):
             custom_hooks_config,
         )
 
-    # --- the position in the data
-    # ----------------------------------------------------------------------------------------
+    # --- the position in the data ------------------------------------------------------------------------------------
 
     def _enter_loaders(self) -> None:
         states, self._entering = self._entering, None

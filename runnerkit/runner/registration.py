@@ -47,8 +47,7 @@ class Registration:
         if hasattr(hook, 'priority'):
             raise ValueError(
                 f'"priority" is a reserved attribute for hooks, but {type(hook).__name__} has one: give the '
-                'priority to '
-                f'register_hook, and register a hook once only'
+                'priority to register_hook, and register a hook once only'
             )
         self._hook_table.register(hook, get_priority(priority))
 

@@ -39,8 +39,7 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
         if length_of(loader) == 0:
             raise ValueError(
                 f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or '
-                'fewer than '
-                f'one batch, with drop_last)'
+                'fewer than one batch, with drop_last)'
             )
 
 
@@ -58,8 +57,7 @@ def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
     model = type(unwrap(runner.model)).__name__
     raise ValueError(
         f'runner has no method named "{mode}" to run an epoch, and {model} has no {mode}_step; modes are train, '
-        'val, and those '
-        f'that the runner or the model adds'
+        'val, and those that the runner or the model adds'
     )
 
 

@@ -48,12 +48,22 @@ def fails(*_):
     'cfg.py': """
 model = dict(
     type='Supervised',
-    model=[dict(type='Linear', in_features=4, out_features=8), dict(type='Dropout', p=0.2), dict(type='Linear', in_features=8, out_features=1)],
+    model=[
+        dict(type='Linear', in_features=4, out_features=8),
+        dict(type='Dropout', p=0.2),
+        dict(type='Linear', in_features=8, out_features=1),
+    ],
     loss=dict(type='MSELoss'),
     metrics=dict(error=dict(type='MeanSquaredError')),
 )
 dataset = '{{ fileDirname }}/points.py:Points'
-data = dict(samples_per_gpu=4, workers_per_gpu=0, train=dict(type=dataset), val=dict(type=dataset, length=8), test=dict(type=dataset, length=6))
+data = dict(
+    samples_per_gpu=4,
+    workers_per_gpu=0,
+    train=dict(type=dataset),
+    val=dict(type=dataset, length=8),
+    test=dict(type=dataset, length=6),
+)
 optimizer = dict(type='SGD', lr=0.1, momentum=0.9)
 optimizer_config = dict()
 lr_config = dict(policy='step', step=[2])

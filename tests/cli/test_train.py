@@ -186,7 +186,7 @@ def test_without_a_work_dir_it_is_called_after_the_config(project, monkeypatch, 
     assert (project / 'work_dirs' / 'cfg' / 'epoch_1.pth').exists()
 
 
-# --- wrong input: one clear error, a truthful exit code, nothing half-written ----------------------------------------------
+# --- wrong input: one clear error, a truthful exit code, nothing half-written ----------------------------------------
 
 HOOK = "custom_hooks = [dict(type='{{ fileDirname }}/hook.py:Mine')]\n_base_ = 'cfg.py'\n"
 
@@ -300,7 +300,7 @@ def test_a_bug_of_the_user_keeps_its_traceback(project, train):
     assert 'a bug of the user' in said
 
 
-# --- real processes --------------------------------------------------------------------------------------------------------
+# --- real processes --------------------------------------------------------------------------------------------------
 
 
 def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):

@@ -256,3 +256,63 @@ def test_nowhere_to_save_the_best():
 def test_out_dir(tmp_path):
     evaluated(tmp_path / 'run', [0.1], save_best='acc', out_dir=str(tmp_path / 'best'))
     assert best_files(tmp_path / 'best' / 'run') == ['best_acc_epoch_1.pth']
+
+
+# --- several ranks ---------------------------------------------------------------------------------------------------
+
+
+def asks_on_rank(rank, folder):
+    from runnerkit.parallel import MMDistributedDataParallel
+
+    model = MMDistributedDataParallel(Predicts())
+    runner = tiny_runner(model=model, work_dir=folder, max_epochs=2)
+    runner.register_optimizer_hook({})
+    runner.register_checkpoint_hook({'interval': 1})
+    hook = EvalHook(DataLoader(Scored([0.5, 0.6]), batch_size=2), save_best='auto')
+    runner.register_hook(hook, 'LOW')
+    runner.run([loader(16, dist=True)], [('train', 1)])
+    return runner.iter, hook.key_indicator, hook.rule, runner.meta['hook_msgs']['best_score']
+
+
+def scores_on_rank(rank, folder):
+    from torchmetrics import MeanSquaredError
+
+    from runnerkit.parallel import MMDistributedDataParallel
+
+    class Measured(Tiny):
+        def __init__(self):
+            super().__init__()
+            self.metrics = {'error': MeanSquaredError()}
+
+        def val_step(self, data, optimizer=None):
+            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
+
+    runner = tiny_runner(model=MMDistributedDataParallel(Measured()), work_dir=folder, max_epochs=1)
+    runner.register_optimizer_hook({})
+    runner.run([loader(16, dist=True)], [('train', 1)])
+    scores = runner.evaluate(loader(11, batch=2, dist=True, shuffle=False, round_up=False))
+    alone = Measured()
+    alone.load_state_dict(runner.model.module.state_dict())
+    alone.eval()
+    data = loader(11, batch=11, dist=False, shuffle=False)
+    with torch.no_grad():
+        expected = float(alone.val_step(next(iter(data)))['loss'])
+    return {name: float(value) for name, value in scores.items()}, expected
+
+
+def test_ranks_agree_on_the_best_although_only_the_first_asks_the_data_set(tmp_path):
+    from ranks import on_ranks
+
+    first, second = on_ranks(__file__, 'asks_on_rank', tmp_path)
+    assert first == (4, 'acc', 'greater', 0.6)
+    assert second[:3] == (4, 'acc', 'greater')
+    assert best_files(tmp_path) == ['best_acc_epoch_2.pth']
+
+
+def test_ranks_with_unequal_shares_score_as_one_process(tmp_path):
+    from ranks import on_ranks
+
+    (scores, expected), (others, _) = on_ranks(__file__, 'scores_on_rank', tmp_path)
+    assert scores == others
+    assert scores['error'] == pytest.approx(expected, rel=1e-5)
+    assert scores['loss'] == pytest.approx(expected, rel=1e-5)

@@ -198,8 +198,7 @@ def test_the_place_in_the_workflow_is_kept(tmp_path):
         assert heard == whole[left:]
 
 
-# --- names, counts, contents
-# ---------------------------------------------------------------------------------------------
+# --- names, counts, contents -----------------------------------------------------------------------------------------
 
 
 def test_names_and_counts_of_a_new_runner(tmp_path):
@@ -244,8 +243,7 @@ def test_the_fused_implementation_is_recorded(tmp_path):
     assert torch.load(tmp_path / 'epoch_1.pth')['runnerkit']['optimizers'] == {'': 'SGD (fused)'}
 
 
-# --- other people's files
-# ------------------------------------------------------------------------------------------------
+# --- other people's files --------------------------------------------------------------------------------------------
 
 
 def mmcv_file(tmp_path, runner, **meta):
@@ -327,3 +325,43 @@ def test_a_checkpoint_without_the_rest_can_still_be_resumed(tmp_path):
     runner.resume(str(tmp_path / 'a.pth'))
     runner.run([loader(20)], [('train', 1)])
     assert (runner.epoch, runner.iter) == (2, 10)
+
+
+# --- several ranks ---------------------------------------------------------------------------------------------------
+
+
+def resumes_on_rank(rank, folder):
+    from runnerkit.parallel import MMDistributedDataParallel
+
+    def start(work_dir, seed):
+        model = MMDistributedDataParallel(tiny_runner(seed=seed, max_iters=1).model)
+        runner = tiny_runner(model=model, work_dir=f'{folder}/{work_dir}', seed=seed + rank, max_iters=7)
+        runner.register_training_hooks(
+            {'policy': 'fixed'},
+            {'cumulative_iters': 2},
+            {'interval': 1, 'by_epoch': False},
+            custom_hooks_config=[Draws()],
+        )
+        return runner
+
+    def go(runner):
+        runner.run([loader(40, dist=True)], [('train', 1)])
+        return weights(runner.model), runner.model.module.losses
+
+    runner = start('whole', 0)
+    runner.model.losses = runner.model.module.losses
+    whole = go(runner)
+    runner = start('part', 9)
+    runner.model.losses = runner.model.module.losses
+    runner.resume(f'{folder}/whole/iter_3.pth')
+    part = go(runner)
+    return torch.equal(whole[0], part[0]), whole[1][-len(part[1]) :] == part[1], len(part[1])
+
+
+def test_every_rank_goes_on_exactly(tmp_path):
+    from ranks import on_ranks
+
+    assert on_ranks(__file__, 'resumes_on_rank', tmp_path) == [(True, True, 8)] * 2
+    ranks = torch.load(tmp_path / 'whole' / 'iter_3.pth')['runnerkit']['ranks']
+    assert [rank['updates']['']['accumulated'] for rank in ranks] == [1, 1]
+    assert not torch.equal(ranks[0]['rng']['torch'], ranks[1]['rng']['torch'])

@@ -42,7 +42,7 @@ class LoggerHook(Hook):
         """Write ``runner.log_buffer.output`` somewhere."""
         raise NotImplementedError(f'{type(self).__name__} must have a method log(runner)')
 
-    # --- when ---------------------------------------------------------------------------------------------------------
+    # --- when --------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: RunnerView) -> None:
         """Prepare; subclasses call this first."""
@@ -92,7 +92,7 @@ class LoggerHook(Hook):
         if self.reset_flag:
             runner.log_buffer.clear_output()
 
-    # --- under which names --------------------------------------------------------------------------------------------
+    # --- under which names -------------------------------------------------------------------------------------------
 
     @staticmethod
     def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:

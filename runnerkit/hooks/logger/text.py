@@ -78,7 +78,7 @@ class TextLoggerHook(LoggerHook):
         self._memory: int | None = None
         self._file: IO[str] | None = None
 
-    # --- when ---------------------------------------------------------------------------------------------------------
+    # --- when --------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: RunnerView) -> None:
         """Open the JSON lines, with the run's meta in the first one; start the clock."""
@@ -115,7 +115,7 @@ class TextLoggerHook(LoggerHook):
         device = None if parameter is None or parameter.device.type != 'cuda' else parameter.device
         return torch.cuda.max_memory_allocated(device) // 2**20
 
-    # --- what ---------------------------------------------------------------------------------------------------------
+    # --- what --------------------------------------------------------------------------------------------------------
 
     def log(self, runner: RunnerView) -> dict[str, Any]:
         """Write one line to each; returns what was written."""
