@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import Any
 
@@ -32,9 +33,9 @@ class Terminal:
         """Log the best score and where the best checkpoint lies."""
         messages: dict[str, Any] = context.runner.meta.get('hook_msgs', {})
         if 'best_ckpt' in messages:
-            context.logger.info('Best score %.4f, checkpoint %s', messages['best_score'], messages['best_ckpt'])
+            context.logger.info('Best score %.4f, checkpoint %s', messages['best_score'], shown(messages['best_ckpt']))
         if 'last_ckpt' in messages:
-            context.logger.info('Last checkpoint %s', messages['last_ckpt'])
+            context.logger.info('Last checkpoint %s', shown(messages['last_ckpt']))
 
     def draw(self, context: Context) -> None:
         """Draw ``curve.png``; without matplotlib, say so."""
@@ -44,4 +45,11 @@ class Terminal:
             context.logger.info("no learning curve is drawn: it needs matplotlib (pip install 'runnerkit[plot]')")
             return
         if path is not None:
-            context.logger.info('Learning curve %s', path)
+            context.logger.info('Learning curve %s', shown(path))
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """``path`` as one would type it here: relative where it lies below the current folder."""
+    path = os.fspath(path)
+    below = os.path.abspath(path).startswith(os.getcwd() + os.sep)
+    return os.path.relpath(path) if below else path

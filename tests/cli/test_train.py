@@ -251,7 +251,8 @@ def test_bases_in_a_circle(project, train):
 
 def test_a_misspelt_event_method(project, train):
     (project / 'hook.py').write_text(
-        'from runnerkit.hooks import Hook\n\n\nclass Mine(Hook):\n    def after_train_itr(self, runner):\n        pass\n'
+        'from runnerkit.hooks import Hook\n\n\n'
+        'class Mine(Hook):\n    def after_train_itr(self, runner):\n        pass\n'
     )
     (project / 'hooked.py').write_text(HOOK)
     code, _, err = train(config='hooked.py')
@@ -273,7 +274,8 @@ def test_a_checkpoint_of_another_model(project, train):
 
 def test_a_model_whose_step_returns_no_loss(project, train):
     (project / 'noloss.py').write_text(
-        "_base_ = 'cfg.py'\nmodel = dict(_delete_=True, type='{{ fileDirname }}/points.py:NoLoss', in_features=4, out_features=1)\n"
+        "_base_ = 'cfg.py'\n"
+        "model = dict(_delete_=True, type='{{ fileDirname }}/points.py:NoLoss', in_features=4, out_features=1)\n"
     )
     code, _, err = train('--no-validate', config='noloss.py')
     assert code == 1

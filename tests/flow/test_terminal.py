@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from runnerkit.flow import Context, Options, Terminal
+from runnerkit.flow.terminal import shown
 
 
 def test_the_best_and_the_last_checkpoint_are_named(tmp_path, caplog):
@@ -30,3 +31,10 @@ def test_only_a_dry_runs_own_folder_is_deleted(tmp_path):
         Terminal()(Context(None, Options(dry_run=True), work_dir=folder))
     assert not mine.exists()
     assert others.exists()
+
+
+def test_paths_are_shown_as_one_would_type_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert shown(tmp_path / 'a' / 'b.pth') == 'a/b.pth'
+    assert shown('a.pth') == 'a.pth'
+    assert shown('/elsewhere/a.pth') == '/elsewhere/a.pth'

@@ -321,3 +321,12 @@ def test_wrapped_models_are_judged_by_what_is_inside():
     EpochBasedRunner(MMDataParallel(nn.Linear(1, 1), device_ids=[-1]), batch_processor=print, max_epochs=1)
     with pytest.raises(RuntimeError, match='Linear has no train_step'):
         EpochBasedRunner(MMDataParallel(nn.Linear(1, 1), device_ids=[-1]), max_epochs=1)
+
+
+@pytest.mark.parametrize('limits, text', [({'max_epochs': 1}, '1 epochs'), ({'max_iters': 2}, '2 iterations')])
+def test_the_banner_tells_workflow_limit_and_place(limits, text, tmp_path, caplog):
+    runner = tiny_runner(work_dir=tmp_path, **limits)
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        runner.run([loader(8)], [('train', 1)])
+    assert f"Start running: workflow [('train', 1)], at most {text}, work dir {tmp_path}" in caplog.text
+    assert 'Hooks, in the order in which they are called' in caplog.text
