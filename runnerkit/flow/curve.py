@@ -34,13 +34,13 @@ def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
     return list(lines.values())
 
 
-def curves(lines: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Each logged number by ``<mode> <name>``, in the order of the log."""
-    found: dict[str, list[float]] = {}
+def curves(lines: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    """Each logged number by ``<mode> <name>``, as pairs of completed iterations and value, in the order of the log."""
+    found: dict[str, list[tuple[int, float]]] = {}
     for line in lines:
         for name, value in line.items():
             if name not in _NOT_CURVES and isinstance(value, (int, float)):
-                found.setdefault(f'{line["mode"]} {name}', []).append(value)
+                found.setdefault(f'{line["mode"]} {name}', []).append((line.get('step', line.get('iter', 0)), value))
     return found
 
 
@@ -62,10 +62,10 @@ def plot(work_dir: str | Path) -> Path | None:
     scores = {name: values for name, values in found.items() if 'loss' not in name}
     figure, panels = pyplot.subplots(1, 2 if scores and losses else 1, figsize=(10, 4), squeeze=False)
     for panel, group in zip(panels[0], [part for part in (losses, scores) if part], strict=False):
-        for name, values in group.items():
-            positions = [i / max(1, len(values) - 1) for i in range(len(values))]
-            panel.plot(positions, values, marker='.', label=f'{name} (last {values[-1]:.4g})')
-        panel.set_xlabel('share of the run')
+        for name, points in group.items():
+            steps, values = zip(*sorted(points), strict=True)
+            panel.plot(steps, values, marker='.', label=f'{name} (last {values[-1]:.4g})')
+        panel.set_xlabel('iteration')
         panel.legend()
         panel.grid(alpha=0.3)
     figure.tight_layout()

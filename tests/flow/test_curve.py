@@ -16,15 +16,15 @@ def test_each_moment_counts_once_as_it_was_done_last(tmp_path):
     write(
         tmp_path / '1.log.json',
         {'seed': 1},
-        {'mode': 'train', 'epoch': 1, 'iter': 10, 'loss': 2.0, 'lr': 0.1},
-        {'mode': 'train', 'epoch': 2, 'iter': 10, 'loss': 1.5},
+        {'mode': 'train', 'epoch': 1, 'iter': 10, 'step': 10, 'loss': 2.0, 'lr': 0.1},
+        {'mode': 'train', 'epoch': 2, 'iter': 10, 'step': 20, 'loss': 1.5},
     )
     write(
         tmp_path / '2.log.json',
-        {'mode': 'train', 'epoch': 2, 'iter': 10, 'loss': 1.0},
-        {'mode': 'val', 'epoch': 2, 'iter': 10, 'acc': 0.5},
+        {'mode': 'train', 'epoch': 2, 'iter': 10, 'step': 20, 'loss': 1.0},
+        {'mode': 'val', 'epoch': 2, 'iter': 10, 'step': 20, 'acc': 0.5},
     )
-    assert curves(read_log(tmp_path)) == {'train loss': [2.0, 1.0], 'val acc': [0.5]}
+    assert curves(read_log(tmp_path)) == {'train loss': [(10, 2.0), (20, 1.0)], 'val acc': [(20, 0.5)]}
 
 
 def test_the_picture(tmp_path):

@@ -23,7 +23,7 @@ from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.paths import mkdir_or_exist
 
 #: What a console line shows elsewhere than among the values.
-_ELSEWHERE = {'mode', 'epoch', 'iter', 'lr', 'time', 'data_time', 'memory'}
+_ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'time', 'data_time', 'memory'}
 
 
 @HOOKS.register_module()
@@ -122,6 +122,7 @@ class TextLoggerHook(LoggerHook):
         values = dict(runner.log_buffer.output)
         inner_iter = values.pop('eval_iter_num', None) or self.get_iter(runner, inner_iter=True)
         log_dict: dict[str, Any] = {'mode': self.get_mode(runner), 'epoch': self.get_epoch(runner), 'iter': inner_iter}
+        log_dict['step'] = runner.completed_iters  # where the moment lies in the run, whatever the mode counts
         if runner.optimizer is not None:
             rates = runner.current_lr()
             by_name = isinstance(rates, dict)

@@ -83,7 +83,7 @@ def test_epochs(tmp_path, logger):
     )
     meta, first, second, val = run.json
     assert meta == {'seed': 3, 'exp_name': 'e1'}
-    assert list(first)[:4] == ['mode', 'epoch', 'iter', 'lr']
+    assert list(first)[:5] == ['mode', 'epoch', 'iter', 'step', 'lr']
     assert (first['mode'], first['epoch'], first['iter'], first['lr']) == ('train', 1, 3, 0.1)
     assert (second['iter'], val['mode'], val['iter']) == (6, 'val', 7)
     assert (first['loss'], first['acc'], first['tiny']) == (1.5, 0.12345679, 1e-07)
@@ -163,6 +163,7 @@ def test_scores_of_an_evaluation_by_a_data_set(tmp_path, logger):
         'mode': 'val',
         'epoch': 1,
         'iter': 25,
+        'step': 7,
         'lr': 0.1,
         'mIoU': 0.5,
         'n': 3,
