@@ -12,20 +12,21 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.data.position import epoch_batches
 from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_sums
 from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
 from runnerkit.hooks.hook import Hook
-from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checkpoints import Checkpoints
+from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.registration import Registration
+from runnerkit.runner.updates import Updates
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.paths import mkdir_or_exist
 from runnerkit.utils.report import scope as report_scope
@@ -34,7 +35,7 @@ Workflow = Sequence[tuple[str, int]]
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
 
 
-class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
+class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
     """A training run: a model, its optimizer, hooks, and counters of how far it is.
 
     Args:
@@ -336,52 +337,6 @@ class BaseRunner(Registration, Checkpoints, metaclass=ABCMeta):
         rings = self._hook_table.calls[span]
         return _nested(rings, self) if rings else _NO_RINGS
 
-    # --- the update --------------------------------------------------------------------------------------------------
-
-    def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Update:
-        """Say how `update` of ``optimizer`` works; ``options`` are those of `runnerkit.optim.update.Update`.
-
-        With several optimizers, None means all of them together, and sets the default of each.
-        """
-        if optimizer is None:
-            self._update_options = options
-        update = self._updates[optimizer] = Update(self._optimizers(optimizer), **options)
-        return update
-
-    def update(self, loss: Tensor, optimizer: Optimizer | str | None = None) -> None:
-        """Take one step down the gradient of ``loss``: the only way by which runnerkit changes weights.
-
-        Args:
-            loss: a tensor of one element with a graph.
-            optimizer: one of several, by name or itself; None takes the only one, or all of them together.
-
-        Zero at the start of a cycle, scale, backward, unscale, clip, step: see `runnerkit.optim.update.Update`.
-        """
-        update = self._updates.get(optimizer) or self._default_update(optimizer)
-        update.backward(loss, self._iter, self._max_iters, self.model)
-        self.call_hook('after_backward')
-        if update.is_due(self._iter, self._max_iters):
-            norm = update.step()
-            if norm is not None:
-                self.log_buffer.update({'grad_norm': norm}, self.outputs.get('num_samples', 1))
-            self.call_hook('after_step')
-
-    def _default_update(self, optimizer: Optimizer | str | None) -> Update:
-        update = self._updates[optimizer] = Update(self._optimizers(optimizer), **self._update_options)
-        return update
-
-    def _optimizers(self, optimizer: Optimizer | str | None) -> list[Optimizer]:
-        if isinstance(optimizer, Optimizer):
-            return [optimizer]
-        if self.optimizer is None:
-            raise RuntimeError('the runner has no optimizer: give it one (optimizer=…), or do not update')
-        named = self.optimizer if isinstance(self.optimizer, dict) else {}
-        if optimizer is None:
-            return list(named.values()) if named else [self.optimizer]  # type: ignore[list-item]
-        if optimizer not in named:
-            raise KeyError(f'there is no optimizer {optimizer!r}; there are {sorted(named) or "no named ones"}')
-        return [named[optimizer]]
-
     # --- evaluation --------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -465,40 +420,3 @@ def _nested(rings: Iterable[Callable[[Any], AbstractContextManager[Any]]], runne
 def _call(hooks: HookTable, point: str, runner: BaseRunner) -> None:
     for call in hooks.calls[point]:
         call(runner)
-
-
-def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> None:
-    """Whether the step has exactly one owner.
-
-    Raises:
-        TypeError: ``batch_processor`` cannot be called.
-        RuntimeError: both the model and ``batch_processor`` want to be the step, or neither.
-    """
-    inner = unwrap(model)  # a wrapper has every step as far as hasattr can see
-    has_step = hasattr(inner, 'train_step') or hasattr(inner, 'val_step')
-    if batch_processor is not None and not callable(batch_processor):
-        raise TypeError(f'batch_processor must be callable, but got {type(batch_processor)}')
-    if batch_processor is not None and has_step:
-        raise RuntimeError(
-            'batch_processor and model.train_step()/model.val_step() cannot be both available: keep one of them'
-        )
-    if batch_processor is None and not has_step:
-        raise RuntimeError(
-            f'{type(inner).__name__} has no train_step(data, optimizer): write one that returns dict(loss=…, '
-            f"log_vars=…, num_samples=…), or wrap the model: model=dict(type='Supervised', model=…, loss=…)"
-        )
-
-
-def check_optimizer(optimizer: Any) -> None:
-    """Raise TypeError unless ``optimizer`` is an optimizer, a dict of them, or None."""
-    if isinstance(optimizer, dict):
-        for name, each in optimizer.items():
-            if not isinstance(each, Optimizer):
-                raise TypeError(
-                    f'optimizer must be a dict of torch.optim.Optimizers, but optimizer["{name}"] is a {type(each)}'
-                )
-    elif optimizer is not None and not isinstance(optimizer, Optimizer):
-        raise TypeError(f'optimizer must be a torch.optim.Optimizer object or dict or None, but got {type(optimizer)}')
-
-
-__all__ = ['BaseRunner', 'Priority', 'get_priority']

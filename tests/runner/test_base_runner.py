@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from support import Recorder, Tiny, loader, tiny_runner, weights
+from support import Recorder, Tiny, loader, tiny_runner
 from torch import nn
 
 from runnerkit.hooks import Hook, OptimizerHook
@@ -175,51 +175,6 @@ def test_rings_unwind_on_errors_and_span_validation():
     ]
 
 
-def test_update_points_fire_inside_the_update():
-    seen = []
-
-    class Look(Hook):
-        def after_forward(self, runner):
-            seen.append(('forward', runner.outputs['loss'].item() > 0, runner.model.head.weight.grad is None))
-
-        def after_backward(self, runner):
-            seen.append(('backward', runner.model.head.weight.grad is not None, weights(runner.model)))
-
-        def after_step(self, runner):
-            seen.append(('step', weights(runner.model)))
-
-    runner = tiny_runner(max_epochs=1)
-    runner.register_hook(Look())
-    runner.register_hook(OptimizerHook())
-    runner.run([loader(4)], [('train', 1)])
-    assert [name for name, *_ in seen] == ['forward', 'backward', 'step']
-    assert seen[0][1:] == (True, True)
-    assert not torch.equal(seen[1][2], seen[2][1])
-
-
-def test_update_by_name_object_or_together():
-    model = Tiny()
-    body, head = (torch.optim.SGD(part.parameters(), lr=0.1) for part in (model.body, model.head))
-    runner = EpochBasedRunner(model, optimizer={'body': body, 'head': head}, max_epochs=1)
-
-    def changed(*args):
-        before = model.body[0].weight.clone(), model.head.weight.clone()
-        runner.update(model(torch.rand(8, 4)).pow(2).sum(), *args)
-        return not torch.equal(before[0], model.body[0].weight), not torch.equal(before[1], model.head.weight)
-
-    assert changed('body') == (True, False)
-    assert changed(head) == (False, True)
-    assert changed() == (True, True)
-    with pytest.raises(KeyError, match=r"there is no optimizer 'neck'; there are \['body', 'head'\]"):
-        changed('neck')
-
-
-def test_update_without_optimizer_is_a_clear_error():
-    runner = EpochBasedRunner(Tiny(), max_epochs=1)
-    with pytest.raises(RuntimeError, match='the runner has no optimizer'):
-        runner.update(torch.ones(1, requires_grad=True))
-
-
 @pytest.mark.parametrize(
     'outputs, error, text',
     [
@@ -313,14 +268,6 @@ def test_few_frames_and_calls_lie_between_run_and_the_step():
     runner = tiny_runner(model=Deep(), max_epochs=1)
     runner.run([loader(4)], [('train', 1)])
     assert frames == [['run_iter', 'train']]
-
-
-def test_wrapped_models_are_judged_by_what_is_inside():
-    from runnerkit.parallel import MMDataParallel
-
-    EpochBasedRunner(MMDataParallel(nn.Linear(1, 1), device_ids=[-1]), batch_processor=print, max_epochs=1)
-    with pytest.raises(RuntimeError, match='Linear has no train_step'):
-        EpochBasedRunner(MMDataParallel(nn.Linear(1, 1), device_ids=[-1]), max_epochs=1)
 
 
 @pytest.mark.parametrize('limits, text', [({'max_epochs': 1}, '1 epochs'), ({'max_iters': 2}, '2 iterations')])

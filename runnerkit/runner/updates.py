@@ -1,0 +1,70 @@
+"""How a runner changes weights: one `Update` for each optimizer, or for all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from runnerkit.optim.update import Update
+from runnerkit.runner.log_buffer import LogBuffer
+
+
+class Updates:
+    """The part of a runner that owns the update primitive."""
+
+    model: Any
+    optimizer: Optimizer | dict[str, Optimizer] | None
+    outputs: dict[str, Any]
+    log_buffer: LogBuffer
+    call_hook: Callable[[str], None]
+    _iter: int
+    _max_iters: int | None
+    _updates: dict[Any, Update]
+    _update_options: dict[str, Any]
+
+    def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Update:
+        """Say how `update` of ``optimizer`` works; ``options`` are those of `runnerkit.optim.update.Update`.
+
+        With several optimizers, None means all of them together, and sets the default of each.
+        """
+        if optimizer is None:
+            self._update_options = options
+        update = self._updates[optimizer] = Update(self._optimizers(optimizer), **options)
+        return update
+
+    def update(self, loss: Tensor, optimizer: Optimizer | str | None = None) -> None:
+        """Take one step down the gradient of ``loss``: the only way by which runnerkit changes weights.
+
+        Args:
+            loss: a tensor of one element with a graph.
+            optimizer: one of several, by name or itself; None takes the only one, or all of them together.
+
+        Zero at the start of a cycle, scale, backward, unscale, clip, step: see `runnerkit.optim.update.Update`.
+        """
+        update = self._updates.get(optimizer) or self._default_update(optimizer)
+        update.backward(loss, self._iter, self._max_iters, self.model)
+        self.call_hook('after_backward')
+        if update.is_due(self._iter, self._max_iters):
+            norm = update.step()
+            if norm is not None:
+                self.log_buffer.update({'grad_norm': norm}, self.outputs.get('num_samples', 1))
+            self.call_hook('after_step')
+
+    def _default_update(self, optimizer: Optimizer | str | None) -> Update:
+        update = self._updates[optimizer] = Update(self._optimizers(optimizer), **self._update_options)
+        return update
+
+    def _optimizers(self, optimizer: Optimizer | str | None) -> list[Optimizer]:
+        if isinstance(optimizer, Optimizer):
+            return [optimizer]
+        if self.optimizer is None:
+            raise RuntimeError('the runner has no optimizer: give it one (optimizer=…), or do not update')
+        named = self.optimizer if isinstance(self.optimizer, dict) else {}
+        if optimizer is None:
+            return list(named.values()) if named else [self.optimizer]  # type: ignore[list-item]
+        if optimizer not in named:
+            raise KeyError(f'there is no optimizer {optimizer!r}; there are {sorted(named) or "no named ones"}')
+        return [named[optimizer]]
