@@ -251,8 +251,7 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
         return outputs[key]
 
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
-        """(index of the workflow's entry, mode) of one unit after another, from where a resumed run stopped until the
-        end."""
+        """One unit after another, from where a resumed run stopped: the index of its workflow entry, and its mode."""
         index, done = self._cursor
         while self._stop_reason is None:
             before, is_whole = (self._epoch, self._iter), (index, done) == (0, 0)
@@ -278,9 +277,8 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
 
     @contextmanager
     def _running(self, workflow: Workflow) -> Iterator[None]:
-        """Enter and leave the run: banner, rings, ``before_run``; ``after_run`` whatever happens, with the outcome
-        set."""
-        self._outcome, self._stop_reason = None, None
+        """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
+        self._outcome, self._stop_reason, self._cursor = None, None, (0, 0)
         self._workflow = [(mode, n) for mode, n in workflow]
         with ExitStack() as stack:
             stack.enter_context(report_scope(self.log_buffer))

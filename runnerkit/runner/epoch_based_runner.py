@@ -8,7 +8,7 @@ from typing import Any
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, length_of, unit_of
-from runnerkit.utils.seed import rng_state, set_rng_state
+from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 
 
 @RUNNERS.register_module()
@@ -71,8 +71,7 @@ class EpochBasedRunner(BaseRunner):
                     break
             else:
                 self._epoch_done = True
-            # An epoch that was stopped goes on after a resume; one that the run's max_iters cuts short is over all
-            # the same.
+            # An epoch that was stopped goes on later; one that the run's max_iters cuts short is over all the same.
             if self._epoch_done or self._stop_reason is None:
                 self.call_hook('after_train_epoch')
         if self._epoch_done:
@@ -115,14 +114,17 @@ class EpochBasedRunner(BaseRunner):
     def _enter_epoch(self, data_loader: Any) -> Iterator[Any]:
         """The batches of the running epoch: all of them, or those that a resumed run has not seen."""
         at, self._entering = self._entering, None
+        if at is None and self._consumed:  # this runner stopped here itself
+            at = {'start': self._consumed, 'rng': self._epoch_rng}
         if at is None or at['start'] == 0:
             self._consumed, self._epoch_rng = 0, rng_state()
             return self._batches(data_loader, self._epoch)
         # A loader may draw its order from the global generators: it must find them as they were at the epoch's start.
         self._consumed, self._epoch_rng = at['start'], at['rng']
         self._inner_iter = self._consumed - 1  # the last one done, should none be left
-        set_rng_state(self._epoch_rng)
-        batches = self._batches(data_loader, self._epoch, self._consumed)
+        with preserved_rng():
+            set_rng_state(self._epoch_rng)
+            batches = self._batches(data_loader, self._epoch, self._consumed)
         self._restore_moment()
         return batches
 

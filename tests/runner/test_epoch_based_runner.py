@@ -282,3 +282,25 @@ def test_weights_are_the_same_with_any_number_of_workers(data):
         torch.set_num_threads(threads)
     assert torch.equal(trained[0], trained[1])
     assert torch.equal(trained[0], trained[2])
+
+
+def test_a_runner_that_was_stopped_goes_on_where_it_was():
+    class Stop(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 6:
+                runner.stop('pause')
+
+    def run_all(*hooks):
+        runner = tiny_runner(max_epochs=3)
+        runner.register_hook(OptimizerHook())
+        for hook in hooks:
+            runner.register_hook(hook)
+        given = [loader(20), loader(8)]
+        runner.run(given, [('train', 1), ('val', 1)])
+        if hooks:
+            assert (runner.iter, runner.epoch) == (7, 1)
+            runner.run(given, [('train', 1), ('val', 1)])
+        assert (runner.iter, runner.epoch, runner.outcome) == (15, 3, 'completed')
+        return weights(runner.model)
+
+    assert torch.equal(run_all(), run_all(Stop()))
