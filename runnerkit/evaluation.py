@@ -79,7 +79,8 @@ def score_dataset(
 
 def metrics_of(model: nn.Module) -> Mapping[str, Any]:
     """The model's torchmetrics by name; none where it declares none."""
-    return getattr(unwrap(model), 'metrics', None) or {}
+    metrics = getattr(unwrap(model), 'metrics', None)
+    return dict(metrics.items()) if metrics else {}  # a ModuleDict is no mapping
 
 
 def declared_rule(model: nn.Module, key: str) -> str | None:

@@ -21,7 +21,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.imports import UnknownObject, import_object
@@ -32,6 +32,11 @@ MAX_LISTED = 20
 
 #: How Python, and functions written in C, say that they do not know an argument.
 _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'|'(\w+)' is an invalid keyword argument")
+
+#: Set on an error that tells already where the config stands that could not be built.
+_PLACED = '_runnerkit_placed'
+
+_Error = TypeVar('_Error', bound=Exception)
 
 
 def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[str, Any] | None = None) -> Any:
@@ -60,9 +65,8 @@ def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[s
     for key, value in (default_args or {}).items():
         args.setdefault(key, _own_copy(value) if hasattr(type(value), '_origin_') else value)
     if 'type' not in args:
-        raise KeyError(
-            f'`cfg` or `default_args` must contain the key "type", but got {cfg!r}, {default_args!r}{_written_at(cfg)}'
-        )
+        message = f'`cfg` or `default_args` must contain the key "type", but got {cfg!r}, {default_args!r}'
+        raise _placed(KeyError(message + _written_at(cfg)), cfg)
     constructor = _find_constructor(args.pop('type'), registry, cfg)
     try:
         return constructor(**args)
@@ -243,13 +247,18 @@ class Registry:
 
     def _get_by_name(self, key: str) -> Any | None:
         scope, rest = self.split_scope_key(key)
-        if scope is None or scope == self._scope:
-            return self._get_here(rest)
-        if scope in self._children:
-            return self._children[scope]._get_by_name(rest)
-        if self.parent is not None:
-            return self.parent._get_by_name(key)
-        return self._get_here(key)
+        if scope is None:
+            return self._get_here(key)
+        found = None
+        if scope == self._scope:
+            found = self._get_here(rest)
+        elif scope in self._children:
+            found = self._children[scope]._get_by_name(rest)
+        if found is None:
+            # A key that is no name here may be one further up: seen from a grandchild, the scope of its parent is the
+            # beginning of its own path from the root.
+            found = self._get_here(key) if self.parent is None else self.parent._get_by_name(key)
+        return found
 
     def _get_here(self, name: str) -> Any | None:
         found = self._module_dict.get(name)
@@ -294,13 +303,14 @@ def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[...,
         except Exception as error:
             _raise_annotated(error, named, {}, cfg)
         if found is None:
-            raise KeyError(_unknown_type(named, registry, cfg))
+            raise _placed(KeyError(_unknown_type(named, registry, cfg)), cfg)
         named = found
     if not callable(named):
-        raise TypeError(
+        message = (
             f'type must be a str or valid type, but got {type(named)}: {named!r}{_written_at(cfg, "type")}; '
             f'give a registered name, a class, or a path to one'
         )
+        raise _placed(TypeError(message), cfg)
     return named
 
 
@@ -311,8 +321,8 @@ def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
     listed = ', '.join(names[:MAX_LISTED]) + (f', … ({len(names)} in all)' if len(names) > MAX_LISTED else '')
     parts = [
         f'{name} is not in the {registry.name} registry{_written_at(cfg, "type")}',
-        hint and f'; {hint}',
-        f'. Registered: {listed or "nothing yet"}.',
+        f'; {hint} ' if hint else '. ',
+        f'Registered: {listed or "nothing yet"}.',
     ]
     if '.' in name:
         try:
@@ -337,7 +347,16 @@ def _raise_annotated(error: Exception, constructor: Any, args: dict[str, Any], c
         hint = '' if 'Did you mean' in str(error) else did_you_mean(key, accepted)
         detail = (f'; {hint}' if hint else '') + (f' (it takes {", ".join(accepted)})' if accepted else '')
         where = _written_at(cfg, key)
-    raise_with_context(error, f'{name}: ', f'{detail}{where}', note=f'while building {name}{where}')
+    # What an inner config's build has placed is not placed once more: the innermost place is the nearest to the fault.
+    where = '' if hasattr(error, _PLACED) else where
+    raise_with_context(_placed(error, cfg), f'{name}: ', f'{detail}{where}', note=f'while building {name}{where}')
+
+
+def _placed(error: _Error, cfg: Any) -> _Error:
+    """``error``, which tells where ``cfg`` was written if that is known, marked as one that does."""
+    if _written_at(cfg):
+        setattr(error, _PLACED, True)
+    return error
 
 
 def _parameters(constructor: Any) -> list[str]:

@@ -51,6 +51,8 @@ def save_checkpoint(
         'meta': to_plain(about, 'meta'),
         'state_dict': weights_to_cpu(get_state_dict(model)),
     }
+    for name, value in checkpoint['state_dict'].items():  # what a module's get_extra_state gives may be anything
+        checkpoint['state_dict'][name] = to_plain(value, f'state_dict[{name!r}]')
     if isinstance(optimizer, Optimizer):
         checkpoint['optimizer'] = to_plain(optimizer.state_dict(), 'optimizer')
     elif isinstance(optimizer, Mapping):

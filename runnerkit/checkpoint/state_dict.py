@@ -48,18 +48,19 @@ def load_state_dict(
     """
     inner = unwrap(module)
     own = inner.state_dict()
-    fitting, problems = OrderedDict(), []
-    for name, value in state_dict.items():
-        if name not in own:
-            continue
-        if getattr(value, 'shape', None) != getattr(own[name], 'shape', None):
-            problems.append(f'{name}: shape {tuple(value.shape)} in the file, {tuple(own[name].shape)} in the model')
-        else:
-            fitting[name] = value
+    wrong = {
+        name: f'{name}: shape {tuple(value.shape)} in the file, {tuple(own[name].shape)} in the model'
+        for name, value in state_dict.items()
+        if name in own and getattr(value, 'shape', None) != getattr(own[name], 'shape', None)
+    }
+    problems = list(wrong.values())
+    # All the rest goes through torch, so that modules which rename old keys see them.
+    fitting = OrderedDict((name, value) for name, value in state_dict.items() if name not in wrong)
+    fitting._metadata = getattr(state_dict, '_metadata', OrderedDict())  # type: ignore[attr-defined]
+    answer = inner.load_state_dict(fitting, strict=False)
     twins = {ema_name(name) for name in state_dict}  # a running average's other half is not a weight of the model
-    unexpected = [name for name in state_dict if name not in own and name not in twins]
-    missing = [name for name in own if name not in state_dict and not name.endswith('num_batches_tracked')]
-    inner.load_state_dict(fitting, strict=False)
+    unexpected = [name for name in answer.unexpected_keys if name not in twins]
+    missing = [name for name in answer.missing_keys if name not in wrong and not name.endswith('num_batches_tracked')]
     if problems:
         problems.insert(0, 'of another shape:')
     if unexpected:

@@ -49,32 +49,30 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether our own code refused something (the message says it all), rather than the user's or a library's
-    failed."""
+    """Whether our own code refused something, so that the message says it all.
+
+    Where the user's code is on the way to the error it has a part in it, and the frames say which line.
+    """
     chain: BaseException | None = error
     while chain is not None:
-        origin = innermost_file(chain.__traceback__)
-        if origin is not None and not is_of_package_or_stdlib(origin):
+        if any(is_of_user(path) for path in files_of(chain.__traceback__)):
             return False
         chain = chain.__cause__
-    return True
+    files = files_of(error.__traceback__)
+    return not files or not is_installed(files[-1])
 
 
-def innermost_file(trace: TracebackType | None) -> Path | None:
-    """The file in which an exception was raised."""
-    if trace is None:
-        return None
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return Path(trace.tb_frame.f_code.co_filename)
+def files_of(trace: TracebackType | None) -> list[str]:
+    """The file of every frame between `checked` and where an exception was raised."""
+    return [] if trace is None else [frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace)]
 
 
-def is_of_package_or_stdlib(path: Path) -> bool:
-    """Whether ``path`` is a file of runnerkit or of Python itself (what our calls raise there is about what they were
-    given)."""
-    text = str(path)
-    return (
-        _PACKAGE in path.parents
-        or text.startswith('<')
-        or (text.startswith(sys.base_prefix) and 'site-packages' not in text)
-    )
+def is_of_user(path: str) -> bool:
+    """Whether ``path`` is neither ours, nor Python's, nor an installed package's."""
+    ours = _PACKAGE in Path(path).parents
+    return not (ours or is_installed(path) or path.startswith(('<', sys.base_prefix)))
+
+
+def is_installed(path: str) -> bool:
+    """Whether ``path`` lies in a folder of installed packages, and is not ours."""
+    return 'site-packages' in path and _PACKAGE not in Path(path).parents

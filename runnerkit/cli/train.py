@@ -10,6 +10,7 @@ from typing import Any
 from runnerkit.cli.errors import UsageError, usage_checked
 from runnerkit.config import Config, DictAction
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.suggest import did_you_mean
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         '--auto-resume', action='store_true', help='go on from the newest whole checkpoint in the work dir, if any'
     )
     parse.add_argument('--no-validate', action='store_true', help='do not evaluate while training')
-    parse.add_argument('--seed', type=int, help="seed of everything random (default: the config's, else drawn)")
+    parse.add_argument('--seed', type=seed, help="seed of everything random (default: the config's, else drawn)")
     parse.add_argument('--deterministic', action='store_true', help='use deterministic algorithms only')
     parse.add_argument(
         '--cfg-options',
@@ -70,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def load_config(filename: str, overrides: dict[str, Any] | None = None) -> Any:
     """The config with the command line's ``--cfg-options`` merged in."""
     if not os.path.isfile(filename):
-        raise UsageError(f'there is no config file {filename}')
+        folder = os.path.dirname(filename) or '.'
+        hint = did_you_mean(os.path.basename(filename), os.listdir(folder)) if os.path.isdir(folder) else ''
+        raise UsageError(f'there is no config file {filename}' + (f'; {hint}' if hint else ''))
     cfg = Config.fromfile(filename)
     if overrides:
         try:
@@ -78,6 +81,13 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None) -> Any:
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
     return cfg
+
+
+def seed(text: str) -> int:
+    """A seed from the command line: a whole number of at least 0."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f'a seed is a whole number of at least 0, but got {text!r}')
+    return int(text)
 
 
 def options_of(args: argparse.Namespace) -> Any:

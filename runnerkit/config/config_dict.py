@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from addict import Dict
 
-from runnerkit.config.origin import Origin, Place, SourceLines, parts_of
+from runnerkit.config.origin import Origin, Place
 from runnerkit.utils.suggest import did_you_mean
 
 
@@ -81,37 +80,21 @@ def as_config(value: Any, place: Place | None = None) -> Any:
 
     Args:
         value: anything.
-        place: where those dicts were written that do not know it.
+        place: where it was written, for those dicts in it that do not know it.
     """
     if isinstance(value, dict):
-        known = getattr(value, '_origin_', None) if isinstance(value, ConfigDict) else None
-        items = {key: as_config(item, place) for key, item in value.items()}
-        return _filled(ConfigDict(), items, known or (Origin((place,)) if place else None))
+        known = value._origin_ if isinstance(value, ConfigDict) else None
+        return _filled(ConfigDict(), _converted(value.items(), place), known or (Origin((place,)) if place else None))
     if type(value) in (list, tuple):
-        return type(value)(as_config(item, place) for item in value)
+        return type(value)(_converted(enumerate(value), place).values())
     return value
 
 
-def as_written_config(values: dict[str, Any], file: str, source: SourceLines) -> ConfigDict:
-    """The values of a Python config file as a ConfigDict that knows the lines of its parts."""
-    items = {key: _located(value, source.top.get(key), source, (file, None)) for key, value in values.items()}
-    keys = {key: (file, node.lineno) for key, node in source.top.items() if key in items}
-    return _filled(ConfigDict(), items, Origin(((file, None),), keys))
-
-
-def _located(value: Any, node: ast.expr | None, source: SourceLines, place: Place) -> Any:
-    """`as_config` of a value that the expression ``node`` gave; ``place`` holds where the expression is not known."""
-    if not isinstance(value, dict) and type(value) not in (list, tuple):
-        return value
-    node = source.definition(node)
-    parts = parts_of(node)
-    if node is not None:
-        place = (place[0], node.lineno)
-    if isinstance(value, dict):
-        items = {key: _located(item, parts.get(key), source, place) for key, item in value.items()}
-        keys = {key: (place[0], part.lineno) for key, part in parts.items()}
-        return _filled(ConfigDict(), items, Origin((place,), keys))
-    return type(value)(_located(item, parts.get(index), source, place) for index, item in enumerate(value))
+def _converted(items: Iterable[tuple[Any, Any]], place: Place | None) -> dict[Any, Any]:
+    return {
+        key: as_config(item, place and place.below(key)) if isinstance(item, dict | list | tuple) else item
+        for key, item in items
+    }
 
 
 def walk(config: dict[Any, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:

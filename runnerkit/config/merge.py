@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
-from runnerkit.config.origin import Origin
+from runnerkit.config.origin import Origin, Place
 from runnerkit.utils.suggest import near_miss
 
 #: In a child's dict, true for "instead of the base's dict" rather than "merged into it".
@@ -19,6 +19,8 @@ _LOG = logging.getLogger('runnerkit')
 
 def merge(child: dict[str, Any], base: dict[str, Any], list_keys: bool = False) -> ConfigDict:
     """``base`` with the values of ``child``, whose dicts are merged into those of ``base``; both stay as they are.
+
+    What only one of the two has is not copied.
 
     Args:
         child: the values that win.
@@ -68,16 +70,18 @@ def _merge_list(items: dict[str, Any], below: list[Any], key: str) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` in new containers, without the `_delete_` marks that have done their work."""
-    value = as_config(value)
-    for part in _dicts_in(value):
-        part.pop(DELETE_KEY, None)
+    """``value`` as a config, without the `_delete_` marks that have done their work; itself if that is what it is."""
+    dicts = list(_dicts_in(value))
+    if any(DELETE_KEY in part or not isinstance(part, ConfigDict) for part in dicts):
+        value = as_config(value)
+        for part in _dicts_in(value):
+            part.pop(DELETE_KEY, None)
     return value
 
 
-def _dicts_in(value: Any) -> Iterator[ConfigDict]:
+def _dicts_in(value: Any) -> Iterator[dict[Any, Any]]:
     if isinstance(value, dict):
-        yield value  # type: ignore[misc]
+        yield value
         for item in value.values():
             yield from _dicts_in(item)
 
@@ -99,7 +103,7 @@ def nested_options(options: dict[str, Any]) -> ConfigDict:
                     f'{full_key!r} cannot be set: {part!r} was given the value {level!r} in the same options'
                 )
         level[last] = value
-    return as_config(tree, ('--cfg-options', None))
+    return as_config(tree, Place('--cfg-options'))
 
 
 def near_misses(child: Any, base: Any, prefix: str = '') -> Iterator[tuple[str, str]]:
@@ -127,7 +131,7 @@ def warn_near_misses(cfg: Any, known: Iterable[str]) -> None:
     known = list(known)
     origin = getattr(getattr(cfg, '_cfg_dict', cfg), '_origin_', None)
     for key in cfg:
-        meant = near_miss(key, known)
+        meant = near_miss(key, known) if isinstance(key, str) else None
         if meant is not None:
             where = f' ({origin.of(key)})' if origin else ''
             _LOG.warning('the config key %r%s is not known; did you mean %r?', key, where, meant)

@@ -6,10 +6,91 @@ import ast
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
-#: A file, or ``--cfg-options``, and a 1-based line where it is known.
-Place = tuple[str, int | None]
+
+class SourceLines:
+    """The expressions of a Python config file, to find the lines that its values come from.
+
+    The text is parsed when the first line is asked for, which in most runs is never.
+
+    Args:
+        text: of the file.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._text,)
+
+    @cached_property
+    def top(self) -> Mapping[Any, ast.expr]:
+        """The expression last assigned to each name at the top level of the file."""
+        assigned: dict[Any, ast.expr] = {}
+        for statement in ast.parse(self._text).body:
+            if isinstance(statement, ast.Assign):
+                names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+                assigned.update(dict.fromkeys(names, statement.value))
+            elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+                assigned[statement.target.id] = statement.value
+        return assigned
+
+    def line(self, path: Iterable[Any], key: tuple[Any, ...] = ()) -> int | None:
+        """The 1-based line of a dict, or of one of its keys; of what is around it, where the text does not tell.
+
+        Args:
+            path: the keys and indices that lead from the top of the config to the dict.
+            key: the one key, if any.
+        """
+        line, parts = None, self.top
+        for step in path:
+            if step not in parts:
+                return line
+            node = self._definition(parts[step])
+            line, parts = node.lineno, parts_of(node)
+        return parts[key[0]].lineno if key and key[0] in parts else line
+
+    def _definition(self, node: ast.expr) -> ast.expr:
+        """``node``, or what was assigned to the name that ``node`` is."""
+        seen: set[str] = set()
+        while isinstance(node, ast.Name) and node.id in self.top and node.id not in seen:
+            seen.add(node.id)
+            node = self.top[node.id]
+        return node
+
+
+class Place(NamedTuple):
+    """A dict, or a key of it, in a config file.
+
+    Attributes:
+        file: the file, or ``--cfg-options``.
+        source: the lines of a Python file.
+        path: the keys and indices that lead to the dict in it.
+        key: the one key, if any.
+    """
+
+    file: str
+    source: SourceLines | None = None
+    path: tuple[Any, ...] = ()
+    key: tuple[Any, ...] = ()
+
+    def below(self, key: Any) -> Place:
+        """The place of the container that is the value of ``key``."""
+        return Place(self.file, self.source, (*self.path, key)) if self.source else self
+
+    def of(self, key: Any) -> Place:
+        """The place of ``key`` itself."""
+        return Place(self.file, self.source, self.path, (key,)) if self.source else self
+
+    def __str__(self) -> str:
+        file = self.file
+        if os.path.isabs(file):
+            relative = os.path.relpath(file)
+            file = file if relative.startswith('..') else relative
+        line = self.source.line(self.path, self.key) if self.source else None
+        return file if line is None else f'{file}:{line}'
 
 
 @dataclass(frozen=True)
@@ -18,65 +99,30 @@ class Origin:
 
     Attributes:
         places: where the dict stands, and after it where others were merged into it.
-        keys: where each key got its value; a key that is not here stands at the first place.
+        keys: where those keys got their values that did not get them at the first place.
     """
 
     places: tuple[Place, ...]
     keys: Mapping[Any, Place] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        first, *others = map(_label, self.places)
+        first, *others = dict.fromkeys(map(str, self.places))
         return first + (f', changed by {", ".join(others)}' if others else '')
 
     def of(self, key: Any) -> str:
         """Where ``key`` got its value, as text."""
-        return _label(self.keys.get(key, self.places[0]))
+        return str(self._place_of(key))
 
     def changed_by(self, other: Origin, keys: Iterable[Any]) -> Origin:
         """The origin of this dict after ``keys`` of one from elsewhere were merged into it."""
         places = tuple(dict.fromkeys(self.places + other.places))
-        return Origin(places, {**self.keys, **{key: other.keys.get(key, other.places[0]) for key in keys}})
+        return Origin(places, {**self.keys, **{key: other._place_of(key) for key in keys}})
+
+    def _place_of(self, key: Any) -> Place:
+        return self.keys[key] if key in self.keys else self.places[0].of(key)
 
 
-def _label(place: Place) -> str:
-    file, line = place
-    if os.path.isabs(file):
-        relative = os.path.relpath(file)
-        file = file if relative.startswith('..') else relative
-    return file if line is None else f'{file}:{line}'
-
-
-class SourceLines:
-    """The expressions of a Python config file, to find the lines that its values come from.
-
-    Args:
-        body: the statements of the file.
-    """
-
-    def __init__(self, body: Iterable[ast.stmt]) -> None:
-        self._assigned: dict[str, ast.expr] = {}
-        for statement in body:
-            if isinstance(statement, ast.Assign):
-                names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
-                self._assigned.update(dict.fromkeys(names, statement.value))
-            elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
-                self._assigned[statement.target.id] = statement.value
-
-    @property
-    def top(self) -> Mapping[str, ast.expr]:
-        """The expression last assigned to each name at the top level of the file."""
-        return self._assigned
-
-    def definition(self, node: ast.expr | None) -> ast.expr | None:
-        """``node``, or what was assigned to the name that ``node`` is."""
-        seen: set[str] = set()
-        while isinstance(node, ast.Name) and node.id in self._assigned and node.id not in seen:
-            seen.add(node.id)
-            node = self._assigned[node.id]
-        return node
-
-
-def parts_of(node: ast.expr | None) -> Mapping[Any, ast.expr]:
+def parts_of(node: ast.expr) -> Mapping[Any, ast.expr]:
     """The expressions in a dict literal or ``dict(...)`` by key, in a list or tuple by index; else nothing."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict':
         parts = dict(parts_of(node.args[0])) if len(node.args) == 1 else {}

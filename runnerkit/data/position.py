@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from runnerkit.data.loader import SeededLoader
+from runnerkit.utils.seed import rng_state, set_rng_state
 
 #: What a DataLoader is built with beside its data set and samplers, as far as this torch has it (``in_order``: 2.6).
 _OPTIONS = (
@@ -131,3 +133,29 @@ def _without_first(loader: DataLoader[Any], start: int) -> Iterator[Any]:
     batches = iter(DataLoader(loader.dataset, **batching, **options))
     rest.enter()
     return batches
+
+
+def generator_states(loader: Any) -> dict[str, Any]:
+    """The states of all generators that ``loader`` may draw from: the process's, and those that it owns.
+
+    Returns:
+        ``rng``: what `runnerkit.utils.seed.rng_state` gives; ``own``: the states of the generators of a loader that the
+        user has built, in a fixed order. Tensors and plain values only.
+    """
+    return {'rng': rng_state(), 'own': [generator.get_state() for generator in _generators(loader)]}
+
+
+def set_generator_states(loader: Any, state: dict[str, Any]) -> None:
+    """Put all generators that ``loader`` may draw from back into what `generator_states` gave."""
+    set_rng_state(state['rng'])
+    for generator, own in zip(_generators(loader), state['own'], strict=False):
+        generator.set_state(own.cpu())
+
+
+def _generators(loader: Any) -> list[torch.Generator]:
+    if isinstance(loader, SeededLoader):
+        return []  # functions of seed and epoch: there is nothing to remember
+    batch_sampler = getattr(loader, 'batch_sampler', None)
+    parts = (loader, getattr(loader, 'sampler', None), batch_sampler, getattr(batch_sampler, 'sampler', None))
+    found = (getattr(part, 'generator', None) for part in parts)
+    return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())

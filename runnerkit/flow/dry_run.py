@@ -33,9 +33,9 @@ class DryRun:
         """The learning rate of the first parameter group over the whole run."""
         runner = context.runner
         hook = next((each for each in runner.hooks if isinstance(each, ParamScheduleHook)), None)
-        loader = first_training_loader(context.loaders, context.workflow)
+        loader = first_training_loader(context.loaders, context.workflow, runner)
         length = length_of(loader)
-        epochs = runner.max_epochs or epochs_in(runner.max_iters, context.loaders, context.workflow)
+        epochs = runner.max_epochs or epochs_in(runner.max_iters, loader)
         iters = runner.max_iters or iters_in(runner.max_epochs, loader)
         if hook is None or iters is None or length is None:
             return []

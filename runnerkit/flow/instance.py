@@ -16,6 +16,7 @@ from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.flow.context import Context
 from runnerkit.flow.keys import KNOWN, LATER
+from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.seed import draw_seed, set_random_seed
@@ -46,8 +47,7 @@ class Instance:
         context.device = choose_device(options.device, options.gpu_id, context.world_size)
 
     def open_work_dir(self, context: Context) -> None:
-        """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``), its log file and its
-        config."""
+        """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``) and its log file."""
         cfg, options = context.cfg, context.options
         stem = Path(cfg.filename).stem if cfg.filename else 'run'
         chosen = options.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', stem)
@@ -64,14 +64,14 @@ class Instance:
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
         context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
-        if context.rank == 0:
-            cfg.dump(str(context.work_dir / (Path(cfg.filename).name if cfg.filename else 'config.py')))
 
     def settle_seed(self, context: Context) -> None:
         """Take the seed from ``--seed``, else the config, else draw one; all ranks have the same."""
         cfg, options = context.cfg, context.options
         seed = options.seed if options.seed is not None else cfg.get('seed')
-        context.seed = same_seed_everywhere(draw_seed() if seed is None else int(seed))
+        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
+            raise ValueError(f'seed must be a whole number of at least 0, but got {seed!r}')
+        context.seed = same_seed_everywhere(draw_seed() if seed is None else seed)
         cfg.seed = context.seed
         set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
 
@@ -101,36 +101,47 @@ class Instance:
 
     def load_data(self, context: Context) -> None:
         """Build a loader for every workflow entry, and the one to evaluate on."""
-        context.workflow = [(mode, n) for mode, n in context.cfg.get('workflow', [('train', 1)])]
+        workflow = context.cfg.get('workflow', [('train', 1)])
+        check_entries(workflow)
+        context.workflow = [(mode, n) for mode, n in workflow]
         data = required_section(context.cfg, 'data')
-        loaders: dict[str, Any] = {}
-        for mode, _ in context.workflow:
-            split = 'val' if mode == 'val' else 'train'
-            if split not in loaders:
-                loaders[split] = self.build_loader(context, data, split)
-            context.loaders.append(loaders[split])
+        splits = ['val' if mode == 'val' else 'train' for mode, _ in context.workflow]
+        datasets = {split: self.build_dataset(data, split) for split in dict.fromkeys(splits)}
+        # A loader for each entry, also of the same data: two iterations over one loader would share its workers.
+        context.loaders = [self.build_loader(context, data, split, datasets[split]) for split in splits]
         if context.options.validate and context.cfg.get('evaluation') is not None and data.get('val') is not None:
             context.val_loader = self.build_loader(context, data, 'val')
 
-    def build_loader(self, context: Context, data: Mapping[str, Any], split: str) -> Any:
-        """The loader of ``data[split]``; ``data['<split>_dataloader']`` overrides the common loader settings."""
+    def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
+        """The data set of ``data[split]``."""
         if data.get(split) is None:
             raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
+        return build_dataset(data[split])
+
+    def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:
+        """A loader of ``data[split]``; ``data['<split>_dataloader']`` overrides the common loader settings."""
+        dataset = self.build_dataset(data, split) if dataset is None else dataset
         settings = {key: data[key] for key in LOADER_KEYS if key in data}
         settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0, **settings, **data.get(f'{split}_dataloader', {})}
         settings.setdefault('shuffle', split == 'train')
         settings.setdefault('round_up', split == 'train')  # an evaluation counts each sample once
-        return build_dataloader(build_dataset(data[split]), dist=context.world_size > 1, seed=context.seed, **settings)
+        return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
 
 
 def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.device:
     """The device that was asked for, else a GPU if there is one."""
     if name is None:
         name = 'cuda' if torch.cuda.is_available() else 'cpu'
-    if name == 'cuda':
-        index = torch.cuda.current_device() if world_size > 1 else gpu_id
-        return torch.device('cuda', index)
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f'there is no device {name!r}: give cpu, cuda, cuda:1 …') from None
+    if device.type != 'cuda':
+        return device
+    if not torch.cuda.is_available():
+        raise ValueError(f'there is no GPU here for the device {name!r}: give cpu')
+    index = torch.cuda.current_device() if world_size > 1 else gpu_id
+    return torch.device('cuda', index) if device.index is None else device
 
 
 def required_section(cfg: Any, key: str) -> Any:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from runnerkit.flow.context import Context
 
 
 class Runner:
-    """Run the workflow."""
+    """Write the effective config into the work dir, and run the workflow."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
+        if context.rank == 0:
+            # Only now: a run that was refused leaves the config of the one before it alone.
+            cfg = context.cfg
+            cfg.dump(str(context.work_dir / (Path(cfg.filename).name if cfg.filename else 'config.py')))
         try:
             context.runner.run(context.loaders, context.workflow)
         finally:

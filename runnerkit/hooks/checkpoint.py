@@ -9,6 +9,7 @@ from runnerkit.checkpoint import sweep_temporaries
 from runnerkit.distributed import allreduce_params, barrier
 from runnerkit.fileio.paths import is_url, join
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.utils.exceptions import check_keywords
 
 
 @HOOKS.register_module()
@@ -43,6 +44,8 @@ class CheckpointHook(Hook):
         file_client_args: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        if not isinstance(interval, int):
+            raise TypeError(f'interval must be a whole number (-1: only the last is saved), but got {interval!r}')
         self.interval = interval
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
@@ -54,6 +57,7 @@ class CheckpointHook(Hook):
         self.args = kwargs
 
     def before_run(self, runner: RunnerView) -> None:
+        check_keywords(self.args, runner.save_checkpoint, 'CheckpointHook', type(self).__init__)
         if runner.work_dir is None and not self.out_dir:
             raise ValueError(
                 'CheckpointHook has nowhere to save to: give the runner a work_dir, or the hook an out_dir'
@@ -84,11 +88,20 @@ class CheckpointHook(Hook):
             self._synchronise(runner)
             self._save_checkpoint(runner)
 
+    def after_run(self, runner: RunnerView) -> None:
+        # A run that was stopped on purpose has an end, too, which lies between two intervals.
+        if self.save_last and (runner.outcome or '').startswith('stopped'):
+            runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
+            self._synchronise(runner)
+            runner.gather_rank_states()
+            if runner.rank == 0:
+                args = {**self.args, 'filename_tmpl': 'iter_{iter}.pth'}
+                runner.save_checkpoint(str(self.out_dir), save_optimizer=self.save_optimizer, **args)
+            barrier()
+
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
-        """The last epoch; also one that the run's ``max_iters`` cuts short."""
-        return self.is_last_epoch(runner) or (
-            runner.max_iters is not None and runner.completed_iters == runner.max_iters
-        )
+        """The last epoch; also one that the run's ``max_iters`` cuts short, which does not count as complete."""
+        return self.is_last_epoch(runner) or runner.completed_epochs == runner.epoch
 
     def _synchronise(self, runner: RunnerView) -> None:
         if self.sync_buffer:
@@ -98,19 +111,18 @@ class CheckpointHook(Hook):
         args = dict(self.args)
         if runner.by_epoch and not self.by_epoch:
             args.setdefault('filename_tmpl', 'iter_{iter}.pth')
-        if runner.world_size > 1:
-            args['together'] = True
         name = self._filename(runner, runner.epoch + 1 if self.by_epoch else runner.iter + 1)
         runner.meta.setdefault('hook_msgs', {})['last_ckpt'] = join(str(self.out_dir), name)
-        runner.save_checkpoint(str(self.out_dir), save_optimizer=self.save_optimizer, **args)
-        if self.max_keep_ckpts > 0 and runner.rank == 0:
-            self._delete_old(runner)
-        if runner.world_size > 1:
-            barrier()  # no rank may read or leave before the file is there
+        runner.gather_rank_states()
+        if runner.rank == 0:
+            runner.save_checkpoint(str(self.out_dir), save_optimizer=self.save_optimizer, **args)
+            if self.max_keep_ckpts > 0:
+                self._delete_old(runner)
+        barrier()  # no rank may read or leave before the file is there
 
     def _filename(self, runner: RunnerView, number: int) -> str:
         template = self.args.get('filename_tmpl', 'epoch_{}.pth' if self.by_epoch else 'iter_{}.pth')
-        return template.format(number, epoch=number, iter=number)
+        return template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
 
     def _delete_old(self, runner: RunnerView) -> None:
         newest = runner.epoch + 1 if self.by_epoch else runner.iter + 1
@@ -119,7 +131,8 @@ class CheckpointHook(Hook):
         # An end that lies between two intervals is kept beside the regular ones, and counts as one of them.
         first_old = last_regular - (self.max_keep_ckpts - (newest != last_regular)) * step
         for number in range(first_old, 0, -step):
-            path = os.path.join(str(self.out_dir), self._filename(runner, number))
+            template = self.args.get('filename_tmpl', 'epoch_{}.pth' if self.by_epoch else 'iter_{}.pth')
+            path = os.path.join(str(self.out_dir), template.format(number, epoch=number, iter=number))
             if not os.path.exists(path):
                 break
             os.remove(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +13,11 @@ from torch.utils.data import DataLoader
 
 from runnerkit.distributed import barrier, broadcast_object
 from runnerkit.evaluation import declared_rule, metrics_of, multi_gpu_test, single_gpu_test
-from runnerkit.fileio.paths import is_url, join
+from runnerkit.fileio.paths import join
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.logger import LoggerHook
 from runnerkit.registry import build_from_cfg
+from runnerkit.utils.suggest import did_you_mean
 
 
 @HOOKS.register_module()
@@ -65,6 +68,8 @@ class EvalHook(Hook):
     ) -> None:
         if not isinstance(dataloader, DataLoader):
             raise TypeError(f'dataloader must be a pytorch DataLoader, but got {type(dataloader)}')
+        if not isinstance(interval, int):
+            raise TypeError(f'interval must be a whole number, but got {interval!r}')
         if interval <= 0:
             raise ValueError(f'interval must be a positive number, but got {interval}')
         if start is not None and start < 0:
@@ -85,6 +90,13 @@ class EvalHook(Hook):
         self.hooks = [hook if isinstance(hook, Hook) else build_from_cfg(hook, HOOKS) for hook in hooks]
         self.eval_kwargs = eval_kwargs
         self.initial_flag = True
+        if eval_kwargs and not self._asks_dataset:
+            known = list(inspect.signature(EvalHook.__init__).parameters)
+            unknown = next(iter(eval_kwargs))
+            raise TypeError(
+                f'EvalHook got an unexpected argument {unknown!r}, and {type(dataloader.dataset).__name__} has no '
+                f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
+            )
         self.best_ckpt_path: str | None = None
         self.rule: str | None = None
         self.key_indicator = save_best or ''
@@ -132,7 +144,7 @@ class EvalHook(Hook):
             return
         # Loggers come later and would mix the training's numbers with the scores: they write down theirs first.
         for hook in runner.hooks:
-            if hasattr(hook, 'log'):
+            if isinstance(hook, LoggerHook):
                 hook.after_train_iter(runner)
         runner.log_buffer.clear()
         self._evaluate(runner)
@@ -193,11 +205,9 @@ class EvalHook(Hook):
         if not scores:
             runner.logger.warning('the evaluation gave no scores: there is nothing to choose the best checkpoint by')
             return None
-        if self.rule is None:
+        if self.rule is None or self.key_indicator == 'auto':
             first = self._first_score(runner, scores) if self.save_best == 'auto' else self.save_best
             self._init_rule(self.given_rule or declared_rule(runner.model, first), first)
-        if self.key_indicator == 'auto':
-            self.key_indicator = next(iter(scores))
         if self.key_indicator not in scores:
             raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(scores)}')
         return scores[self.key_indicator]
@@ -211,7 +221,8 @@ class EvalHook(Hook):
         known = any(self.save_best == name or str(self.save_best).startswith(f'{name}_') for name in metrics)
         if metrics and not known and 'loss' not in str(self.save_best):
             raise ValueError(
-                f"save_best={self.save_best!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss"
+                f"save_best={self.save_best!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss; "
+                f'{did_you_mean(str(self.save_best), metrics)}'.rstrip('; ')
             )
 
     # --- the best ----------------------------------------------------------------------------------------------------
@@ -260,26 +271,22 @@ class EvalHook(Hook):
         name = f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", self.key_indicator)}_{unit}_{done}.pth'
         self.best_ckpt_path = join(str(self.out_dir), name)
         messages.update(best_score=key_score, best_ckpt=self.best_ckpt_path)
-        together = {'together': True} if runner.world_size > 1 else {}
-        runner.save_checkpoint(str(self.out_dir), filename_tmpl=name, create_symlink=False, **together)
-        runner.logger.info(
-            'Now best checkpoint is saved as %s. Best %s is %0.4f at %d %s.',
-            name,
-            self.key_indicator,
-            key_score,
-            done,
-            unit,
-        )
-        if (
-            runner.rank == 0
-            and former
-            and former != self.best_ckpt_path
-            and not is_url(former)
-            and os.path.isfile(former)
-        ):
-            os.remove(former)
-        if together:
-            barrier()
+        runner.gather_rank_states()
+        if runner.rank == 0:
+            runner.save_checkpoint(str(self.out_dir), filename_tmpl=name, create_symlink=False)
+            runner.logger.info(
+                'Now best checkpoint is saved as %s. Best %s is %0.4f at %d %s.',
+                name,
+                self.key_indicator,
+                key_score,
+                done,
+                unit,
+            )
+            # One of the run that this one was resumed from, in another folder, is not ours to delete.
+            own = former is not None and os.path.dirname(former) == str(self.out_dir)
+            if former is not None and own and former != self.best_ckpt_path and os.path.isfile(former):
+                os.remove(former)
+        barrier()
 
     def state_dict(self) -> dict[str, Any]:
         return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}

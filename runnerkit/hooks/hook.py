@@ -20,7 +20,8 @@ The whole life of a run, for the epoch runner (the iteration runner has no epoch
             epoch += 1
         after_run                                       # always, also after an exception or Ctrl-C
 
-``around_val`` spans each evaluation and ``around_save`` the writing of each checkpoint. Hooks with a low priority
+``around_val`` spans each evaluation and ``around_save`` the writing of each checkpoint, after which ``after_save`` is
+called. Hooks with a low priority
 number come first at every point, before and after alike; rings (``around_*``) nest instead: the lowest number is the
 outermost.
 """
@@ -89,6 +90,7 @@ class RunnerView(Protocol):
     data_loader: Any
     mode: str | None
     timestamp: str
+    update_calls: int
     work_dir: str | None
 
     @property
@@ -125,6 +127,7 @@ class RunnerView(Protocol):
     def update(self, loss: Tensor, optimizer: Optimizer | str | None = None) -> None: ...
     def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Any: ...
     def required(self, key: str) -> Any: ...
+    def gather_rank_states(self) -> None: ...
     def evaluate(self, loader: Any, hooks: Any = (), test_fn: Any = None, scope: str = 'val') -> dict[str, Any]: ...
     def around_val(self) -> AbstractContextManager[Any]: ...
     def resume(self, checkpoint: str, *args: Any, **kwargs: Any) -> None: ...

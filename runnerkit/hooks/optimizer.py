@@ -28,6 +28,15 @@ class OptimizerHook(Hook):
         loss_scale: for fp16, ``'dynamic'``, a factor, or a dict of arguments of `torch.amp.GradScaler`.
     """
 
+    # Defaults of the class, for subclasses that write an __init__ of their own.
+    grad_clip: dict[str, Any] | None = None
+    detect_anomalous_params = False
+    cumulative_iters = 1
+    amp: str | None = None
+    loss_scale: float | str | dict[str, Any] = 'dynamic'
+    _update: Any = None
+    _seen = 0
+
     def __init__(
         self,
         grad_clip: dict[str, Any] | None = None,
@@ -41,10 +50,11 @@ class OptimizerHook(Hook):
         self.cumulative_iters = cumulative_iters
         self.amp = amp
         self.loss_scale = loss_scale
-        self._seen: dict[str | None, int] = {}
 
     def before_run(self, runner: RunnerView) -> None:
-        self._seen = {}
+        self._configure(runner)
+
+    def _configure(self, runner: RunnerView) -> None:
         self._update = runner.configure_update(
             grad_clip=self.grad_clip,
             cumulative_iters=self.cumulative_iters,
@@ -52,6 +62,7 @@ class OptimizerHook(Hook):
             loss_scale=self.loss_scale,
             detect_anomalous_params=self.detect_anomalous_params,
         )
+        self._seen = runner.update_calls + self._update.steps
         # Points that cost something are served only where there is something to do.
         if self.amp is not None:
             self.around_val = lambda runner: self._update.autocast()
@@ -59,16 +70,17 @@ class OptimizerHook(Hook):
             self.around_iter = self._around_iter
 
     def after_train_iter(self, runner: RunnerView) -> None:
-        if self._update.activity != self._seen.get(None, 0):
-            self._seen[None] = self._update.activity  # the iteration's step has updated by itself
-            return
-        loss = runner.required('loss')
-        if isinstance(loss, dict):
-            for name, each in loss.items():
-                runner.update(each, name)
-        else:
-            runner.update(loss)
-        self._seen[None] = self._update.activity
+        if self._update is None:  # a subclass with a before_run of its own
+            self._configure(runner)
+        # Counted are changes of weights, through the runner or past it: the iteration's step may have made its own.
+        if runner.update_calls + self._update.steps == self._seen:
+            loss = runner.required('loss')
+            if isinstance(loss, dict):
+                for name, each in loss.items():
+                    runner.update(each, name)
+            else:
+                runner.update(loss)
+        self._seen = runner.update_calls + self._update.steps
 
     def clip_grads(self, params: Iterable[nn.Parameter]) -> Tensor | None:
         """Clip the gradients of ``params`` as ``grad_clip`` says; returns their norm before. For hooks that update by

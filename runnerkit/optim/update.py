@@ -44,13 +44,15 @@ class Update:
         if amp is not None and amp not in AMP_DTYPES:
             raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
         self.optimizers = list(optimizers)
+        if grad_clip is not None and not isinstance(grad_clip, dict):
+            raise TypeError(f'grad_clip must be a dict such as dict(max_norm=35), or None, but got {grad_clip!r}')
         self.grad_clip = None if grad_clip is None else dict(grad_clip)
         self.cumulative_iters = cumulative_iters
         self.amp = amp
         self.detect_anomalous_params = detect_anomalous_params
         self.scaler = make_scaler(loss_scale, self.device_type) if amp == 'fp16' else None
         self.accumulated = 0  # losses whose gradients wait for the step
-        self.activity = 0  # losses taken and steps made since construction, whoever made them
+        self.steps = 0  # steps made since construction, by whomever
         for optimizer in self.optimizers:
             optimizer.register_step_post_hook(self._count_step)
 
@@ -95,7 +97,6 @@ class Update:
         with torch.autocast(loss.device.type, enabled=False) if self.amp else nullcontext():
             loss.backward()
         self.accumulated += 1
-        self.activity += 1
 
     def cycle_length(self, iteration: int, max_iters: int | None) -> int:
         """How many iterations the cycle of the 0-based ``iteration`` has: fewer than the others in a run's last,
@@ -150,7 +151,7 @@ class Update:
             parameter.grad = None if grad is None else grad.to(parameter.device, parameter.dtype, copy=True)
 
     def _count_step(self, *_: Any) -> None:
-        self.activity += 1
+        self.steps += 1
 
 
 def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> torch.amp.GradScaler:

@@ -9,13 +9,14 @@ import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.data.position import epoch_batches
+from runnerkit.data.position import epoch_batches, set_epoch
 from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_sums
 from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
 from runnerkit.hooks.hook import Hook
@@ -27,6 +28,7 @@ from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.registration import Registration
 from runnerkit.runner.updates import Updates
+from runnerkit.runner.workflow import trains
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.paths import mkdir_or_exist
 from runnerkit.utils.report import scope as report_scope
@@ -72,6 +74,9 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
             raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
         if work_dir is not None and not isinstance(work_dir, (str, os.PathLike)):
             raise TypeError(f'"work_dir" must be a str, a path or None, but got {type(work_dir)}')
+        for name, limit in (('max_epochs', max_epochs), ('max_iters', max_iters)):
+            if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+                raise TypeError(f'{name} must be a whole number of at least 0, but got {limit!r}')
         if max_epochs is not None and max_iters is not None:
             raise ValueError(
                 f'Only one of `max_epochs` or `max_iters` can be set, but got {max_epochs} and {max_iters}'
@@ -91,15 +96,18 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
         self.data_loader: Any = None
         self.data_batch: Any = None
         self.outputs: dict[str, Any] = {}
-        self.log_buffer = LogBuffer()
+        self.log_buffer = self._train_log = LogBuffer()
         self._hook_table = HookTable()
         self._epoch = self._iter = self._inner_iter = 0
         self._max_epochs, self._max_iters = max_epochs, max_iters
         self._stops_by_iters = max_iters is not None
-        self._iter_done = self._epoch_done = False
+        self._done_iter = self._done_epoch = -1  # the last iteration and epoch that are done
+        self._epoch_start = self._epoch_rest = 0  # the iteration with which the running epoch began; see _begin_epoch
+        self._epoch_is_open = self._epoch_is_cut = self._unit_done = False
         self._stop_reason: str | None = None
         self._outcome: str | None = None
         self._averaging = 0
+        self._entered_hooks: list[Hook] = []
         self._updates: dict[Any, Update] = {}
         self._update_options: dict[str, Any] = {}
         self._workflow: list[tuple[str, int]] = []
@@ -155,12 +163,12 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
     @property
     def completed_iters(self) -> int:
         """How many training iterations are done; from ``after_train_iter`` on that includes the running one."""
-        return self._iter + self._iter_done
+        return self._iter + (self._done_iter == self._iter)
 
     @property
     def completed_epochs(self) -> int:
         """How many training epochs are done; in ``after_train_epoch`` that includes the running one."""
-        return self._epoch + self._epoch_done
+        return self._epoch + (self._done_epoch == self._epoch)
 
     @property
     def max_epochs(self) -> int | None:
@@ -220,8 +228,11 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
         """Hand one batch to the model and keep what it returns as ``outputs``. The slot that subclasses replace."""
         if self.batch_processor is not None:
             outputs = self.batch_processor(self.model, data_batch, train_mode=train_mode, **kwargs)
+        elif train_mode and self.mode == 'train':
+            outputs = self.model.train_step(data_batch, self.optimizer, **kwargs)
         elif train_mode:
-            outputs = getattr(self.model, f'{self.mode}_step')(data_batch, self.optimizer, **kwargs)
+            step = getattr(self.model, f'{self.mode}_step', None) or self.model.train_step
+            outputs = step(data_batch, self.optimizer, **kwargs)
         elif self.by_epoch:
             outputs = self.model.val_step(data_batch, self.optimizer, **kwargs)
         else:
@@ -232,7 +243,9 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
                 f'returned {outputs!r}'
             )
         if 'log_vars' in outputs:
-            self.log_buffer.update(outputs['log_vars'], self.required('num_samples', outputs))
+            if 'num_samples' not in outputs:
+                self.required('num_samples', outputs)
+            self.log_buffer.update(outputs['log_vars'], outputs['num_samples'])
         self.outputs = outputs
         self.call_hook('after_forward')
 
@@ -258,10 +271,12 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
             for i in range(index, len(workflow)):
                 mode, n = workflow[i]
                 for k in range(done, n):
-                    if mode != 'val' and self._is_finished():
+                    if self._is_finished() and trains(mode, self):
                         break
-                    self._cursor = i, k
+                    self._cursor, self._unit_done = (i, k), False
                     yield i, mode
+                    if self._unit_done or not (self._epoch_is_cut or self._stop_reason):
+                        self._cursor, self._unit_done = (i, k + 1), False
                     if self._stop_reason is not None:
                         return
                 done = 0
@@ -285,7 +300,7 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
             error: BaseException | None = None
             try:
                 stack.enter_context(self._rings('around_run'))
-                self._before_run()
+                self.call_hook('before_run')
                 yield
             except BaseException as caught:
                 error = caught
@@ -294,17 +309,38 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
             finally:
                 if error is None:
                     self._outcome = 'completed' if self._stop_reason is None else f'stopped: {self._stop_reason}'
-                self._after_run(error)
+                self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
+                try:
+                    self.call_hook('after_run')
+                except Exception:
+                    if error is None:
+                        raise
+                    self.logger.exception('after_run of a hook failed')
                 self._resumed = self._entering = None
 
+    def call_hook(self, fn_name: str) -> None:
+        """Call the method ``fn_name`` of every hook that does something there, in order. Any name may be a point.
+
+        The runner keeps its own books by the points that pass here, so that runners with loops of their own (MMCV's
+        shape) count, save and resume as well.
+        """
+        if fn_name == 'after_train_iter':
+            self._done_iter = self._iter
+        elif fn_name in _BOOKKEEPING:
+            _BOOKKEEPING[fn_name](self)
+            if fn_name in ('before_run', 'after_run'):
+                return
+        for call in self._hook_table.calls[fn_name]:
+            call(self)
+
     def _before_run(self) -> None:
-        """Call ``before_run`` of every hook, also of those that are registered meanwhile."""
-        called: list[Hook] = []
+        """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
+        self._entered_hooks = []
         while True:
-            waiting = [hook for hook in self._hook_table if not any(hook is done for done in called)]
+            waiting = [hook for hook in self._hook_table if not any(hook is done for done in self._entered_hooks)]
             if not waiting:
                 break
-            called.append(waiting[0])
+            self._entered_hooks.append(waiting[0])
             waiting[0].before_run(self)
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
@@ -312,23 +348,29 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
         self._restore_hooks()
 
-    def _after_run(self, error: BaseException | None) -> None:
-        """Call ``after_run`` of every hook, even if one of them or the run has failed."""
-        self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
+    def _after_run(self) -> None:
+        """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
         failures = []
-        for call in self._hook_table.calls['after_run']:
-            try:
-                call(self)
-            except Exception as failure:
-                self.logger.exception('after_run of a hook failed')
-                failures.append(failure)
-        if failures and error is None:
+        for hook in self._hook_table.dispatch_order():
+            if any(hook is entered for entered in self._entered_hooks):
+                try:
+                    hook.after_run(self)
+                except Exception as failure:
+                    self.logger.exception('after_run of %s failed', type(hook).__name__)
+                    failures.append(failure)
+        if failures:
             raise failures[0]
 
-    def call_hook(self, fn_name: str) -> None:
-        """Call the method ``fn_name`` of every hook that does something there, in order. Any name may be a point."""
-        for call in self._hook_table.calls[fn_name]:
-            call(self)
+    def _begin_epoch(self) -> None:
+        # One that an earlier run of this runner left open is gone on with, after what is done of it.
+        self._epoch_rest = self.completed_iters - self._epoch_start if self._epoch_is_open else 0
+        self._epoch_start, self._epoch_is_open, self._epoch_is_cut = self._iter, True, False
+        set_epoch(self.data_loader, self._epoch)
+
+    def _end_epoch(self) -> None:
+        if not self._epoch_is_cut:
+            self._done_epoch, self._unit_done, self._epoch_is_open = self._epoch, True, False
+        self._entering = None
 
     def _rings(self, span: str) -> AbstractContextManager[Any]:
         """The hooks' context managers for ``span``, nested; the lowest priority number is the outermost."""
@@ -344,7 +386,8 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
         if self._averaging:
             yield
             return
-        kept = {name: getattr(self, name) for name in ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')}
+        names = ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')
+        kept = {name: getattr(self, name, None) for name in names}  # MMCV's loops delete the batch
         self._averaging += 1
         broadcast_buffers(self.model.buffers())  # all ranks evaluate what rank 0 would save
         try:
@@ -381,21 +424,22 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
         """One pass of ``val_step`` over ``loader`` in a log scope of its own; ``hooks`` hear the val points."""
         train_log, self.log_buffer = self.log_buffer, LogBuffer()
         self.mode, self.data_loader = mode, loader
+        call = self.call_hook if hooks is self._hook_table else partial(_call, hooks, self)
         scores = Scores(self.model)
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
-                _call(hooks, 'before_val_epoch', self)
+                call('before_val_epoch')
                 for self._inner_iter, self.data_batch in enumerate(self._batches(loader, epoch)):
                     with self._rings('around_iter'):
-                        _call(hooks, 'before_val_iter', self)
+                        call('before_val_iter')
                         self.run_iter(self.data_batch, train_mode=False, **kwargs)
                         scores.update(self.outputs)
-                        _call(hooks, 'after_val_iter', self)
+                        call('after_val_iter')
                     self.data_batch = None
                 self.log_buffer.update(scores.compute())
                 self.log_buffer.average(reduce=self._log_reduce())
                 results = dict(self.log_buffer.output)
-                _call(hooks, 'after_val_epoch', self)
+                call('after_val_epoch')
         finally:
             self.log_buffer = train_log
         return results
@@ -415,6 +459,15 @@ def _nested(rings: Iterable[Callable[[Any], AbstractContextManager[Any]]], runne
         yield
 
 
-def _call(hooks: HookTable, point: str, runner: BaseRunner) -> None:
+def _call(hooks: HookTable, runner: BaseRunner, point: str) -> None:
     for call in hooks.calls[point]:
         call(runner)
+
+
+#: What the runner notes when a point passes; before_run and after_run have a dispatch of their own.
+_BOOKKEEPING: dict[str, Callable[[BaseRunner], None]] = {
+    'before_run': BaseRunner._before_run,
+    'after_run': BaseRunner._after_run,
+    'before_train_epoch': BaseRunner._begin_epoch,
+    'after_train_epoch': BaseRunner._end_epoch,
+}

@@ -40,7 +40,8 @@ class Checkpoints:
     optimizer: Optimizer | dict[str, Optimizer] | None
     meta: dict[str, Any]
     logger: logging.Logger
-    log_buffer: LogBuffer
+    _train_log: LogBuffer
+    call_hook: Callable[[str], None]
     by_epoch: bool
     _hook_table: HookTable
     _updates: dict[Any, Update]
@@ -52,6 +53,8 @@ class Checkpoints:
     _iter: int
     _workflow: list[tuple[str, int]]
     _cursor: tuple[int, int]
+    _unit_done: bool
+    _gathered: list[Any] | None = None
     _resumed: dict[str, Any] | None
     _entering: Any
 
@@ -74,27 +77,31 @@ class Checkpoints:
         save_optimizer: bool,
         meta: Mapping[str, Any] | None,
         create_symlink: bool,
-        together: bool,
     ) -> str:
         """Write one checkpoint; see the runners' ``save_checkpoint``."""
         if meta is not None and not isinstance(meta, Mapping):
             raise TypeError(f'meta should be a dict or None, but got {type(meta)}')
-        ranks = gather_objects(self._rank_state()) if together else [self._rank_state()]
+        ranks, self._gathered = self._gathered or [self._rank_state()], None
         filename = filename_tmpl.format(self._number(), epoch=self.completed_epochs, iter=self.completed_iters)
         path = join(os.fspath(out_dir), filename)
-        if self._rank == 0 or not together:
-            counts = {'epoch': self.completed_epochs, 'iter': self.completed_iters}
-            with self._rings('around_save'):
-                save_checkpoint(
-                    self.model,
-                    path,
-                    optimizer=self.optimizer if save_optimizer else None,
-                    meta={**(meta or {}), **self.meta, **counts},
-                    state={**self._common_state(), 'ranks': ranks},
-                )
-            if create_symlink and not is_url(path):
-                save_latest_link(path)
+        counts = {'epoch': self.completed_epochs, 'iter': self.completed_iters}
+        with self._rings('around_save'):
+            save_checkpoint(
+                self.model,
+                path,
+                optimizer=self.optimizer if save_optimizer else None,
+                meta={**(meta or {}), **self.meta, **counts},
+                state={**self._common_state(), 'ranks': ranks},
+            )
+        if create_symlink and not is_url(path):
+            save_latest_link(path)
+        self.call_hook('after_save')
         return path
+
+    def gather_rank_states(self) -> None:
+        """Let the next checkpoint hold what every rank needs to go on. All ranks call it, then rank 0 saves."""
+        if self._world_size > 1:
+            self._gathered = gather_objects(self._rank_state()) or None
 
     def _number(self) -> int:
         """What the file is called after: the epoch (iteration) that is running or was completed last, from 1."""
@@ -113,7 +120,8 @@ class Checkpoints:
 
     def _next_unit(self) -> tuple[int, int]:
         """The workflow entry and the number of its units done with which a resumed run begins."""
-        raise NotImplementedError
+        entry, done = self._cursor
+        return entry, done + self._unit_done
 
     def _common_state(self) -> dict[str, Any]:
         return {
@@ -131,7 +139,7 @@ class Checkpoints:
             'rng': rng_state(),
             'loaders': self._loader_states(),
             'updates': updates,
-            'log_buffer': self.log_buffer.state_dict(),
+            'log_buffer': self._train_log.state_dict(),
         }
 
     def _named_hooks(self) -> list[tuple[str, Hook]]:
@@ -247,7 +255,7 @@ class Checkpoints:
         """Random states and log buffer as they were when the checkpoint was written."""
         if self._resumed is not None:
             own = self._own_rank()
-            self.log_buffer.load_state_dict(own['log_buffer'])
+            self._train_log.load_state_dict(own['log_buffer'])
             set_rng_state(own['rng'])
 
     def _own_rank(self) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from runnerkit.data.position import generator_states, set_generator_states
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, length_of, unit_of
-from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
+from runnerkit.utils.seed import preserved_rng
 
 
 @RUNNERS.register_module()
@@ -18,8 +19,8 @@ class EpochBasedRunner(BaseRunner):
     With ``max_iters`` it may stop inside an epoch.
     """
 
-    _consumed = 0  # batches done in the running epoch
-    _epoch_rng: Any = None  # the random states with which it began
+    _epoch_rng: Any = None  # the random states with which the running epoch began
+    _train_loader: Any = None  # the loader of the last training epoch
 
     def run(self, data_loaders: list[Any], workflow: Workflow, max_epochs: int | None = None, **kwargs: Any) -> None:
         """Run ``workflow`` over ``data_loaders`` until ``max_epochs`` or ``max_iters`` is reached.
@@ -39,9 +40,9 @@ class EpochBasedRunner(BaseRunner):
             )
         # Both are known before the first hook asks; train() follows the loader that it is given.
         if self._max_epochs is None:
-            self._max_epochs = epochs_in(self._max_iters, data_loaders, workflow)
+            self._max_epochs = epochs_in(self._max_iters, first_training_loader(data_loaders, workflow, self))
         elif not self._stops_by_iters:
-            self._max_iters = iters_in(self._max_epochs, first_training_loader(data_loaders, workflow))
+            self._max_iters = iters_in(self._max_epochs, first_training_loader(data_loaders, workflow, self))
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
         with self._running(workflow):
             for i, mode in self._units(workflow):
@@ -50,39 +51,32 @@ class EpochBasedRunner(BaseRunner):
     def train(self, data_loader: Any, mode: str = 'train', **kwargs: Any) -> None:
         """Train one epoch, with ``model.<mode>_step``."""
         self.model.train()
-        self.mode, self.data_loader = mode, data_loader
+        self.mode, self.data_loader, self._train_loader = mode, data_loader, data_loader
         if not self._stops_by_iters:
             self._max_iters = iters_in(self._max_epochs, data_loader)
         with self._rings('around_epoch'):
             self.call_hook('before_train_epoch')
-            batches = self._enter_epoch(data_loader)
-            for self._inner_iter, self.data_batch in enumerate(batches, self._consumed):
+            for self._inner_iter, self.data_batch in self._enter_epoch(data_loader):
                 with self._rings('around_iter'):
                     self.call_hook('before_train_iter')
                     self.run_iter(self.data_batch, train_mode=True, **kwargs)
-                    self._consumed += 1
-                    self._iter_done = True
                     self.call_hook('after_train_iter')
                 self.data_batch = None
-                self._iter_done = False
                 self._iter += 1
-                if self._stop_reason is not None or self._iter == self._max_iters:
-                    self._epoch_done = self._consumed == length_of(data_loader)
+                if self._stop_reason is not None or (self._stops_by_iters and self._iter == self._max_iters):
+                    self._epoch_is_cut = self._position() != length_of(data_loader)
                     break
-            else:
-                self._epoch_done = True
             # An epoch that was stopped goes on later; one that the run's max_iters cuts short is over all the same.
-            if self._epoch_done or self._stop_reason is None:
+            if not self._epoch_is_cut or self._stop_reason is None:
                 self.call_hook('after_train_epoch')
-        if self._epoch_done:
+        if not self._epoch_is_cut:
             self._epoch += 1
-            self._epoch_done = False
-            self._consumed = 0
 
     def val(self, data_loader: Any, **kwargs: Any) -> None:
         """Validate one epoch: the runner's own hooks hear it, the losses are logged under ``val``."""
         with self.around_val():
             self._validate(data_loader, self._hook_table, 'val', self._epoch, **kwargs)
+        self._unit_done = True
 
     def save_checkpoint(
         self,
@@ -91,7 +85,6 @@ class EpochBasedRunner(BaseRunner):
         save_optimizer: bool = True,
         meta: Mapping[str, Any] | None = None,
         create_symlink: bool = True,
-        together: bool = False,
     ) -> str:
         """Write everything that resuming needs to a file in ``out_dir``.
 
@@ -102,39 +95,39 @@ class EpochBasedRunner(BaseRunner):
             save_optimizer: whether the optimizers' states are part of it.
             meta: what to remember beside the runner's own meta.
             create_symlink: whether ``latest.pth`` leads to it.
-            together: all ranks call this, and rank 0 writes what each of them needs to go on.
 
         Returns:
             The file's path.
         """
-        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, together)
+        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink)
 
     # --- the position in the epoch -----------------------------------------------------------------------------------
 
-    def _enter_epoch(self, data_loader: Any) -> Iterator[Any]:
-        """The batches of the running epoch: all of them, or those that a resumed run has not seen."""
+    def _enter_epoch(self, data_loader: Any) -> Iterator[tuple[int, Any]]:
+        """The running epoch's batches with their indices: all of them, or those that a resumed run has not seen."""
         at, self._entering = self._entering, None
-        if at is None and self._consumed:  # this runner stopped here itself
-            at = {'start': self._consumed, 'rng': self._epoch_rng}
-        if at is None or at['start'] == 0:
-            self._consumed, self._epoch_rng = 0, rng_state()
-            return self._batches(data_loader, self._epoch)
-        # A loader may draw its order from the global generators: it must find them as they were at the epoch's start.
-        self._consumed, self._epoch_rng = at['start'], at['rng']
-        self._inner_iter = self._consumed - 1  # the last one done, should none be left
-        with preserved_rng():
-            set_rng_state(self._epoch_rng)
-            batches = self._batches(data_loader, self._epoch, self._consumed)
-        self._restore_moment()
-        return batches
+        if at is None and self._epoch_rest:
+            at = {'start': self._epoch_rest, 'rng': self._epoch_rng}
+        start = 0 if at is None else at['start']
+        if at is not None and at['rng'] is not None:
+            # A loader may draw its order from generators: it must find them as they were at the epoch's start.
+            with preserved_rng():
+                set_generator_states(data_loader, at['rng'])
+                self._epoch_rng = generator_states(data_loader)
+                batches = self._batches(data_loader, self._epoch, start) if start else None
+            self._restore_moment()
+            if batches is not None:
+                self._epoch_start = self._iter - start
+                self._inner_iter = start - 1  # the last one done, should none be left
+                return enumerate(batches, start)
+        self._epoch_rng = generator_states(data_loader)
+        return enumerate(self._batches(data_loader, self._epoch))
 
     def _position(self) -> int:
-        return 0 if self._epoch_done else self._consumed
+        return self.completed_iters - self._epoch_start if self._epoch_is_open else 0
 
     def _loader_states(self) -> dict[str, Any]:
+        if self._entering is not None:
+            return self._entering
         start = self._position()
-        return {'start': start, 'rng': self._epoch_rng if start else None}
-
-    def _next_unit(self) -> tuple[int, int]:
-        entry, done = self._cursor
-        return entry, done + (self._epoch_done or self.mode == 'val')
+        return {'start': start, 'rng': self._epoch_rng if start else generator_states(self._train_loader)}

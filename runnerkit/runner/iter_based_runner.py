@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from runnerkit.data.position import epoch_batches
+from runnerkit.data.position import epoch_batches, generator_states, set_generator_states
+from runnerkit.evaluation import Scores
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.registration import HookConfig
 from runnerkit.runner.workflow import check_workflow, first_training_loader, iters_in, unit_of
 from runnerkit.utils.report import scope as report_scope
-from runnerkit.utils.seed import rng_state, set_rng_state
 
 
 class IterLoader:
@@ -53,21 +53,26 @@ class IterLoader:
         return len(self._dataloader)
 
     def _begin(self) -> Iterator[Any]:
-        self._epoch_rng = rng_state()
+        self._epoch_rng = generator_states(self._dataloader)
         self._batches = epoch_batches(self._dataloader, self._epoch, self._consumed)
         return self._batches
 
-    def state_dict(self) -> dict[str, Any]:
-        """Epoch, batches consumed in it, and the random states with which it began."""
-        return {'epoch': self._epoch, 'start': self._consumed, 'rng': self._epoch_rng if self._consumed else None}
+    def state_dict(self, unused: int = 0) -> dict[str, Any]:
+        """Epoch, batches consumed in it, and the generators' states with which it began (or is going to).
+
+        Args:
+            unused: how many of the batches that were given out have not been trained on.
+        """
+        begun = self._batches is not None
+        rng = self._epoch_rng if begun else generator_states(self._dataloader)
+        return {'epoch': self._epoch, 'start': self._consumed - unused, 'begun': begun, 'rng': rng}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Enter the position that `state_dict` gave. Moves the global random states: restore them afterwards."""
         self._epoch, self._consumed = state['epoch'], state['start']
-        if self._consumed:
-            # A loader may draw its order from the global generators: it must find them as they were at the epoch's
-            # start.
-            set_rng_state(state['rng'])
+        # A loader may draw its order from generators: it must find them as they were at the epoch's start.
+        set_generator_states(self._dataloader, state['rng'])
+        if state['begun']:
             self._begin()
 
 
@@ -84,8 +89,12 @@ class IterBasedRunner(BaseRunner):
     """
 
     by_epoch = False
-    _loaders: list[IterLoader] = []
-    _val_log: LogBuffer
+    _val_log: LogBuffer | None = None
+    _val_scores: Scores
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._loaders: list[IterLoader] = []
 
     def run(self, data_loaders: list[Any], workflow: Workflow, max_iters: int | None = None, **kwargs: Any) -> None:
         """Run ``workflow`` over ``data_loaders`` until ``max_iters`` is reached.
@@ -100,7 +109,7 @@ class IterBasedRunner(BaseRunner):
             self._max_iters = max_iters
         check_workflow(data_loaders, workflow, self)
         if self._max_iters is None:
-            loader = first_training_loader(data_loaders, workflow)
+            loader = first_training_loader(data_loaders, workflow, self)
             self._max_iters = iters_in(self._max_epochs, data_loaders[0] if loader is None else loader)
         if self._max_iters is None:
             raise ValueError('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
@@ -112,44 +121,57 @@ class IterBasedRunner(BaseRunner):
             self.call_hook('before_epoch')
             self._enter_loaders()
             for i, mode in self._units(workflow):
+                self._inner_iter = self._cursor[1]
                 unit[mode](self._loaders[i], **kwargs)
             if self._stop_reason is None:
                 self.call_hook('after_epoch')
 
     def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration, with ``model.<mode>_step``."""
-        self.mode, self.data_loader = mode, data_loader
-        self.data_batch = next(data_loader)
+        if not self.model.training:  # a walk over all modules: only where somebody has switched it off
+            self.model.train()
+        self._fetch(data_loader, mode)
         self._epoch = data_loader.epoch
-        self._inner_iter = self._cursor[1]
         with self._rings('around_iter'):
             self.call_hook('before_train_iter')
             self.run_iter(self.data_batch, train_mode=True, **kwargs)
-            self._iter_done = True
+            self._unit_done = True
             self.call_hook('after_train_iter')
         self.data_batch = None
-        self._iter_done = False
+        self._inner_iter += 1
         self._iter += 1
 
     @torch.no_grad()
     def val(self, data_loader: IterLoader, **kwargs: Any) -> None:
-        """Validate one batch; the entry's last one logs the averages of all its batches."""
+        """Validate one batch; the entry's last one logs the averages and scores of all its batches."""
         entry, k = self._cursor
-        if k == 0:
-            self._val_log = LogBuffer()
-        train_log, self.log_buffer = self.log_buffer, self._val_log
+        if k == 0 or self._val_log is None:
+            self._val_log, self._val_scores = LogBuffer(), Scores(self.model)
+        self.log_buffer = self._val_log
         try:
             with self.around_val(), report_scope(self.log_buffer):
-                self.mode, self.data_loader, self._inner_iter = 'val', data_loader, k
-                self.data_batch = next(data_loader)
+                self._fetch(data_loader, 'val')
                 with self._rings('around_iter'):
                     self.call_hook('before_val_iter')
                     self.run_iter(self.data_batch, train_mode=False, **kwargs)
-                    if k + 1 == self._workflow[entry][1]:
+                    self._val_scores.update(self.outputs)
+                    self._unit_done = True
+                    if not self._workflow or k + 1 == self._workflow[entry][1]:
+                        self.log_buffer.update(self._val_scores.compute())
                         self.log_buffer.average(reduce=self._log_reduce())
                     self.call_hook('after_val_iter')
         finally:
-            self.log_buffer = train_log
+            self.log_buffer = self._train_log
+        self._inner_iter += 1
+
+    def _fetch(self, loader: IterLoader, mode: str) -> None:
+        """Take the next batch; of a loader that a loop of the user's own brings, first go where it was when saved."""
+        if loader not in self._loaders:
+            self._loaders.append(loader)
+            if self._entering is not None and len(self._loaders) == 1:
+                self._enter_loaders()
+        self.mode, self.data_loader = mode, loader
+        self.data_batch = next(loader)
 
     def save_checkpoint(
         self,
@@ -158,7 +180,6 @@ class IterBasedRunner(BaseRunner):
         meta: Mapping[str, Any] | None = None,
         save_optimizer: bool = True,
         create_symlink: bool = True,
-        together: bool = False,
     ) -> str:
         """Write everything that resuming needs to a file in ``out_dir``.
 
@@ -169,12 +190,11 @@ class IterBasedRunner(BaseRunner):
             meta: what to remember beside the runner's own meta.
             save_optimizer: whether the optimizers' states are part of it.
             create_symlink: whether ``latest.pth`` leads to it.
-            together: all ranks call this, and rank 0 writes what each of them needs to go on.
 
         Returns:
             The file's path.
         """
-        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, together)
+        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink)
 
     def register_training_hooks(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
         self,
@@ -211,8 +231,7 @@ class IterBasedRunner(BaseRunner):
         return 0
 
     def _loader_states(self) -> list[dict[str, Any]]:
-        return [loader.state_dict() for loader in self._loaders]
-
-    def _next_unit(self) -> tuple[int, int]:
-        entry, done = self._cursor
-        return entry, done + (self._iter_done or self.mode == 'val')
+        if self._entering is not None:
+            return self._entering
+        waits = self.data_batch is not None and not self._unit_done  # a batch that is fetched and not trained on
+        return [loader.state_dict(unused=int(waits and loader is self.data_loader)) for loader in self._loaders]

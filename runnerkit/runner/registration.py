@@ -10,6 +10,7 @@ from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.registry import build_from_cfg
+from runnerkit.utils.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from runnerkit.runner.hook_table import HookTable
@@ -86,6 +87,10 @@ class Registration:
         """Register every hook of ``dict(interval=…, hooks=[dict(type=…), …])``; ``interval`` is their default."""
         if log_config is None:
             return
+        for key in log_config:
+            if key not in ('interval', 'hooks'):
+                hint = did_you_mean(key, ['interval', 'hooks'])
+                raise ValueError(f"log_config takes 'interval' and 'hooks', but got {key!r}; {hint}".rstrip('; '))
         defaults = {'interval': log_config['interval']} if 'interval' in log_config else {}
         for config in log_config.get('hooks', ()):
             hook = config if isinstance(config, Hook) else build_from_cfg(self._by_unit(config), HOOKS, defaults)

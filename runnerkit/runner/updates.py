@@ -25,6 +25,9 @@ class Updates:
     _updates: dict[Any, Update]
     _update_options: dict[str, Any]
 
+    #: How often `update` was called, by whomever.
+    update_calls = 0
+
     def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Update:
         """Say how `update` of ``optimizer`` works; ``options`` are those of `runnerkit.optim.update.Update`.
 
@@ -45,6 +48,7 @@ class Updates:
         Zero at the start of a cycle, scale, backward, unscale, clip, step: see `runnerkit.optim.update.Update`.
         """
         update = self._updates.get(optimizer) or self._default_update(optimizer)
+        self.update_calls += 1
         update.backward(loss, self._iter, self._max_iters, self.model)
         self.call_hook('after_backward')
         if update.is_due(self._iter, self._max_iters):
@@ -54,8 +58,15 @@ class Updates:
             self.call_hook('after_step')
 
     def _default_update(self, optimizer: Optimizer | str | None) -> Update:
-        update = self._updates[optimizer] = Update(self._optimizers(optimizer), **self._update_options)
-        return update
+        """The update of an optimizer that was not configured by this name: its name's, the only one's, or a new one."""
+        key = optimizer
+        if isinstance(optimizer, Optimizer):
+            named = self.optimizer if isinstance(self.optimizer, dict) else {None: self.optimizer}
+            key = next((name for name, each in named.items() if each is optimizer), optimizer)
+        if key not in self._updates:
+            self._updates[key] = Update(self._optimizers(key), **self._update_options)
+        self._updates[optimizer] = self._updates[key]
+        return self._updates[key]
 
     def _optimizers(self, optimizer: Optimizer | str | None) -> list[Optimizer]:
         if isinstance(optimizer, Optimizer):

@@ -21,13 +21,30 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
         raise TypeError(
             f'data_loaders must be a list of loaders, one for each workflow entry, but got {type(data_loaders)}'
         )
-    if not isinstance(workflow, (list, tuple)) or not all(isinstance(entry, (list, tuple)) for entry in workflow):
-        raise TypeError(f"workflow must be a list of (mode, n), such as [('train', 1)], but got {workflow!r}")
+    check_entries(workflow)
     if len(data_loaders) != len(workflow):
         raise ValueError(
             f'workflow has {len(workflow)} entries, but there are {len(data_loaders)} data loaders: give one for each'
         )
     for loader, entry in zip(data_loaders, workflow, strict=True):
+        unit_of(runner, entry[0])
+        if length_of(loader) == 0:
+            raise ValueError(
+                f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or '
+                'fewer than one batch, with drop_last)'
+            )
+
+
+def check_entries(workflow: Any) -> None:
+    """Whether ``workflow`` is a list of (mode, n).
+
+    Raises:
+        TypeError: something is of another type.
+        ValueError: an entry of another length, or a number below 1.
+    """
+    if not isinstance(workflow, (list, tuple)) or not all(isinstance(entry, (list, tuple)) for entry in workflow):
+        raise TypeError(f"workflow must be a list of (mode, n), such as [('train', 1)], but got {workflow!r}")
+    for entry in workflow:
         if len(entry) != 2:
             raise ValueError(f"a workflow entry is (mode, n), such as ('train', 1), but got {entry!r}")
         mode, n = entry
@@ -35,12 +52,11 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
             raise TypeError(f'mode in workflow must be a str, but got {type(mode)}')
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise ValueError(f'the number in the workflow entry {tuple(entry)} must be a whole number of at least 1')
-        unit_of(runner, mode)
-        if length_of(loader) == 0:
-            raise ValueError(
-                f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or '
-                'fewer than one batch, with drop_last)'
-            )
+
+
+def trains(mode: str, runner: Any) -> bool:
+    """Whether ``mode`` trains: ``'train'``, and every mode that is a step of the model and no method of the runner."""
+    return mode == 'train' or not callable(getattr(runner, mode, None))
 
 
 def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
@@ -75,12 +91,13 @@ def iters_in(epochs: int | None, loader: Any) -> int | None:
     return None if length is None or epochs is None else epochs * length
 
 
-def epochs_in(iters: int | None, data_loaders: Sequence[Any], workflow: Sequence[Any]) -> int | None:
-    """How many passes over the first training loader are begun in ``iters`` iterations; None if that is not known."""
-    length = length_of(first_training_loader(data_loaders, workflow))
+def epochs_in(iters: int | None, loader: Any) -> int | None:
+    """How many passes over ``loader`` are begun in ``iters`` iterations; None if that is not known."""
+    length = length_of(loader)
     return None if not length or iters is None else math.ceil(iters / length)
 
 
-def first_training_loader(data_loaders: Sequence[Any], workflow: Sequence[Any]) -> Any:
+def first_training_loader(data_loaders: Sequence[Any], workflow: Sequence[Any], runner: Any) -> Any:
     """The loader of the first entry that trains; None in a workflow without any."""
-    return next((loader for loader, (mode, _) in zip(data_loaders, workflow, strict=True) if mode != 'val'), None)
+    pairs = zip(data_loaders, workflow, strict=True)
+    return next((loader for loader, (mode, _) in pairs if trains(mode, runner)), None)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+from runnerkit.utils.suggest import did_you_mean
 
 
 def raise_with_context(error: Exception, before: str, after: str = '', note: str | None = None) -> NoReturn:
@@ -50,3 +53,27 @@ def one_line(error: BaseException) -> str:
     message = str(error.args[0]) if isinstance(error, KeyError) and len(error.args) == 1 else str(error)
     notes = getattr(error, '__notes__', [])
     return ' '.join([message or type(error).__name__, *(f'({note})' for note in notes)]).replace('\n', ' ')
+
+
+def check_keywords(given: Iterable[str], function: Callable[..., Any], owner: str, *others: Callable[..., Any]) -> None:
+    """Refuse keyword arguments that ``function``, to which ``owner`` hands them on, does not take.
+
+    Args:
+        given: the keywords.
+        function: what they are for; one with ``**kwargs`` takes them all.
+        owner: whom the user gave them to.
+        *others: functions whose parameters may have been meant, too.
+
+    Raises:
+        TypeError: with the nearest right one.
+    """
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for name in given:
+        if name not in parameters:
+            known = [*parameters, *(name for other in others for name in inspect.signature(other).parameters)]
+            raise TypeError(
+                f'{owner} got an unexpected argument {name!r}, which {function.__name__} does not take either; '
+                f'{did_you_mean(name, known)}'.rstrip('; ')
+            )

@@ -29,15 +29,12 @@ def test_others_errors_keep_their_traceback(capsys):
 def test_our_own_refusals_are_one_line(capsys, monkeypatch):
     from runnerkit.hooks import get_priority
 
-    @usage_checked
-    def main(argv=None):
-        get_priority(argv[0])
-
-    assert main([101]) == 1
+    main = usage_checked(get_priority)  # no frame of this file, which would count as the user's
+    assert main(101) == 1
     err = capsys.readouterr().err
     assert err == 'error: priority must be between 0 (first) and 100 (last), but got 101\n'
     monkeypatch.setenv('RUNNERKIT_TRACEBACK', '1')
-    assert main([101]) == 1
+    assert main(101) == 1
     assert 'Traceback' in capsys.readouterr().err
 
 
@@ -45,3 +42,18 @@ def test_what_returns_is_the_exit_code():
     assert usage_checked(lambda argv: 7)(None) == 7
     with pytest.raises(SystemExit):
         usage_checked(lambda argv: exit(3))(None)
+
+
+def test_a_bug_in_the_users_code_keeps_its_traceback_wherever_it_breaks(project, train):
+    """Also where the innermost frame is Python's or ours: the user's line is the one to look at."""
+    for body in ("import json; json.loads('not json')", "runner.log_buffer.update({'a': 'text'})"):
+        (project / 'hook.py').write_text(
+            'from runnerkit.hooks import Hook\n\n\n'
+            f'class Mine(Hook):\n    def before_run(self, runner):\n        {body}\n'
+        )
+        (project / 'hooked.py').write_text(
+            "_base_ = 'cfg.py'\ncustom_hooks = [dict(type='{{ fileDirname }}/hook.py:Mine')]\n"
+        )
+        code, said, _ = train(config='hooked.py', work_dir=f'run{len(body)}')
+        assert code == 1
+        assert 'hook.py", line 6, in before_run' in said

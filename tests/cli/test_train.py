@@ -202,6 +202,28 @@ BAD = {
     'unknown launcher': (['--launcher', 'pigeon'], 2, ['--launcher', 'pigeon']),
     'unknown flag': (['--wrk-dir', 'x'], 2, ['--wrk-dir']),
     'mode nobody knows': (['--cfg-options', 'workflow=[(fly,1)]'], 1, ['runner has no method named "fly"']),
+    'unknown key of the checkpoint hook': (
+        ['--cfg-options', 'checkpoint_config.intervall=2'],
+        1,
+        ["'intervall'", "'interval'"],
+    ),
+    'unknown key of the evaluation': (['--cfg-options', 'evaluation.intervall=2'], 1, ["'intervall'", "'interval'"]),
+    'unknown key of the logs': (['--cfg-options', 'log_config.intervall=2'], 1, ["'intervall'", "'interval'"]),
+    'number that is a word': (
+        ['--cfg-options', 'runner.max_epochs=ten'],
+        1,
+        ['max_epochs must be a whole number', "'ten'"],
+    ),
+    'workflow that is a word': (['--cfg-options', 'workflow=train'], 1, ['workflow must be a list of (mode, n)']),
+    'seed that is a word': (['--cfg-options', 'seed=abc'], 1, ['seed must be a whole number', "'abc'"]),
+    'seed below zero': (['--seed', '-1'], 2, ['--seed']),
+    'clipping that is a number': (
+        ['--cfg-options', 'optimizer_config.grad_clip=35'],
+        1,
+        ['grad_clip must be a dict', '35'],
+    ),
+    'rate that is a word': (['--cfg-options', 'optimizer.lr=fast'], 1, ['SGD']),
+    'device nobody has': (['--device', 'gpu'], 1, ["there is no device 'gpu'"]),
     'model without loss': (['--cfg-options', 'model=None'], 1, ["has no 'model'"]),
 }
 
@@ -281,6 +303,21 @@ def test_a_model_whose_step_returns_no_loss(project, train):
     assert code == 1
     assert "NoLoss's step returned no 'loss' (it returned ['log_vars', 'num_samples'])" in err
     assert not list(project.rglob('*.pth'))
+
+
+def test_a_refused_run_leaves_the_config_of_the_one_before_alone(project, train):
+    train('--seed', 9, '--cfg-options', 'runner.max_epochs=1')
+    dumped = (project / 'run' / 'cfg.py').read_text()
+    assert 'seed = 9' in dumped  # the effective one
+    assert train('--cfg-options', 'model.type=Supervisd')[0] == 1
+    assert (project / 'run' / 'cfg.py').read_text() == dumped
+
+
+def test_a_missing_config_names_the_nearest(project, capsys):
+    from runnerkit.cli.train import main
+
+    assert main([str(project / 'cgf.py')]) == 2
+    assert "did you mean 'cfg.py'?" in capsys.readouterr().err
 
 
 def test_a_work_dir_that_cannot_be_written(project, train):

@@ -10,10 +10,12 @@ from runnerkit.flow.instance import choose_device, required_section
 
 def test_devices():
     assert choose_device('cpu', 0, 1) == torch.device('cpu')
-    assert choose_device('cuda:1', 0, 1) == torch.device('cuda:1')
     assert choose_device(None, 0, 1).type == ('cuda' if torch.cuda.is_available() else 'cpu')
+    with pytest.raises(ValueError, match="there is no device 'gpu': give cpu, cuda, cuda:1"):
+        choose_device('gpu', 0, 1)
     if not torch.cuda.is_available():
-        assert choose_device('cuda', 3, 1) == torch.device('cuda:3')
+        with pytest.raises(ValueError, match="there is no GPU here for the device 'cuda:1': give cpu"):
+            choose_device('cuda:1', 0, 1)
 
 
 def test_missing_sections():
@@ -44,6 +46,23 @@ def test_loaders_take_common_settings_and_their_splits_own():
     assert [batch.tolist() for batch in val] == [[0, 1, 2], [3, 4]]
     with pytest.raises(KeyError, match="the config's data has no 'test' section; it has"):
         Instance().build_loader(context, data, 'test')
+
+
+@pytest.mark.parametrize('seed', ['abc', -1, 1.5, True])
+def test_wrong_seeds(seed):
+    with pytest.raises(ValueError, match='seed must be a whole number of at least 0, but got'):
+        Instance().settle_seed(Context(Config({'seed': seed}), Options()))
+
+
+def test_entries_share_a_data_set_and_not_a_loader():
+    data = {'samples_per_gpu': 2, 'train': {'type': Five}}
+    context = Context(Config({'data': data, 'workflow': [('dis', 1), ('gen', 1)]}), Options())
+    Instance().load_data(context)
+    first, second = context.loaders
+    assert first is not second
+    assert first.dataset is second.dataset
+    with pytest.raises(TypeError, match='workflow must be a list of'):
+        Instance().load_data(Context(Config({'data': data, 'workflow': 'train'}), Options()))
 
 
 def test_drawn_seeds_are_put_into_the_config():

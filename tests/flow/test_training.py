@@ -2,6 +2,7 @@
 
 import pytest
 
+from runnerkit.config import Config
 from runnerkit.flow import Context, Runner
 
 
@@ -18,12 +19,14 @@ class Fake:
             raise self.error
 
 
-def test_the_outcome_is_published_whatever_it_is():
-    context = Context(None, runner=Fake(), loaders=[1], workflow=[('train', 2)])
+def test_the_outcome_is_published_whatever_it_is(tmp_path):
+    cfg = Config({'seed': 7})
+    context = Context(cfg, work_dir=tmp_path, runner=Fake(), loaders=[1], workflow=[('train', 2)])
     Runner()(context)
     assert context.runner.seen == ([1], [('train', 2)])
     assert context.outcome == 'completed'
-    context = Context(None, runner=Fake(ValueError('boom')))
+    assert Config.fromfile(str(tmp_path / 'config.py')).seed == 7
+    context = Context(cfg, work_dir=tmp_path, runner=Fake(ValueError('boom')))
     with pytest.raises(ValueError, match='boom'):
         Runner()(context)
     assert context.outcome == 'failed'

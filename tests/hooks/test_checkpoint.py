@@ -97,3 +97,45 @@ def test_nowhere_to_save_is_said_at_the_start():
 
 def test_sync_buffer_leaves_a_single_process_as_it_is(tmp_path):
     assert saved(tmp_path, interval=5, sync_buffer=True)[0] == ['epoch_5.pth', 'latest.pth']
+
+
+def test_a_run_that_is_stopped_saves_its_end(tmp_path):
+    class Stop(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 4:
+                runner.stop('enough')
+
+    for kind, limit in (('epoch', {'max_epochs': 5}), ('iter', {'max_iters': 9})):
+        runner = tiny_runner(kind, work_dir=tmp_path / kind, **limit)
+        runner.register_checkpoint_hook({'interval': 3})
+        runner.register_hook(Stop())
+        runner.run([loader(12)], [('train', 1)])
+        assert os.readlink(tmp_path / kind / 'latest.pth') == 'iter_5.pth'
+        assert torch.load(tmp_path / kind / 'iter_5.pth')['meta']['iter'] == 5
+
+
+def test_after_save_is_called_when_the_file_is_there(tmp_path):
+    seen = []
+
+    class Uploads(Hook):
+        def after_save(self, runner):
+            seen.append(os.path.exists(runner.meta['hook_msgs']['last_ckpt']))
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=2)
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.register_hook(Uploads())
+    runner.run([loader(4)], [('train', 1)])
+    assert seen == [True, True]
+
+
+@pytest.mark.parametrize(
+    'options, text',
+    [
+        ({'intervall': 2}, "CheckpointHook got an unexpected argument 'intervall'.*did you mean 'interval'"),
+        ({'interval': 1.5}, 'interval must be a whole number'),
+    ],
+)
+def test_wrong_arguments_are_said_at_the_start(tmp_path, options, text):
+    with pytest.raises(TypeError, match=text):
+        saved(tmp_path, **options)
+    assert not list(tmp_path.rglob('*.pth'))

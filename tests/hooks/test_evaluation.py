@@ -316,3 +316,42 @@ def test_ranks_with_unequal_shares_score_as_one_process(tmp_path):
     assert scores == others
     assert scores['error'] == pytest.approx(expected, rel=1e-5)
     assert scores['loss'] == pytest.approx(expected, rel=1e-5)
+
+
+# --- found by others -------------------------------------------------------------------------------------------------
+
+
+def test_arguments_nobody_takes_are_refused():
+    with pytest.raises(TypeError, match="EvalHook got an unexpected argument 'intervall'.*did you mean 'interval'"):
+        EvalHook(loader(4), intervall=2)
+    with pytest.raises(TypeError, match='interval must be a whole number, but got 1.5'):
+        EvalHook(loader(4), interval=1.5)
+
+
+def test_the_best_of_the_run_that_was_resumed_is_not_deleted(tmp_path):
+    evaluated(tmp_path / 'first', [0.5], save_best='acc')
+    runner = tiny_runner(model=Predicts(), work_dir=tmp_path / 'second', max_epochs=1)
+    runner.meta['hook_msgs'] = {'best_score': 0.5, 'best_ckpt': str(tmp_path / 'first' / 'best_acc_epoch_1.pth')}
+    runner.register_hook(EvalHook(DataLoader(Scored([0.6]), batch_size=2), save_best='acc'), 'LOW')
+    runner.run([loader(8)], [('train', 1)])
+    assert best_files(tmp_path / 'first') == ['best_acc_epoch_1.pth']
+    assert best_files(tmp_path / 'second') == ['best_acc_epoch_1.pth']
+
+
+@pytest.mark.parametrize('metrics', [dict, torch.nn.ModuleDict])
+def test_auto_with_a_rule_takes_the_metric_too(tmp_path, metrics):
+    from torchmetrics import MeanSquaredError
+
+    class Measured(Tiny):
+        def __init__(self):
+            super().__init__()
+            self.metrics = metrics({'error': MeanSquaredError()})
+
+        def val_step(self, data, optimizer=None):
+            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
+
+    runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=1)
+    hook = EvalHook(loader(10), save_best='auto', rule='less')
+    runner.register_hook(hook, 'LOW')
+    runner.run([loader(8)], [('train', 1)])
+    assert hook.key_indicator == 'error'

@@ -149,3 +149,38 @@ def test_clip_grads_for_hooks_that_update_by_themselves():
     parameter.grad = torch.ones(4)
     assert hook.clip_grads([parameter]).item() == pytest.approx(2.0)
     assert parameter.grad.norm().item() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_subclasses_without_super():
+    """Downstream code has hooks that write an __init__ or a before_run of their own."""
+
+    class OwnInit(OptimizerHook):
+        def __init__(self, grad_clip=None, coalesce=True):
+            self.grad_clip = grad_clip
+            self.coalesce = coalesce
+
+    class OwnBeforeRun(OptimizerHook):
+        def before_run(self, runner):
+            self.seen = True
+
+    trained_weights = [weights(trained(hook).model) for hook in (OptimizerHook(), OwnInit(), OwnBeforeRun())]
+    assert torch.equal(trained_weights[0], trained_weights[1])
+    assert torch.equal(trained_weights[0], trained_weights[2])
+
+
+def test_an_update_by_name_in_the_step_is_seen_while_gradients_accumulate():
+    class Mine(EpochBasedRunner):
+        def run_iter(self, data_batch, train_mode, **kwargs):
+            super().run_iter(data_batch, train_mode)
+            self.update(self.outputs['loss'], 'all')
+
+    model = Tiny()
+    runner = Mine(model, optimizer={'all': torch.optim.SGD(model.parameters(), lr=0.1)}, max_epochs=1)
+    runner.register_hook(OptimizerHook(cumulative_iters=2))
+    runner.run([loader(20)], [('train', 1)])
+    assert runner.iter == 5
+
+
+def test_a_grad_clip_that_is_no_dict():
+    with pytest.raises(TypeError, match=r'grad_clip must be a dict such as dict\(max_norm=35\), or None, but got 35'):
+        trained(OptimizerHook(grad_clip=35))

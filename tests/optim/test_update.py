@@ -166,12 +166,12 @@ def test_autocast_covers_the_forward_and_not_the_backward_pass():
     assert seen == [True, False]
 
 
-def test_activity_counts_whoever_steps():
+def test_steps_are_counted_whoever_makes_them():
     model, optimizer, update = make()
-    assert update.activity == 0
+    assert update.steps == 0
     model(batches(1)[0]).sum().backward()
     optimizer.step()
-    assert update.activity == 1
+    assert update.steps == 1
 
 
 def test_anomalous_parameters_are_named(caplog):

@@ -277,3 +277,71 @@ def test_the_banner_tells_workflow_limit_and_place(limits, text, tmp_path, caplo
         runner.run([loader(8)], [('train', 1)])
     assert f"Start running: workflow [('train', 1)], at most {text}, work dir {tmp_path}" in caplog.text
     assert 'Hooks, in the order in which they are called' in caplog.text
+
+
+def test_hooks_that_were_not_entered_are_not_left():
+    left = []
+
+    class Fails(Hook):
+        def before_run(self, runner):
+            raise ValueError('boom')
+
+        def after_run(self, runner):
+            left.append('failing')
+
+    class Never(Hook):
+        def after_run(self, runner):
+            left.append('never entered')
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Fails())
+    runner.register_hook(Never(), 'LOW')
+    with pytest.raises(ValueError, match='boom'):
+        runner.run([loader(4)], [('train', 1)])
+    assert left == ['failing']
+
+
+def test_a_call_hook_of_ones_own_sees_every_point():
+    seen = []
+
+    class Tells(EpochBasedRunner):
+        def call_hook(self, fn_name):
+            seen.append(fn_name)
+            super().call_hook(fn_name)
+
+    Tells(Tiny(), max_epochs=1).run([loader(4), loader(4)], [('train', 1), ('val', 1)])
+    assert [name for name in seen if 'forward' not in name] == [
+        'before_run',
+        'before_train_epoch',
+        'before_train_iter',
+        'after_train_iter',
+        'after_train_epoch',
+        'before_val_epoch',
+        'before_val_iter',
+        'after_val_iter',
+        'after_val_epoch',
+        'after_run',
+    ]
+
+
+def test_a_mode_of_the_runner_runs_also_after_the_last_training_and_trains_with_train_step():
+    class Warms(EpochBasedRunner):
+        calls = ''
+
+        def test(self, data_loader, **kwargs):
+            self.calls += 't'
+
+        def warm(self, data_loader, **kwargs):
+            self.mode = 'warm'
+            self.run_iter(next(iter(data_loader)), train_mode=True)
+            self.calls += 'w'
+
+    runner = Warms(Tiny(), max_epochs=2)
+    runner.run([loader(4)] * 3, [('train', 1), ('test', 1), ('warm', 1)])
+    assert runner.calls == 'twtw'
+
+
+@pytest.mark.parametrize('limits', [{'max_epochs': 'ten'}, {'max_epochs': 12.0}, {'max_iters': -1}])
+def test_limits_are_whole_numbers(limits):
+    with pytest.raises(TypeError, match='must be a whole number of at least 0, but got'):
+        tiny_runner(**limits)

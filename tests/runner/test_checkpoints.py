@@ -365,3 +365,239 @@ def test_every_rank_goes_on_exactly(tmp_path):
     ranks = torch.load(tmp_path / 'whole' / 'iter_3.pth')['runnerkit']['ranks']
     assert [rank['updates']['']['accumulated'] for rank in ranks] == [1, 1]
     assert not torch.equal(ranks[0]['rng']['torch'], ranks[1]['rng']['torch'])
+
+
+# --- saved at any point, by anybody ----------------------------------------------------------------------------------
+
+POINTS_OF_SAVING = [
+    'before_run',
+    'before_train_epoch',
+    'before_train_iter',
+    'after_train_iter',
+    'after_train_epoch',
+    'after_val_iter',
+    'after_val_epoch',
+    'after_run',
+]
+
+
+class SavesOnce(Hook):
+    """Saves at the first time that a point comes after some iterations, and may stop the run there."""
+
+    def __init__(self, point, after, stop=False):
+        self.path, self.after, self.stop = None, after, stop
+        setattr(self, point, self.save)
+
+    def save(self, runner):
+        if runner.completed_iters >= self.after and self.path is None:
+            self.path = runner.save_checkpoint(f'{runner.work_dir}/odd')
+            if self.stop:
+                runner.stop('saved')
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('point', POINTS_OF_SAVING)
+@pytest.mark.parametrize('own_loader', [False, True])
+def test_a_checkpoint_from_any_point_goes_on_exactly(kind, point, own_loader, tmp_path):
+    if kind == 'iter' and point in ('before_train_epoch', 'after_train_epoch', 'after_val_epoch'):
+        pytest.skip('the iteration runner has no such point')
+    if own_loader and point == 'before_train_iter':
+        pytest.skip("the waiting batch was made from the run's own generators, which have moved on")
+
+    def start(folder, seed=0):
+        runner = tiny_runner(kind, work_dir=tmp_path / folder, seed=seed, max_iters=12)
+        runner.register_training_hooks({'policy': 'fixed'}, {'cumulative_iters': 2}, custom_hooks_config=[Draws()])
+        return runner
+
+    def go(runner):
+        if own_loader:
+            generator = torch.Generator().manual_seed(3)
+            train = DataLoader(Noisy(20), batch_size=4, shuffle=True, generator=generator)
+        else:
+            train = loader(20)
+        runner.run([train, loader(8)], [('train', 2), ('val', 1)])
+        return weights(runner.model), runner.model.losses
+
+    whole = go(start('whole'))
+    saver = SavesOnce(point, after=0 if point == 'before_run' else 4)
+    runner = start('part')
+    runner.register_hook(saver, 'LOWEST')
+    if point == 'after_run':
+
+        class Stop(Hook):
+            def after_train_iter(self, runner):
+                if runner.iter == 6:
+                    runner.stop('here')
+
+        runner.register_hook(Stop())
+    go(runner)
+    assert saver.path is not None
+    resumed = start('resumed', seed=9)
+    resumed.resume(saver.path)
+    part = go(resumed)
+    assert part[1] == whole[1][len(whole[1]) - len(part[1]) :]
+    assert torch.equal(part[0], whole[0])
+
+
+def test_a_resumed_run_saved_before_it_enters_its_epoch_is_not_moved(tmp_path):
+    def start(seed, *hooks):
+        runner = tiny_runner(work_dir=tmp_path, seed=seed, max_iters=12)
+        runner.register_training_hooks({'policy': 'fixed'}, {}, {'interval': 1, 'by_epoch': False})
+        for hook in hooks:
+            runner.register_hook(hook)
+        return runner
+
+    whole = start(0)
+    whole.run([loader(20)], [('train', 1)])
+    saver = SavesOnce('before_train_epoch', after=0)
+    between = start(7, saver)
+    between.resume(str(tmp_path / 'iter_7.pth'))
+    between.run([loader(20)], [('train', 1)])
+    resumed = start(8)
+    resumed.resume(saver.path)
+    resumed.run([loader(20)], [('train', 1)])
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+
+
+def test_another_number_of_batches_does_not_cut_epochs(tmp_path):
+    """Resumed with a loader of another length, epochs are still whole: nothing counts on the old one's."""
+    ends = []
+
+    class Ends(Hook):
+        def after_train_epoch(self, runner):
+            ends.append((runner.epoch, runner.inner_iter + 1))
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.register_checkpoint_hook({'interval': 1})
+    runner.run([loader(16)], [('train', 1)])
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=4)
+    runner.register_hook(Ends())
+    runner.resume(str(tmp_path / 'epoch_1.pth'))
+    runner.run([loader(12)], [('train', 1)])
+    assert ends == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_an_update_by_the_optimizer_itself_is_saved_under_its_name(tmp_path):
+    runner = tiny_runner(optimizer=two_optimizers, max_epochs=1)
+    runner.configure_update(cumulative_iters=2)
+    runner.update(runner.model(torch.rand(8, 4)).sum(), runner.optimizer['body'])
+    path = runner.save_checkpoint(str(tmp_path))
+    assert torch.load(path)['runnerkit']['ranks'][0]['updates']['body']['accumulated'] == 1
+    resumed = tiny_runner(optimizer=two_optimizers, max_epochs=1, seed=3)
+    resumed.configure_update(cumulative_iters=2)
+    resumed.resume(path)
+    resumed._restore_hooks()
+    before = resumed.model.body[0].weight.clone()
+    resumed._iter = 1
+    resumed.update(resumed.model(torch.rand(8, 4)).sum(), resumed.optimizer['body'])
+    assert not torch.equal(before, resumed.model.body[0].weight)
+
+
+def test_what_cannot_be_loaded_is_refused_when_it_is_saved(tmp_path):
+    class Extra(Tiny):
+        def get_extra_state(self):
+            return {'what': object()}
+
+        def set_extra_state(self, state): ...
+
+    with pytest.raises(TypeError, match='which a checkpoint cannot hold'):
+        tiny_runner(model=Extra(), max_epochs=1).save_checkpoint(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_modules_that_rename_old_keys_see_them(tmp_path):
+    class Renamed(Tiny):
+        def _load_from_state_dict(self, state, prefix, *args):
+            if 'old.weight' in state:
+                state['head.weight'], state['head.bias'] = state.pop('old.weight'), state.pop('old.bias')
+            super()._load_from_state_dict(state, prefix, *args)
+
+    runner = tiny_runner(max_epochs=1)
+    state = {name.replace('head.', 'old.'): value for name, value in runner.model.state_dict().items()}
+    torch.save({'meta': {'epoch': 0, 'iter': 0}, 'state_dict': state}, tmp_path / 'old.pth')
+    other = tiny_runner(model=Renamed(), max_epochs=1)
+    other.resume(str(tmp_path / 'old.pth'))
+    assert torch.equal(weights(other.model), weights(runner.model))
+
+
+# --- runners with loops of their own, as downstream projects have them -----------------------------------------------
+
+
+def downstream_epoch_runner():
+    from runnerkit.runner import EpochBasedRunner
+
+    class Video(EpochBasedRunner):
+        def train(self, data_loader, **kwargs):
+            self.model.train()
+            self.mode = 'train'
+            self.data_loader = data_loader
+            self._max_iters = self._max_epochs * len(self.data_loader)
+            self.call_hook('before_train_epoch')
+            for i, data_batch in enumerate(self.data_loader):
+                self.data_batch = data_batch
+                self._inner_iter = i
+                self.call_hook('before_train_iter')
+                self.run_iter(data_batch, train_mode=True, **kwargs)
+                self.call_hook('after_train_iter')
+                del self.data_batch
+                self._iter += 1
+            self.call_hook('after_train_epoch')
+            self._epoch += 1
+
+    return Video
+
+
+def test_an_epoch_loop_of_ones_own_counts_shuffles_saves_and_resumes(tmp_path):
+    def start(folder, seed=0):
+        model = tiny_runner(seed=seed).model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        runner = downstream_epoch_runner()(model, optimizer=optimizer, work_dir=str(tmp_path / folder), max_epochs=3)
+        runner.register_training_hooks({'policy': 'step', 'step': [2]}, {}, {'interval': 1})
+        runner.register_hook(EvalHook(loader(6)), 'LOW')
+        return runner
+
+    whole = start('whole')
+    whole.run([loader(20)], [('train', 1)])
+    assert [torch.load(tmp_path / 'whole' / f'epoch_{n}.pth')['meta']['epoch'] for n in (1, 2, 3)] == [1, 2, 3]
+    plain = tiny_runner(max_epochs=3, optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1))
+    plain.register_training_hooks({'policy': 'step', 'step': [2]}, {})
+    plain.run([loader(20)], [('train', 1)])
+    assert torch.equal(weights(whole.model), weights(plain.model))
+    resumed = start('resumed', seed=5)
+    resumed.resume(str(tmp_path / 'whole' / 'epoch_1.pth'))
+    resumed.run([loader(20)], [('train', 1)])
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+
+
+def test_an_iteration_run_of_ones_own_restores_what_was_resumed(tmp_path):
+    from runnerkit.runner import IterBasedRunner, IterLoader
+
+    class Dynamic(IterBasedRunner):
+        def run(self, data_loaders, workflow, max_iters=None, **kwargs):
+            iter_loaders = [IterLoader(each) for each in data_loaders]
+            self.call_hook('before_run')
+            self.call_hook('before_epoch')
+            while self.iter < self._max_iters:
+                for i, (mode, n) in enumerate(workflow):
+                    self._inner_iter = 0
+                    for _ in range(n):
+                        if mode == 'train' and self.iter >= self._max_iters:
+                            break
+                        getattr(self, mode)(iter_loaders[i], **kwargs)
+            self.call_hook('after_epoch')
+            self.call_hook('after_run')
+
+    def start(folder, seed=0):
+        model = tiny_runner(seed=seed).model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        runner = Dynamic(model, optimizer=optimizer, work_dir=str(tmp_path / folder), max_iters=9)
+        runner.register_training_hooks({'policy': 'fixed'}, {}, {'interval': 1})
+        return runner
+
+    whole = start('whole')
+    whole.run([loader(20)], [('train', 1)])
+    resumed = start('resumed', seed=5)
+    resumed.resume(str(tmp_path / 'whole' / 'iter_3.pth'))
+    resumed.run([loader(20)], [('train', 1)])
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    start('val').run([loader(20), loader(8)], [('train', 2), ('val', 1)])

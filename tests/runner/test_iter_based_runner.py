@@ -149,3 +149,44 @@ def test_custom_modes():
     runner = tiny_runner('iter', model=Gan(), max_iters=7)
     run(runner, [('dis', 2), ('gen', 1)])
     assert runner.model.steps == 'ddgddgd'
+
+
+def test_a_model_that_a_hook_left_in_evaluation_trains_again():
+    flags = []
+
+    class Leaves(Hook):
+        def before_train_iter(self, runner):
+            flags.append(runner.model.training)
+
+        def after_train_iter(self, runner):
+            runner.model.eval()
+
+    runner = tiny_runner('iter', max_iters=3)
+    runner.register_hook(Leaves())
+    run(runner)
+    assert flags == [True, True, True]
+
+
+def test_validation_scores_its_entry():
+    from support import Tiny
+    from torchmetrics import MeanSquaredError
+
+    class Measured(Tiny):
+        def __init__(self):
+            super().__init__()
+            self.metrics = {'error': MeanSquaredError()}
+
+        def val_step(self, data, optimizer=None):
+            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
+
+    outputs = []
+
+    class Look(Hook):
+        def after_val_iter(self, runner):
+            outputs.append(dict(runner.log_buffer.output))
+
+    runner = tiny_runner('iter', model=Measured(), max_iters=1)
+    runner.register_hook(Look())
+    run(runner, [('train', 1), ('val', 2)])
+    assert outputs[0] == {}
+    assert outputs[1]['error'] == pytest.approx(outputs[1]['loss'], rel=1e-5)

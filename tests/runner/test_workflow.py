@@ -3,7 +3,7 @@
 import pytest
 from support import loader, tiny_runner
 
-from runnerkit.runner.workflow import epochs_in, iters_in, length_of
+from runnerkit.runner.workflow import epochs_in, first_training_loader, iters_in, length_of, trains
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,11 @@ def test_empty_loaders_are_refused():
 def test_lengths():
     assert (length_of([1, 2]), length_of(iter([]))) == (2, None)
     assert (iters_in(3, [1, 2]), iters_in(3, iter([])), iters_in(None, [1])) == (6, None, None)
-    assert epochs_in(5, [[], [1, 2]], [('val', 1), ('train', 1)]) == 3
-    assert epochs_in(5, [[1]], [('val', 1)]) is None
+    assert (epochs_in(5, [1, 2]), epochs_in(5, None), epochs_in(None, [1])) == (3, None, None)
+
+
+def test_what_trains():
+    runner = tiny_runner(max_epochs=1)
+    assert [trains(mode, runner) for mode in ('train', 'val', 'dis')] == [True, False, True]
+    assert first_training_loader([1, 2], [('val', 1), ('dis', 1)], runner) == 2
+    assert first_training_loader([1], [('val', 1)], runner) is None
