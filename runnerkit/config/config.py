@@ -12,10 +12,11 @@ from typing import Any
 
 from runnerkit.config.action import parse_value
 from runnerkit.config.config_dict import ConfigDict, as_config, walk
+from runnerkit.config.data_text import as_data, format_data
 from runnerkit.config.merge import merge, near_misses, nested_options
-from runnerkit.config.parse import read_config, read_text
-from runnerkit.config.pretty import format_values, path_of
-from runnerkit.fileio import dump
+from runnerkit.config.parse import EXTENSIONS, read_config, read_text
+from runnerkit.config.pretty import format_values
+from runnerkit.fileio import dump, is_url, open_file
 from runnerkit.utils.imports import import_modules_from_strings
 
 #: Top-level keys that a config cannot have, since they are properties of `Config`.
@@ -40,7 +41,7 @@ class Config:
 
     Raises:
         TypeError: ``cfg_dict`` is no dict.
-        KeyError: it has a key that is a property of this class.
+        KeyError: it has a key that is a property of this class, or that begins with two underscores.
     """
 
     def __init__(
@@ -53,9 +54,7 @@ class Config:
             cfg_dict = {}
         if not isinstance(cfg_dict, dict):
             raise TypeError(f'cfg_dict must be a dict, but got {type(cfg_dict)}')
-        for key in RESERVED_KEYS:
-            if key in cfg_dict:
-                raise KeyError(f'{key} is reserved for config file{_written_at(cfg_dict, key)}; choose another name')
+        _refuse_reserved(cfg_dict)
         filename = None if filename is None else os.fspath(filename)
         if cfg_text is None:
             cfg_text = Path(filename).read_text(encoding='utf-8') if filename else ''
@@ -78,8 +77,9 @@ class Config:
 
         Raises:
             FileNotFoundError: the file, or one of its bases, does not exist.
+            IsADirectoryError: it is a folder.
             OSError: it is of no known type.
-            ValueError: its bases lead in a circle, or it is no proper JSON.
+            ValueError: its bases lead in a circle, it uses one before it names it, or it is no proper JSON.
             KeyError: two bases have a key in common, ``{{ _base_.key }}`` names nothing, or a key is reserved.
             TypeError: the file has a dict where its base has something else.
             SyntaxError: the file is no proper Python.
@@ -88,7 +88,7 @@ class Config:
         values, text = read_config(filename, use_predefined_variables)
         if import_custom_modules:
             _import_custom_modules(values)
-        return Config(values, text, filename)
+        return _config_of(values, text, os.fspath(filename))
 
     @staticmethod
     def fromstring(cfg_str: str, file_format: str) -> Config:
@@ -98,11 +98,11 @@ class Config:
             cfg_str: the text.
             file_format: '.py', '.json', '.yaml' or '.yml'.
         """
-        if file_format not in ('.py', '.json', '.yaml', '.yml'):
+        if file_format not in EXTENSIONS:
             raise OSError(f'Only py/yml/yaml/json type are supported now! file_format is {file_format!r}')
         values, _ = read_text(cfg_str, os.path.abspath(f'<string>{file_format}'))
         _import_custom_modules(values)
-        return Config(values, cfg_str)
+        return _config_of(values, cfg_str)
 
     @staticmethod
     def auto_argparser(description: str | None = None) -> tuple[ArgumentParser, Config]:
@@ -138,13 +138,17 @@ class Config:
     def dump(self, file: str | os.PathLike[str] | None = None) -> str | None:
         """Write the config to a file, in the format of its extension; or return it as text, in its own format."""
         extension = os.path.splitext(file or self._filename or '.py')[1] or '.py'
-        if extension == '.py':
-            text = self.pretty_text
-            if file is None:
-                return text
-            Path(file).write_text(text, encoding='utf-8')
+        if extension not in EXTENSIONS:
+            dump(as_data(self._cfg_dict), file, file_format=extension[1:])
             return None
-        return dump(_as_data(self._cfg_dict), file, file_format=extension[1:])
+        text = self.pretty_text if extension == '.py' else format_data(self._cfg_dict, extension[1:])
+        if file is None:
+            return text
+        if not is_url(file):
+            os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+        with open_file(file, 'w') as opened:
+            opened.write(text)
+        return None
 
     def merge_from_dict(self, options: Mapping[str, Any], allow_list_keys: bool = True) -> None:
         """Change values, as ``--cfg-options`` does.
@@ -156,11 +160,12 @@ class Config:
 
         Raises:
             TypeError: a key goes on below a value that is no dict (or list).
-            KeyError: a list has no item of that number.
+            KeyError: a list has no item of that number, or a key is reserved.
         """
         tree = nested_options(dict(options))
         for key, meant in near_misses(tree, self._cfg_dict):
             _LOG.warning('--cfg-options: %r is a new key; did you mean %r?', key, meant)
+        _refuse_reserved(tree)
         merged = merge(tree, self._cfg_dict, allow_list_keys)
         super().__setattr__('_cfg_dict', merged)
 
@@ -185,8 +190,7 @@ class Config:
         self[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if name in RESERVED_KEYS:
-            raise KeyError(f'{name} is reserved for config file; choose another name')
+        _refuse_reserved({name: value})
         self._cfg_dict[name] = as_config(value)
 
     def __delattr__(self, name: str) -> None:
@@ -240,6 +244,25 @@ def format_config(cfg: Config | dict[str, Any], style: str = 'pep8') -> str:
     return str(text)
 
 
+def _config_of(values: ConfigDict, text: str, filename: str | None = None) -> Config:
+    """A Config of values that nobody else holds, so that they need not be copied."""
+    _refuse_reserved(values)
+    cfg = Config.__new__(Config)
+    cfg.__setstate__((values, filename, text))
+    return cfg
+
+
+def _refuse_reserved(values: Mapping[Any, Any]) -> None:
+    for key in values:
+        if key in RESERVED_KEYS:
+            raise KeyError(f'{key} is reserved for config file{_written_at(values, key)}; choose another name')
+        if isinstance(key, str) and key.startswith('__'):
+            raise KeyError(
+                f'{key}{_written_at(values, key)} begins with two underscores, as the names do that a Python config '
+                f'keeps to itself; choose another name'
+            )
+
+
 def _import_custom_modules(values: ConfigDict) -> None:
     wanted = values.get('custom_imports')
     if not wanted:
@@ -252,15 +275,6 @@ def _import_custom_modules(values: ConfigDict) -> None:
     import_modules_from_strings(**wanted)
 
 
-def _written_at(values: Mapping[str, Any], key: str) -> str:
+def _written_at(values: Mapping[Any, Any], key: Any) -> str:
     origin = getattr(values, '_origin_', None) if isinstance(values, ConfigDict) else None
     return f' ({origin.of(key)})' if origin else ''
-
-
-def _as_data(value: Any) -> Any:
-    """``value`` in plain containers and values, for formats that know no others."""
-    if isinstance(value, dict):
-        return {key: _as_data(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_as_data(item) for item in value]
-    return path_of(value) if callable(value) else value

@@ -20,10 +20,10 @@ _LOG = logging.getLogger('runnerkit')
 def merge(child: dict[str, Any], base: dict[str, Any], list_keys: bool = False) -> ConfigDict:
     """``base`` with the values of ``child``, whose dicts are merged into those of ``base``; both stay as they are.
 
-    What only one of the two has is not copied.
+    What only one of the two has is not copied: the result shares it.
 
     Args:
-        child: the values that win.
+        child: the values that win, as `as_config` makes them.
         base: the values that hold where ``child`` says nothing.
         list_keys: let a dict with the keys '0', '1' … change items of a list.
 
@@ -70,9 +70,8 @@ def _merge_list(items: dict[str, Any], below: list[Any], key: str) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` as a config, without the `_delete_` marks that have done their work; itself if that is what it is."""
-    dicts = list(_dicts_in(value))
-    if any(DELETE_KEY in part or not isinstance(part, ConfigDict) for part in dicts):
+    """``value`` without the `_delete_` marks that have done their work: a copy, or itself if it has none."""
+    if any(DELETE_KEY in part for part in _dicts_in(value)):
         value = as_config(value)
         for part in _dicts_in(value):
             part.pop(DELETE_KEY, None)

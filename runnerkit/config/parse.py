@@ -11,14 +11,16 @@ import re
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
-from runnerkit.config.config_dict import ConfigDict, as_config, as_written_config
+from runnerkit.config.config_dict import ConfigDict, as_config
 from runnerkit.config.merge import merge
-from runnerkit.config.origin import SourceLines
+from runnerkit.config.origin import Place, SourceLines
+from runnerkit.fileio.handlers import YamlLoader
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.suggest import did_you_mean
 from runnerkit.utils.user_files import name_of_file
@@ -28,12 +30,15 @@ BASE_KEY = '_base_'
 #: A dict with ``expected`` and ``reference``: which config to use instead of this one, and where that is explained.
 DEPRECATION_KEY = '_deprecation_'
 
+#: Of config files.
+EXTENSIONS = ('.py', '.json', '.yaml', '.yml')
+
 _FILE_VARIABLE = re.compile(r'\{\{\s*(fileDirname|fileBasename|fileBasenameNoExtension|fileExtname)\s*\}\}')
 _BASE_REFERENCE = re.compile(r'\{\{\s*_base_\.([\w.]+)\s*\}\}')
 _JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + _BASE_REFERENCE.pattern)
-_MARK = re.compile(r'__base_(\d+)__')
-#: libyaml's parser is ten times as fast, where PyYAML was built with it.
-_YAML_LOADER = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
+#: What stands for a reference until the bases are read: a name that no config has by chance.
+_MARK_PREFIX = f'__base_{os.urandom(8).hex()}_'
+_MARK = re.compile(_MARK_PREFIX + r'(\d+)__')
 
 
 class Bases(NamedTuple):
@@ -59,6 +64,8 @@ def read_config(
     path = os.path.abspath(os.path.expanduser(filename))
     if path in chain:
         raise ValueError(f'{BASE_KEY} leads in a circle: {" -> ".join((*chain[chain.index(path) :], path))}')
+    if os.path.isdir(path):
+        raise IsADirectoryError(f'{path} is a folder, not a config file{_configs_in(path)}')
     if not os.path.isfile(path):
         named_by = f'; {chain[-1]} names it as its base' if chain else ''
         raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
@@ -71,7 +78,7 @@ def read_text(
 ) -> tuple[ConfigDict, str]:
     """`read_config` for a text that is, or could be, the file at the absolute ``path``."""
     extension = os.path.splitext(path)[1]
-    if extension not in ('.py', '.json', '.yaml', '.yml'):
+    if extension not in EXTENSIONS:
         raise OSError(f'Only py/yml/yaml/json type are supported now! {path!r} is none of them')
     source = _fill_in_file_variables(text, path) if use_predefined_variables else text
 
@@ -81,6 +88,11 @@ def read_text(
     own, bases = (_read_python if extension == '.py' else _read_data)(source, path, read_bases)
     _warn_of_deprecation(own.pop(DEPRECATION_KEY, None), path)
     return merge(own, bases.config), '\n'.join([*bases.texts, f'{path}\n{text}'])
+
+
+def _configs_in(folder: str) -> str:
+    names = sorted(name for name in os.listdir(folder) if os.path.splitext(name)[1] in EXTENSIONS)
+    return f'; it holds {", ".join(names[:5])}{", …" * (len(names) > 5)}' if names else ''
 
 
 def _near_files(path: str) -> str:
@@ -109,7 +121,8 @@ def _warn_of_deprecation(notice: Any, path: str) -> None:
         message += f' Please use {notice["expected"]} instead.'
     if 'reference' in notice:
         message += f' More information can be found at {notice["reference"]}'
-    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    # Not a DeprecationWarning, which Python does not show to those who run the config.
+    warnings.warn(message, FutureWarning, stacklevel=2)
 
 
 def _read_bases(names: Any, path: str, use_predefined_variables: bool, chain: tuple[str, ...]) -> Bases:
@@ -136,7 +149,7 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
         if path.endswith('.json'):
             values = json.loads(_mark_json(source, references))
         else:
-            values = yaml.load(_mark(source, references), _YAML_LOADER)
+            values = yaml.load(_mark(source, references), YamlLoader)
     except (ValueError, yaml.YAMLError) as error:
         raise_with_context(error, f'{path}: ')
     if values is None:
@@ -144,30 +157,54 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     if not isinstance(values, dict):
         raise TypeError(f'{path} must hold a dict at its top level, but holds {type(values)}')
     bases = read_bases(values.pop(BASE_KEY, []))
-    found = [_look_up(reference, bases.config, path) for reference in references]
-    return as_config(_fill_in(values, found), (path, None)), bases
+    filled = _fill_in(values, lambda index: _look_up(references[index], bases.config, path))
+    return as_config(filled, Place(path)), bases
 
 
 def _read_python(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tuple[ConfigDict, Bases]:
-    """Execute a config: up to its `_base_`, then, with the values that it takes from there filled in, the rest."""
-    references: list[str] = []
-    try:
-        tree = ast.parse(_mark(source, references), path)
-    except SyntaxError as error:
-        message = f'There are syntax errors in config file {path}: {error.msg}'
-        raise SyntaxError(message, (error.filename, error.lineno, error.offset, error.text)) from None
-    lines = SourceLines(tree.body)
-    start = max((index for index, statement in enumerate(tree.body, 1) if _assigns_base(statement)), default=0)
+    """Execute a config, with the values that it takes from its bases filled in."""
     scope: dict[str, Any] = {'__name__': name_of_file(Path(path)), '__file__': path}
-    _execute(tree.body[:start], path, scope)
-    bases = read_bases(scope.pop(BASE_KEY, []))
-    found = [_look_up(reference, bases.config, path) for reference in references]
-    if found:
-        scope.update({f'__base_{index}__': copy.deepcopy(value) for index, value in enumerate(found)})
-        _FillInStrings(found).visit(tree)
-    _execute(tree.body[start:], path, scope)
+    if BASE_KEY in source:
+        references: list[str] = []
+        program = _mark(source, references)
+        bases = _execute_over_bases(program, references, path, read_bases, scope)
+    else:
+        program, bases = source, Bases(ConfigDict(), [])
+        _execute(program, path, scope)
     values = {key: value for key, value in scope.items() if _is_setting(key, value)}
-    return as_written_config(values, path, lines), bases
+    return as_config(values, Place(path, SourceLines(program))), bases
+
+
+def _execute_over_bases(
+    program: str, references: list[str], path: str, read_bases: Callable[[Any], Bases], scope: dict[str, Any]
+) -> Bases:
+    """Execute a config that has bases. One that computes their names is executed in two parts, up to there first."""
+    with _syntax_errors(path):
+        tree = ast.parse(program, path)
+    start = max((index for index, statement in enumerate(tree.body, 1) if _assigns_base(statement)), default=0)
+    names = _written_names(tree.body[:start])
+    before = tree.body[:start] if names is None else [node for node in tree.body[:start] if _assigns_base(node)]
+
+    def too_early(index: int) -> Any:
+        raise ValueError(
+            f'{path}: {{{{ {BASE_KEY}.{references[index]} }}}} is used before {BASE_KEY} is known; '
+            f'write {BASE_KEY} first'
+        )
+
+    for node in before:
+        _FillIn(too_early).visit(node)
+    if names is None:
+        _execute(ast.Module(tree.body[:start], []), path, scope)
+        tree.body = tree.body[start:]
+        names = scope.pop(BASE_KEY, [])
+    bases = read_bases(names)
+    if references:
+        filler = _FillIn(lambda index: _look_up(references[index], bases.config, path))
+        tree = filler.visit(tree)
+        scope.update(filler.names)
+    _execute(tree, path, scope)
+    scope.pop(BASE_KEY, None)
+    return bases
 
 
 def _assigns_base(statement: ast.stmt) -> bool:
@@ -177,13 +214,34 @@ def _assigns_base(statement: ast.stmt) -> bool:
     return any(name.id == BASE_KEY and isinstance(name.ctx, ast.Store) for name in names)
 
 
-def _execute(body: list[ast.stmt], path: str, scope: dict[str, Any]) -> None:
-    code = compile(ast.Module(body, type_ignores=[]), path, 'exec', dont_inherit=True)
+def _written_names(body: list[ast.stmt]) -> Any | None:
+    """What is assigned to `_base_` where that is written down as it is, once; None where it has to be computed."""
+    statements = [statement for statement in body if _assigns_base(statement)]
+    if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
+        return None
+    try:
+        return ast.literal_eval(statements[0].value)
+    except ValueError:
+        return None
+
+
+def _execute(program: str | ast.Module, path: str, scope: dict[str, Any]) -> None:
+    with _syntax_errors(path):
+        code = compile(program, path, 'exec', dont_inherit=True)
     try:
         exec(code, scope)
     except Exception as error:
         line = max((line for file, line in _frames(error) if file == path), default=None)
         raise_with_context(error, f'{path}:{line}: ')
+
+
+@contextmanager
+def _syntax_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except SyntaxError as error:
+        message = f'There are syntax errors in config file {path}: {error.msg}'
+        raise SyntaxError(message, (error.filename, error.lineno, error.offset, error.text)) from None
 
 
 def _frames(error: Exception) -> Iterator[tuple[str, int]]:
@@ -193,9 +251,13 @@ def _frames(error: Exception) -> Iterator[tuple[str, int]]:
         trace = trace.tb_next
 
 
-def _is_setting(key: str, value: Any) -> bool:
+def _is_setting(key: Any, value: Any) -> bool:
     """Whether a name that a config file leaves behind is part of the config, and not a tool that made it."""
-    if key.startswith('__') or isinstance(value, types.ModuleType) or inspect.isroutine(value):
+    if (
+        (isinstance(key, str) and key.startswith('__'))
+        or isinstance(value, types.ModuleType)
+        or inspect.isroutine(value)
+    ):
         return False
     # A class that is here under its own name was imported or defined to be used; `from __future__` leaves a _Feature.
     return not (inspect.isclass(value) and value.__name__ == key) and type(value).__module__ != '__future__'
@@ -206,7 +268,7 @@ def _mark(source: str, references: list[str]) -> str:
 
     def mark(found: re.Match[str]) -> str:
         references.append(found[1])
-        return f'__base_{len(references) - 1}__'
+        return f'{_MARK_PREFIX}{len(references) - 1}__'
 
     return _BASE_REFERENCE.sub(mark, source)
 
@@ -237,38 +299,51 @@ def _look_up(reference: str, base: ConfigDict, path: str) -> Any:
     return value
 
 
-def _fill_in(value: Any, found: list[Any]) -> Any:
+def _fill_in(value: Any, value_of: Callable[[int], Any]) -> Any:
     """``value`` with each marked string replaced by what the bases have; a string around it takes that as text."""
     if isinstance(value, str):
         whole = _MARK.fullmatch(value)
-        if whole:
-            return found[int(whole[1])]
-        return _MARK.sub(lambda mark: str(found[int(mark[1])]), value)
+        return value_of(int(whole[1])) if whole else _MARK.sub(lambda mark: str(value_of(int(mark[1]))), value)
     if isinstance(value, dict):
-        return {_fill_in(key, found): _fill_in(item, found) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_fill_in(item, found) for item in value]
+        return {_fill_in(key, value_of): _fill_in(item, value_of) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_fill_in(item, value_of) for item in value)
     return value
 
 
-class _FillInStrings(ast.NodeTransformer):
-    """`_fill_in` for the string literals of a program: one that is nothing but a mark becomes the marked name."""
+class _FillIn(ast.NodeTransformer):
+    """`_fill_in` for a program: its marked names, and its string literals, in which a mark alone becomes such a name.
 
-    def __init__(self, found: list[Any]) -> None:
-        self._found = found
+    Attributes:
+        names: the values of those names.
+    """
+
+    def __init__(self, value_of: Callable[[int], Any]) -> None:
+        self.names: dict[str, Any] = {}
+        self._value_of = value_of
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        mark = _MARK.fullmatch(node.id)
+        if mark:
+            self.names[node.id] = copy.deepcopy(self._value_of(int(mark[1])))
+        return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if not isinstance(node.value, str) or not _MARK.search(node.value):
             return node
         if _MARK.fullmatch(node.value):
-            return ast.copy_location(ast.Name(node.value, ast.Load()), node)
-        return ast.copy_location(ast.Constant(_fill_in(node.value, self._found)), node)
+            return self.visit_Name(ast.copy_location(ast.Name(node.value, ast.Load()), node))
+        return ast.copy_location(ast.Constant(_fill_in(node.value, self._value_of)), node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         # The literal parts of an f-string must stay strings.
         for part in node.values:
             if isinstance(part, ast.Constant):
-                part.value = _MARK.sub(lambda mark: str(self._found[int(mark[1])]), str(part.value))
+                part.value = _MARK.sub(lambda mark: str(self._value_of(int(mark[1]))), str(part.value))
             else:
                 self.visit(part)
         return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        # A string that stands alone is a comment.
+        return node if isinstance(node.value, ast.Constant) else self.generic_visit(node)  # type: ignore[return-value]

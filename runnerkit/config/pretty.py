@@ -7,13 +7,17 @@ import keyword
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from runnerkit.utils.user_files import file_of_module
 
 WIDTH = 79
 INDENT = 4
+
+#: A brace that must not be written as such, for what follows it would be filled in when the text is read again.
+FILLED_IN = re.compile(r'\{(?=\{\s*(file|_base_))')
 
 #: Names that the printed file uses itself, so it must not assign to them while it goes on.
 _USED = {'dict', 'float', 'complex', 'set', 'frozenset', 'range', 'slice', 'globals'}
@@ -23,16 +27,17 @@ def format_values(config: dict[Any, Any]) -> str:
     """The Python text of a config, one ``key = value`` after the other, in the layout of MMCV's ``pretty_text``.
 
     Reading it gives the same values again, except that a class or function becomes the path by which a registry finds
-    it, and an object that cannot be written down becomes its ``repr``.
+    it (or refuses it: there is none to a lambda), and another object that has no literal becomes its ``repr``, as text.
+    Keys that mean something to the reader, such as ``_delete_``, do what they say.
     """
     plain, awkward = [], {}
     for key, value in config.items():
         if _is_name(key) and key not in _USED:
-            plain.append(f'{key} = {_layout(value, 0, len(key) + 3, 0)}\n')
+            plain.append(f'{key} = {_layout(_printed(value), 0, len(key) + 3, 0)}\n')
         else:
             awkward[key] = value
     if awkward:
-        lines = [head + _layout(item, INDENT, INDENT + len(head), 1) for head, item in _items_of(awkward)]
+        lines = [head + _layout(_printed(item), INDENT, INDENT + len(head), 1) for head, item in _items_of(awkward)]
         plain.append('globals().update({\n    ' + ',\n    '.join(lines) + '\n})\n')
     return ''.join(plain)
 
@@ -44,7 +49,10 @@ def path_of(value: Any) -> str:
 
 
 def _is_name(key: Any) -> bool:
-    return isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key)
+    if not (isinstance(key, str) and key.isidentifier()) or keyword.iskeyword(key) or key == '__debug__':
+        return False
+    # Python reads other spellings of a letter (µ, ﬁ) as the usual one.
+    return key.isascii() or unicodedata.normalize('NFKC', key) == key
 
 
 def _items_of(value: dict[Any, Any]) -> list[tuple[str, Any]]:
@@ -63,16 +71,39 @@ def _parts(value: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
     return None
 
 
-def _flat(value: Any) -> str:
-    """``value`` on one line."""
+class _Printed(NamedTuple):
+    """A value as text.
+
+    Attributes:
+        flat: all of it on one line.
+        opening: of a container, up to its items; empty for other values.
+        items: its items, with what stands before each.
+        closing: what comes after them.
+    """
+
+    flat: str
+    opening: str = ''
+    items: list[tuple[str, _Printed]] = []
+    closing: str = ''
+
+
+def _printed(value: Any) -> _Printed:
     parts = _parts(value)
     if parts is None:
-        return _scalar(value)
+        return _Printed(_scalar(value))
     opening, items, closing = parts
-    return opening + ', '.join([head + _flat(item) for head, item in items]) + closing
+    printed = [(head, _printed(item)) for head, item in items]
+    return _Printed(
+        opening + ', '.join([head + item.flat for head, item in printed]) + closing, opening, printed, closing
+    )
 
 
-def _layout(value: Any, indent: int, column: int, after: int) -> str:
+def _flat(value: Any) -> str:
+    """``value`` on one line."""
+    return _printed(value).flat
+
+
+def _layout(value: _Printed, indent: int, column: int, after: int) -> str:
     """``value`` on as many lines as it needs.
 
     Args:
@@ -81,22 +112,20 @@ def _layout(value: Any, indent: int, column: int, after: int) -> str:
         column: where on that line it begins.
         after: how many columns must stay free after its last line.
     """
-    flat = _flat(value)
-    parts = _parts(value)
-    if parts is None or column + len(flat) + after <= WIDTH:
+    flat, opening, items, closing = value
+    if not items or column + len(flat) + after <= WIDTH:
         return flat
-    opening, items, closing = parts
     inner = indent + INDENT
     margin = '\n' + ' ' * inner
     # A call ends on the line of its last argument; a list's bracket stands on a line of its own.
     hangs = opening == 'dict('
     tail = closing if hangs else '\n' + ' ' * indent + closing.lstrip(', ' if len(items) > 1 else '')
     last = len(closing) + after if hangs else 0
-    flats = [head + _flat(item) for head, item in items]
+    flats = [head + item.flat for head, item in items]
     joined = ', '.join(flats)
     if inner + len(joined) + last <= WIDTH and opening != 'dict({':
         return opening + margin + joined + tail
-    if isinstance(value, list | tuple) and not any(_parts(item) for item in value):
+    if opening in '[(' and not any(item.items for _, item in items):
         return opening + margin + margin.join(_filled_lines(flats, WIDTH - inner)) + tail
     lines = []
     for index, (head, item) in enumerate(items, 1):
@@ -127,8 +156,11 @@ def _set(value: Iterable[Any]) -> str:
 
 
 def _string(value: str) -> str:
-    # Braces that would be filled in when the text is read again must not stand there as such.
-    return re.sub(r'\{(?=\{\s*(file|_base_))', r'\\x7b', str.__repr__(value))
+    return FILLED_IN.sub(r'\\x7b', str.__repr__(value))
+
+
+def _bytes(value: bytes) -> str:
+    return FILLED_IN.sub(r'\\x7b', bytes.__repr__(value))
 
 
 _PRINTERS: list[tuple[type, Callable[[Any], str]]] = [
@@ -142,7 +174,8 @@ _PRINTERS: list[tuple[type, Callable[[Any], str]]] = [
     (dict, lambda value: 'dict()'),
     (list, lambda value: '[]'),
     (tuple, lambda value: '()'),
-    ((bytes, range, slice, type(None), type(...)), repr),  # type: ignore[list-item]
+    (bytes, _bytes),
+    ((range, slice, type(None), type(...)), repr),  # type: ignore[list-item]
     (os.PathLike, lambda value: _string(os.fspath(value))),
 ]
 

@@ -31,6 +31,7 @@ class CheckpointHook(Hook):
     """
 
     closes_point = True
+    _saved_at = -1  # the count of iterations at the last save
 
     def __init__(
         self,
@@ -70,6 +71,8 @@ class CheckpointHook(Hook):
             swept = sweep_temporaries(str(self.out_dir))
             if swept:
                 runner.logger.info('half-written files of a killed run are deleted: %s', ', '.join(swept))
+        if self.max_keep_ckpts > 0 and is_url(str(self.out_dir)):
+            runner.logger.warning('max_keep_ckpts=%d has no effect: nothing is deleted at URLs', self.max_keep_ckpts)
         runner.logger.info('Checkpoints will be saved to %s', self.out_dir)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
@@ -90,14 +93,11 @@ class CheckpointHook(Hook):
 
     def after_run(self, runner: RunnerView) -> None:
         # A run that was stopped on purpose has an end, too, which lies between two intervals.
-        if self.save_last and (runner.outcome or '').startswith('stopped'):
+        stopped = (runner.outcome or '').startswith('stopped')
+        if self.save_last and stopped and self._saved_at != runner.completed_iters:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._synchronise(runner)
-            runner.gather_rank_states()
-            if runner.rank == 0:
-                args = {**self.args, 'filename_tmpl': 'iter_{iter}.pth'}
-                runner.save_checkpoint(str(self.out_dir), save_optimizer=self.save_optimizer, **args)
-            barrier()
+            self._write(runner, f'iter_{runner.completed_iters}.pth', {**self.args, 'filename_tmpl': 'iter_{iter}.pth'})
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
         """The last epoch; also one that the run's ``max_iters`` cuts short, which does not count as complete."""
@@ -111,18 +111,25 @@ class CheckpointHook(Hook):
         args = dict(self.args)
         if runner.by_epoch and not self.by_epoch:
             args.setdefault('filename_tmpl', 'iter_{iter}.pth')
-        name = self._filename(runner, runner.epoch + 1 if self.by_epoch else runner.iter + 1)
+        self._write(runner, self._filename(runner, runner.epoch + 1 if self.by_epoch else runner.iter + 1), args)
+        if self.max_keep_ckpts > 0 and runner.rank == 0:
+            self._delete_old(runner)
+
+    def _write(self, runner: RunnerView, name: str, args: dict[str, Any]) -> None:
+        """Save on rank 0, with what every rank needs to go on; no rank goes on before the file is there."""
         runner.meta.setdefault('hook_msgs', {})['last_ckpt'] = join(str(self.out_dir), name)
         runner.gather_rank_states()
         if runner.rank == 0:
             runner.save_checkpoint(str(self.out_dir), save_optimizer=self.save_optimizer, **args)
-            if self.max_keep_ckpts > 0:
-                self._delete_old(runner)
-        barrier()  # no rank may read or leave before the file is there
+        barrier()
+        self._saved_at = runner.completed_iters
+
+    @property
+    def _template(self) -> str:
+        return self.args.get('filename_tmpl', 'epoch_{}.pth' if self.by_epoch else 'iter_{}.pth')
 
     def _filename(self, runner: RunnerView, number: int) -> str:
-        template = self.args.get('filename_tmpl', 'epoch_{}.pth' if self.by_epoch else 'iter_{}.pth')
-        return template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
+        return self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
 
     def _delete_old(self, runner: RunnerView) -> None:
         newest = runner.epoch + 1 if self.by_epoch else runner.iter + 1
@@ -131,8 +138,7 @@ class CheckpointHook(Hook):
         # An end that lies between two intervals is kept beside the regular ones, and counts as one of them.
         first_old = last_regular - (self.max_keep_ckpts - (newest != last_regular)) * step
         for number in range(first_old, 0, -step):
-            template = self.args.get('filename_tmpl', 'epoch_{}.pth' if self.by_epoch else 'iter_{}.pth')
-            path = os.path.join(str(self.out_dir), template.format(number, epoch=number, iter=number))
+            path = os.path.join(str(self.out_dir), self._template.format(number, epoch=number, iter=number))
             if not os.path.exists(path):
                 break
             os.remove(path)

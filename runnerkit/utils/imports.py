@@ -53,14 +53,10 @@ def _import_module(name: str, allow_failure: bool) -> ModuleType | None:
         return module_of_file(name) if name.endswith('.py') else importlib.import_module(name)
     except ImportError as error:
         if not allow_failure:
-            missing = isinstance(error, ModuleNotFoundError) and name.split('.')[0] == error.name
-            hint = (
-                ''
-                if not missing
-                else (
-                    f" (put the folder that holds it on PYTHONPATH, or name the file: '{{{{ fileDirname }}}}/{name}.py')"
-                )
-            )
+            hint = ''
+            if isinstance(error, ModuleNotFoundError) and name.split('.')[0] == error.name:
+                file = f"'{{{{ fileDirname }}}}/{name}.py'"
+                hint = f' (put the folder that holds it on PYTHONPATH, or name the file: {file})'
             raise ImportError(f'Failed to import {name}: {error}{hint}', name=error.name, path=error.path) from error
         _LOG.warning('%s failed to import and is ignored: %s', name, error)
         return None

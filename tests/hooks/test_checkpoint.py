@@ -114,6 +114,18 @@ def test_a_run_that_is_stopped_saves_its_end(tmp_path):
         assert torch.load(tmp_path / kind / 'iter_5.pth')['meta']['iter'] == 5
 
 
+def test_an_end_that_is_saved_already_is_not_saved_twice(tmp_path):
+    class Stop(Hook):
+        def after_train_epoch(self, runner):
+            runner.stop('enough')
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=5)
+    runner.register_checkpoint_hook({'interval': 1})
+    runner.register_hook(Stop())
+    runner.run([loader(12)], [('train', 1)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['epoch_1.pth', 'latest.pth']
+
+
 def test_after_save_is_called_when_the_file_is_there(tmp_path):
     seen = []
 

@@ -1,0 +1,50 @@
+"""Printing a config as the JSON or YAML that it could have been read from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from runnerkit.config.pretty import FILLED_IN, path_of
+from runnerkit.fileio import dump
+from runnerkit.fileio.handlers import YamlDumper
+
+
+def format_data(config: dict[Any, Any], file_format: str) -> str:
+    """The JSON or YAML text of a config.
+
+    Reading it gives the same values again, except that a class or function becomes the path by which a registry finds
+    it, a set a list, and in JSON also a tuple.
+
+    Args:
+        config: the values.
+        file_format: 'json', 'yaml' or 'yml'.
+    """
+    options: dict[str, Any] = {} if file_format == 'json' else {'Dumper': _Dumper}
+    text: str = dump(as_data(config), file_format=file_format, **options)
+    # No format has two braces side by side outside of strings.
+    return FILLED_IN.sub(r'\\u007b', text)
+
+
+def as_data(value: Any) -> Any:
+    """``value`` in plain containers and values, for formats that know no others."""
+    if isinstance(value, dict):
+        return {key: as_data(item) for key, item in value.items()}
+    if isinstance(value, list | set | frozenset):
+        return [as_data(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(as_data(item) for item in value)
+    return path_of(value) if callable(value) else value
+
+
+class _Dumper(YamlDumper):
+    """Puts double quotes, in which braces can be escaped, around strings that would be filled in when they are read."""
+
+
+def _represent_string(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+    style = '"' if FILLED_IN.search(value) else None
+    return dumper.represent_scalar('tag:yaml.org,2002:str', value, style=style)
+
+
+_Dumper.add_representer(str, _represent_string)
