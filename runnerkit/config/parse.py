@@ -241,7 +241,8 @@ def _syntax_errors(path: str) -> Iterator[None]:
         yield
     except SyntaxError as error:
         message = f'There are syntax errors in config file {path}: {error.msg}'
-        raise SyntaxError(message, (error.filename, error.lineno, error.offset, error.text)) from None
+        text = error.text and _MARK.sub(f'{{{{ {BASE_KEY} }}}}', error.text)
+        raise SyntaxError(message, (error.filename, error.lineno, error.offset, text)) from None
 
 
 def _frames(error: Exception) -> Iterator[tuple[str, int]]:

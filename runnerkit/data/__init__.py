@@ -9,7 +9,7 @@ from __future__ import annotations
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, build_dataloader, build_dataset
 from runnerkit.data.compose import Compose
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.position import epoch_batches, loader_seed, set_epoch
+from runnerkit.data.position import epoch_batches, generator_states, loader_seed, set_epoch, set_generator_states
 from runnerkit.data.sampler import EpochSampler, epoch_order
 from runnerkit.data.seeding import private_streams
 from runnerkit.data.wrappers import RepeatDataset
@@ -26,7 +26,9 @@ __all__ = [
     'build_dataset',
     'epoch_batches',
     'epoch_order',
+    'generator_states',
     'loader_seed',
     'private_streams',
     'set_epoch',
+    'set_generator_states',
 ]

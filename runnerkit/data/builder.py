@@ -200,8 +200,8 @@ def _check_arguments(samples_per_gpu: int, workers_per_gpu: int, num_gpus: int, 
         if name not in _LOADER_OPTIONS:
             hint = did_you_mean(name, known)
             raise TypeError(
-                f'build_dataloader: unexpected argument {name!r}{hint and f"; {hint}"} It hands on to the DataLoader: '
-                f'{", ".join(_LOADER_OPTIONS)}'
+                f'build_dataloader: unexpected argument {name!r}{"; " + hint if hint else "."} It hands on to the '
+                f'DataLoader: {", ".join(_LOADER_OPTIONS)}.'
             )
 
 

@@ -1,4 +1,4 @@
-"""Entering any loader's epoch at any batch."""
+"""Entering any loader's epoch at any batch, and the random generators that its order may depend on."""
 
 from __future__ import annotations
 
@@ -62,9 +62,7 @@ class SkippedSampler(Sampler[Any]):
 
 def set_epoch(loader: Any, epoch: int) -> None:
     """Tell ``loader`` and its samplers which epoch (0-based) comes next, those of them that have a ``set_epoch``."""
-    batch_sampler = getattr(loader, 'batch_sampler', None)
-    parts = (loader, getattr(loader, 'sampler', None), batch_sampler, getattr(batch_sampler, 'sampler', None))
-    told = {id(part): part.set_epoch for part in parts if part is not None and hasattr(part, 'set_epoch')}
+    told = {id(part): part.set_epoch for part in _parts(loader) if hasattr(part, 'set_epoch')}
     for tell in told.values():
         tell(epoch)
 
@@ -139,23 +137,44 @@ def generator_states(loader: Any) -> dict[str, Any]:
     """The states of all generators that ``loader`` may draw from: the process's, and those that it owns.
 
     Returns:
-        ``rng``: what `runnerkit.utils.seed.rng_state` gives; ``own``: the states of the generators of a loader that the
-        user has built, in a fixed order. Tensors and plain values only.
+        ``rng``: what `runnerkit.utils.seed.rng_state` gives; ``own``: the states of the generators that the user has
+        given to the loader or its samplers, in a fixed order. Tensors and plain values only.
     """
-    return {'rng': rng_state(), 'own': [generator.get_state() for generator in _generators(loader)]}
+    return {'rng': rng_state(), 'own': [generator.get_state() for generator in _own_generators(loader)]}
 
 
 def set_generator_states(loader: Any, state: dict[str, Any]) -> None:
-    """Put all generators that ``loader`` may draw from back into what `generator_states` gave."""
+    """Put all generators that ``loader`` may draw from back into what `generator_states` gave.
+
+    Args:
+        loader: the one whose states these are, or one built in the same way. The generators of one that owns more or
+            fewer of them stay as they are, with a warning.
+        state: its tensors may have been moved to a device meanwhile.
+    """
     set_rng_state(state['rng'])
-    for generator, own in zip(_generators(loader), state['own'], strict=False):
+    generators = _own_generators(loader)
+    if len(generators) != len(state['own']):
+        warnings.warn(
+            f'{type(loader).__name__} and its samplers own {len(generators)} random generators, but the states of '
+            f'{len(state["own"])} were saved: they are left as they are, and its order is not that of the run that was '
+            f'saved. Build the loader as it was built then.',
+            stacklevel=2,
+        )
+        return
+    for generator, own in zip(generators, state['own'], strict=True):
         generator.set_state(own.cpu())
 
 
-def _generators(loader: Any) -> list[torch.Generator]:
+def _own_generators(loader: Any) -> list[torch.Generator]:
+    """The generators that the user has given to ``loader`` and its samplers, each once."""
+    parts = _parts(loader)
     if isinstance(loader, SeededLoader):
-        return []  # functions of seed and epoch: there is nothing to remember
-    batch_sampler = getattr(loader, 'batch_sampler', None)
-    parts = (loader, getattr(loader, 'sampler', None), batch_sampler, getattr(batch_sampler, 'sampler', None))
+        parts = parts[1:]  # the loader's own seeds nothing but workers, whose samples are seeded one by one
     found = (getattr(part, 'generator', None) for part in parts)
     return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())
+
+
+def _parts(loader: Any) -> tuple[Any, ...]:
+    """``loader`` and its samplers; None for those that it does not have."""
+    batch_sampler = getattr(loader, 'batch_sampler', None)
+    return loader, getattr(loader, 'sampler', None), batch_sampler, getattr(batch_sampler, 'sampler', None)

@@ -168,7 +168,10 @@ class SeededBatchSampler(Sampler[SampleBatch]):
         self.world_size = world_size
         #: How many batches iterations that begin from now on leave out; their indices are drawn all the same.
         self.start = 0
-        self._epoch = 0
+        #: What was chosen last, and the inner sampler's epoch at that time.
+        self._epoch, self._inner_then = 0, self._inner_epoch()
+        if isinstance(self._inner_then, int):
+            self._epoch = self._inner_then
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__') or 'batch_sampler' not in self.__dict__:  # while it is copied or unpickled
@@ -177,9 +180,10 @@ class SeededBatchSampler(Sampler[SampleBatch]):
 
     @property
     def epoch(self) -> int:
-        """The epoch (0-based) of the inner sampler where it has one: a hook may know that sampler only."""
-        inner = getattr(getattr(self.batch_sampler, 'sampler', None), 'epoch', None)
-        return inner if isinstance(inner, int) else self._epoch
+        """What was chosen last, here or, by a hook that knows only that one, at the inner sampler."""
+        inner = self._inner_epoch()
+        # An epoch that does not move is some other thing of that name.
+        return inner if isinstance(inner, int) and inner != self._inner_then else self._epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch (0-based) of iterations that begin from now on, here and in the samplers inside."""
@@ -188,6 +192,10 @@ class SeededBatchSampler(Sampler[SampleBatch]):
         for inner in (self.batch_sampler, getattr(self.batch_sampler, 'sampler', None)):
             if hasattr(inner, 'set_epoch'):
                 inner.set_epoch(epoch)
+        self._inner_then = self._inner_epoch()
+
+    def _inner_epoch(self) -> Any:
+        return getattr(getattr(self.batch_sampler, 'sampler', None), 'epoch', None)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)  # type: ignore[arg-type]

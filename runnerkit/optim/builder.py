@@ -79,6 +79,6 @@ def _part_of(model: nn.Module, name: str) -> nn.Module:
         hint = did_you_mean(name, names)
         raise ValueError(
             f'there is an optimizer for {name!r}, but {type(model).__name__} has no submodule of that name'
-            f'{hint and "; " + hint} Its children: {", ".join(names)}.'
+            f'{"; " + hint if hint else "."} Its children: {", ".join(names) or "none"}.'
         )
     return part

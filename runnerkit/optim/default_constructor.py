@@ -178,4 +178,4 @@ def _check_keys(what: str, given: dict[str, Any], known: Any) -> None:
     unknown = [key for key in given if key not in known]
     if unknown:
         hint = did_you_mean(str(unknown[0]), known)
-        raise ValueError(f'{what} has no {unknown[0]!r}{hint and "; " + hint} It takes: {", ".join(known)}.')
+        raise ValueError(f'{what} has no {unknown[0]!r}{"; " + hint if hint else "."} It takes: {", ".join(known)}.')

@@ -18,7 +18,7 @@ class MMDataParallel(Steps, nn.parallel.DataParallel):
 
     Args:
         module: the model.
-        device_ids: the GPU's number, in a list; ``[-1]``, or a machine without CUDA, means the CPU.
+        device_ids: the GPU's number, in a list; ``[]``, ``[-1]``, or a machine without CUDA, means the CPU.
         output_device: taken for MMCV's sake; outputs stay on the model's device.
         dim: taken for MMCV's sake; with one device nothing is split.
 
@@ -31,11 +31,8 @@ class MMDataParallel(Steps, nn.parallel.DataParallel):
     ) -> None:
         # DataParallel is about several GPUs in one process: its class is kept for isinstance, and nothing else of it.
         nn.Module.__init__(self)
-        numbers = (
-            [0]
-            if device_ids is None
-            else [torch.device(each).index if isinstance(each, str) else each for each in device_ids]
-        )
+        given = [0] if device_ids is None else device_ids or [-1]
+        numbers = [torch.device(each).index if isinstance(each, str) else each for each in given]
         if len(numbers) != 1:
             raise ValueError(
                 f'MMDataParallel supports one device only, but got device_ids={device_ids!r}: train on several '

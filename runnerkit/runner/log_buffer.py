@@ -18,11 +18,8 @@ from torch import Tensor
 
 Reduce = Callable[[Sequence[float]], Sequence[float]]
 
-#: A tensor that is a small part of a larger one would keep all of it alive; above this many bytes it is copied.
-_LARGE = 512
-
-#: Vectors that ranks sum up have a multiple of this many elements: with different names, lengths still match.
-_PADDING = 64
+#: The vector that ranks sum up first has this many elements, whatever their names are.
+_FIRST = 64
 
 
 @dataclass
@@ -37,7 +34,7 @@ class LogBuffer:
     """Values by name, each with the number of samples it stands for, and their averages.
 
     Attributes:
-        val_history: by name, the values of the latest updates; detached tensors, or numbers.
+        val_history: by name, the values of the latest updates; copies of tensors, on their devices, or numbers.
         n_history: by name, the sample counts that belong to them.
         output: the averages last made, and whatever else hooks put in for the loggers, such as an evaluation's scores.
         ready: whether ``output`` waits to be logged.
@@ -75,7 +72,7 @@ class LogBuffer:
         """Take in ``vars``; nothing is brought to the host.
 
         Args:
-            vars: numbers or tensors of one element, by name.
+            vars: numbers or tensors of one element, by name. What happens to the tensors later changes nothing here.
             count: how many samples they stand for, their weight in averages.
 
         Raises:
@@ -97,7 +94,8 @@ class LogBuffer:
         Args:
             n: how many updates, at most `window`; 0 means all since the buffer was cleared.
             reduce: sums a vector over the ranks of a distributed run, where averages are to be over all of them. It is
-                called once, with values and counts of all names; all ranks must come here, and with the same names.
+                called once, with values and counts of all names, or twice if there are more than 29 of them. All ranks
+                must come here, and with the same names: else each has its own averages, with a warning.
 
         Raises:
             ValueError: ``n`` is negative, or more than are kept one by one.
@@ -134,14 +132,21 @@ class LogBuffer:
     def _over_ranks(
         self, names: list[str], sums: list[float], weights: list[float], reduce: Reduce
     ) -> tuple[list[float], list[float]]:
-        # Sums of a checksum and of its square tell whether it is the same everywhere; 20 bits keep them exact.
-        checksum = zlib.crc32('\n'.join(names).encode()) & 0xFFFFF
-        vector = [1.0, float(checksum), float(checksum**2), *sums, *weights]
-        vector += [0.0] * (-len(vector) % _PADDING)
-        reduced = list(reduce(vector))
-        ranks, total, squares = (int(each) for each in reduced[:3])
-        if total**2 == ranks * squares:
-            return reduced[3 : 3 + len(names)], reduced[3 + len(names) : 3 + 2 * len(names)]
+        # Vectors of different lengths must never meet. So the first is equally long everywhere, and says whether the
+        # names are the same; only then may a second one follow, as long as there are names. The sums over the ranks of
+        # a number and of its square tell whether it is the same on all of them. A checksum can match by chance, and
+        # the number of names, which lengths depend on, is compared by itself.
+        number, checksum = len(names), zlib.crc32('\n'.join(names).encode()) & 0xFFFFF  # 20 bits: squares stay exact
+        check = [1.0, *(float(each) for each in (number, number**2, checksum, checksum**2))]
+        values = [*sums, *weights]
+        room = _FIRST - len(check)
+        first = list(reduce(check + values[:room] + [0.0] * (room - len(values))))
+        ranks, *pairs = (int(each) for each in first[: len(check)])
+        if all(total**2 == ranks * squares for total, squares in zip(pairs[::2], pairs[1::2], strict=True)):
+            reduced = first[len(check) :][: len(values)]
+            if len(values) > room:
+                reduced += reduce(values[room:])
+            return reduced[:number], reduced[number:]
         if not self._warned:
             self._warned = True
             warnings.warn(
@@ -193,8 +198,9 @@ def _entry(key: str, value: Any) -> float | Tensor:
                 f'the log value {key!r} must be a number or a tensor of one element, but got one of shape '
                 f'{tuple(value.shape)} and type {value.dtype}: log its mean, for example'
             )
-        value = value.detach().reshape(())
-        return value.clone() if value.untyped_storage().nbytes() > _LARGE else value
+        # A copy, since a Parameter or a running metric is changed in place, and an element keeps its whole tensor alive.
+        value = value.detach().clone()
+        return value.reshape(()) if value.dim() else value
     if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
         value = value.item()
     if not isinstance(value, (int, float)):

@@ -36,7 +36,9 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
     if use_rank_shift:
         seed += process_rank()
     if not 0 <= seed < MAX_SEED:
-        raise ValueError(f'a seed must be a whole number in [0, 2**32), but got {seed}: take {seed % MAX_SEED}')
+        raise ValueError(
+            f'a seed must be a whole number in [0, 2**32), but got {seed}: take {abs(seed) % MAX_SEED}, for example'
+        )
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

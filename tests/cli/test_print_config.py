@@ -39,6 +39,7 @@ def test_styles(cfg, capsys):
 @pytest.mark.parametrize(
     ('args', 'message'),
     [
+        (['.'], r'is a folder, not a config file; it holds bad.py, bad.yaml, base.py, cfg.py$'),
         (['nope.py'], 'file ".*nope.py" does not exist'),
         (['cfg.py', '--style', 'nope'], "style 'nope' is not known"),
         (['cfg.py', '--cfg-options', 'lr.x=1'], 'cannot inherit from base'),

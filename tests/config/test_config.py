@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from runnerkit.config import RESERVED_KEYS, Config, ConfigDict
+from runnerkit.fileio import load, open_file
 
 VALUES = {'model': {'type': 'Net', 'sizes': (1, 2), 'head': None}, 'lr': 0.1, 'steps': [{'at': 3}]}
 
@@ -105,8 +106,45 @@ def test_dump_to_a_file(cfg, name):
     cfg.model.type = os.path.join
     assert cfg.dump(name) is None
     again = Config.fromfile(name)
-    sizes = (1, 2) if name == 'out.py' else [1, 2]
+    sizes = [1, 2] if name == 'out.json' else (1, 2)
     assert again._cfg_dict == dict(VALUES, model={'type': 'posixpath.join', 'sizes': sizes, 'head': None})
+
+
+def test_dumps_go_where_they_are_sent(cfg):
+    for name in ('new/folder/out.py', 'other/new/out.json', 'memory://configs/out.py'):
+        cfg.dump(name)
+    assert Config.fromfile('new/folder/out.py')._cfg_dict == VALUES
+    with open_file('memory://configs/out.py') as file:
+        assert file.read() == cfg.pretty_text
+    cfg.dump('out.pkl')
+    assert load('out.pkl') == VALUES
+    with pytest.raises(TypeError, match="Unsupported format: 'toml'"):
+        cfg.dump('out.toml')
+
+
+def test_names_that_a_python_config_keeps_to_itself_are_refused(cfg):
+    Path('cfg.yaml').write_text('__own: 1\n')
+    with pytest.raises(KeyError, match=r'__own \(cfg.yaml\) begins with two underscores'):
+        Config.fromfile('cfg.yaml')
+    for change in (
+        lambda: Config({'__debug__': 1}),
+        lambda: cfg.merge_from_dict({'__own.x': 1}),
+        lambda: cfg.__setitem__('__own', 1),
+    ):
+        with pytest.raises(KeyError, match='begins with two underscores'):
+            change()
+    with pytest.raises(KeyError, match=r'text \(--cfg-options\)|text is reserved'):
+        cfg.merge_from_dict({'text': 'x'})
+    assert cfg._cfg_dict == VALUES
+
+
+def test_options_are_not_shared_with_the_config(cfg):
+    options = {'steps': [{'at': 1}], 'model.sizes': [1]}
+    cfg.merge_from_dict(options)
+    cfg.steps[0].at = 9
+    cfg.steps.append(3)
+    cfg.model.sizes.append(2)
+    assert options == {'steps': [{'at': 1}], 'model.sizes': [1]}
 
 
 def test_dump_to_a_string(cfg):

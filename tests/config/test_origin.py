@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +53,32 @@ def test_lines_of_a_python_file(cfg):
     assert str(cfg.made.k1._origin_) == 'cfg.py:16'
     assert str(cfg.loop[0]._origin_) == 'cfg.py:17'
     assert cfg._cfg_dict._origin_.of('typed') == 'cfg.py:14'
+
+
+def test_a_file_is_parsed_when_a_line_is_asked_for(cfg):
+    source = cfg.model._origin_.places[0].source
+    assert 'top' not in vars(source)
+    twin = pickle.loads(pickle.dumps(cfg))
+    for config in (cfg, twin, copy.deepcopy(cfg)):
+        assert str(config.model._origin_) == 'cfg.py:6'
+        assert str(config.made.k1._origin_) == 'cfg.py:16'
+    assert 'top' in vars(source)
+    assert 'top' not in vars(pickle.loads(pickle.dumps(source)))
+
+
+def test_a_line_below_what_the_text_shows(cfg):
+    Path('cfg.py').write_text("kinds = [dict(x={1: dict(y=2)}) for _ in 'a']\nkinds[0]['z'] = [dict(w=1)]\n")
+    cfg = Config.fromfile('cfg.py')
+    assert cfg.kinds[0].x[1]._origin_.of('y') == str(cfg.kinds[0].z[0]._origin_) == 'cfg.py:1'
+    Path('cfg.py').write_text('vars().update(a=dict(b=1))\n')
+    assert Config.fromfile('cfg.py').a._origin_.of('b') == 'cfg.py'
+
+
+def test_what_a_base_lends_was_written_there(cfg):
+    Path('child.py').write_text("_base_ = 'cfg.py'\nown = dict(\n    net={{ _base_.model }},\n    x=1)\n")
+    child = Config.fromfile('child.py')
+    assert str(child.own.net._origin_) == 'cfg.py:6'
+    assert child.own._origin_.of('net') == 'child.py:3'
 
 
 def test_merged_values_name_both_files(cfg, tmp_path):

@@ -163,6 +163,82 @@ def test_references_to_bases_in_data_files(write):
     assert {key: read('cfg.json')[key] for key in own} == own
 
 
+def test_a_reference_that_is_only_mentioned_is_not_looked_up(write):
+    write('base.py', BASE)
+    write(
+        'cfg.py',
+        """'''like {{ _base_.nope }}'''\n_base_ = 'base.py'\n# {{ _base_.nothing }}\n"""
+        'r = {{ _base_.a }}  # {{ _base_.b.c }}\n',
+    )
+    assert read('cfg.py')['r'] == 1
+    write('cfg.yaml', '_base_: base.py\n# {{ _base_.nothing }}\nr: {{ _base_.a }}\n')
+    assert read('cfg.yaml')['r'] == 1
+    write('alone.py', 'a = 1  # {{ _base_.nothing }}\n')
+    assert read('alone.py') == {'a': 1}
+
+
+def test_a_reference_above_the_base(write):
+    write('base.py', BASE)
+    write('cfg.py', "r = {{ _base_.a }}\ns = '{{ _base_.name }}'\n_base_ = ['base.py']\nt = len(_base_)\n")
+    assert {key: read('cfg.py')[key] for key in 'rst'} == {'r': 1, 's': 'net', 't': 1}
+    for text in (
+        "r = {{ _base_.a }}\n_base_ = 'ba' + 'se.py'\n",
+        "r = '{{ _base_.a }}'\nif r:\n    _base_ = 'base.py'\n",
+        "_base_ = '{{ _base_.a }}.py'\n",
+        "_base_ = f'{ {{ _base_.a }} }.py'\n",
+    ):
+        write('cfg.py', text)
+        with pytest.raises(ValueError, match=r'cfg.py: {{ _base_.a }} is used before _base_ is known; write _base_'):
+            read('cfg.py')
+    write('cfg.py', "_base_ = 'base.py'\n_base_ = [_base_, 'other.py']\nr = {{ _base_.z }}\n")
+    write('other.py', 'z = 3\n')
+    assert read('cfg.py')['r'] == 3
+
+
+def test_a_text_that_looks_like_a_reference_of_ours(write):
+    write('base.py', BASE)
+    text = '__base_0__ __base_1__'
+    write('cfg.json', json.dumps({'a': text, 'b': '__base_0__'}))
+    assert read('cfg.json') == {'a': text, 'b': '__base_0__'}
+    write('cfg.yaml', f'_base_: base.py\na: {text}\nb: __base_0__\nr: {{{{ _base_.a }}}}\n')
+    assert [read('cfg.yaml')[key] for key in 'abr'] == [text, '__base_0__', 1]
+    write('cfg.py', f"_base_ = 'base.py'\na = '{text}'\nb = '__base_0__'\nr = {{{{ _base_.a }}}}\n")
+    assert [read('cfg.py')[key] for key in 'abr'] == [text, '__base_0__', 1]
+
+
+def test_tuples_in_yaml(write):
+    write('base.py', BASE)
+    write(
+        'cfg.yaml',
+        '_base_: base.py\nsize: !!python/tuple\n- 1\n- !!python/tuple [a, {b: !!python/tuple []}]\n'
+        'filled: !!python/tuple [{{ _base_.a }}]\n',
+    )
+    cfg = Config.fromfile('cfg.yaml')
+    assert cfg.size == (1, ('a', {'b': ()}))
+    assert cfg.filled == (1,)
+    assert cfg.size[1][1].b == ()
+    cfg.dump('again.yaml')
+    assert read('again.yaml') == cfg._cfg_dict
+
+
+def test_keys_that_are_no_strings(write):
+    write('cfg.yaml', '1: x\nnull: {2: y}\n')
+    assert read('cfg.yaml') == {1: 'x', None: {2: 'y'}}
+
+
+def test_a_folder(write):
+    write('sub/one.py', '')
+    with pytest.raises(IsADirectoryError, match=r'sub is a folder, not a config file; it holds one.py$'):
+        Config.fromfile('sub')
+    for name in ('two.json', 'three.yaml', 'four.yml', 'five.py', 'six.py', 'notes.txt'):
+        write(f'sub/{name}', '')
+    with pytest.raises(IsADirectoryError, match=r'it holds five.py, four.yml, one.py, six.py, three.yaml, …$'):
+        Config.fromfile('sub')
+    write('empty/sub/x.txt', '')
+    with pytest.raises(IsADirectoryError, match='not a config file$'):
+        Config.fromfile('empty')
+
+
 def test_a_computed_base(write):
     write('base.py', BASE)
     write('cfg.py', "which = 'base'\n_base_ = f'{which}.py'\nr = {{ _base_.a }}\n")
@@ -176,10 +252,10 @@ def test_deprecation(write):
     write('bare.py', '_deprecation_ = dict()\n')
     write('child.py', "_base_ = 'old.py'\n")
     with pytest.warns(
-        DeprecationWarning, match=r'^The config file .*old.py will be deprecated in the future. Please use new.py'
+        FutureWarning, match=r'^The config file .*old.py will be deprecated in the future. Please use new.py'
     ):
         assert read('child.py') == {'a': 1}
-    with pytest.warns(DeprecationWarning, match='future.$'):
+    with pytest.warns(FutureWarning, match='future.$'):
         assert read('bare.py') == {}
 
 
@@ -203,6 +279,8 @@ def test_deprecation(write):
         ("_base_ = 'one.py'\nr = {{ _base_.a.b }}", KeyError, "have no 'b' there"),
         ("_base_ = 'one.py'\na = dict(b=1)", TypeError, 'cannot inherit from base'),
         ('a = 1\nb = (2\n', SyntaxError, r'There are syntax errors in config file .*cfg.py: .*\(cfg.py, line 2\)'),
+        ('a = 1\nreturn a\n', SyntaxError, r'There are syntax errors in config file .*outside function'),
+        ("_base_ = 'one.py'\nb = (2\n", SyntaxError, r'There are syntax errors .*line 2'),
         ('a = 1\nb = a / 0\n', ZeroDivisionError, r'cfg.py:2: division by zero'),
         ('def f():\n    raise KeyError("x")\nf()\n', KeyError, r'cfg.py:3: x'),
         ('import nonexistent_module\n', ModuleNotFoundError, r"cfg.py:1: No module named 'nonexistent_module'"),
@@ -217,6 +295,16 @@ def test_wrong_files(write, text, error, message):
     write('cfg.py', text)
     with pytest.raises(error, match=message):
         Config.fromfile('cfg.py')
+
+
+def test_a_syntax_error_beside_a_reference(write):
+    text = "_base_ = 'base.py'\na = {{ _base_.a }} 3\n"
+    write('cfg.py', text)
+    for read_it in (lambda: Config.fromfile('cfg.py'), lambda: Config.fromstring(text, '.py')):
+        with pytest.raises(SyntaxError) as caught:
+            read_it()
+        assert caught.value.lineno == 2
+        assert caught.value.text.startswith('a = {{ _base_')
 
 
 def test_a_traceback_shows_the_config_itself(write):

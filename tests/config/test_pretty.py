@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from runnerkit.config import Config, format_config
+from runnerkit.registry import Registry
 from runnerkit.utils.imports import import_object
 
 ROWS = json.loads((Path(__file__).parents[1] / 'data' / 'pretty_text.json').read_text())['rows']
@@ -81,6 +82,7 @@ SCALARS = [
     -math.inf,
     2j,
     b'\x00"',
+    b'{{ fileDirname }}\\{{_base_.a }}',
     ...,
     range(3),
     frozenset(),
@@ -88,7 +90,29 @@ SCALARS = [
     set(),
     {1, 'a'},
 ]
-KEYS = ['a', 'b_1', 'class', 'a b', '0', 'dict', 'float', 'é', '', 'a.b', "q'", 3, None, (1, 'x'), 1.5, True]
+KEYS = [
+    'µ',
+    'μ',
+    'ﬁ',
+    '__debug__',
+    '__own',
+    'a',
+    'b_1',
+    'class',
+    'a b',
+    '0',
+    'dict',
+    'float',
+    'é',
+    '',
+    'a.b',
+    "q'",
+    3,
+    None,
+    (1, 'x'),
+    1.5,
+    True,
+]
 
 
 def random_value(rng, depth):
@@ -105,7 +129,9 @@ def random_value(rng, depth):
 def test_random_values_read_back(seed):
     rng = random.Random(seed)
     values = {
-        rng.choice([*'abcdefgh', 'class', 'a b', 'dict', 'set', 'globals', 'float', 'é']): random_value(rng, 4)
+        rng.choice(
+            [*'abcdefgh', 'class', 'a b', 'dict', 'set', 'globals', 'float', 'é', 'µ', 'μ', 'ﬁ', 1, None, (2, 'x')]
+        ): random_value(rng, 4)
         for _ in range(6)
     }
     reads_back(values)
@@ -129,6 +155,24 @@ def test_names_that_the_text_itself_uses():
     text = reads_back({'dict': 1, 'float': [math.nan], 'a': {'b': {'c': math.inf}}, 'a b': {'class': 2}, 'set': set()})
     assert text.startswith("a = dict(b=dict(c=float('inf')))\n")
     assert 'globals().update({' in text
+
+
+def test_keys_that_python_would_read_as_others():
+    text = reads_back({'ﬁ': {'µ': 1, 'μ': 2, '__debug__': 3}, 'fi': {'ﬁ': 1}, 1: 2, 'é': 3})
+    assert 'é = 3\n' in text
+    assert "'ﬁ': dict({" in text
+
+
+def test_values_that_come_to_be_while_printing_are_not_confused():
+    values = [np.float64(number) for number in range(200)]
+    assert Config.fromstring(Config({'a': values}).pretty_text, '.py').a == list(range(200))
+
+
+def test_a_lambda_becomes_a_path_that_is_refused(tmp_path):
+    (tmp_path / 'cfg.py').write_text('make = dict(type=lambda: 1)\n')
+    again = Config.fromstring(Config.fromfile(tmp_path / 'cfg.py').pretty_text, '.py')
+    with pytest.raises(ImportError, match='has no .<lambda>.'):
+        Registry('cat').build(again.make)
 
 
 def test_long_tuples_and_strings_break():

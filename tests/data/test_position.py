@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
 
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.position import epoch_batches, loader_seed, set_epoch
+from runnerkit.data.position import epoch_batches, generator_states, loader_seed, set_epoch, set_generator_states
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.utils.user_files import module_of_file
 
@@ -135,3 +135,59 @@ def test_set_epoch_tells_every_part_once():
 def test_loader_seed(dataset):
     assert loader_seed(SeededLoader(dataset, seed=9)) == 9
     assert loader_seed(DataLoader(dataset)) is None
+
+
+def of_loader(dataset, generator):
+    return DataLoader(dataset, 3, shuffle=True, generator=generator)
+
+
+def of_sampler(dataset, generator):
+    return DataLoader(dataset, 3, sampler=RandomSampler(dataset, generator=generator))
+
+
+def of_batch_sampler(dataset, generator):
+    return DataLoader(dataset, batch_sampler=BatchSampler(RandomSampler(dataset, generator=generator), 3, False))
+
+
+def of_a_sampler_in_our_loader(dataset, generator):
+    return SeededLoader(dataset, 3, RandomSampler(dataset, generator=generator))
+
+
+@pytest.mark.parametrize('build', [of_loader, of_sampler, of_batch_sampler, of_a_sampler_in_our_loader])
+def test_a_loaders_own_generators_are_brought_back_from_a_file(dataset, build, tmp_path):
+    loader = build(dataset, torch.Generator().manual_seed(8))
+    list(loader)  # the first epoch moves the generators on
+    torch.save(generator_states(loader), tmp_path / 'states.pth')
+    second = indices(loader)
+    assert indices(loader) != second
+    state = torch.load(tmp_path / 'states.pth', weights_only=True)
+    assert len(state['own']) == 1  # of a generator that several parts share, one
+    other = build(dataset, torch.Generator().manual_seed(9))
+    set_generator_states(other, state)
+    assert indices(epoch_batches(other, 0, 1)) == second[1:]
+    assert len(indices(other)) == 4
+
+
+def test_loaders_that_draw_from_the_process(dataset):
+    loader = DataLoader(dataset, 3, shuffle=True)
+    state = generator_states(loader)
+    first = indices(loader)
+    assert indices(loader) != first
+    set_generator_states(loader, state)
+    assert indices(loader) == first
+
+
+def test_our_own_loaders_need_no_state_but_the_processs(dataset):
+    assert generator_states(SeededLoader(dataset, 3, EpochSampler(dataset)))['own'] == []
+    assert generator_states([1, 2])['own'] == []
+
+
+def test_states_of_a_loader_built_in_another_way_are_not_taken(dataset):
+    generator = torch.Generator().manual_seed(8)
+    state = generator_states(of_loader(dataset, generator))
+    with pytest.warns(UserWarning, match='DataLoader and its samplers own 0 random generators, but the states of 1'):
+        set_generator_states(DataLoader(dataset), state)
+    kept = generator.get_state()
+    with pytest.warns(UserWarning, match='own 1 random generators, but the states of 0'):
+        set_generator_states(of_loader(dataset, generator), generator_states(DataLoader(dataset)))
+    assert torch.equal(generator.get_state(), kept)

@@ -157,6 +157,33 @@ def test_the_epoch_reaches_and_comes_from_the_inner_sampler():
     assert next(iter(batches)).epoch == 3
 
 
+class Counted(RandomSampler):
+    """A sampler whose ``epoch`` nobody can set: a number of its own, or one that it counts itself."""
+
+    def __init__(self, epoch, counts):
+        super().__init__(range(10))
+        self.epoch = epoch
+        self.counts = counts
+
+    def __iter__(self):
+        self.epoch += self.counts
+        return super().__iter__()
+
+
+@pytest.mark.parametrize(('epoch', 'counts'), [(0, 0), (7, 0), (0, 1)])
+def test_an_inner_epoch_that_cannot_be_set_pins_nothing(epoch, counts):
+    batches = seeded(Counted(epoch, counts))
+    assert batches.epoch == epoch
+    orders = set()
+    for each in (0, 1, 2, 1):
+        batches.set_epoch(each)
+        assert batches.epoch == each
+        found = list(batches)
+        assert {batch.epoch for batch in found} == {each}
+        orders.add(tuple(sum(found, [])))
+    assert len(orders) == 3
+
+
 def test_a_batch_sampler_with_an_epoch_of_its_own():
     class Grouped:
         group = 'wide'

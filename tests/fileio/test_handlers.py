@@ -28,6 +28,10 @@ def test_yaml_is_safe_unless_told_otherwise(tmp_path):
         load(file)
     assert load(file, Loader=yaml.UnsafeLoader)
     assert YamlHandler().dump_to_str(ConfigDict(a={'b': 1})) == 'a:\n  b: 1\n'
+    tuples = {'a': (1, ('b', [2])), (3, 4): 5}
+    text = YamlHandler().dump_to_str(tuples)
+    assert '!!python/tuple' in text
+    assert load(io.StringIO(text), 'yaml') == tuples == yaml.load(text, yaml.UnsafeLoader)
     assert YamlHandler().dump_to_str({'a': (1,)}, Dumper=yaml.Dumper) == 'a: !!python/tuple\n- 1\n'
 
 

@@ -50,9 +50,10 @@ def test_forward_is_the_models_call():
     assert torch.equal(MMDataParallel(net)(x, scale=2.0), net(x) * 2)
 
 
-def test_it_is_a_wrapper_with_torchs_names():
+@pytest.mark.parametrize('device_ids', [[], (), [-1]])
+def test_it_is_a_wrapper_with_torchs_names(device_ids):
     net = Net()
-    model = MMDataParallel(net, device_ids=[-1])
+    model = MMDataParallel(net, device_ids=device_ids)
     assert isinstance(model, nn.parallel.DataParallel)
     assert is_module_wrapper(model)
     assert unwrap(model) is net
@@ -68,7 +69,6 @@ def test_what_the_model_has_not_the_wrapper_has_not():
         MMDataParallel(nn.Linear(1, 1)).train_step({}, None)
 
 
-@pytest.mark.parametrize('device_ids', [[0, 1], []])
-def test_several_devices_are_refused_with_the_way_out(device_ids):
+def test_several_devices_are_refused_with_the_way_out():
     with pytest.raises(ValueError, match='MMDataParallel supports one device only.*torchrun'):
-        MMDataParallel(Net(), device_ids=device_ids)
+        MMDataParallel(Net(), device_ids=[0, 1])

@@ -1,12 +1,15 @@
 """The numbers between two log lines: averages, memory, where tensors stay, several ranks, checkpoints."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from ranks import on_ranks
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from runnerkit.distributed import reduce_sums
 from runnerkit.runner.log_buffer import LogBuffer
 
 
@@ -90,6 +93,20 @@ def test_a_graph_or_a_large_batch_is_not_kept_alive():
     assert kept.grad_fn is None
     assert kept.untyped_storage().nbytes() == 4
     assert kept == logits[3]
+
+
+def test_tensors_that_change_afterwards_leave_the_history_as_it_was():
+    temperature = torch.nn.Parameter(torch.tensor(1.0))
+    running, host = torch.zeros(1), np.zeros(1)
+    buffer = LogBuffer()
+    for _ in range(3):
+        buffer.update({'temperature': temperature, 'running': running, 'part': running[0], 'host': host})
+        with torch.no_grad():
+            temperature += 1
+            running += 3
+            host += 3
+    buffer.average()
+    assert buffer.output == {'temperature': 2.0, 'running': 3.0, 'part': 3.0, 'host': 3.0}
 
 
 @pytest.mark.parametrize('as_value', [float, torch.tensor])
@@ -223,6 +240,45 @@ def test_ranks_that_log_different_names_are_told_once_and_go_on_by_themselves():
         together(first, second)
     assert len(caught) == 2  # each rank once
     assert 'the ranks log different names (this one: loss, only here)' in str(caught[0].message)
+
+
+#: Around the numbers of names at which one vector is full, at which a second would be, and far beyond.
+NUMBERS = (0, 1, 28, 29, 30, 31, 32, 33, 59, 61, 62, 200)
+
+
+def numbered(number, value):
+    buffer = LogBuffer()
+    buffer.update({f'name{i}': value * i for i in range(number)}, 3)
+    return buffer
+
+
+def averages_of_any_number_of_names(rank):
+    """For each number of names: the averages if all ranks have them, and if the second rank has one more."""
+    found = {}
+    for number in NUMBERS:
+        same, different = numbered(number, 1.0 + 2 * rank), numbered(number + rank, 1.0 + 2 * rank)
+        same.average(reduce=reduce_sums)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter('always')
+            different.average(reduce=reduce_sums)
+            different.update({'name0': 0.0})
+            different.average(1, reduce=reduce_sums)
+            different.clear_output()
+            different.average(reduce=reduce_sums)
+        found[number] = same.output, different.output, [str(each.message) for each in caught]
+    return found
+
+
+def test_any_number_of_names_is_averaged_and_any_difference_survived():
+    results = on_ranks(Path(__file__), 'averages_of_any_number_of_names')
+    for number in NUMBERS:
+        for rank, result in enumerate(results):
+            same, different, caught = result[number]
+            assert same == {f'name{i}': 2.0 * i for i in range(number)}
+            assert len(caught) == 1
+            assert caught[0].startswith('the ranks log different names')
+            own = {f'name{i}': (1.0 + 2 * rank) * i for i in range(max(number + rank, 1))}
+            assert different == own
 
 
 def test_a_half_filled_buffer_survives_a_file_that_may_hold_no_code(tmp_path):

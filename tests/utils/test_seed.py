@@ -46,10 +46,10 @@ def test_ranks_may_have_seeds_of_their_own(monkeypatch):
     assert draws() == shifted
 
 
-@pytest.mark.parametrize('seed', [-1, 2**32])
-def test_seeds_out_of_range(seed):
+@pytest.mark.parametrize(('seed', 'advice'), [(-1, 1), (2**32, 0), (2**32 + 5, 5)])
+def test_seeds_out_of_range(seed, advice):
     before = rng_state()['python']
-    with pytest.raises(ValueError, match=r'in \[0, 2\*\*32\), but got'):
+    with pytest.raises(ValueError, match=rf'in \[0, 2\*\*32\), but got {seed}: take {advice}, for example$'):
         set_random_seed(seed)
     assert rng_state()['python'] == before
 
