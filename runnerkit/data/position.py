@@ -138,9 +138,11 @@ def generator_states(loader: Any) -> dict[str, Any]:
 
     Returns:
         ``rng``: what `runnerkit.utils.seed.rng_state` gives; ``own``: the states of the generators that the user has
-        given to the loader or its samplers, in a fixed order. Tensors and plain values only.
+        given to the loader or its samplers, in a fixed order; None if ``loader`` is None, not known yet. Tensors and
+        plain values only.
     """
-    return {'rng': rng_state(), 'own': [generator.get_state() for generator in _own_generators(loader)]}
+    own = None if loader is None else [generator.get_state() for generator in _own_generators(loader)]
+    return {'rng': rng_state(), 'own': own}
 
 
 def set_generator_states(loader: Any, state: dict[str, Any]) -> None:
@@ -152,6 +154,8 @@ def set_generator_states(loader: Any, state: dict[str, Any]) -> None:
         state: its tensors may have been moved to a device meanwhile.
     """
     set_rng_state(state['rng'])
+    if state['own'] is None:
+        return
     generators = _own_generators(loader)
     if len(generators) != len(state['own']):
         warnings.warn(

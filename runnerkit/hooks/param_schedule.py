@@ -257,7 +257,9 @@ def _unknown_policy(policy: str, suffix: str, others: list[str]) -> str:
     known = [name.removesuffix(suffix) for name in HOOKS.names() if name.endswith(suffix)] + others
     hint = did_you_mean(policy, known)
     listed = ', '.join(known)
-    return f'there is no policy {policy!r}{hint and "; " + hint} Policies: {listed}, and every {suffix} of yours.'
+    return (
+        f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}, and every {suffix} of yours.'
+    )
 
 
 def preview_curve(

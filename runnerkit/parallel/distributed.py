@@ -16,22 +16,26 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
     """torch's DistributedDataParallel for models with steps; takes its arguments.
 
     Steps that train run through its ``forward``, so that everything it does around a forward pass (buckets, buffers,
-    hooks, ``no_sync``) is done around the step. What happens without gradients, ``val_step`` and evaluation, calls the
-    model directly: ranks do not wait for each other there, so that they may have different numbers of batches.
+    hooks, ``no_sync``) is done around the step. Forward hooks on the model see its own calls, in the step or elsewhere;
+    those on the wrapper see the steps. What happens without gradients, ``val_step`` and evaluation, calls the model
+    directly: ranks do not wait for each other there, so that they may have different numbers of batches.
     """
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Call the model; with gradients, through DistributedDataParallel."""
+        """Call the model, or in `_step` its step; with gradients, through DistributedDataParallel."""
         if not torch.is_grad_enabled():
             return self._direct('forward', *inputs, **kwargs)
         inputs, kwargs = self._moved(inputs, kwargs)
         return super().forward(*inputs, **kwargs)
 
     def _step(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return self._direct(name, *inputs, **kwargs)
-        with _Redirected(self.module, name):
+        # What `forward` calls is ``module``. For this one call, an attribute stands in front of the submodule of that
+        # name, which stays where it is.
+        vars(self)['module'] = _StepOf(self, name)
+        try:
             return self(*inputs, **kwargs)
+        finally:
+            vars(self).pop('module', None)
 
     def _model_device(self) -> torch.device | None:
         if self.device_ids:
@@ -40,22 +44,15 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
         return None if first is None else first.device
 
 
-class _Redirected:
-    """The next call of ``module`` runs its method ``name`` instead of ``forward``; calls within that one do not."""
+class _StepOf:
+    """The model of ``wrapper`` in everything, except that a call of it is one of its method ``name``."""
 
-    def __init__(self, module: nn.Module, name: str) -> None:
-        self.module, self.name = module, name
+    def __init__(self, wrapper: MMDistributedDataParallel, name: str) -> None:
+        self.wrapper, self.model, self.name = wrapper, wrapper.module, name
 
-    def __enter__(self) -> None:
-        self.own = self.module.__dict__.get('forward')
-        self.module.forward = self._run
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
 
-    def __exit__(self, *_: Any) -> None:
-        if self.own is None:
-            self.module.__dict__.pop('forward', None)
-        else:
-            self.module.forward = self.own
-
-    def _run(self, *inputs: Any, **kwargs: Any) -> Any:
-        self.__exit__()
-        return getattr(self.module, self.name)(*inputs, **kwargs)
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        vars(self.wrapper).pop('module')  # the step may look at it, or call the wrapper
+        return getattr(self.model, self.name)(*inputs, **kwargs)

@@ -198,7 +198,7 @@ def _entry(key: str, value: Any) -> float | Tensor:
                 f'the log value {key!r} must be a number or a tensor of one element, but got one of shape '
                 f'{tuple(value.shape)} and type {value.dtype}: log its mean, for example'
             )
-        # A copy, since a Parameter or a running metric is changed in place, and an element keeps its whole tensor alive.
+        # A copy: a Parameter or a running metric may change in place, and an element keeps its whole tensor alive.
         value = value.detach().clone()
         return value.reshape(()) if value.dim() else value
     if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:

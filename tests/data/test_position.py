@@ -182,6 +182,18 @@ def test_our_own_loaders_need_no_state_but_the_processs(dataset):
     assert generator_states([1, 2])['own'] == []
 
 
+def test_before_a_loader_is_known_only_the_processs_state_counts(dataset):
+    state = generator_states(None)
+    drawn = torch.rand(1)
+    generator = torch.Generator().manual_seed(8)
+    kept = generator.get_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        set_generator_states(of_loader(dataset, generator), state)
+    assert torch.equal(generator.get_state(), kept)
+    assert torch.equal(torch.rand(1), drawn)
+
+
 def test_states_of_a_loader_built_in_another_way_are_not_taken(dataset):
     generator = torch.Generator().manual_seed(8)
     state = generator_states(of_loader(dataset, generator))

@@ -249,7 +249,7 @@ def test_policy_names(build, suffix):
         (dict(step=3), KeyError, 'names its policy'),
         (dict(policy=3), TypeError, 'policy must be a name such as "step", got 3'),
         (dict(policy='cosinannealing'), KeyError, "no policy 'cosinannealing'; did you mean 'CosineAnnealing'"),
-        (dict(policy='qqq'), KeyError, "no policy 'qqq' Policies: "),
+        (dict(policy='qqq'), KeyError, r"no policy 'qqq'\. Policies: "),
         (dict(policy='step', step=3, gama=0.1), TypeError, "'gama'.*did you mean 'gamma'"),
     ],
 )

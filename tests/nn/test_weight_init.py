@@ -101,6 +101,7 @@ def test_bias_for_a_probability():
         ({'type': 'Normal', 'override': {'std': 1}}, ValueError, '`override` must contain the key "name"'),
         ({'type': 'Normal', 'override': {'name': 'head', 'std': 1}}, ValueError, 'need "type" key.*type=\'Normal\''),
         ({'type': 'Normal', 'override': {'name': 'haed'}}, RuntimeError, "did not have attribute haed.*mean 'head'"),
+        ({'type': 'Normal', 'override': {'name': 'qq'}}, RuntimeError, r"did not have attribute qq: .*'qq'}$"),
     ],
     ids=str,
 )
@@ -114,6 +115,7 @@ def test_errors(cfg, error, message):
     [
         ({'type': 'Normal'}, 'initialises nothing'),
         ({'type': 'Normal', 'layer': ['Linear', 'Convv2d']}, "no layer 'Convv2d'; did you mean 'Conv2d'"),
+        ({'type': 'Normal', 'layer': ['Linear', 'qqqq']}, "has no layer 'qqqq'\n"),
     ],
 )
 def test_settings_without_effect_are_warned_about(cfg, message, caplog):

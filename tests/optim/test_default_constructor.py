@@ -102,6 +102,7 @@ def test_duplicates_are_an_error_unless_bypassed():
         (dict(custom_keys=dict(a=1)), {}, TypeError, r"custom_keys\['a'\] should be a dict"),
         (dict(custom_keys=dict(a=dict(lr_mul=1))), {}, ValueError, "has no 'lr_mul'; did you mean 'lr_mult'"),
         (dict(bias_lr_mul=1), {}, ValueError, "paramwise_cfg has no 'bias_lr_mul'; did you mean 'bias_lr_mult'"),
+        (dict(qq=1), {}, ValueError, r"paramwise_cfg has no 'qq'\. It takes: custom_keys, .*bypass_duplicate\.$"),
         (
             dict(norm_decay_mult=0),
             dict(weight_decay=None),

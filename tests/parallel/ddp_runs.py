@@ -64,6 +64,7 @@ def everything(rank):
         'val_step': uneven_validation(rank),
         'other_modes': other_modes(rank),
         'errors': errors(rank),
+        'hooks': hooks(rank),
     }
 
 
@@ -75,7 +76,7 @@ def train_step(rank):
         'grads': grads(model),
         'keys': sorted(outputs),
         'calls': model.module.calls,
-        'own': vars(model.module).get('forward'),
+        'left_behind': {'module', 'forward'} & {*vars(model), *vars(model.module)},
     }
 
 
@@ -103,16 +104,18 @@ def trained(rank):
 
 
 def uneven_validation(rank):
-    # Buffers are sent around by every forward of DDP: ranks would wait for each other here for ever.
+    # DDP's own forward sends rank 0's buffers to all others, and they wait for it.
     model = build(broadcast_buffers=True)
     model.eval()
+    mean = model.module.norm.running_mean
+    mean.fill_(1.0 + rank)
     seen = []
-    for step in range(1 + 2 * rank):
-        seen.append(model.val_step(batch(rank, step))['loss'].item())
-        with torch.no_grad():
+    with torch.no_grad():
+        for step in range(1 + 2 * rank):
+            seen.append(model.val_step(batch(rank, step))['loss'].item())
             seen.append(model(batch(rank, step)['x'], return_loss=False).item())
             seen.append(model.train_step(batch(rank, step), None)['loss'].item())
-    return seen
+    return {'seen': seen, 'mean': mean.tolist()}
 
 
 def other_modes(rank):
@@ -127,7 +130,33 @@ def errors(rank):
         model.broken_step(batch(rank), None)
     except ArithmeticError as error:
         found = str(error)
-    model.module.forward = lambda x: x.sum() * 0 + model.module.head.bias.sum()
-    own = model.module.forward
+    own = isinstance(model.module, Net)
+    interrupt = model.register_forward_pre_hook(lambda *_: 1 / 0)
+    try:
+        model.train_step(batch(rank), None)
+    except ZeroDivisionError:
+        own = own and isinstance(model.module, Net)
+    interrupt.remove()
+    return found, own, model.train_step(batch(rank), None)['loss'].requires_grad
+
+
+def hooks(rank):
+    """What forward hooks on the model and on the wrapper get to see of a step, and of a call."""
+    model = build()
+    seen = []
+
+    def see(name):
+        def hook(module, given, *result):
+            seen.append((name, type(module).__name__, type(given[0]).__name__))
+            assert type(model.module) is Net
+
+        return hook
+
+    model.module.register_forward_pre_hook(see('before'))
+    model.module.register_forward_hook(see('after'))
+    model.register_forward_hook(see('around'))
     model.train_step(batch(rank), None)
-    return found, model.module.forward is own
+    step = list(seen)
+    seen.clear()
+    model(batch(rank)['x'])
+    return step, seen

@@ -50,7 +50,15 @@ def test_the_step_runs_once_and_the_models_own_call_inside_it(results):
     for result in results:
         assert result['train_step']['calls'] == ['train_step', 'forward']
         assert result['train_step']['keys'] == ['log_vars', 'loss', 'num_samples']
-        assert result['train_step']['own'] is None
+        assert result['train_step']['left_behind'] == set()
+
+
+def test_hooks_on_the_model_see_its_own_calls_and_not_the_steps(results):
+    own = [('before', 'Net', 'Tensor'), ('after', 'Net', 'Tensor')]
+    for result in results:
+        step, call = result['hooks']
+        assert step == [*own, ('around', 'MMDistributedDataParallel', 'dict')]
+        assert call == [*own, ('around', 'MMDistributedDataParallel', 'Tensor')]
 
 
 def test_forward_synchronises_too(results, runs):
@@ -68,7 +76,8 @@ def test_parameters_stay_equal(results):
 
 
 def test_ranks_may_validate_different_numbers_of_batches(results):
-    assert [len(result['val_step']) for result in results] == [3, 9]
+    assert [len(result['val_step']['seen']) for result in results] == [3, 9]
+    assert [result['val_step']['mean'] for result in results] == [[1.0] * 3, [2.0] * 3]
 
 
 def test_other_modes_synchronise_like_train_step(results):
@@ -79,7 +88,7 @@ def test_other_modes_synchronise_like_train_step(results):
 
 
 def test_a_step_that_fails_leaves_the_model_as_it_was(results):
-    assert all(result['errors'] == ('in the step', True) for result in results)
+    assert all(result['errors'] == ('in the step', True, True) for result in results)
 
 
 def test_it_is_a_registered_wrapper():

@@ -1,6 +1,7 @@
 """The numbers between two log lines: averages, memory, where tensors stay, several ranks, checkpoints."""
 
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -252,6 +253,10 @@ def numbered(number, value):
     return buffer
 
 
+#: A name with the checksum of forty others, those of ``numbered(40)``.
+CHANCE = 'chance2995820'
+
+
 def averages_of_any_number_of_names(rank):
     """For each number of names: the averages if all ranks have them, and if the second rank has one more."""
     found = {}
@@ -266,6 +271,12 @@ def averages_of_any_number_of_names(rank):
             different.clear_output()
             different.average(reduce=reduce_sums)
         found[number] = same.output, different.output, [str(each.message) for each in caught]
+    by_chance = [numbered(40, 1.0), LogBuffer()][rank]
+    by_chance.update({CHANCE: 5.0} if rank else {})
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        by_chance.average(reduce=reduce_sums)
+    found['by chance'] = by_chance.output
     return found
 
 
@@ -279,6 +290,9 @@ def test_any_number_of_names_is_averaged_and_any_difference_survived():
             assert caught[0].startswith('the ranks log different names')
             own = {f'name{i}': (1.0 + 2 * rank) * i for i in range(max(number + rank, 1))}
             assert different == own
+    names = '\n'.join(sorted(numbered(40, 1.0).val_history))
+    assert (zlib.crc32(names.encode()) - zlib.crc32(CHANCE.encode())) % 2**20 == 0
+    assert [result['by chance'] for result in results] == [{f'name{i}': float(i) for i in range(40)}, {CHANCE: 5.0}]
 
 
 def test_a_half_filled_buffer_survives_a_file_that_may_hold_no_code(tmp_path):
