@@ -67,25 +67,30 @@ def set_epoch(loader: Any, epoch: int) -> None:
         tell(epoch)
 
 
-def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
+def epoch_batches(loader: Any, epoch: int, start: int = 0, state: Any = None) -> Iterator[Any]:
     """The batches of an epoch after the first ``start`` ones, from any loader.
 
     A `SeededLoader` enters there without loading anything that lies before. In a torch DataLoader over a map-style
     data set the first index lists are drawn and thrown away, so that nothing before is loaded either; its samples are
     then those of an uninterrupted epoch as far as its samplers and the data set draw from no generator that has moved
-    on. Everything else is iterated up to there. A loader that keeps a ``state_dict`` of its own is better asked by
-    the caller, who knows that state.
+    on. A loader that keeps a ``state_dict`` of its own is given back what it said. Everything else is iterated up to
+    there.
 
     Args:
         loader: an iterable of batches.
         epoch: 0-based; handed to the loader and its samplers where they have a ``set_epoch``.
         start: how many batches to leave out, at least 0.
+        state: what `loader_state` gave after these batches.
 
     Raises:
         ValueError: ``start`` is negative.
     """
     if start < 0:
         raise ValueError(f'start must be the number of batches to leave out, at least 0, but got {start}')
+    if start and state is not None and _has_state(loader):
+        set_epoch(loader, epoch)
+        loader.load_state_dict(state)
+        return iter(loader)
     if isinstance(loader, SeededLoader) and not isinstance(loader.dataset, IterableDataset):
         return loader.enter(epoch, start)
     set_epoch(loader, epoch)
@@ -131,6 +136,16 @@ def _without_first(loader: DataLoader[Any], start: int) -> Iterator[Any]:
     batches = iter(DataLoader(loader.dataset, **batching, **options))
     rest.enter()
     return batches
+
+
+def loader_state(loader: Any) -> Any:
+    """What a loader with a ``state_dict`` of its own (torchdata's, a stream's) says of its place; None for others."""
+    return loader.state_dict() if _has_state(loader) else None
+
+
+def _has_state(loader: Any) -> bool:
+    both = hasattr(loader, 'state_dict') and hasattr(loader, 'load_state_dict')
+    return both and not isinstance(loader, SeededLoader)
 
 
 def generator_states(loader: Any) -> dict[str, Any]:

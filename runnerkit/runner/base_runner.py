@@ -444,8 +444,8 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
             self.log_buffer = train_log
         return results
 
-    def _batches(self, loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
-        return epoch_batches(loader, epoch, start)
+    def _batches(self, loader: Any, epoch: int, start: int = 0, state: Any = None) -> Iterator[Any]:
+        return epoch_batches(loader, epoch, start, state)
 
     def _log_reduce(self) -> Callable[..., Any] | None:
         return reduce_sums if self._world_size > 1 else None

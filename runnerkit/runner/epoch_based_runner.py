@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runnerkit.data.position import generator_states, set_generator_states
+from runnerkit.data.position import generator_states, loader_state, set_generator_states
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, length_of, unit_of
@@ -107,14 +107,14 @@ class EpochBasedRunner(BaseRunner):
         """The running epoch's batches with their indices: all of them, or those that a resumed run has not seen."""
         at, self._entering = self._entering, None
         if at is None and self._epoch_rest:
-            at = {'start': self._epoch_rest, 'rng': self._epoch_rng}
+            at = {'start': self._epoch_rest, 'rng': self._epoch_rng, 'state': loader_state(data_loader)}
         start = 0 if at is None else at['start']
         if at is not None and at['rng'] is not None:
             # A loader may draw its order from generators: it must find them as they were at the epoch's start.
             with preserved_rng():
                 set_generator_states(data_loader, at['rng'])
                 self._epoch_rng = generator_states(data_loader)
-                batches = self._batches(data_loader, self._epoch, start) if start else None
+                batches = self._batches(data_loader, self._epoch, start, at['state']) if start else None
             self._restore_moment()
             if batches is not None:
                 self._epoch_start = self._iter - start
@@ -130,4 +130,6 @@ class EpochBasedRunner(BaseRunner):
         if self._entering is not None:
             return self._entering
         start = self._position()
-        return {'start': start, 'rng': self._epoch_rng if start else generator_states(self._train_loader)}
+        if not start:
+            return {'start': 0, 'rng': generator_states(self._train_loader), 'state': None}
+        return {'start': start, 'rng': self._epoch_rng, 'state': loader_state(self._train_loader)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from runnerkit.data.position import epoch_batches, generator_states, set_generator_states
+from runnerkit.data.position import epoch_batches, generator_states, loader_state, set_generator_states
 from runnerkit.evaluation import Scores
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
@@ -52,9 +52,9 @@ class IterLoader:
     def __len__(self) -> int:
         return len(self._dataloader)
 
-    def _begin(self) -> Iterator[Any]:
+    def _begin(self, state: Any = None) -> Iterator[Any]:
         self._epoch_rng = generator_states(self._dataloader)
-        self._batches = epoch_batches(self._dataloader, self._epoch, self._consumed)
+        self._batches = epoch_batches(self._dataloader, self._epoch, self._consumed, state)
         return self._batches
 
     def state_dict(self, unused: int = 0) -> dict[str, Any]:
@@ -65,7 +65,9 @@ class IterLoader:
         """
         begun = self._batches is not None
         rng = self._epoch_rng if begun else generator_states(self._dataloader)
-        return {'epoch': self._epoch, 'start': self._consumed - unused, 'begun': begun, 'rng': rng}
+        state = loader_state(self._dataloader) if begun else None
+        start = self._consumed - unused
+        return {'epoch': self._epoch, 'start': start, 'begun': begun, 'rng': rng, 'state': state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Enter the position that `state_dict` gave. Moves the global random states: restore them afterwards."""
@@ -73,7 +75,7 @@ class IterLoader:
         # A loader may draw its order from generators: it must find them as they were at the epoch's start.
         set_generator_states(self._dataloader, state['rng'])
         if state['begun']:
-            self._begin()
+            self._begin(state['state'])
 
 
 _END = object()

@@ -520,6 +520,43 @@ def test_modules_that_rename_old_keys_see_them(tmp_path):
     assert torch.equal(weights(other.model), weights(runner.model))
 
 
+class Stateful:
+    """A loader that keeps its own place, as torchdata's does, and cannot be asked for an epoch's beginning."""
+
+    def __init__(self):
+        self.batches = [(torch.full((4, 4), float(i)), torch.ones(4, 1)) for i in range(5)]
+        self.at = 0
+        self.given = []
+
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        while self.at < 5:
+            self.at += 1
+            self.given.append(self.at - 1)
+            yield self.batches[self.at - 1]
+        self.at = 0
+
+    def state_dict(self):
+        return {'at': self.at}
+
+    def load_state_dict(self, state):
+        self.at = state['at']
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_loaders_with_a_state_of_their_own_are_asked(kind, tmp_path):
+    runner = tiny_runner(kind, work_dir=tmp_path, max_iters=3)
+    runner.register_checkpoint_hook({'interval': 3, 'by_epoch': False})
+    runner.run([Stateful()], [('train', 1)])
+    resumed = tiny_runner(kind, work_dir=tmp_path, max_iters=7)
+    resumed.resume(str(tmp_path / 'iter_3.pth'))
+    given = Stateful()
+    resumed.run([given], [('train', 1)])
+    assert given.given == [3, 4, 0, 1]
+
+
 # --- runners with loops of their own, as downstream projects have them -----------------------------------------------
 
 
