@@ -6,7 +6,14 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
 
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.position import epoch_batches, generator_states, loader_seed, set_epoch, set_generator_states
+from runnerkit.data.position import (
+    epoch_batches,
+    generator_states,
+    loader_seed,
+    loader_state,
+    set_epoch,
+    set_generator_states,
+)
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.utils.user_files import module_of_file
 
@@ -203,3 +210,32 @@ def test_states_of_a_loader_built_in_another_way_are_not_taken(dataset):
     with pytest.warns(UserWarning, match='own 1 random generators, but the states of 0'):
         set_generator_states(of_loader(dataset, generator), generator_states(DataLoader(dataset)))
     assert torch.equal(generator.get_state(), kept)
+
+
+class Remembers:
+    """A loader with a place of its own."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        while self.at < 4:
+            self.at += 1
+            yield self.at - 1
+
+    def state_dict(self):
+        return {'at': self.at}
+
+    def load_state_dict(self, state):
+        self.at = state['at']
+
+
+def test_a_loader_with_a_state_is_given_back_what_it_said():
+    loader = Remembers()
+    batches = epoch_batches(loader, 0)
+    assert [next(batches), next(batches)] == [0, 1]
+    state = loader_state(loader)
+    assert state == {'at': 2}
+    assert list(epoch_batches(Remembers(), 0, 2, state)) == [2, 3]
+    assert list(epoch_batches(Remembers(), 0, 0, {'at': 3})) == [0, 1, 2, 3]  # an epoch's beginning needs no state
+    assert loader_state([1, 2]) is None
