@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import Dataset
+from torchmetrics import MeanSquaredError
 
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import Hook
@@ -55,6 +56,21 @@ class Tiny(nn.Module):
         x, y = data
         loss = nn.functional.mse_loss(self(x), y)
         return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(x)}
+
+
+class Measured(Tiny):
+    """`Tiny` with a metric, which is its loss by another name.
+
+    Args:
+        container: what holds the metric: a dict, or a ModuleDict.
+    """
+
+    def __init__(self, container=dict):
+        super().__init__()
+        self.metrics = container({'error': MeanSquaredError()})
+
+    def val_step(self, data, optimizer=None, **kwargs):
+        return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
 
 
 class Recorder(Hook):

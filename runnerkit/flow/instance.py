@@ -88,12 +88,13 @@ class Instance:
             if cfg.get(key):
                 logger.warning('%s=… is not supported yet and has no effect', key)
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
+        text = cfg.pretty_text
         logger.info('Environment:\n%s', env)
-        logger.info('Config:\n%s', cfg.pretty_text)
+        logger.info('Config:\n%s', text)
         logger.info('Seed %d, device %s, rank %d of %d', context.seed, context.device, context.rank, context.world_size)
         context.meta = {
             'env_info': env,
-            'config': cfg.pretty_text,
+            'config': text,
             'seed': context.seed,
             'exp_name': Path(cfg.filename).name if cfg.filename else 'config.py',
             'runnerkit_version': __version__,
@@ -110,7 +111,7 @@ class Instance:
         # A loader for each entry, also of the same data: two iterations over one loader would share its workers.
         context.loaders = [self.build_loader(context, data, split, datasets[split]) for split in splits]
         if context.options.validate and context.cfg.get('evaluation') is not None and data.get('val') is not None:
-            context.val_loader = self.build_loader(context, data, 'val')
+            context.val_loader = self.build_loader(context, data, 'val', datasets.get('val'))
 
     def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
         """The data set of ``data[split]``."""

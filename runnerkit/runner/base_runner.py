@@ -106,7 +106,7 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
         self._epoch_is_open = self._epoch_is_cut = self._unit_done = False
         self._stop_reason: str | None = None
         self._outcome: str | None = None
-        self._averaging = 0
+        self._in_val = False
         self._entered_hooks: list[Hook] = []
         self._updates: dict[Any, Update] = {}
         self._update_options: dict[str, Any] = {}
@@ -363,7 +363,7 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
 
     def _begin_epoch(self) -> None:
         # One that an earlier run of this runner left open is gone on with, after what is done of it.
-        self._epoch_rest = self.completed_iters - self._epoch_start if self._epoch_is_open else 0
+        self._epoch_rest = self._position()
         self._epoch_start, self._epoch_is_open, self._epoch_is_cut = self._iter, True, False
         set_epoch(self.data_loader, self._epoch)
 
@@ -383,18 +383,18 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
     def around_val(self) -> Iterator[None]:
         """The span of an evaluation: the hooks' ``around_val`` rings (entered once, however deep), evaluation mode,
         own log."""
-        if self._averaging:
+        if self._in_val:
             yield
             return
         names = ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')
         kept = {name: getattr(self, name, None) for name in names}  # MMCV's loops delete the batch
-        self._averaging += 1
+        self._in_val = True
         broadcast_buffers(self.model.buffers())  # all ranks evaluate what rank 0 would save
         try:
             with self._rings('around_val'), evaluation_mode(self.model):
                 yield
         finally:
-            self._averaging -= 1
+            self._in_val = False
             for name, value in kept.items():
                 setattr(self, name, value)
 

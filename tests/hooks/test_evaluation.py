@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import Noisy, Tiny, loader, tiny_runner
+from support import Measured, Noisy, Tiny, loader, tiny_runner
 from torch.utils.data import DataLoader, Dataset
 
 from runnerkit.hooks import EvalHook, Hook, TextLoggerHook
@@ -115,16 +115,6 @@ def test_by_iteration_names(tmp_path):
 
 
 def test_val_step_and_metrics_where_the_data_set_is_silent(tmp_path):
-    from torchmetrics import MeanSquaredError
-
-    class Measured(Tiny):
-        def __init__(self):
-            super().__init__()
-            self.metrics = {'error': MeanSquaredError()}
-
-        def val_step(self, data, optimizer=None):
-            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
-
     logged = []
 
     class Look(Hook):
@@ -142,16 +132,6 @@ def test_val_step_and_metrics_where_the_data_set_is_silent(tmp_path):
 
 
 def test_auto_prefers_the_models_metric_to_its_loss(tmp_path):
-    from torchmetrics import MeanSquaredError
-
-    class Measured(Tiny):
-        def __init__(self):
-            super().__init__()
-            self.metrics = {'error': MeanSquaredError()}
-
-        def val_step(self, data, optimizer=None):
-            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
-
     runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=1)
     hook = EvalHook(loader(10), save_best='auto')
     runner.register_hook(hook, 'LOW')
@@ -275,17 +255,7 @@ def asks_on_rank(rank, folder):
 
 
 def scores_on_rank(rank, folder):
-    from torchmetrics import MeanSquaredError
-
     from runnerkit.parallel import MMDistributedDataParallel
-
-    class Measured(Tiny):
-        def __init__(self):
-            super().__init__()
-            self.metrics = {'error': MeanSquaredError()}
-
-        def val_step(self, data, optimizer=None):
-            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
 
     runner = tiny_runner(model=MMDistributedDataParallel(Measured()), work_dir=folder, max_epochs=1)
     runner.register_optimizer_hook({})
@@ -340,17 +310,7 @@ def test_the_best_of_the_run_that_was_resumed_is_not_deleted(tmp_path):
 
 @pytest.mark.parametrize('metrics', [dict, torch.nn.ModuleDict])
 def test_auto_with_a_rule_takes_the_metric_too(tmp_path, metrics):
-    from torchmetrics import MeanSquaredError
-
-    class Measured(Tiny):
-        def __init__(self):
-            super().__init__()
-            self.metrics = metrics({'error': MeanSquaredError()})
-
-        def val_step(self, data, optimizer=None):
-            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
-
-    runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=1)
+    runner = tiny_runner(model=Measured(metrics), work_dir=tmp_path, max_epochs=1)
     hook = EvalHook(loader(10), save_best='auto', rule='less')
     runner.register_hook(hook, 'LOW')
     runner.run([loader(8)], [('train', 1)])

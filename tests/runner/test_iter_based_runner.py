@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import Noisy, Recorder, loader, tiny_runner
+from support import Measured, Noisy, Recorder, loader, tiny_runner
 from torch.utils.data import DataLoader
 
 from runnerkit.hooks import Hook
@@ -168,17 +168,6 @@ def test_a_model_that_a_hook_left_in_evaluation_trains_again():
 
 
 def test_validation_scores_its_entry():
-    from support import Tiny
-    from torchmetrics import MeanSquaredError
-
-    class Measured(Tiny):
-        def __init__(self):
-            super().__init__()
-            self.metrics = {'error': MeanSquaredError()}
-
-        def val_step(self, data, optimizer=None):
-            return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
-
     outputs = []
 
     class Look(Hook):
