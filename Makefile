@@ -13,8 +13,8 @@ $(VENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requireme
 	$(PIP) --no-deps --requirement requirements/data.txt
 	touch $@
 
-$(VENV)/.tests: $(VENV)/.base requirements/tests.txt
-	$(PIP) --requirement requirements/tests.txt
+$(VENV)/.tests: $(VENV)/.base requirements/tests.txt requirements/trackers.txt
+	$(PIP) --requirement requirements/tests.txt --requirement requirements/trackers.txt
 	touch $@
 
 demo: $(VENV)/.base ## train a network on real handwritten digits, then test its best checkpoint

@@ -3,11 +3,12 @@
 Where things are, each folder building only on those above it::
 
     utils/          logging, environment, seeds, paths, `report`
-    fileio/         load and dump by format, files by URL
+    fileio/         load and dump by format, storages, files by URL
     registry.py     Registry, build_from_cfg
     config/         Config, ConfigDict, DictAction
     distributed/    joining processes, talking, collecting results
-    parallel/       model wrappers
+    parallel/       model wrappers, batches in containers
+    device/         what this machine computes on
     checkpoint/     what is saved, written whole, read without running code
     nn/             BaseModule, weight initialisation, Supervised
     optim/          optimizers and schedules by name, the update
@@ -18,13 +19,19 @@ Where things are, each folder building only on those above it::
     flow/           the five stages of a run
     cli/            what the tools call
 
-The names below are imported when they are first used, so that ``import runnerkit`` costs next to nothing.
+    compat/         MMCV's old module paths, and unchanged scripts
+
+The names below are imported when they are first used, so that ``import runnerkit`` costs next to nothing. As in MMCV,
+the names of `runnerkit.utils` and `runnerkit.fileio` are also here.
 """
 
 from importlib import import_module
 from typing import Any
 
+from runnerkit.compat.finder import install as _install_aliases
 from runnerkit.version import __version__
+
+_install_aliases()
 
 _HOMES = {
     'Config': 'runnerkit.config',
@@ -48,7 +55,16 @@ _HOMES = {
 __all__ = ['__version__', *_HOMES]
 
 
+#: Packages that are there without an import of their own.
+_PARTS = ('config', 'data', 'distributed', 'fileio', 'hooks', 'nn', 'optim', 'parallel', 'runner', 'utils')
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name in _PARTS:
+        return import_module(f'{__name__}.{name}')
+    for home in (import_module('runnerkit.utils'), import_module('runnerkit.fileio')):
+        if name in home.__all__:
+            return getattr(home, name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

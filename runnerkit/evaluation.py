@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from runnerkit.distributed import collect_results_cpu, collect_results_gpu, get_dist_info
 from runnerkit.parallel import unwrap
+from runnerkit.utils.progress import ProgressBar
 
 
 @contextmanager
@@ -27,11 +28,19 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def single_gpu_test(model: nn.Module, data_loader: Any) -> list[Any]:
-    """What ``model(return_loss=False, **data)`` gives for every sample of ``data_loader``, in order."""
+    """What ``model(return_loss=False, **data)`` gives for every sample of ``data_loader``, in order; with a bar."""
+    bar = ProgressBar(len(data_loader.dataset))
+    return _predictions(model, data_loader, bar.update)
+
+
+def _predictions(model: nn.Module, data_loader: Any, tell: Callable[[int], Any]) -> list[Any]:
     results: list[Any] = []
     with evaluation_mode(model), torch.no_grad():
         for data in data_loader:
-            results.extend(model(return_loss=False, **data))
+            found = model(return_loss=False, **data)
+            results.extend(found)
+            if found:
+                tell(len(found))
     return results
 
 
@@ -47,8 +56,16 @@ def multi_gpu_test(
         tmpdir: a folder that all ranks see, for collecting through files.
         gpu_collect: collect through the devices' memory instead.
     """
-    results = single_gpu_test(model, data_loader)
     size = len(data_loader.dataset)
+    rank, world_size = get_dist_info()
+    bar = ProgressBar(size) if rank == 0 else None
+
+    def tell(done: int) -> None:
+        # The other ranks are about as far; the last samples of an uneven share are not counted twice.
+        if bar is not None and bar.completed < size:
+            bar.update(min(done * world_size, size - bar.completed))
+
+    results = _predictions(model, data_loader, tell)
     return collect_results_gpu(results, size) if gpu_collect else collect_results_cpu(results, size, tmpdir)
 
 

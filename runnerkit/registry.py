@@ -20,7 +20,9 @@ import copy
 import inspect
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from runnerkit.utils.exceptions import raise_with_context
@@ -193,7 +195,10 @@ class Registry:
     def register_module(
         self, name: str | Sequence[str] | type | None = None, force: bool = False, module: Any = None
     ) -> Any:
-        """Register a class or function: as a decorator, with or without arguments, or by a plain call.
+        """Register a class or function: as a decorator, or by a plain call.
+
+        MMCV's oldest form, a class where the name is now (``@HOOKS.register_module`` without parentheses), works and
+        warns.
 
         Args:
             name: one name or several; by default the class's own.
@@ -210,8 +215,7 @@ class Registry:
         if not isinstance(force, bool):
             raise TypeError(f'force must be a boolean, but got {type(force)}')
         if inspect.isclass(name) or inspect.isroutine(name):
-            self._register_module(name, force=force)
-            return name
+            return self.deprecated_register_module(name, force)
         if not (name is None or isinstance(name, str) or _is_list_of_str(name)):
             raise TypeError(
                 f'name must be either of None, an instance of str or a sequence of str, but got {type(name)}'
@@ -225,6 +229,19 @@ class Registry:
             return decorated
 
         return register
+
+    def deprecated_register_module(self, cls: Any = None, force: bool = False) -> Any:
+        """`register_module` in its oldest form: the class first, and no name."""
+        warnings.warn(
+            'The old API of register_module(module, force=False) is deprecated: write register_module() with '
+            'parentheses, or register_module(module=…)',
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        if cls is None:
+            return partial(self.deprecated_register_module, force=force)
+        self._register_module(cls, force=force)
+        return cls
 
     def _register_module(self, module: Any, module_name: Any = None, force: bool = False) -> None:
         if not (inspect.isclass(module) or inspect.isroutine(module)):

@@ -52,10 +52,10 @@ def test_registering_by_decorator_and_call():
     class C:
         pass
 
-    @registry.register_module
     class D:
         pass
 
+    registry.register_module(module=D)
     assert registry.register_module(module=double) is double
     assert registry.register_module('twice', module=double) is double
     assert registry.module_dict == {'A': A, 'b': B, 'c1': C, 'c2': C, 'D': D, 'double': double, 'twice': double}
@@ -64,6 +64,30 @@ def test_registering_by_decorator_and_call():
     assert 'B' not in registry
     assert repr(registry).startswith("Registry(name=cat, items={'A': <class")
     assert registry.names() == ['A', 'D', 'b', 'c1', 'c2', 'double', 'twice']
+
+
+def test_the_oldest_form_takes_the_class_first_and_warns():
+    registry = Registry('cat')
+    with pytest.warns(DeprecationWarning, match='with parentheses'):
+
+        @registry.register_module
+        class A:
+            pass
+
+    with pytest.warns(DeprecationWarning, match='parentheses') as caught:
+        assert registry.register_module(double) is double
+    assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match='parentheses'), pytest.raises(KeyError, match='already registered'):
+        registry.register_module(double)
+    with pytest.warns(DeprecationWarning, match='parentheses'):
+        registry.register_module(double, force=True)
+    with pytest.warns(DeprecationWarning, match='parentheses'):
+
+        @registry.deprecated_register_module(force=True)
+        class double_too:
+            pass
+
+    assert registry.module_dict == {'A': A, 'double': double, 'double_too': double_too}
 
 
 def test_a_taken_name_needs_force(registry):

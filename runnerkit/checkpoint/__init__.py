@@ -1,12 +1,13 @@
 """Checkpoints: what is in them, how they are written whole, and how they are read without running code."""
 
 from runnerkit.checkpoint.files import checkpoints_in, find_latest_checkpoint, sweep_temporaries, why_damaged
+from runnerkit.checkpoint.hub import load_url
 from runnerkit.checkpoint.loader import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix
+from runnerkit.checkpoint.names import get_state_dict
 from runnerkit.checkpoint.save import save_checkpoint
+from runnerkit.checkpoint.schemes import load_from_http
 from runnerkit.checkpoint.state_dict import (
-    check_same_model,
     ema_name,
-    get_state_dict,
     load_checkpoint,
     load_state_dict,
     weights_to_cpu,
@@ -16,13 +17,14 @@ __all__ = [
     'CheckpointLoader',
     '_load_checkpoint',
     '_load_checkpoint_with_prefix',
-    'check_same_model',
     'checkpoints_in',
     'ema_name',
     'find_latest_checkpoint',
     'get_state_dict',
     'load_checkpoint',
+    'load_from_http',
     'load_state_dict',
+    'load_url',
     'save_checkpoint',
     'sweep_temporaries',
     'weights_to_cpu',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ import torch
 
 from runnerkit.checkpoint.files import resolve_latest, why_damaged
 from runnerkit.fileio.paths import is_url, open_file
+from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.logging import print_log
 from runnerkit.utils.suggest import did_you_mean
 
 Loader = Callable[..., Any]
@@ -51,7 +54,7 @@ def load_tensors(path: Any, map_location: Any = 'cpu') -> Any:
 
 class CheckpointLoader:
     """Finds the loader of a checkpoint's name by its prefix (``https://``, ``s3://`` …); a name without one is a
-    local path.
+    local path, or a URL that fsspec knows.
 
     `register_scheme` adds one::
 
@@ -63,12 +66,17 @@ class CheckpointLoader:
 
     @classmethod
     def _register_scheme(cls, prefixes: str | Sequence[str], loader: Loader, force: bool = False) -> None:
-        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
+        prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
+        if not isinstance(prefixes, (list, tuple)):
+            raise WrongType(f'prefixes must be a string, or a list or tuple of them, but got {prefixes!r}')
+        for prefix in prefixes:
             if prefix in cls._schemes and not force:
-                raise KeyError(f'{prefix} is already registered as a loader; add force=True to override it')
-            cls._schemes[prefix] = loader
+                raise KeyError(
+                    f'{prefix} is already registered as a loader backend, add "force=True" if you want to override it'
+                )
         # The longest prefix is tried first, so that the empty one (a local path) comes last.
-        cls._schemes = dict(sorted(cls._schemes.items(), key=lambda item: len(item[0]), reverse=True))
+        schemes = {**cls._schemes, **dict.fromkeys(prefixes, loader)}
+        cls._schemes = dict(sorted(schemes.items(), key=lambda item: len(item[0]), reverse=True))
 
     @classmethod
     def register_scheme(cls, prefixes: str | Sequence[str], loader: Loader | None = None, force: bool = False) -> Any:
@@ -79,6 +87,7 @@ class CheckpointLoader:
 
         Raises:
             KeyError: a prefix has a loader and ``force`` is false.
+            TypeError: ``prefixes`` are no strings.
         """
         if loader is not None:
             cls._register_scheme(prefixes, loader, force=force)
@@ -96,12 +105,14 @@ class CheckpointLoader:
 
     @classmethod
     def load_checkpoint(
-        cls, filename: str, map_location: Any = None, logger: logging.Logger | str | None = 'root'
+        cls, filename: str | os.PathLike[str], map_location: Any = None, logger: logging.Logger | str | None = None
     ) -> Any:
-        """Load the checkpoint called ``filename`` with the loader of its scheme."""
+        """Load the checkpoint called ``filename`` with the loader of its scheme, and say so to ``logger``."""
+        filename = os.fspath(filename)
         loader = cls._get_checkpoint_loader(filename)
-        if isinstance(logger, logging.Logger):
-            logger.info('load checkpoint from %s', filename)
+        if logger is not None:
+            kind = getattr(loader, '__name__', type(loader).__name__).removeprefix('load_from_')
+            print_log(f'load checkpoint from {kind} path: {filename}', logger)
         return loader(filename, map_location)
 
 
@@ -119,7 +130,8 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
     if not path.is_file():
         neighbours = [other.name for other in path.parent.glob('*.pth')] if path.parent.is_dir() else []
         hint = did_you_mean(path.name, neighbours) or (f'the folder holds {sorted(neighbours)}' if neighbours else '')
-        raise FileNotFoundError(f'there is no checkpoint {filename}' + (f'; {hint}' if hint else ''))
+        hint = f' {hint}' if hint else ''
+        raise FileNotFoundError(f'there is no checkpoint {filename}: {path.absolute()} can not be found.' + hint)
     path = resolve_latest(path)
     damage = why_damaged(path)
     if damage is not None and 'weights_only' not in damage and 'Weights only' not in damage:
@@ -135,16 +147,20 @@ def load_from_url(filename: str, map_location: Any = None) -> Any:
         return load_tensors(file, map_location)
 
 
-def _load_checkpoint(filename: str, map_location: Any = None, logger: logging.Logger | None = None) -> Any:
+def _load_checkpoint(
+    filename: str | os.PathLike[str], map_location: Any = None, logger: logging.Logger | str | None = None
+) -> Any:
     """Load the checkpoint called ``filename`` from wherever it is; see `CheckpointLoader`."""
     return CheckpointLoader.load_checkpoint(filename, map_location, logger)
 
 
-def _load_checkpoint_with_prefix(prefix: str, filename: str, map_location: Any = None) -> dict[str, Any]:
+def _load_checkpoint_with_prefix(
+    prefix: str, filename: str | os.PathLike[str], map_location: Any = None
+) -> dict[str, Any]:
     """The part of a checkpoint's weights below ``prefix``, without it: the weights of one sub-module.
 
     Raises:
-        KeyError: nothing in the file starts with ``prefix``.
+        ValueError: nothing in the file starts with ``prefix``.
     """
     checkpoint = _load_checkpoint(filename, map_location)
     state = checkpoint.get('state_dict', checkpoint)
@@ -152,5 +168,5 @@ def _load_checkpoint_with_prefix(prefix: str, filename: str, map_location: Any =
     part = {name[len(start) :]: value for name, value in state.items() if name.startswith(start)}
     if not part:
         tops = sorted({name.split('.')[0] for name in state})
-        raise KeyError(f'{prefix} is not in the pretrained model {filename}; it has {", ".join(tops)}')
+        raise WrongValue(f'{prefix} is not in the pretrained model {filename}; it has {", ".join(tops)}')
     return part

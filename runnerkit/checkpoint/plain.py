@@ -17,7 +17,7 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.Tensor, tor
 def to_plain(value: Any, where: str) -> Any:
     """A copy of ``value`` made of tensors and plain Python values only; tensors are shared, not copied.
 
-    numpy scalars become Python numbers, numpy arrays lists, mappings dicts, paths and enum members what they stand for.
+    numpy scalars become Python numbers, numpy arrays and ranges lists, mappings dicts, paths and enum members what they stand for.
 
     Args:
         value: what is to be stored.
@@ -42,6 +42,8 @@ def to_plain(value: Any, where: str) -> Any:
         return (
             tuple(items) if isinstance(value, tuple) else set(items) if isinstance(value, (set, frozenset)) else items
         )
+    if isinstance(value, range):
+        return list(value)
     if isinstance(value, Enum):
         return to_plain(value.value, where)
     if isinstance(value, PurePath):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +15,19 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint.files import point_latest, write_atomically
+from runnerkit.checkpoint.names import get_state_dict
 from runnerkit.checkpoint.plain import to_plain
-from runnerkit.checkpoint.state_dict import get_state_dict, weights_to_cpu
-from runnerkit.fileio.paths import is_url, open_file
+from runnerkit.checkpoint.state_dict import weights_to_cpu
+from runnerkit.fileio.backends import HardDiskBackend
+from runnerkit.fileio.file_client import FileClient
+from runnerkit.fileio.paths import is_url
 from runnerkit.parallel import unwrap
 from runnerkit.version import __version__
 
 
 def save_checkpoint(
     model: nn.Module,
-    filename: str,
+    filename: str | os.PathLike[str],
     optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
     meta: Mapping[str, Any] | None = None,
     file_client_args: dict[str, Any] | None = None,
@@ -31,14 +37,16 @@ def save_checkpoint(
 
     Args:
         model: wrapped or not; the names in the file are the inner module's.
-        filename: a local path, or any URL that fsspec knows.
+        filename: a local path, any URL that fsspec knows, or ``pavi://<folder>/<name>``.
         optimizer: one, or several by name.
         meta: anything plain that should be remembered; version and time are added.
-        file_client_args: MMCV's way to choose a storage; the URL says it here.
+        file_client_args: for `runnerkit.fileio.FileClient`, such as ``dict(backend='petrel')``; by default the filename
+            says where it goes.
         state: what else resuming needs, stored under ``'runnerkit'``.
 
     Raises:
         TypeError: ``meta`` is no mapping, or something cannot be stored as tensors and plain values.
+        ValueError: ``file_client_args`` for a model cloud.
     """
     if meta is not None and not isinstance(meta, Mapping):
         raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
@@ -61,11 +69,44 @@ def save_checkpoint(
         }
     if state is not None:
         checkpoint['runnerkit'] = to_plain(state, 'runnerkit')
-    if is_url(filename):
-        with open_file(filename, 'wb') as file:
-            torch.save(checkpoint, file)
-    else:
+    filename = os.fspath(filename)
+    if filename.startswith('pavi://'):
+        if file_client_args is not None:
+            raise ValueError(
+                f'file_client_args should be "None" if filename starts with "pavi://", but got {file_client_args}'
+            )
+        _save_to_pavi(checkpoint, filename)
+    elif file_client_args is None and not is_url(filename):
         write_atomically(filename, lambda temporary: torch.save(checkpoint, temporary))
+    else:
+        _save_through_client(checkpoint, filename, file_client_args)
+
+
+def _save_through_client(checkpoint: Mapping[str, Any], filename: str, file_client_args: dict[str, Any] | None) -> None:
+    client = FileClient.infer_client(file_client_args, filename)
+    if isinstance(client.client, HardDiskBackend) and not is_url(filename):
+        write_atomically(filename, lambda temporary: torch.save(checkpoint, temporary))
+        return
+    buffer = io.BytesIO()
+    torch.save(checkpoint, buffer)
+    client.put(buffer.getvalue(), filename)
+
+
+def _save_to_pavi(checkpoint: Mapping[str, Any], filename: str) -> None:
+    try:
+        from pavi import exception, modelcloud  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise ImportError('Please install pavi to save checkpoint to modelcloud: pip install pavi') from error
+    folder, name = os.path.split(filename[len('pavi://') :])
+    root = modelcloud.Folder()
+    try:
+        model = modelcloud.get(folder)
+    except exception.NodeNotFoundError:
+        model = root.create_training_model(folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        path = os.path.join(temporary, name)
+        torch.save(checkpoint, path)
+        model.create_file(path, name=name)
 
 
 def save_latest_link(filename: str) -> None:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.loader import _load_checkpoint
+from runnerkit.checkpoint.names import to_names_of
 from runnerkit.parallel import unwrap
+from runnerkit.utils.logging import print_log
 
 EMA_PREFIX = 'ema_'
 
-
-def get_state_dict(
-    module: nn.Module, destination: dict[str, Any] | None = None, prefix: str = '', keep_vars: bool = False
-) -> dict[str, Any]:
-    """The state dict of the module inside any wrappers, under clean names."""
-    return unwrap(module).state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)  # type: ignore[arg-type]
+#: `load_checkpoint` looks through wrappers in files that were saved without doing so.
+WITHOUT_WRAPPER = [(r'^module\.', '')]
 
 
 def weights_to_cpu(state_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:
@@ -33,7 +33,10 @@ def weights_to_cpu(state_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:
 
 
 def load_state_dict(
-    module: nn.Module, state_dict: Mapping[str, Any], strict: bool = False, logger: logging.Logger | None = None
+    module: nn.Module,
+    state_dict: Mapping[str, Any],
+    strict: bool = False,
+    logger: logging.Logger | str | None = None,
 ) -> None:
     """Load weights into the module inside any wrappers; what does not fit is left out and told.
 
@@ -46,47 +49,22 @@ def load_state_dict(
     Raises:
         RuntimeError: ``strict`` and there are differences.
     """
-    inner = unwrap(module)
-    own = inner.state_dict()
-    wrong = {
-        name: f'{name}: shape {tuple(value.shape)} in the file, {tuple(own[name].shape)} in the model'
-        for name, value in state_dict.items()
-        if name in own and getattr(value, 'shape', None) != getattr(own[name], 'shape', None)
-    }
-    problems = list(wrong.values())
-    # All the rest goes through torch, so that modules which rename old keys see them.
-    fitting = OrderedDict((name, value) for name, value in state_dict.items() if name not in wrong)
-    fitting._metadata = getattr(state_dict, '_metadata', OrderedDict())  # type: ignore[attr-defined]
-    answer = inner.load_state_dict(fitting, strict=False)
-    twins = {ema_name(name) for name in state_dict}  # a running average's other half is not a weight of the model
-    unexpected = [name for name in answer.unexpected_keys if name not in twins]
-    missing = [name for name in answer.missing_keys if name not in wrong and not name.endswith('num_batches_tracked')]
-    if problems:
-        problems.insert(0, 'of another shape:')
-    if unexpected:
-        problems += ['unexpected key in source state_dict: ' + shortened(unexpected)]
-    if missing:
-        problems += ['missing keys in source state_dict: ' + shortened(missing)]
-    if problems:
-        text = 'The model and loaded state dict do not match exactly\n' + '\n'.join(problems)
-        if strict:
-            raise RuntimeError(text)
-        (logger or logging.getLogger('runnerkit')).warning(text)
+    _tell(_load(module, state_dict), strict, logger)
 
 
 def load_checkpoint(
     model: nn.Module,
-    filename: str,
+    filename: str | os.PathLike[str],
     map_location: Any = None,
     strict: bool = False,
-    logger: logging.Logger | None = None,
-    revise_keys: Sequence[tuple[str, str]] = ((r'^module\.', ''),),
+    logger: logging.Logger | str | None = None,
+    revise_keys: Sequence[tuple[str, str]] = WITHOUT_WRAPPER,
 ) -> Any:
     """Load a checkpoint's weights into ``model``.
 
     Args:
         model: a module, wrapped or not.
-        filename: a path or URL.
+        filename: a path or URL, or a name with one of the schemes of `CheckpointLoader`.
         map_location: as in `torch.load`.
         strict: whether any difference between file and model is an error.
         logger: where differences go.
@@ -103,34 +81,84 @@ def load_checkpoint(
     if not isinstance(checkpoint, Mapping):
         raise RuntimeError(f'No state_dict found in checkpoint file {filename}: it holds a {type(checkpoint).__name__}')
     state = revised(checkpoint.get('state_dict', checkpoint), revise_keys)
-    check_same_model(model, state, filename)
-    load_state_dict(model, state, strict, logger)
+    found = _load(model, state)
+    if found.nothing_fits and not strict:
+        raise ValueError(
+            f'{filename} is a checkpoint of another model: not one of its weights ({shortened(list(state), 3)}) fits '
+            f'{type(unwrap(model)).__name__} ({shortened(found.own, 3)})'
+        )
+    _tell(found, strict, logger)
     return checkpoint
+
+
+class _Differences(NamedTuple):
+    """What did not fit when weights were loaded: names, or whole sentences about them."""
+
+    own: list[str]
+    mismatched: list[str]
+    unexpected: list[str]
+    missing: list[str]
+    nothing_fits: bool
+
+
+def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Differences:
+    inner = unwrap(module)
+    own = inner.state_dict()
+    given = to_names_of(inner, state_dict)
+    wrong = {
+        name: f'size mismatch for {name}: copying a param with shape {getattr(value, "shape", None)} from '
+        f'checkpoint, the shape in current model is {own[name].shape}.'
+        for name, value in given.items()
+        if _has_shape(own.get(name)) and getattr(value, 'shape', None) != own[name].shape
+    }
+    # All the rest goes through torch, so that modules which rename old keys see them.
+    fitting = OrderedDict((name, value) for name, value in given.items() if name not in wrong)
+    fitting._metadata = given._metadata  # type: ignore[attr-defined]
+    answer = inner.load_state_dict(fitting, strict=False)
+    twins = {ema_name(name) for name in given}  # a running average's other half is not a weight of the model
+    unexpected = [name for name in answer.unexpected_keys if name not in twins]
+    missing = [name for name in answer.missing_keys if name not in wrong and not _is_count(name)]
+    counted = [name for name in own if not _is_count(name)]
+    return _Differences(
+        own=counted,
+        mismatched=list(wrong.values()),
+        unexpected=unexpected,
+        missing=missing,
+        nothing_fits=bool(counted) and len({*missing, *wrong} & {*counted}) == len(counted),
+    )
+
+
+def _tell(found: _Differences, strict: bool, logger: logging.Logger | str | None) -> None:
+    problems = list(found.mismatched)
+    if found.unexpected:
+        problems += ['unexpected key in source state_dict: ' + shortened(found.unexpected)]
+    if found.missing:
+        problems += ['missing keys in source state_dict: ' + shortened(found.missing)]
+    if not problems:
+        return
+    text = 'The model and loaded state dict do not match exactly\n' + '\n'.join(problems)
+    if strict:
+        raise RuntimeError(text)
+    print_log(text, logger or logging.getLogger('runnerkit'), logging.WARNING)
+
+
+def _has_shape(value: Any) -> bool:
+    return isinstance(value, Tensor) and not is_lazy(value)
+
+
+def _is_count(name: str) -> bool:
+    # BatchNorm's number of batches: files of old models have none, and the module makes one up.
+    return name.endswith('num_batches_tracked')
 
 
 def revised(state: Mapping[str, Any], revise_keys: Iterable[tuple[str, str]]) -> OrderedDict[str, Any]:
     """``state`` with each pair's regular expression replaced in its names; its ``_metadata`` is kept."""
-    renamed = OrderedDict(state)
+    names = list(state)
     for pattern, replacement in revise_keys:
-        renamed = OrderedDict((re.sub(pattern, replacement, name), value) for name, value in renamed.items())
-    renamed._metadata = getattr(state, '_metadata', OrderedDict())  # type: ignore[attr-defined]
-    return renamed
-
-
-def check_same_model(model: nn.Module, state: Mapping[str, Any], filename: str) -> None:
-    """Refuse weights of which not one fits the model.
-
-    Raises:
-        ValueError: with the first names of either side.
-    """
-    own = unwrap(model).state_dict()
-    if own and not any(
-        name in own and getattr(value, 'shape', None) == own[name].shape for name, value in state.items()
-    ):
-        raise ValueError(
-            f'{filename} is a checkpoint of another model: not one of its weights ({shortened(list(state), 3)}) fits '
-            f'{type(unwrap(model)).__name__} ({shortened(list(own), 3)})'
-        )
+        names = [re.sub(pattern, replacement, name) for name in names]
+    answer = OrderedDict(zip(names, state.values(), strict=True))
+    answer._metadata = getattr(state, '_metadata', OrderedDict())  # type: ignore[attr-defined]
+    return answer
 
 
 def ema_name(parameter: str) -> str:

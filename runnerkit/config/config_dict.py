@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from addict import Dict
 
 from runnerkit.config.origin import Origin, Place
 from runnerkit.utils.suggest import did_you_mean
+
+_CONTAINERS = (dict, list, tuple)
 
 
 class ConfigDict(Dict):
@@ -84,17 +86,24 @@ def as_config(value: Any, place: Place | None = None) -> Any:
     """
     if isinstance(value, dict):
         known = value._origin_ if isinstance(value, ConfigDict) else None
-        return _filled(ConfigDict(), _converted(value.items(), place), known or (Origin((place,)) if place else None))
+        # Past addict's constructor, which has nothing to do here: loading a config comes here for each of its dicts.
+        fresh: ConfigDict = ConfigDict.__new__(ConfigDict)
+        dict.update(fresh, value)
+        for key, item in value.items():
+            if isinstance(item, _CONTAINERS):
+                dict.__setitem__(fresh, key, as_config(item, place and place.below(key)))
+        origin = known or (Origin((place,)) if place else None)
+        if origin is not None:
+            set_origin(fresh, origin)
+        return fresh
     if type(value) in (list, tuple):
-        return type(value)(_converted(enumerate(value), place).values())
+        return type(value)(
+            [
+                as_config(item, place and place.below(index)) if isinstance(item, _CONTAINERS) else item
+                for index, item in enumerate(value)
+            ]
+        )
     return value
-
-
-def _converted(items: Iterable[tuple[Any, Any]], place: Place | None) -> dict[Any, Any]:
-    return {
-        key: as_config(item, place and place.below(key)) if isinstance(item, dict | list | tuple) else item
-        for key, item in items
-    }
 
 
 def walk(config: dict[Any, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:

@@ -34,7 +34,10 @@ def merge(child: dict[str, Any], base: dict[str, Any], list_keys: bool = False) 
     merged = copy.copy(base) if isinstance(base, ConfigDict) else as_config(base)
     for key, value in child.items():
         if key != DELETE_KEY:
-            merged[key] = _over(value, base[key], key, list_keys) if key in base else _plain(value)
+            laid = _over(value, base[key], key, list_keys) if key in base else _plain(value)
+            dict.__setitem__(
+                merged, key, laid
+            )  # past addict's own, of which a config of hundreds of keys needs nothing
     ours, theirs = merged._origin_, child._origin_ if isinstance(child, ConfigDict) else None
     set_origin(merged, ours.changed_by(theirs, child) if ours and theirs else ours or theirs)
     return merged
@@ -71,11 +74,22 @@ def _merge_list(items: dict[str, Any], below: list[Any], key: str) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     """``value`` without the `_delete_` marks that have done their work: a copy, or itself if it has none."""
-    if any(DELETE_KEY in part for part in _dicts_in(value)):
+    if _has_marks(value):
         value = as_config(value)
         for part in _dicts_in(value):
             part.pop(DELETE_KEY, None)
     return value
+
+
+def _has_marks(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    if DELETE_KEY in value:
+        return True
+    for item in value.values():  # noqa: SIM110 (all dicts of every config pass here, and any() takes twice as long)
+        if isinstance(item, dict) and _has_marks(item):
+            return True
+    return False
 
 
 def _dicts_in(value: Any) -> Iterator[dict[Any, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -93,8 +92,7 @@ class Place(NamedTuple):
         return file if line is None else f'{file}:{line}'
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a dict of a config was written, and each of its keys.
 
     Attributes:
@@ -103,7 +101,7 @@ class Origin:
     """
 
     places: tuple[Place, ...]
-    keys: Mapping[Any, Place] = field(default_factory=dict)
+    keys: Mapping[Any, Place] = {}  # never changed
 
     def __str__(self) -> str:
         first, *others = dict.fromkeys(map(str, self.places))

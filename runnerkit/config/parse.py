@@ -39,6 +39,8 @@ _JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + _BASE_REFERENCE.p
 #: What stands for a reference until the bases are read: a name that no config has by chance.
 _MARK_PREFIX = f'__base_{os.urandom(8).hex()}_'
 _MARK = re.compile(_MARK_PREFIX + r'(\d+)__')
+#: Most values of most configs.
+_PLAIN = (dict, list, str, int, float, bool, type(None))
 
 
 class Bases(NamedTuple):
@@ -69,7 +71,8 @@ def read_config(
     if not os.path.isfile(path):
         named_by = f'; {chain[-1]} names it as its base' if chain else ''
         raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
-    text = Path(path).read_text(encoding='utf-8')
+    with open(path, encoding='utf-8') as file:
+        text = file.read()
     return read_text(text, path, use_predefined_variables, chain)
 
 
@@ -138,7 +141,7 @@ def _read_bases(names: Any, path: str, use_predefined_variables: bool, chain: tu
                 f'Duplicate key is not allowed among bases. Duplicate keys: {sorted(twice)}, of which {name!r} is '
                 f'the second base of {path} to have them'
             )
-        together = merge(base, together)
+        together = merge(base, together) if together else base
         texts.append(text)
     return Bases(together, texts)
 
@@ -164,13 +167,13 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
 def _read_python(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tuple[ConfigDict, Bases]:
     """Execute a config, with the values that it takes from its bases filled in."""
     scope: dict[str, Any] = {'__name__': name_of_file(Path(path)), '__file__': path}
-    if BASE_KEY in source:
-        references: list[str] = []
-        program = _mark(source, references)
+    references: list[str] = []
+    program = _mark(source, references)
+    if references:
         bases = _execute_over_bases(program, references, path, read_bases, scope)
     else:
-        program, bases = source, Bases(ConfigDict(), [])
         _execute(program, path, scope)
+        bases = read_bases(scope.pop(BASE_KEY, []))
     values = {key: value for key, value in scope.items() if _is_setting(key, value)}
     return as_config(values, Place(path, SourceLines(program))), bases
 
@@ -178,7 +181,8 @@ def _read_python(source: str, path: str, read_bases: Callable[[Any], Bases]) -> 
 def _execute_over_bases(
     program: str, references: list[str], path: str, read_bases: Callable[[Any], Bases], scope: dict[str, Any]
 ) -> Bases:
-    """Execute a config that has bases. One that computes their names is executed in two parts, up to there first."""
+    """Execute a config that uses values of its bases. One that computes their names is executed in two parts, up to
+    there first."""
     with _syntax_errors(path):
         tree = ast.parse(program, path)
     start = max((index for index, statement in enumerate(tree.body, 1) if _assigns_base(statement)), default=0)
@@ -198,10 +202,9 @@ def _execute_over_bases(
         tree.body = tree.body[start:]
         names = scope.pop(BASE_KEY, [])
     bases = read_bases(names)
-    if references:
-        filler = _FillIn(lambda index: _look_up(references[index], bases.config, path))
-        tree = filler.visit(tree)
-        scope.update(filler.names)
+    filler = _FillIn(lambda index: _look_up(references[index], bases.config, path))
+    tree = filler.visit(tree)
+    scope.update(filler.names)
     _execute(tree, path, scope)
     scope.pop(BASE_KEY, None)
     return bases
@@ -254,6 +257,8 @@ def _frames(error: Exception) -> Iterator[tuple[str, int]]:
 
 def _is_setting(key: Any, value: Any) -> bool:
     """Whether a name that a config file leaves behind is part of the config, and not a tool that made it."""
+    if type(value) in _PLAIN:
+        return not (isinstance(key, str) and key.startswith('__'))
     if (
         (isinstance(key, str) and key.startswith('__'))
         or isinstance(value, types.ModuleType)

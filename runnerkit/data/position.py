@@ -116,6 +116,13 @@ def loader_seed(loader: Any) -> int | None:
     return loader.seed if isinstance(loader, SeededLoader) else None
 
 
+def is_cheap_to_enter(loader: Any) -> bool:
+    """Whether an epoch of ``loader`` can be entered in its middle without loading what lies before."""
+    return _can_skip_indices(loader) or (
+        isinstance(loader, SeededLoader) and not isinstance(loader.dataset, IterableDataset)
+    )
+
+
 def _can_skip_indices(loader: Any) -> bool:
     """Whether ``loader`` does nothing but torch's own iteration over a map-style data set."""
     return (

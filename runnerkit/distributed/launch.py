@@ -35,12 +35,13 @@ def init_dist(launcher: str, backend: str = 'nccl', **kwargs: Any) -> None:
     local_rank = _LAUNCHERS[launcher](kwargs)
     if isinstance(kwargs.get('timeout'), (int, float)):
         kwargs['timeout'] = timedelta(seconds=kwargs['timeout'])
-    if torch.cuda.is_available():
-        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+    gpus = torch.cuda.device_count()
+    if gpus:
+        torch.cuda.set_device(local_rank % gpus)
     elif backend == 'nccl':
         backend = 'gloo'
         get_logger('runnerkit').info('no GPU: the processes talk through gloo instead of nccl')
-    dist.init_process_group(backend, **kwargs)
+    dist.init_process_group(backend=backend, **kwargs)
 
 
 def shutdown() -> None:
@@ -60,7 +61,8 @@ def _mpi(kwargs: dict[str, Any]) -> int:
     os.environ.setdefault('MASTER_PORT', str(DEFAULT_PORT))
     os.environ['WORLD_SIZE'] = _variable('OMPI_COMM_WORLD_SIZE', 'mpi', start)
     os.environ['RANK'] = _variable('OMPI_COMM_WORLD_RANK', 'mpi', start)
-    return int(_variable('OMPI_COMM_WORLD_LOCAL_RANK', 'mpi', start))
+    os.environ['LOCAL_RANK'] = _variable('OMPI_COMM_WORLD_LOCAL_RANK', 'mpi', start)
+    return int(os.environ['LOCAL_RANK'])
 
 
 def _slurm(kwargs: dict[str, Any]) -> int:
@@ -86,8 +88,12 @@ def _port_of_job() -> int:
 
 def _first_host(nodes: str) -> str:
     """The first machine in slurm's short form of a list of them, such as ``node[3-5,8]``."""
-    listed = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True, check=True)
-    return listed.stdout.split()[0]
+    host = subprocess.getoutput(f'scontrol show hostname {nodes} | head -n1')
+    if len(host.split()) != 1:
+        raise RuntimeError(
+            f'slurm does not say which machine is the first of {nodes}, its scontrol answers {host!r}: set MASTER_ADDR'
+        )
+    return host
 
 
 def _variable(name: str, launcher: str, start: str) -> str:

@@ -140,12 +140,17 @@ file_handlers: dict[str, BaseFileHandler] = {
 }
 
 
-def handler_for(file_format: str) -> BaseFileHandler:
+def handler_for(file_format: str | None) -> BaseFileHandler:
     """The handler of a format.
 
     Raises:
         TypeError: there is none.
     """
+    if file_format is None:
+        raise TypeError(
+            f'Unsupported format: None; there is no file name to tell it: give file_format, '
+            f'one of {", ".join(file_handlers)}'
+        )
     if file_format not in file_handlers:
         hint = did_you_mean(file_format, file_handlers)
         raise TypeError(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from io import BytesIO, StringIO
+from itertools import islice
 from typing import IO, Any
 
+from runnerkit.fileio.file_client import FileClient
 from runnerkit.fileio.handlers import BaseFileHandler, file_handlers, handler_for, register_handler
-from runnerkit.fileio.paths import is_url, open_file
+from runnerkit.utils.exceptions import WrongValue
 
-__all__ = ['dump', 'file_handlers', 'load', 'register_handler']
+__all__ = ['dict_from_file', 'dump', 'file_handlers', 'list_from_file', 'load', 'register_handler']
 
 
 def load(
@@ -24,17 +27,17 @@ def load(
     Args:
         file: a path, a URL or an open file.
         file_format: the format; by default the file's extension. An open file needs it.
-        file_client_args: ``dict(backend='disk')``, or another that its path needs no backend for.
+        file_client_args: arguments of `FileClient`, which gets the file; None lets the URL choose it.
         **kwargs: go to the format's handler.
 
     Raises:
         TypeError: ``file`` is neither a path nor an open file, or the format is not known.
-        ValueError: an open file came without a format.
     """
-    check_backend(file_client_args)
     handler = _handler(file, file_format)
     if isinstance(file, str | os.PathLike):
-        return handler.load_from_path(file, **kwargs)
+        client = FileClient.infer_client(file_client_args, os.fspath(file))
+        with StringIO(client.get_text(file)) if handler.str_like else BytesIO(client.get(file)) as opened:
+            return handler.load_from_fileobj(opened, **kwargs)
     if not hasattr(file, 'read'):
         raise TypeError(f'"file" must be a filepath str or a file-object, but got {type(file)}')
     return handler.load_from_fileobj(file, **kwargs)
@@ -58,15 +61,23 @@ def dump(
 
     Returns:
         None, or the text or bytes if ``file`` is None.
+
+    Raises:
+        TypeError: ``file`` is neither a path nor an open file, or the format is not known.
+        ValueError: there is neither a file nor a format.
     """
-    check_backend(file_client_args)
+    if file is None and file_format is None:
+        raise ValueError(f'file_format must be specified since file is None: one of {", ".join(file_handlers)}')
     handler = _handler(file, file_format)
     if file is None:
         return handler.dump_to_str(obj, **kwargs)
     if isinstance(file, str | os.PathLike):
-        if not is_url(file):
-            os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
-        handler.dump_to_path(obj, file, **kwargs)
+        client = FileClient.infer_client(file_client_args, os.fspath(file))
+        # Only what has been written whole is put there: an object with no place in the format spoils no file.
+        put: Any = client.put_text if handler.str_like else client.put
+        with StringIO() if handler.str_like else BytesIO() as opened:
+            handler.dump_to_fileobj(obj, opened, **kwargs)
+            put(opened.getvalue(), file)
     elif hasattr(file, 'write'):
         handler.dump_to_fileobj(obj, file, **kwargs)
     else:
@@ -87,15 +98,16 @@ def list_from_file(
     Args:
         filename: a path or URL.
         prefix: put before each line.
-        offset: how many lines to leave out at the start, at least 0.
+        offset: how many lines to leave out at the start.
         max_num: how many lines to read at most; 0 or less for all.
         encoding: of the file.
         file_client_args: as in `load`.
     """
-    check_backend(file_client_args)
-    with open_file(filename, encoding=encoding) as file:
-        lines = [prefix + line.rstrip('\n\r') for line in file]
-    return lines[offset : offset + max_num if max_num > 0 else None]
+    client = FileClient.infer_client(file_client_args, os.fspath(filename))
+    first = max(offset, 0)
+    with StringIO(client.get_text(filename, encoding)) as lines:
+        wanted = islice(lines, first, first + max_num if max_num > 0 else None)
+        return [prefix + line.rstrip('\n\r') for line in wanted]
 
 
 def dict_from_file(
@@ -117,27 +129,14 @@ def dict_from_file(
     """
     mapping = {}
     for number, line in enumerate(list_from_file(filename, encoding=encoding, file_client_args=file_client_args), 1):
-        key, *values = line.split(' ')
+        key, *values = line.split() or ['']
         if not values:
-            raise ValueError(f'{filename}:{number} must hold a key and at least one value, but is {line!r}')
+            raise WrongValue(f'{filename}:{number} must hold a key and at least one value, but is {line!r}')
         mapping[key_type(key)] = values[0] if len(values) == 1 else values
     return mapping
 
 
-def check_backend(file_client_args: dict[str, Any] | None) -> None:
-    """Refuse a storage backend that is not the one of the path itself.
-
-    Raises:
-        ValueError: another backend than 'disk' is asked for.
-    """
-    backend = (file_client_args or {}).get('backend', 'disk')
-    if backend != 'disk':
-        raise ValueError(f"backend {backend!r} is not known; leave it out and give the file's URL (s3://…) instead")
-
-
 def _handler(file: Any, file_format: str | None) -> BaseFileHandler:
-    if file_format is None:
-        if not isinstance(file, str | os.PathLike):
-            raise ValueError('file_format must be specified where there is no file name to tell it')
+    if file_format is None and isinstance(file, str | os.PathLike):
         file_format = os.fspath(file).rpartition('.')[2]
     return handler_for(file_format)

@@ -20,7 +20,7 @@ def open_file(path: PathOrUrl, mode: str = 'r', **kwargs: Any) -> IO[Any]:
         kwargs.setdefault('encoding', 'utf-8')
     if not is_url(path):
         return open(path, mode, **kwargs)
-    opened: IO[Any] = _fsspec().open(os.fspath(path), mode, **kwargs).open()
+    opened: IO[Any] = fsspec_module().open(os.fspath(path), mode, **kwargs).open()
     return opened
 
 
@@ -28,7 +28,7 @@ def exists(path: PathOrUrl) -> bool:
     """Whether there is a file or folder at a path or URL."""
     if not is_url(path):
         return os.path.exists(path)
-    filesystem, inner = _fsspec().core.url_to_fs(os.fspath(path))
+    filesystem, inner = fsspec_module().core.url_to_fs(os.fspath(path))
     return bool(filesystem.exists(inner))
 
 
@@ -39,7 +39,12 @@ def join(path: PathOrUrl, *parts: str) -> str:
     return '/'.join([os.fspath(path).rstrip('/'), *(part.strip('/') for part in parts)])
 
 
-def _fsspec() -> ModuleType:
+def fsspec_module() -> ModuleType:
+    """The library fsspec, imported.
+
+    Raises:
+        ImportError: it is not installed.
+    """
     try:
         import fsspec
     except ImportError as error:

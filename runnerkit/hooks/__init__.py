@@ -3,10 +3,22 @@
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.closure import ClosureHook
 from runnerkit.hooks.ema import EMAHook
-from runnerkit.hooks.evaluation import EvalHook
+from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.iter_timer import IterTimerHook
-from runnerkit.hooks.logger import LoggerHook, ProgressBarHook, TensorboardLoggerHook, TextLoggerHook
+from runnerkit.hooks.logger import (
+    ClearMLLoggerHook,
+    DvcliveLoggerHook,
+    LoggerHook,
+    MlflowLoggerHook,
+    NeptuneLoggerHook,
+    PaviLoggerHook,
+    ProgressBarHook,
+    SegmindLoggerHook,
+    TensorboardLoggerHook,
+    TextLoggerHook,
+    WandbLoggerHook,
+)
 from runnerkit.hooks.lr_updater import (
     CosineAnnealingLrUpdaterHook,
     CosineRestartLrUpdaterHook,
@@ -21,6 +33,7 @@ from runnerkit.hooks.lr_updater import (
     PolyLrUpdaterHook,
     StepLrUpdaterHook,
 )
+from runnerkit.hooks.memory import EmptyCacheHook
 from runnerkit.hooks.momentum_updater import (
     CosineAnnealingMomentumUpdaterHook,
     CyclicMomentumUpdaterHook,
@@ -29,25 +42,39 @@ from runnerkit.hooks.momentum_updater import (
     OneCycleMomentumUpdaterHook,
     StepMomentumUpdaterHook,
 )
-from runnerkit.hooks.optimizer import OptimizerHook
+from runnerkit.hooks.optimizer import (
+    Fp16OptimizerHook,
+    GradientCumulativeFp16OptimizerHook,
+    GradientCumulativeOptimizerHook,
+    OptimizerHook,
+)
 from runnerkit.hooks.priority import Priority, get_priority
+from runnerkit.hooks.profiler import ProfilerHook
 from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
+from runnerkit.hooks.sync_buffer import SyncBuffersHook
 
 __all__ = [
     'HOOKS',
     'CheckpointHook',
+    'ClearMLLoggerHook',
     'ClosureHook',
     'CosineAnnealingLrUpdaterHook',
     'CosineAnnealingMomentumUpdaterHook',
     'CosineRestartLrUpdaterHook',
     'CyclicLrUpdaterHook',
     'CyclicMomentumUpdaterHook',
+    'DistEvalHook',
     'DistSamplerSeedHook',
+    'DvcliveLoggerHook',
     'EMAHook',
+    'EmptyCacheHook',
     'EvalHook',
     'ExpLrUpdaterHook',
     'FixedLrUpdaterHook',
     'FlatCosineAnnealingLrUpdaterHook',
+    'Fp16OptimizerHook',
+    'GradientCumulativeFp16OptimizerHook',
+    'GradientCumulativeOptimizerHook',
     'Hook',
     'InvLrUpdaterHook',
     'IterTimerHook',
@@ -55,17 +82,24 @@ __all__ = [
     'LinearAnnealingMomentumUpdaterHook',
     'LoggerHook',
     'LrUpdaterHook',
+    'MlflowLoggerHook',
     'MomentumUpdaterHook',
+    'NeptuneLoggerHook',
     'OneCycleLrUpdaterHook',
     'OneCycleMomentumUpdaterHook',
     'OptimizerHook',
+    'PaviLoggerHook',
     'PolyLrUpdaterHook',
     'Priority',
+    'ProfilerHook',
     'ProgressBarHook',
     'RunnerView',
+    'SegmindLoggerHook',
     'StepLrUpdaterHook',
     'StepMomentumUpdaterHook',
+    'SyncBuffersHook',
     'TensorboardLoggerHook',
     'TextLoggerHook',
+    'WandbLoggerHook',
     'get_priority',
 ]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from runnerkit.checkpoint import sweep_temporaries
 from runnerkit.distributed import allreduce_params, barrier
-from runnerkit.fileio.paths import is_url, join
+from runnerkit.fileio.paths import is_url
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.exceptions import check_keywords
 
 
 @HOOKS.register_module()
-class CheckpointHook(Hook):
+class CheckpointHook(StoringHook):
     """Saves a checkpoint every ``interval`` epochs or iterations, and at the end.
 
     It comes after all other hooks of a point, so that evaluation and logs of the same moment are part of what is saved.
@@ -26,7 +28,8 @@ class CheckpointHook(Hook):
         max_keep_ckpts: how many of them to keep; -1 keeps all. An old one is deleted when the new one is safe.
         save_last: whether the end of the run is saved whatever the interval.
         sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
-        file_client_args: MMCV's way to choose a storage; here ``out_dir`` may be a URL.
+        file_client_args: arguments of `FileClient`, which writes and deletes the files; None: as ``out_dir`` says,
+            which may be a URL.
         **kwargs: handed to ``runner.save_checkpoint``, e.g. ``filename_tmpl`` or ``create_symlink``.
     """
 
@@ -59,21 +62,17 @@ class CheckpointHook(Hook):
 
     def before_run(self, runner: RunnerView) -> None:
         check_keywords(self.args, runner.save_checkpoint, 'CheckpointHook', type(self).__init__)
-        if runner.work_dir is None and not self.out_dir:
-            raise ValueError(
-                'CheckpointHook has nowhere to save to: give the runner a work_dir, or the hook an out_dir'
-            )
-        if not self.out_dir:
-            self.out_dir = runner.work_dir
-        elif runner.work_dir is not None and self.out_dir != runner.work_dir:
-            self.out_dir = join(self.out_dir, os.path.basename(runner.work_dir.rstrip('/\\')))
+        self._settle_out_dir(runner)
+        client = self._client()
+        if not client.allow_symlink:
+            if self.args.get('create_symlink'):
+                runner.logger.warning('create_symlink has no effect: %s has no links', client.name)
+            self.args['create_symlink'] = False
         if runner.rank == 0 and not is_url(str(self.out_dir)) and os.path.isdir(str(self.out_dir)):
             swept = sweep_temporaries(str(self.out_dir))
             if swept:
                 runner.logger.info('half-written files of a killed run are deleted: %s', ', '.join(swept))
-        if self.max_keep_ckpts > 0 and is_url(str(self.out_dir)):
-            runner.logger.warning('max_keep_ckpts=%d has no effect: nothing is deleted at URLs', self.max_keep_ckpts)
-        runner.logger.info('Checkpoints will be saved to %s', self.out_dir)
+        runner.logger.info('Checkpoints will be saved to %s by %s', self.out_dir, client.name)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         if not self.by_epoch:
@@ -117,10 +116,12 @@ class CheckpointHook(Hook):
 
     def _write(self, runner: RunnerView, name: str, args: dict[str, Any]) -> None:
         """Save on rank 0, with what every rank needs to go on; no rank goes on before the file is there."""
-        runner.meta.setdefault('hook_msgs', {})['last_ckpt'] = join(str(self.out_dir), name)
+        runner.meta.setdefault('hook_msgs', {})['last_ckpt'] = self._path(name)
         runner.gather_rank_states()
         if runner.rank == 0:
-            runner.save_checkpoint(str(self.out_dir), save_optimizer=self.save_optimizer, **args)
+            runner.save_checkpoint(
+                str(self.out_dir), save_optimizer=self.save_optimizer, **args, **self._storage_arguments()
+            )
         barrier()
         self._saved_at = runner.completed_iters
 
@@ -138,7 +139,11 @@ class CheckpointHook(Hook):
         # An end that lies between two intervals is kept beside the regular ones, and counts as one of them.
         first_old = last_regular - (self.max_keep_ckpts - (newest != last_regular)) * step
         for number in range(first_old, 0, -step):
-            path = os.path.join(str(self.out_dir), self._template.format(number, epoch=number, iter=number))
-            if not os.path.exists(path):
+            path = self._path(self._template.format(number, epoch=number, iter=number))
+            if not self._delete(path):
                 break
-            os.remove(path)
+
+
+def saves_by_epoch(hooks: Iterable[Hook]) -> bool:
+    """Whether none of the `CheckpointHook` among ``hooks`` saves by iteration."""
+    return all(hook.by_epoch for hook in hooks if isinstance(hook, CheckpointHook))

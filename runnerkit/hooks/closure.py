@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, POINTS, RINGS, Hook
+from runnerkit.utils.exceptions import WrongType, WrongValue
 
 
 @HOOKS.register_module()
@@ -17,13 +18,13 @@ class ClosureHook(Hook):
         fn: what to call with the runner.
 
     Raises:
-        ValueError: there is no such point.
-        TypeError: ``fn`` cannot be called.
+        WrongValue: there is no such point.
+        WrongType: ``fn`` cannot be called.
     """
 
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
         if fn_name not in (*POINTS, *RINGS):
-            raise ValueError(f'there is no point {fn_name!r}; the points are {", ".join((*POINTS, *RINGS))}')
+            raise WrongValue(f'there is no point {fn_name!r}; the points are {", ".join((*POINTS, *RINGS))}')
         if not callable(fn):
-            raise TypeError(f'fn must be callable with the runner, but got {fn!r}')
+            raise WrongType(f'fn must be callable with the runner, but got {fn!r}')
         setattr(self, fn_name, fn)

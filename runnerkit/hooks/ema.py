@@ -10,8 +10,12 @@ import torch
 from torch import Tensor
 
 from runnerkit.checkpoint import ema_name
+from runnerkit.checkpoint.old_files import is_mmcv_file
+from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.parallel import unwrap
+from runnerkit.utils.exceptions import WrongValue
 
 
 @HOOKS.register_module()
@@ -35,11 +39,11 @@ class EMAHook(Hook):
         self, momentum: float = 0.0002, interval: int = 1, warm_up: int = 100, resume_from: str | None = None
     ) -> None:
         if not isinstance(interval, int) or interval < 1:
-            raise ValueError(f'interval must be a whole number of at least 1, but got {interval!r}')
+            raise WrongValue(f'interval must be a whole number of at least 1, but got {interval!r}')
         if not 0 < momentum < 1:
-            raise ValueError(f'momentum must lie between 0 and 1, but got {momentum!r}')
+            raise WrongValue(f'momentum must lie between 0 and 1, but got {momentum!r}')
         if warm_up < 0:
-            raise ValueError(f'warm_up must not be negative, but got {warm_up!r}')
+            raise WrongValue(f'warm_up must not be negative, but got {warm_up!r}')
         self.interval = interval
         self.warm_up = warm_up
         self.momentum = momentum if interval == 1 else 1 - (1 - momentum) ** interval
@@ -53,9 +57,10 @@ class EMAHook(Hook):
             runner.resume(self.checkpoint)
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
-        """The file has the averages under the model's names: put both halves where training needs them."""
+        """Our files have the averages under the model's names: put both halves where training needs them."""
         self._register_averages(runner)
         state = checkpoint['state_dict']
+        swapped = not is_mmcv_file(checkpoint) or self._swapped_by_mmcv(runner)
         missing = [twin for twin in self.param_ema_buffer.values() if twin not in state]
         if missing:
             runner.logger.warning(
@@ -63,8 +68,17 @@ class EMAHook(Hook):
             )
         for name, twin in self.param_ema_buffer.items():
             if name in state:
-                average, raw = state[name], state.get(twin, state[name])
-                state[name], state[twin] = raw, average.clone()
+                own, other = state[name], state.get(twin, state[name])
+                state[name], state[twin] = (other, own.clone()) if swapped else (own, other.clone())
+
+    def _swapped_by_mmcv(self, runner: RunnerView) -> bool:
+        """Whether MMCV's hook of this priority left the averages under the model's names when it saved.
+
+        It exchanges both halves at the end of an epoch, in the order of priorities: before the checkpoint, which has
+        NORMAL, if its own is lower. What is saved by iteration has not been exchanged.
+        """
+        early = get_priority(getattr(self, 'priority', 'NORMAL')) < Priority.NORMAL.value
+        return early and runner.by_epoch and saves_by_epoch(runner.hooks)
 
     def after_train_iter(self, runner: RunnerView) -> None:
         if runner.iter % self.interval:

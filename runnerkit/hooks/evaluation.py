@@ -1,27 +1,30 @@
-"""The hook that evaluates while training, and keeps the best checkpoint."""
+"""The hooks that evaluate while training, and keep the best checkpoint."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from runnerkit import evaluation
 from runnerkit.distributed import barrier, broadcast_object
-from runnerkit.evaluation import declared_rule, metrics_of, multi_gpu_test, single_gpu_test
-from runnerkit.fileio.paths import join
+from runnerkit.evaluation import declared_rule, metrics_of
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
+from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg
+from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import did_you_mean
 
 
 @HOOKS.register_module()
-class EvalHook(Hook):
+class EvalHook(StoringHook):
     """Evaluates every ``interval`` epochs or iterations, logs the scores, and keeps the best checkpoint.
 
     A data set with a method ``evaluate`` is asked what the model's predictions are worth (MMCV's protocol); any other
@@ -40,7 +43,8 @@ class EvalHook(Hook):
         greater_keys: parts of names of which more is better.
         less_keys: parts of names of which less is better.
         out_dir: where the best checkpoint goes, instead of the work dir: to ``<out_dir>/<name of the work dir>``.
-        file_client_args: MMCV's way to choose a storage; here ``out_dir`` may be a URL.
+        file_client_args: arguments of `FileClient`, which deletes the former best; None: as ``out_dir`` says, which
+            may be a URL.
         hooks: hooks (or their configs) that hear the evaluation's val points: a nested run.
         **eval_kwargs: handed to the data set's ``evaluate``.
     """
@@ -75,14 +79,16 @@ class EvalHook(Hook):
         if start is not None and start < 0:
             raise ValueError(f'The evaluation start epoch {start} is smaller than 0')
         if not isinstance(by_epoch, bool):
-            raise TypeError(f'by_epoch must be True or False, but got {by_epoch!r}')
+            raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
         if save_best is not None and not isinstance(save_best, str):
-            raise TypeError(f"save_best must be a score's name, 'auto' or None, but got {save_best!r}")
+            raise WrongType(f"save_best must be a score's name, 'auto' or None, but got {save_best!r}")
         self.dataloader = dataloader
         self.start, self.interval, self.by_epoch = start, interval, by_epoch
         self.save_best = save_best
         self.given_rule = rule
-        self.test_fn = test_fn
+        # Found by their module's name, where others may have put something in their place.
+        self.test_fn: Callable[..., Any] = test_fn or self._default_test_fn()
+        self._is_default_test = test_fn is None
         self.greater_keys = _names(greater_keys, self._default_greater_keys)
         self.less_keys = _names(less_keys, self._default_less_keys)
         self.out_dir = out_dir
@@ -98,6 +104,8 @@ class EvalHook(Hook):
                 f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
             )
         self.best_ckpt_path: str | None = None
+        self._former_best: str | None = None
+        self._is_evaluating = self._has_new_best = False
         self.rule: str | None = None
         self.key_indicator = save_best or ''
         if save_best is not None and (rule is not None or self._asks_dataset):
@@ -105,22 +113,21 @@ class EvalHook(Hook):
 
     @property
     def _asks_dataset(self) -> bool:
-        return self.test_fn is not None or hasattr(self.dataloader.dataset, 'evaluate')
+        """Whether predictions are handed to the data set, or to a subclass's own `evaluate`."""
+        replaced = getattr(self.evaluate, '__func__', None) is not EvalHook.evaluate
+        return not self._is_default_test or hasattr(self.dataloader.dataset, 'evaluate') or replaced
+
+    def _default_test_fn(self) -> Callable[..., Any]:
+        return evaluation.single_gpu_test
 
     # --- when --------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: RunnerView) -> None:
-        if not self.out_dir:
-            self.out_dir = runner.work_dir
-        elif runner.work_dir is not None and self.out_dir != runner.work_dir:
-            self.out_dir = join(self.out_dir, os.path.basename(runner.work_dir.rstrip('/\\')))
+        messages = runner.meta.setdefault('hook_msgs', {})
         if self.save_best is None:
             return
-        if self.out_dir is None:
-            raise ValueError(
-                'EvalHook has nowhere to save the best checkpoint: give the runner a work_dir, or the hook an out_dir'
-            )
-        self.best_ckpt_path = runner.meta.setdefault('hook_msgs', {}).get('best_ckpt')
+        self._settle_out_dir(runner)
+        self.best_ckpt_path = messages.get('best_ckpt')
         if self.rule is None and self.save_best != 'auto' and not self._asks_dataset:
             self._check_score_exists(runner)
             self._init_rule(self.given_rule or declared_rule(runner.model, self.save_best), self.save_best)
@@ -166,30 +173,33 @@ class EvalHook(Hook):
         # Whatever a subclass does in _do_evaluate, it sees the averaged weights where there are some, in evaluation
         # mode.
         with runner.around_val():
-            self._do_evaluate(runner)
+            self._is_evaluating = True
+            try:
+                self._do_evaluate(runner)
+            finally:
+                self._is_evaluating = False
+            if self.save_best is not None and runner.world_size > 1:
+                self._save_together(runner)
 
     def _do_evaluate(self, runner: RunnerView) -> None:
         """Evaluate, log, and save if it is the best; subclasses replace it."""
         if not self._should_evaluate(runner):
             return
         if self._asks_dataset:
-            key_score = self._ask_dataset(runner)
+            results = self._test(runner)
+            runner.log_buffer.output['eval_iter_num'] = len(self.dataloader)
+            key_score = None if results is None else self.evaluate(runner, results)
         else:
             scores = runner.evaluate(self.dataloader, hooks=self.hooks)
             key_score = self._record(runner, {name: float(value) for name, value in scores.items()})
         if self.save_best is not None and key_score is not None:
             self._save_ckpt(runner, key_score)
 
-    def _ask_dataset(self, runner: RunnerView) -> float | None:
-        test = self.test_fn or (single_gpu_test if runner.world_size == 1 else multi_gpu_test)
-        results = test(runner.model, self.dataloader)
-        runner.log_buffer.output['eval_iter_num'] = len(self.dataloader)
-        score: float | None = None if results is None else self.evaluate(runner, results)
-        # Rank 0 alone has asked the data set; all of them must agree on whether to save.
-        score, key, rule = broadcast_object((score, self.key_indicator, self.rule))
-        if rule is not None and self.rule is None:
-            self._init_rule(rule, key)
-        return score
+    def _test(self, runner: RunnerView) -> Any:
+        """The model's predictions; None on all ranks but the first where that has collected them."""
+        if self._is_default_test and runner.world_size > 1:
+            return evaluation.multi_gpu_test(runner.model, self.dataloader)
+        return self.test_fn(runner.model, self.dataloader)
 
     def evaluate(self, runner: RunnerView, results: Any) -> float | None:
         """Ask the data set what ``results`` are worth; returns the score that `save_best` watches, if any."""
@@ -203,7 +213,12 @@ class EvalHook(Hook):
         if self.save_best is None:
             return None
         if not scores:
-            runner.logger.warning('the evaluation gave no scores: there is nothing to choose the best checkpoint by')
+            # In the words of MMCV, by which users' code finds it.
+            warnings.warn(
+                'Since `eval_res` is an empty dict, the behavior to save the best checkpoint will be skipped in this '
+                'evaluation.',
+                stacklevel=2,
+            )
             return None
         if self.rule is None or self.key_indicator == 'auto':
             first = self._first_score(runner, scores) if self.save_best == 'auto' else self.save_best
@@ -261,32 +276,49 @@ class EvalHook(Hook):
 
     def _save_ckpt(self, runner: RunnerView, key_score: float) -> None:
         """Save the checkpoint if ``key_score`` is the best so far; the former best is deleted when the new one is
-        safe."""
+        safe. The first rank's score counts, and the others need not come here."""
         messages = runner.meta.setdefault('hook_msgs', {})
         best = messages.get('best_score', self.init_value_map[str(self.rule)])
-        if not self.compare_func(key_score, best):
+        if runner.rank != 0 or not self.compare_func(key_score, best):
             return
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
-        former = self.best_ckpt_path
         name = f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", self.key_indicator)}_{unit}_{done}.pth'
-        self.best_ckpt_path = join(str(self.out_dir), name)
+        self._former_best, self.best_ckpt_path = self.best_ckpt_path, self._path(name)
         messages.update(best_score=key_score, best_ckpt=self.best_ckpt_path)
-        runner.gather_rank_states()
-        if runner.rank == 0:
-            runner.save_checkpoint(str(self.out_dir), filename_tmpl=name, create_symlink=False)
-            runner.logger.info(
-                'Now best checkpoint is saved as %s. Best %s is %0.4f at %d %s.',
-                name,
-                self.key_indicator,
-                key_score,
-                done,
-                unit,
-            )
-            # One of the run that this one was resumed from, in another folder, is not ours to delete.
-            own = former is not None and os.path.dirname(former) == str(self.out_dir)
-            if former is not None and own and former != self.best_ckpt_path and os.path.isfile(former):
-                os.remove(former)
-        barrier()
+        if self._is_evaluating and runner.world_size > 1:
+            self._has_new_best = True  # every rank has a part in the file: see _save_together
+        else:
+            self._write_best(runner)
+
+    def _save_together(self, runner: RunnerView) -> None:
+        """Let all ranks know what the first one found to be the best, and have their part in its file."""
+        messages = runner.meta['hook_msgs']
+        found = (self._has_new_best, self.key_indicator, self.rule, self.best_ckpt_path, messages.get('best_score'))
+        is_new, key, rule, path, score = broadcast_object(found)
+        self._has_new_best = False
+        if rule is not None and self.rule is None:
+            self._init_rule(rule, key)
+        if is_new:
+            self.best_ckpt_path = path
+            messages.update(best_score=score, best_ckpt=path)
+            runner.gather_rank_states()
+            if runner.rank == 0:
+                self._write_best(runner)
+            barrier()
+
+    def _write_best(self, runner: RunnerView) -> None:
+        path, former = str(self.best_ckpt_path), self._former_best
+        name = os.path.basename(path)
+        runner.save_checkpoint(str(self.out_dir), filename_tmpl=name, create_symlink=False, **self._storage_arguments())
+        runner.logger.info(
+            'Now best checkpoint is saved as %s. Best %s is %0.4f.',
+            name,
+            self.key_indicator,
+            runner.meta['hook_msgs']['best_score'],
+        )
+        # One of the run that this one was resumed from, in another folder, is not ours to delete.
+        if former is not None and former not in (path, name) and former == self._path(os.path.basename(former)):
+            self._delete(former)
 
     def state_dict(self) -> dict[str, Any]:
         return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}
@@ -297,10 +329,83 @@ class EvalHook(Hook):
             self._init_rule(state['rule'], state['key_indicator'])
 
 
+@HOOKS.register_module()
+class DistEvalHook(EvalHook):
+    """`EvalHook` for several processes, which that serves, too: this one has the settings of `multi_gpu_test`.
+
+    Args:
+        dataloader: this rank's share of what to evaluate on, every ``world_size``-th sample.
+        start: as in `EvalHook`, like all that are not named here.
+        interval: as in `EvalHook`.
+        by_epoch: as in `EvalHook`.
+        save_best: as in `EvalHook`.
+        rule: as in `EvalHook`.
+        test_fn: ``test_fn(model, loader, tmpdir=…, gpu_collect=…) -> predictions``, None on all ranks but the first.
+        greater_keys: as in `EvalHook`.
+        less_keys: as in `EvalHook`.
+        broadcast_bn_buffer: whether a subclass's own evaluation is to broadcast the statistics of batch norms first.
+            Ours always does, with all other buffers.
+        tmpdir: a folder that all ranks see, for collecting through files. None: ``.eval_hook`` in the work dir for
+            a ``test_fn``; else not through files where the ranks can talk otherwise.
+        gpu_collect: collect through the devices' memory instead.
+        out_dir: as in `EvalHook`.
+        file_client_args: as in `EvalHook`.
+        hooks: as in `EvalHook`.
+        **eval_kwargs: handed to the data set's ``evaluate``.
+    """
+
+    def __init__(
+        self,
+        dataloader: Any,
+        start: int | None = None,
+        interval: int = 1,
+        by_epoch: bool = True,
+        save_best: str | None = None,
+        rule: str | None = None,
+        test_fn: Callable[..., Any] | None = None,
+        greater_keys: Sequence[str] | str | None = None,
+        less_keys: Sequence[str] | str | None = None,
+        broadcast_bn_buffer: bool = True,
+        tmpdir: str | None = None,
+        gpu_collect: bool = False,
+        out_dir: str | None = None,
+        file_client_args: dict[str, Any] | None = None,
+        hooks: Sequence[Any] = (),
+        **eval_kwargs: Any,
+    ) -> None:
+        super().__init__(
+            dataloader,
+            start=start,
+            interval=interval,
+            by_epoch=by_epoch,
+            save_best=save_best,
+            rule=rule,
+            test_fn=test_fn,
+            greater_keys=greater_keys,
+            less_keys=less_keys,
+            out_dir=out_dir,
+            file_client_args=file_client_args,
+            hooks=hooks,
+            **eval_kwargs,
+        )
+        self.broadcast_bn_buffer = broadcast_bn_buffer
+        self.tmpdir = tmpdir
+        self.gpu_collect = gpu_collect
+
+    def _default_test_fn(self) -> Callable[..., Any]:
+        return evaluation.multi_gpu_test
+
+    def _test(self, runner: RunnerView) -> Any:
+        tmpdir = self.tmpdir
+        if tmpdir is None and not self._is_default_test and runner.work_dir is not None:
+            tmpdir = os.path.join(runner.work_dir, '.eval_hook')
+        return self.test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=self.gpu_collect)
+
+
 def _names(given: Sequence[str] | str | None, default: list[str]) -> list[str]:
     if given is None:
         return default
     names = [given] if isinstance(given, str) else list(given)
     if not all(isinstance(name, str) for name in names):
-        raise TypeError(f'greater_keys and less_keys must be names, but got {given!r}')
+        raise WrongType(f'greater_keys and less_keys must be names, but got {given!r}')
     return names

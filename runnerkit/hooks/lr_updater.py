@@ -38,6 +38,7 @@ from runnerkit.hooks.schedule_settings import (
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim import schedules
 from runnerkit.optim.schedules import annealing_cos, annealing_linear, get_position_from_periods
+from runnerkit.utils.exceptions import WrongValue
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -295,7 +296,7 @@ class CosineRestartLrUpdaterHook(_ToTargetLrHook):
         **kwargs: Any,
     ) -> None:
         if len(periods) != len(restart_weights):
-            raise ValueError(
+            raise WrongValue(
                 f'every period has its weight, but there are {len(periods)} periods, {list(periods)}, '
                 f'and {len(restart_weights)} restart_weights, {list(restart_weights)}'
             )

@@ -15,6 +15,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.schedule_settings import check_warmup
 from runnerkit.optim.schedules import warmup_factor
 from runnerkit.optim.torch_schedules import find_scheduler, scheduler_names
+from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -229,17 +230,18 @@ def build_policy_hook(config: Any, suffix: str, torch_hook: type[Hook] | None = 
         torch_hook: The hook for torch's schedulers, None where they are out of place.
 
     Raises:
-        TypeError: If the config is of another kind.
+        WrongType: If the config is of another kind.
+        WrongValue: If it names no policy.
         KeyError: If there is no such policy.
     """
     if not isinstance(config, dict):
         if isinstance(config, Hook):
             return config
-        raise TypeError(f"a schedule is a dict such as dict(policy='step', step=[8, 11]) or a hook, got {config!r}")
+        raise WrongType(f"a schedule is a dict such as dict(policy='step', step=[8, 11]) or a hook, got {config!r}")
     if 'type' in config:
         return HOOKS.build(config)
     if 'policy' not in config:
-        raise KeyError(f"a schedule's config names its policy, as in dict(policy='step', ...), got {config}")
+        raise WrongValue(f"a schedule's config names its policy, as in dict(policy='step', ...), got {config}")
     arguments = config.copy()
     policy = arguments.pop('policy')
     if not isinstance(policy, str):

@@ -27,7 +27,8 @@ def get_priority(priority: int | str | Priority) -> int:
     """Turn a priority's name, number or enum member into its number.
 
     Raises:
-        ValueError: a number outside ``[0, 100]``, or a name that is no band.
+        ValueError: a number outside ``[0, 100]``.
+        KeyError: a name that is no band.
         TypeError: neither a number, nor a name, nor a `Priority`.
     """
     if isinstance(priority, Priority):
@@ -41,7 +42,7 @@ def get_priority(priority: int | str | Priority) -> int:
             return Priority[priority.upper()].value
         except KeyError:
             names = ', '.join(f'{band.name} ({band.value})' for band in Priority)
-            raise ValueError(f'there is no priority named {priority!r}; the names are {names}') from None
+            raise KeyError(f'there is no priority named {priority!r}; the names are {names}') from None
     raise TypeError(
         f'priority must be an integer, a name or a Priority, but got {priority!r} ({type(priority).__name__})'
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.schedules import ANNEALINGS, WARMUPS, Annealing
+from runnerkit.utils.exceptions import WrongValue
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -17,15 +18,15 @@ def check_warmup(kind: str, iters: int, ratio: float) -> None:
     if kind not in WARMUPS:
         raise ValueError(f'"{kind}" is not a supported type of warm-up; choose one of {", ".join(WARMUPS)}')
     if iters <= 0:
-        raise ValueError(f'"warmup_iters" must be at least 1, got {iters}; for no warm-up say warmup=None')
+        raise WrongValue(f'"warmup_iters" must be at least 1, got {iters}; for no warm-up say warmup=None')
     if not 0 < ratio <= 1:
-        raise ValueError(f'"warmup_ratio" is a share of the regular value, above 0 and at most 1, got {ratio}')
+        raise WrongValue(f'"warmup_ratio" is a share of the regular value, above 0 and at most 1, got {ratio}')
 
 
 def check_target(quantity: str, minimum: float | None, ratio: float | None) -> None:
     """Refuse anything but exactly one way to say where a schedule ends."""
     if (minimum is None) == (ratio is None):
-        raise ValueError(
+        raise WrongValue(
             f'exactly one of min_{quantity} and min_{quantity}_ratio says where the schedule ends, '
             f'got min_{quantity}={minimum} and min_{quantity}_ratio={ratio}'
         )
@@ -37,15 +38,15 @@ def check_steps(steps: int | Sequence[int]) -> None:
         raise TypeError(f'"step" is an integer, or a list of them such as [8, 11], got {steps!r}')
     points = [steps] if isinstance(steps, int) else list(steps)
     if not all(isinstance(point, int) and point > 0 for point in points):
-        raise ValueError(f'"step" counts epochs or iterations, in positive integers, got {steps!r}')
+        raise WrongValue(f'"step" counts epochs or iterations, in positive integers, got {steps!r}')
     if points != sorted(points):
-        raise ValueError(f'"step" is a list in rising order, got {steps!r}; write {sorted(points)}')
+        raise WrongValue(f'"step" is a list in rising order, got {steps!r}; write {sorted(points)}')
 
 
 def check_by_iteration(hook: Hook, by_epoch: bool) -> None:
     """Refuse ``by_epoch`` in a policy that knows iterations only."""
     if by_epoch:
-        raise ValueError(
+        raise WrongValue(
             f'{type(hook).__name__} counts iterations and supports only by_epoch=False; leave by_epoch out'
         )
 
@@ -53,7 +54,7 @@ def check_by_iteration(hook: Hook, by_epoch: bool) -> None:
 def check_positive(name: str, value: Any) -> None:
     """Refuse anything but a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise ValueError(f'{name} counts, in positive integers, got {value!r}')
+        raise WrongValue(f'{name} counts, in positive integers, got {value!r}')
 
 
 def check_cycles(times: int, share_up: float, gamma: float) -> None:
@@ -61,7 +62,7 @@ def check_cycles(times: int, share_up: float, gamma: float) -> None:
     check_positive('cyclic_times', times)
     check_share('step_ratio_up', share_up, closed=False)
     if not 0 < gamma <= 1:
-        raise ValueError(f'"gamma" is a share, above 0 and at most 1, got {gamma}')
+        raise WrongValue(f'"gamma" is a share, above 0 and at most 1, got {gamma}')
 
 
 def cycle_ratios(target_ratio: float | Sequence[float]) -> tuple[float, float]:
@@ -69,7 +70,7 @@ def cycle_ratios(target_ratio: float | Sequence[float]) -> tuple[float, float]:
     if isinstance(target_ratio, (int, float)):
         return target_ratio, target_ratio / 1e5
     if not isinstance(target_ratio, (list, tuple)) or len(target_ratio) != 2:
-        raise ValueError(f'target_ratio is a number, or two of them such as (10, 1e-4), got {target_ratio!r}')
+        raise WrongValue(f'target_ratio is a number, or two of them such as (10, 1e-4), got {target_ratio!r}')
     return target_ratio[0], target_ratio[1]
 
 
@@ -80,7 +81,7 @@ def check_share(name: str, value: float, closed: bool = True) -> None:
         or not isinstance(value, (int, float))
         or not (0 <= value < 1 or (closed and value == 1))
     ):
-        raise ValueError(f'"{name}" is a share in [0, 1{"]" if closed else ")"}, got {value!r}')
+        raise WrongValue(f'"{name}" is a share in [0, 1{"]" if closed else ")"}, got {value!r}')
 
 
 def find_annealing(strategy: str) -> Annealing:

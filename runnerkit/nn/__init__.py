@@ -1,7 +1,9 @@
 """Models: built by name, initialised by config, and trained without code where a loss and metrics are all they need."""
 
+from runnerkit.nn.amp import auto_fp16, force_fp32, patch_norm_fp32, wrap_fp16_model
 from runnerkit.nn.base_module import BaseModule, ModuleDict, ModuleList, Sequential
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model, build_model_from_cfg
+from runnerkit.nn.loss_scaler import LossScaler
 from runnerkit.nn.supervised import Supervised
 from runnerkit.nn.weight_init import (
     INITIALIZERS,
@@ -37,6 +39,7 @@ __all__ = [
     'Caffe2XavierInit',
     'ConstantInit',
     'KaimingInit',
+    'LossScaler',
     'ModuleDict',
     'ModuleList',
     'NormalInit',
@@ -46,17 +49,21 @@ __all__ = [
     'TruncNormalInit',
     'UniformInit',
     'XavierInit',
+    'auto_fp16',
     'bias_init_with_prob',
     'build_model',
     'build_model_from_cfg',
     'caffe2_xavier_init',
     'constant_init',
+    'force_fp32',
     'initialize',
     'kaiming_init',
     'normal_init',
+    'patch_norm_fp32',
     'trunc_normal_',
     'trunc_normal_init',
     'uniform_init',
     'update_init_info',
+    'wrap_fp16_model',
     'xavier_init',
 ]

@@ -28,6 +28,7 @@ class Update:
         amp: ``'fp16'`` scales the loss against underflow; ``'bf16'`` and None do not need to.
         loss_scale: for fp16, ``'dynamic'``, a fixed factor, or a dict of arguments of `torch.amp.GradScaler`.
         detect_anomalous_params: log, at each update, the parameters that the loss does not depend on.
+        parameters: what is clipped, and says where the model is; by default all that the optimizers hold.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Update:
         amp: str | None = None,
         loss_scale: float | str | dict[str, Any] = 'dynamic',
         detect_anomalous_params: bool = False,
+        parameters: Iterable[nn.Parameter] | None = None,
     ) -> None:
         if not isinstance(cumulative_iters, int) or cumulative_iters < 1:
             raise ValueError(f'cumulative_iters must be a whole number of at least 1, but got {cumulative_iters!r}')
@@ -50,6 +52,9 @@ class Update:
         self.cumulative_iters = cumulative_iters
         self.amp = amp
         self.detect_anomalous_params = detect_anomalous_params
+        self._parameters = None if parameters is None else list(parameters)
+        # A fixed factor is set anew after each step: the scaler would halve it at an overflow.
+        self.fixed_scale = float(loss_scale) if isinstance(loss_scale, (int, float)) else None
         self.scaler = make_scaler(loss_scale, self.device_type) if amp == 'fp16' else None
         self.accumulated = 0  # losses whose gradients wait for the step
         self.steps = 0  # steps made since construction, by whomever
@@ -64,6 +69,9 @@ class Update:
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All parameters of the optimizers, group by group."""
+        if self._parameters is not None:
+            yield from self._parameters
+            return
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 yield from group['params']
@@ -74,20 +82,27 @@ class Update:
 
     def is_due(self, iteration: int, max_iters: int | None, ahead: int = 0) -> bool:
         """Whether the update of the 0-based ``iteration`` ends a cycle; ``ahead`` losses are still to come."""
+        if self.cumulative_iters == 1:
+            return True
         last_of_cycle = (iteration + 1) % self.cumulative_iters == 0
         # The third case: an optimizer that is not updated in every iteration (a GAN's) may miss its cycle's last one.
         return last_of_cycle or iteration + 1 == max_iters or self.accumulated + ahead >= self.cumulative_iters
 
     def backward(
-        self, loss: Tensor, iteration: int = 0, max_iters: int | None = None, model: nn.Module | None = None
+        self,
+        loss: Tensor,
+        iteration: int = 0,
+        max_iters: int | None = None,
+        model: nn.Module | None = None,
+        logger: logging.Logger | None = None,
     ) -> None:
         """Add the gradients of ``loss`` (one element) to the cycle's; a new cycle clears the old ones first."""
         if self.accumulated == 0:
             for optimizer in self.optimizers:
-                optimizer.zero_grad(set_to_none=True)
+                optimizer.zero_grad()
         if self.detect_anomalous_params and model is not None:
-            log_anomalous_params(loss, model)
-        length = self.cycle_length(iteration, max_iters)
+            log_anomalous_params(loss, model, logger)
+        length = cycle_length(self.cumulative_iters, iteration, max_iters)
         if length > 1:
             loss = loss / length
         if self.scaler is not None:
@@ -97,14 +112,6 @@ class Update:
         with torch.autocast(loss.device.type, enabled=False) if self.amp else nullcontext():
             loss.backward()
         self.accumulated += 1
-
-    def cycle_length(self, iteration: int, max_iters: int | None) -> int:
-        """How many iterations the cycle of the 0-based ``iteration`` has: fewer than the others in a run's last,
-        cut-off one."""
-        n = self.cumulative_iters
-        if n == 1 or max_iters is None or iteration < max_iters // n * n:
-            return n
-        return max_iters % n
 
     def step(self) -> Tensor | None:
         """Apply the cycle's gradients.
@@ -123,7 +130,7 @@ class Update:
             else:
                 self.scaler.step(optimizer)
         if self.scaler is not None:
-            self.scaler.update()
+            self.scaler.update(self.fixed_scale)
         return norm
 
     def clip(self) -> Tensor | None:
@@ -154,23 +161,31 @@ class Update:
         self.steps += 1
 
 
+def cycle_length(cumulative_iters: int, iteration: int, max_iters: int | None) -> int:
+    """How many iterations the cycle of the 0-based ``iteration`` has: fewer than the others in a run's last, cut-off
+    one."""
+    n = cumulative_iters
+    if n == 1 or max_iters is None or iteration < max_iters // n * n:
+        return n
+    return max_iters % n
+
+
 def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> torch.amp.GradScaler:
     """A gradient scaler from MMCV's ways to write one: ``'dynamic'``, a fixed factor, or a dict of `GradScaler`
     arguments.
 
     Raises:
-        ValueError: another string.
-        TypeError: another type.
+        ValueError: anything else.
     """
     if loss_scale == 'dynamic':
         return torch.amp.GradScaler(device_type)
     if isinstance(loss_scale, dict):
         return torch.amp.GradScaler(device_type, **loss_scale)
     if isinstance(loss_scale, (int, float)) and not isinstance(loss_scale, bool):
-        # growth_interval: a fixed scale is one that never has enough good steps to grow
-        return torch.amp.GradScaler(device_type, init_scale=float(loss_scale), growth_interval=2**31 - 1)
-    problem = ValueError if isinstance(loss_scale, str) else TypeError
-    raise problem(f"loss_scale must be a number, 'dynamic' or a dict of GradScaler arguments, but got {loss_scale!r}")
+        return torch.amp.GradScaler(device_type, init_scale=float(loss_scale))
+    raise ValueError(
+        f"loss_scale must be a number, 'dynamic' or a dict of GradScaler arguments, but got {loss_scale!r}"
+    )
 
 
 def log_anomalous_params(loss: Tensor, model: nn.Module, logger: logging.Logger | None = None) -> list[str]:
@@ -179,12 +194,12 @@ def log_anomalous_params(loss: Tensor, model: nn.Module, logger: logging.Logger 
     Their gradient would be None: a head that is not used, a branch that was cut by ``detach``.
     """
     reached = set(graph_leaves(loss))
-    missing = [name for name, p in model.named_parameters() if p.requires_grad and p not in reached]
-    for name in missing:
-        (logger or logging.getLogger('runnerkit')).error(
-            '%s does not contribute to the loss: it gets no gradient', name
+    missing = {name: tuple(p.shape) for name, p in model.named_parameters() if p.requires_grad and p not in reached}
+    for name, shape in missing.items():
+        (logger or logging.getLogger('runnerkit')).log(
+            level=logging.ERROR, msg=f'{name} (shape {shape}) does not contribute to the loss: it gets no gradient'
         )
-    return missing
+    return list(missing)
 
 
 def graph_leaves(loss: Tensor) -> Iterable[Tensor]:

@@ -1,8 +1,21 @@
-"""Model wrappers, and moving batches to devices."""
+"""Model wrappers, and making batches and bringing them to devices."""
 
+from runnerkit.parallel.collate import collate
+from runnerkit.parallel.data_container import DataContainer
 from runnerkit.parallel.data_parallel import MMDataParallel
 from runnerkit.parallel.distributed import MMDistributedDataParallel
-from runnerkit.parallel.scatter import to_device
+from runnerkit.parallel.scatter_gather import scatter, scatter_kwargs, to_device
 from runnerkit.parallel.wrappers import MODULE_WRAPPERS, is_module_wrapper, unwrap
 
-__all__ = ['MODULE_WRAPPERS', 'MMDataParallel', 'MMDistributedDataParallel', 'is_module_wrapper', 'to_device', 'unwrap']
+__all__ = [
+    'MODULE_WRAPPERS',
+    'DataContainer',
+    'MMDataParallel',
+    'MMDistributedDataParallel',
+    'collate',
+    'is_module_wrapper',
+    'scatter',
+    'scatter_kwargs',
+    'to_device',
+    'unwrap',
+]

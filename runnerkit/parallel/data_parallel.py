@@ -10,11 +10,12 @@ from torch import nn
 
 from runnerkit.parallel.steps import Steps
 from runnerkit.parallel.wrappers import MODULE_WRAPPERS
+from runnerkit.utils.exceptions import WrongValue
 
 
 @MODULE_WRAPPERS.register_module()
 class MMDataParallel(Steps, nn.parallel.DataParallel):
-    """Puts a model on one GPU, or leaves it on the CPU, and brings the batches there.
+    """Puts a model on one GPU, or leaves it on the CPU, and brings the batches there, with their containers unpacked.
 
     Args:
         module: the model.
@@ -34,7 +35,7 @@ class MMDataParallel(Steps, nn.parallel.DataParallel):
         given = [0] if device_ids is None else device_ids or [-1]
         numbers = [torch.device(each).index if isinstance(each, str) else each for each in given]
         if len(numbers) != 1:
-            raise ValueError(
+            raise WrongValue(
                 f'MMDataParallel supports one device only, but got device_ids={device_ids!r}: train on several '
                 f'GPUs with one process each, by torchrun and --launcher pytorch (MMDistributedDataParallel), or give '
                 f'device_ids=[0]'

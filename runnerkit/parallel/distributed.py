@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from runnerkit.parallel.scatter_gather import scatter_kwargs
 from runnerkit.parallel.steps import Steps
 from runnerkit.parallel.wrappers import MODULE_WRAPPERS
 
@@ -27,6 +28,10 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
             return self._direct('forward', *inputs, **kwargs)
         inputs, kwargs = self._moved(inputs, kwargs)
         return super().forward(*inputs, **kwargs)
+
+    def to_kwargs(self, inputs: Any, kwargs: Any, device_id: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """`scatter` to one device."""
+        return scatter_kwargs(inputs, kwargs, [device_id], dim=self.dim)
 
     def _step(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
         # What `forward` calls is ``module``. For this one call, an attribute stands in front of the submodule of that

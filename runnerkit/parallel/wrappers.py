@@ -17,10 +17,18 @@ def is_module_wrapper(module: nn.Module) -> bool:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model inside any wrappers."""
-    while is_module_wrapper(model):
-        model = model.module  # type: ignore[assignment]
+    """The model inside any wrappers; what `torch.compile` gives is one, too."""
+    while (name := inner_name(model)) is not None:
+        model = getattr(model, name)
     return model
+
+
+def inner_name(module: nn.Module) -> str | None:
+    """The attribute in which ``module`` holds the one that it wraps; None if it is no wrapper."""
+    if is_module_wrapper(module):
+        return 'module'
+    # The class of what torch.compile gives is not public; the name of this child is in every checkpoint of one.
+    return '_orig_mod' if '_orig_mod' in getattr(module, '_modules', ()) else None
 
 
 def _classes(registry: Registry) -> tuple[type, ...]:

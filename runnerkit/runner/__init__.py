@@ -1,5 +1,8 @@
 """The real loop; and MMCV's ``mmcv.runner`` surface, whose other names are handed on from their own homes."""
 
+from importlib import import_module
+from types import ModuleType
+
 from runnerkit.checkpoint import (
     CheckpointLoader,
     _load_checkpoint,
@@ -13,6 +16,7 @@ from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_in
 from runnerkit.hooks import *  # noqa: F403
 from runnerkit.hooks import __all__ as _hooks
 from runnerkit.nn import BaseModule, ModuleDict, ModuleList, Sequential
+from runnerkit.nn.amp import LossScaler, auto_fp16, force_fp32, wrap_fp16_model
 from runnerkit.optim import (
     OPTIMIZER_BUILDERS,
     OPTIMIZERS,
@@ -22,10 +26,12 @@ from runnerkit.optim import (
 )
 from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNER_BUILDERS, RUNNERS, DefaultRunnerConstructor, build_runner
-from runnerkit.runner.epoch_based_runner import EpochBasedRunner
+from runnerkit.runner.epoch_based_runner import EpochBasedRunner, Runner
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.iter_based_runner import IterBasedRunner, IterLoader
 from runnerkit.runner.log_buffer import LogBuffer
+from runnerkit.utils.env import get_host_info, get_time_str
+from runnerkit.utils.imports import obj_from_dict
 from runnerkit.utils.seed import set_random_seed
 
 __all__ = [
@@ -43,23 +49,41 @@ __all__ = [
     'IterBasedRunner',
     'IterLoader',
     'LogBuffer',
+    'LossScaler',
     'ModuleDict',
     'ModuleList',
+    'Runner',
     'Sequential',
     '_load_checkpoint',
     '_load_checkpoint_with_prefix',
     'allreduce_grads',
     'allreduce_params',
+    'auto_fp16',
     'build_optimizer',
     'build_optimizer_constructor',
     'build_runner',
+    'force_fp32',
     'get_dist_info',
+    'get_host_info',
+    'get_time_str',
     'init_dist',
     'load_checkpoint',
     'load_state_dict',
     'master_only',
+    'obj_from_dict',
     'save_checkpoint',
     'set_random_seed',
     'weights_to_cpu',
+    'wrap_fp16_model',
     *_hooks,
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Modules below this package are there without an import of their own, also those under MMCV's names."""
+    try:
+        return import_module(f'{__name__}.{name}')
+    except ModuleNotFoundError as error:
+        if error.name != f'{__name__}.{name}':
+            raise
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -217,7 +217,14 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
         """Run one validation unit."""
 
     @abstractmethod
-    def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> str:
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename_tmpl: str,
+        save_optimizer: bool = True,
+        meta: Mapping[str, Any] | None = None,
+        create_symlink: bool = True,
+    ) -> str:
         """Write everything that resuming needs to a file in ``out_dir``; returns its path."""
 
     def stop(self, reason: str) -> None:

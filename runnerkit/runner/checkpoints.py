@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import logging
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import load_checkpoint, save_checkpoint
 from runnerkit.checkpoint.loader import _load_checkpoint
+from runnerkit.checkpoint.old_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.save import save_latest_link
 from runnerkit.checkpoint.state_dict import load_state_dict, revised
 from runnerkit.distributed import gather_objects
@@ -57,6 +56,7 @@ class Checkpoints:
     _gathered: list[Any] | None = None
     _resumed: dict[str, Any] | None
     _entering: Any
+    _from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
 
     @property
     def completed_epochs(self) -> int:
@@ -77,6 +77,7 @@ class Checkpoints:
         save_optimizer: bool,
         meta: Mapping[str, Any] | None,
         create_symlink: bool,
+        file_client_args: dict[str, Any] | None,
     ) -> str:
         """Write one checkpoint; see the runners' ``save_checkpoint``."""
         if meta is not None and not isinstance(meta, Mapping):
@@ -91,6 +92,7 @@ class Checkpoints:
                 path,
                 optimizer=self.optimizer if save_optimizer else None,
                 meta={**(meta or {}), **self.meta, **counts},
+                file_client_args=file_client_args,
                 state={**self._common_state(), 'ranks': ranks},
             )
         if create_symlink and not is_url(path):
@@ -163,7 +165,7 @@ class Checkpoints:
         filename: str,
         map_location: Any = 'cpu',
         strict: bool = False,
-        revise_keys: Sequence[tuple[str, str]] = ((r'^module.', ''),),
+        revise_keys: list[tuple[str, str]] = [(r'^module.', '')],  # noqa: B006 (never changed)
     ) -> Any:
         """Load a checkpoint's weights, and nothing else of it; see `runnerkit.checkpoint.load_checkpoint`."""
         return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys=revise_keys)
@@ -202,10 +204,12 @@ class Checkpoints:
         self._load_counters(loaded)
         hook_msgs = loaded['meta'].get('hook_msgs', {})
         self.meta.setdefault('hook_msgs', {}).update(hook_msgs)
-        self._resumed = loaded.get('runnerkit')
+        self._resumed, self._from_mmcv = loaded.get('runnerkit'), is_mmcv_file(loaded)
         if self._resumed is None:
             self.logger.warning(
-                '%s was not written by runnerkit: random states and data position start anew', checkpoint
+                '%s does not hold random states: shuffling and dropout start anew, at the place in the data that the '
+                'counters give',
+                checkpoint,
             )
         self.logger.info('resumed from %s: %d epochs, %d iterations are done', checkpoint, self._epoch, self._iter)
 
@@ -226,10 +230,10 @@ class Checkpoints:
     def _load_counters(self, loaded: Mapping[str, Any]) -> None:
         meta = loaded['meta']
         self._epoch, self._iter = int(meta['epoch']), int(meta['iter'])
-        if 'runnerkit_version' not in meta:
+        if is_mmcv_file(loaded):
             if not self.by_epoch:
                 self._iter += 1  # MMCV's iteration runner writes the index of the last iteration, not the count
-            before = gpus_of_mmcv_run(meta)
+            before = gpus_of_run(meta)
             if before and before != self._world_size:
                 self._iter = self._iter * before // self._world_size
                 self.logger.info('the iteration number is changed to %d: %d GPUs before', self._iter, before)
@@ -273,17 +277,3 @@ def optimizer_kinds(optimizer: Any) -> dict[str, str]:
         name: type(each).__name__ + (' (fused)' if any(group.get('fused') for group in each.param_groups) else '')
         for name, each in named.items()
     }
-
-
-def gpus_of_mmcv_run(meta: Mapping[str, Any]) -> int:
-    """How many GPUs an old MMCV run used, by the ``gpu_ids`` in its config's text (read as data, never executed);
-    else 0."""
-    found = re.search(r'^gpu_ids = (.+)$', str(meta.get('config', '')), flags=re.MULTILINE)
-    if not found:
-        return 0
-    text = found[1].strip()
-    counted = re.fullmatch(r'range\((?:0, ?)?(\d+)\)', text)
-    try:
-        return int(counted[1]) if counted else len(ast.literal_eval(text))
-    except (ValueError, SyntaxError, TypeError):
-        return 0

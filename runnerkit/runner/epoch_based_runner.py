@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runnerkit.data.position import generator_states, loader_state, set_generator_states
+from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, length_of, unit_of
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.seed import preserved_rng
 
 
@@ -32,10 +35,15 @@ class EpochBasedRunner(BaseRunner):
             **kwargs: handed to the model's step.
         """
         if max_epochs is not None:
+            warnings.warn(
+                'max_epochs in run is deprecated, please give it to the runner: EpochBasedRunner(…, max_epochs=…)',
+                DeprecationWarning,
+                stacklevel=2,
+            )
             self._max_epochs = max_epochs
         check_workflow(data_loaders, workflow, self)
         if self._max_epochs is None and not self._stops_by_iters:
-            raise ValueError(
+            raise WrongValue(
                 'max_epochs must be specified before run: EpochBasedRunner(…, max_epochs=12), or max_iters'
             )
         # Both are known before the first hook asks; train() follows the loader that it is given.
@@ -45,6 +53,8 @@ class EpochBasedRunner(BaseRunner):
             self._max_iters = iters_in(self._max_epochs, first_training_loader(data_loaders, workflow, self))
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
         with self._running(workflow):
+            if self._from_mmcv:
+                self._correct_epoch(first_training_loader(data_loaders, workflow, self))
             for i, mode in self._units(workflow):
                 unit[mode](data_loaders[i], **kwargs)
 
@@ -85,6 +95,7 @@ class EpochBasedRunner(BaseRunner):
         save_optimizer: bool = True,
         meta: Mapping[str, Any] | None = None,
         create_symlink: bool = True,
+        file_client_args: dict[str, Any] | None = None,
     ) -> str:
         """Write everything that resuming needs to a file in ``out_dir``.
 
@@ -95,11 +106,12 @@ class EpochBasedRunner(BaseRunner):
             save_optimizer: whether the optimizers' states are part of it.
             meta: what to remember beside the runner's own meta.
             create_symlink: whether ``latest.pth`` leads to it.
+            file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
 
         Returns:
             The file's path.
         """
-        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink)
+        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
     # --- the position in the epoch -----------------------------------------------------------------------------------
 
@@ -123,6 +135,16 @@ class EpochBasedRunner(BaseRunner):
         self._epoch_rng = generator_states(data_loader)
         return enumerate(self._batches(data_loader, self._epoch))
 
+    def _correct_epoch(self, data_loader: Any) -> None:
+        """Go back into the epoch in which MMCV saved by iteration: its file calls that epoch done, and itself one
+        iteration older than it is."""
+        self._from_mmcv = False
+        length = length_of(data_loader)
+        if length and not saves_by_epoch(self.hooks) and self._iter + 1 < self._epoch * length:
+            self._iter += 1
+            self._epoch, start = divmod(self._iter, length)
+            self._entering = {'start': start, 'rng': generator_states(data_loader), 'state': None}
+
     def _position(self) -> int:
         return self.completed_iters - self._epoch_start if self._epoch_is_open else 0
 
@@ -133,3 +155,12 @@ class EpochBasedRunner(BaseRunner):
         if not start:
             return {'start': 0, 'rng': generator_states(self._train_loader), 'state': None}
         return {'start': start, 'rng': self._epoch_rng, 'state': loader_state(self._train_loader)}
+
+
+@RUNNERS.register_module()
+class Runner(EpochBasedRunner):
+    """The name that `EpochBasedRunner` had before there was another one; it warns."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn('Runner was deprecated, please use EpochBasedRunner instead', DeprecationWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)

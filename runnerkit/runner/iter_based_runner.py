@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from runnerkit.data.position import epoch_batches, generator_states, loader_state, set_generator_states
+from runnerkit.data.position import (
+    epoch_batches,
+    generator_states,
+    is_cheap_to_enter,
+    loader_state,
+    set_generator_states,
+)
 from runnerkit.evaluation import Scores
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.registration import HookConfig
-from runnerkit.runner.workflow import check_workflow, first_training_loader, iters_in, unit_of
+from runnerkit.runner.workflow import check_workflow, first_training_loader, iters_in, trains, unit_of
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
 
 
@@ -51,6 +59,12 @@ class IterLoader:
 
     def __len__(self) -> int:
         return len(self._dataloader)
+
+    def begin(self) -> None:
+        """Start the first pass now, unless one has begun: what that draws from random generators comes before the
+        first step, as in MMCV."""
+        if self._batches is None:
+            self._begin()
 
     def _begin(self, state: Any = None) -> Iterator[Any]:
         self._epoch_rng = generator_states(self._dataloader)
@@ -93,10 +107,7 @@ class IterBasedRunner(BaseRunner):
     by_epoch = False
     _val_log: LogBuffer | None = None
     _val_scores: Scores
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._loaders: list[IterLoader] = []
+    _loaders: Sequence[IterLoader] = ()
 
     def run(self, data_loaders: list[Any], workflow: Workflow, max_iters: int | None = None, **kwargs: Any) -> None:
         """Run ``workflow`` over ``data_loaders`` until ``max_iters`` is reached.
@@ -108,13 +119,18 @@ class IterBasedRunner(BaseRunner):
             **kwargs: handed to the model's step.
         """
         if max_iters is not None:
+            warnings.warn(
+                'max_iters in run is deprecated, please give it to the runner: IterBasedRunner(…, max_iters=…)',
+                DeprecationWarning,
+                stacklevel=2,
+            )
             self._max_iters = max_iters
         check_workflow(data_loaders, workflow, self)
         if self._max_iters is None:
             loader = first_training_loader(data_loaders, workflow, self)
             self._max_iters = iters_in(self._max_epochs, data_loaders[0] if loader is None else loader)
         if self._max_iters is None:
-            raise ValueError('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
+            raise WrongValue('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
         self._stops_by_iters = True
         self._loaders = [IterLoader(loader) for loader in data_loaders]
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
@@ -169,19 +185,20 @@ class IterBasedRunner(BaseRunner):
     def _fetch(self, loader: IterLoader, mode: str) -> None:
         """Take the next batch; of a loader that a loop of the user's own brings, first go where it was when saved."""
         if loader not in self._loaders:
-            self._loaders.append(loader)
+            self._loaders = [*self._loaders, loader]
             if self._entering is not None and len(self._loaders) == 1:
                 self._enter_loaders()
         self.mode, self.data_loader = mode, loader
         self.data_batch = next(loader)
 
-    def save_checkpoint(
+    def save_checkpoint(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
         self,
         out_dir: str,
         filename_tmpl: str = 'iter_{}.pth',
         meta: Mapping[str, Any] | None = None,
         save_optimizer: bool = True,
         create_symlink: bool = True,
+        file_client_args: dict[str, Any] | None = None,
     ) -> str:
         """Write everything that resuming needs to a file in ``out_dir``.
 
@@ -192,13 +209,14 @@ class IterBasedRunner(BaseRunner):
             meta: what to remember beside the runner's own meta.
             save_optimizer: whether the optimizers' states are part of it.
             create_symlink: whether ``latest.pth`` leads to it.
+            file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
 
         Returns:
             The file's path.
         """
-        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink)
+        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
-    def register_training_hooks(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
+    def register_training_hooks(  # type: ignore[override]  # as above
         self,
         lr_config: HookConfig,
         optimizer_config: HookConfig = None,
@@ -224,10 +242,25 @@ class IterBasedRunner(BaseRunner):
 
     def _enter_loaders(self) -> None:
         states, self._entering = self._entering, None
+        if self._from_mmcv:
+            states = self._places_by_count()
         if states is not None:
             for loader, state in zip(self._loaders, states, strict=False):
                 loader.load_state_dict(state)
             self._restore_moment()
+        for loader in self._loaders:
+            loader.begin()
+
+    def _places_by_count(self) -> list[dict[str, Any]] | None:
+        """Where the loaders are in a run of MMCV's, if one of them alone has seen all iterations; else None."""
+        self._from_mmcv = False
+        training = [i for i, (mode, _) in enumerate(self._workflow) if trains(mode, self)]
+        if len(training) != 1 or not is_cheap_to_enter(self._loaders[training[0]]._dataloader):
+            return None
+        places = [loader.state_dict() for loader in self._loaders]
+        epoch, start = divmod(self._iter, len(self._loaders[training[0]]))
+        places[training[0]].update(epoch=epoch, start=start, begun=start > 0)
+        return places
 
     def _position(self) -> int:
         return 0

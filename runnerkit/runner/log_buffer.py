@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from runnerkit.utils.exceptions import WrongType, WrongValue
+
 Reduce = Callable[[Sequence[float]], Sequence[float]]
 
 #: The vector that ranks sum up first has this many elements, whatever their names are.
@@ -79,7 +81,7 @@ class LogBuffer:
             TypeError: ``vars`` is no dict, or one of its values is no number and no tensor of one element.
         """
         if not isinstance(vars, Mapping):
-            raise TypeError(f'log values must be a dict of numbers by name, but got {type(vars)}: {vars!r}')
+            raise WrongType(f'log values must be a dict of numbers by name, but got {type(vars)}: {vars!r}')
         for key, value in vars.items():
             values = self.val_history.setdefault(key, [])
             values.append(value if type(value) is float else _entry(key, value))
@@ -101,7 +103,7 @@ class LogBuffer:
             ValueError: ``n`` is negative, or more than are kept one by one.
         """
         if n < 0 or (n > self.window and self._prefix):
-            raise ValueError(
+            raise WrongValue(
                 f'n must be in [0, {self.window}], the window of updates that are kept one by one, but got {n}: '
                 f'set a larger window on the log buffer'
             )

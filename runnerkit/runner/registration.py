@@ -10,6 +10,7 @@ from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.registry import build_from_cfg
+from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ class Registration:
         """Add ``hook``; equal priorities keep the order of registration.
 
         Raises:
-            TypeError: ``hook`` is no `Hook`.
+            WrongType: ``hook`` is no `Hook`.
             ValueError: it has an attribute ``priority`` (it is registered already, or its class uses the reserved
                 name), or a method that looks like a misspelt point.
         """
         if not isinstance(hook, Hook):
-            raise TypeError(f'hook must be an instance of runnerkit.hooks.Hook, but got {hook!r}')
+            raise WrongType(f'hook must be an instance of runnerkit.hooks.Hook, but got {hook!r}')
         if hasattr(hook, 'priority'):
             raise ValueError(
                 f'"priority" is a reserved attribute for hooks, but {type(hook).__name__} has one: give the '
@@ -146,6 +147,8 @@ class Registration:
     def _register(self, kind: str, config: HookConfig, default_type: str) -> None:
         if config is None:
             return
+        if not isinstance(config, (Hook, dict)):
+            raise WrongType(f'the {kind} hook must be a Hook or a dict of its arguments, but got {config!r}')
         hook = config if isinstance(config, Hook) else build_from_cfg(config, HOOKS, {'type': default_type})
         self.register_hook(hook, PRIORITIES[kind])
 
@@ -160,7 +163,7 @@ class Registration:
 
 def _without(config: dict[str, Any], key: str) -> Any:
     if not isinstance(config, dict):
-        raise TypeError(f'a hook must be a Hook or a dict with the key "type", but got {config!r}')
+        raise WrongType(f'a hook must be a Hook or a dict with the key "type", but got {config!r}')
     copied = config.copy()
     copied.pop(key, None)
     return copied

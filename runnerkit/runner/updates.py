@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ class Updates:
     optimizer: Optimizer | dict[str, Optimizer] | None
     outputs: dict[str, Any]
     log_buffer: LogBuffer
+    logger: logging.Logger
     call_hook: Callable[[str], None]
     _iter: int
     _max_iters: int | None
@@ -49,7 +51,7 @@ class Updates:
         """
         update = self._updates.get(optimizer) or self._default_update(optimizer)
         self.update_calls += 1
-        update.backward(loss, self._iter, self._max_iters, self.model)
+        update.backward(loss, self._iter, self._max_iters, self.model, self.logger)
         self.call_hook('after_backward')
         if update.is_due(self._iter, self._max_iters):
             norm = update.step()

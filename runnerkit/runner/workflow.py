@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from runnerkit.parallel import unwrap
+from runnerkit.utils.exceptions import WrongType, WrongValue
 
 
 def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
@@ -18,18 +19,18 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
         ValueError: numbers that do not fit, a mode that neither runner nor model knows, or an empty loader.
     """
     if not isinstance(data_loaders, (list, tuple)):
-        raise TypeError(
+        raise WrongType(
             f'data_loaders must be a list of loaders, one for each workflow entry, but got {type(data_loaders)}'
         )
     check_entries(workflow)
     if len(data_loaders) != len(workflow):
-        raise ValueError(
+        raise WrongValue(
             f'workflow has {len(workflow)} entries, but there are {len(data_loaders)} data loaders: give one for each'
         )
     for loader, entry in zip(data_loaders, workflow, strict=True):
         unit_of(runner, entry[0])
         if length_of(loader) == 0:
-            raise ValueError(
+            raise WrongValue(
                 f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or '
                 'fewer than one batch, with drop_last)'
             )
@@ -43,15 +44,15 @@ def check_entries(workflow: Any) -> None:
         ValueError: an entry of another length, or a number below 1.
     """
     if not isinstance(workflow, (list, tuple)) or not all(isinstance(entry, (list, tuple)) for entry in workflow):
-        raise TypeError(f"workflow must be a list of (mode, n), such as [('train', 1)], but got {workflow!r}")
+        raise WrongType(f"workflow must be a list of (mode, n), such as [('train', 1)], but got {workflow!r}")
     for entry in workflow:
         if len(entry) != 2:
-            raise ValueError(f"a workflow entry is (mode, n), such as ('train', 1), but got {entry!r}")
+            raise WrongValue(f"a workflow entry is (mode, n), such as ('train', 1), but got {entry!r}")
         mode, n = entry
         if not isinstance(mode, str):
-            raise TypeError(f'mode in workflow must be a str, but got {type(mode)}')
+            raise WrongType(f'mode in workflow must be a str, but got {type(mode)}')
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-            raise ValueError(f'the number in the workflow entry {tuple(entry)} must be a whole number of at least 1')
+            raise WrongValue(f'the number in the workflow entry {tuple(entry)} must be a whole number of at least 1')
 
 
 def trains(mode: str, runner: Any) -> bool:

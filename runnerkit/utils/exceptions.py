@@ -1,4 +1,5 @@
-"""Saying more about an error that is passing through, without changing what kind of error it is."""
+"""Errors about arguments that code written for MMCV may still catch; and saying more about an error that is passing
+through, without changing what kind of error it is."""
 
 from __future__ import annotations
 
@@ -7,6 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from runnerkit.utils.suggest import did_you_mean
+
+
+class WrongValue(ValueError, AssertionError):
+    """A value that cannot be used, where MMCV stopped at an ``assert``: whoever catches that goes on to do so."""
+
+
+class WrongType(TypeError, AssertionError):
+    """A value of a type that cannot be used, where MMCV stopped at an ``assert``."""
 
 
 def raise_with_context(error: Exception, before: str, after: str = '', note: str | None = None) -> NoReturn:

@@ -64,6 +64,8 @@ def get_logger(
         logger.addHandler(LogFileHandler(str(log_file), file_mode))
     if first or adds_file:
         logger.setLevel(log_level if rank == 0 else logging.ERROR)
+        for handler in _own_handlers(logger):
+            handler.setLevel(log_level)
     return logger
 
 
@@ -71,7 +73,7 @@ def close_logger(name: str) -> None:
     """Close the console and files of the logger ``name``; `get_logger` can set it up anew."""
     logger_initialized.pop(name, None)
     logger = logging.getLogger(name)
-    for handler in [each for each in logger.handlers if isinstance(each, (ConsoleHandler, LogFileHandler))]:
+    for handler in _own_handlers(logger):
         logger.removeHandler(handler)
         handler.close()
 
@@ -176,6 +178,10 @@ class LogFileHandler(_Tolerant, logging.FileHandler):
             super().close()
         except OSError as error:
             self._trouble(error)
+
+
+def _own_handlers(logger: logging.Logger) -> list[logging.Handler]:
+    return [each for each in logger.handlers if isinstance(each, (ConsoleHandler, LogFileHandler))]
 
 
 def _writes_to(logger: logging.Logger, log_file: str | os.PathLike[str]) -> bool:

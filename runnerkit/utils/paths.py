@@ -44,12 +44,12 @@ def symlink(src: StrPath, dst: StrPath, overwrite: bool = True, **kwargs: Any) -
 def scandir(
     dir_path: StrPath, suffix: str | tuple[str, ...] | None = None, recursive: bool = False, case_sensitive: bool = True
 ) -> Iterator[str]:
-    """Files in a folder that are not hidden, as paths relative to it, in order of their names.
+    """Files in a folder that are not hidden themselves, as paths relative to it, in order of their names.
 
     Args:
         dir_path: the folder.
         suffix: how the names must end; one of several, or None for any.
-        recursive: whether to go into folders that are not hidden.
+        recursive: whether to go into folders, hidden ones too.
         case_sensitive: whether ``'.PY'`` differs from ``'.py'``.
 
     Raises:
@@ -69,11 +69,9 @@ def _scan(
 ) -> Iterator[str]:
     for entry in sorted(os.scandir(os.path.join(root, inside)), key=lambda entry: entry.name):
         path = os.path.join(inside, entry.name)
-        if entry.name.startswith('.'):
-            continue
         if entry.is_file():
             name = path if case_sensitive else path.lower()
-            if suffix is None or name.endswith(suffix):
+            if not entry.name.startswith('.') and (suffix is None or name.endswith(suffix)):
                 yield path
         elif recursive and entry.is_dir():
             yield from _scan(root, path, suffix, recursive, case_sensitive)

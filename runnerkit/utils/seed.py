@@ -50,6 +50,26 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
         torch.backends.cudnn.benchmark = False
 
 
+def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> None:
+    """Give a data loader's worker a seed that no other worker of any process has.
+
+    What `runnerkit.data.build_dataloader` makes needs no such thing: it seeds every sample by itself.
+
+    Args:
+        worker_id: the worker's number in its process.
+        num_workers: how many there are in each process.
+        rank: the process's number.
+        seed: the run's seed.
+    """
+    import numpy as np
+    import torch
+
+    own = num_workers * rank + worker_id + seed
+    np.random.seed(own)
+    random.seed(own)
+    torch.manual_seed(own)
+
+
 def rng_state() -> dict[str, Any]:
     """The states of all generators, those of CUDA devices if CUDA is in use: tensors and plain values."""
     import numpy as np

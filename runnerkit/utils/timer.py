@@ -7,7 +7,15 @@ from typing import Any
 
 
 class TimerError(Exception):
-    """A stopwatch that does not run was asked for a time."""
+    """A stopwatch that does not run was asked for a time.
+
+    Args:
+        message: what is the matter.
+    """
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
 
 
 class Timer:

@@ -1,5 +1,6 @@
 """Reading checkpoints: schemes, safety, clear refusals."""
 
+import logging
 import os
 import pickle
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix
+from runnerkit.checkpoint.loader import load_from_local
 
 
 class Evil:
@@ -46,9 +48,9 @@ def test_code_in_a_file_is_never_run(tmp_path, zipped):
 
 def test_a_missing_file_answers_with_the_nearest(tmp_path):
     torch.save({}, tmp_path / 'epoch_12.pth')
-    with pytest.raises(FileNotFoundError, match='there is no checkpoint .*epoch_21.pth.*epoch_12.pth'):
+    with pytest.raises(FileNotFoundError, match='epoch_21.pth can not be found. .*epoch_12.pth'):
         _load_checkpoint(str(tmp_path / 'epoch_21.pth'))
-    with pytest.raises(FileNotFoundError, match='there is no checkpoint nowhere/x.pth$'):
+    with pytest.raises(FileNotFoundError, match='no checkpoint nowhere/x.pth: .*/nowhere/x.pth can not be found.$'):
         _load_checkpoint('nowhere/x.pth')
 
 
@@ -82,11 +84,39 @@ def test_own_schemes(monkeypatch):
         CheckpointLoader.register_scheme('lab://', from_lab)
     CheckpointLoader.register_scheme(['lab://', 'labs://'], lambda name, map_location=None: 'new', force=True)
     assert _load_checkpoint('labs://x') == 'new'
+    CheckpointLoader.register_scheme(('a/b/c', 'a/b'), lambda name, map_location=None: 'folder')
+    CheckpointLoader.register_scheme('a/b/c', lambda name, map_location=None: 'deeper', force=True)
+    assert (_load_checkpoint('a/b/x'), _load_checkpoint('a/b/c/x')) == ('folder', 'deeper')
+    with pytest.raises(AssertionError, match='prefixes must be a string, or a list or tuple of them, but got 3'):
+        CheckpointLoader.register_scheme(3, from_lab)
+
+
+def test_a_scheme_that_is_taken_leaves_its_neighbours_alone(monkeypatch):
+    monkeypatch.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
+    before = dict(CheckpointLoader._schemes)
+    with pytest.raises(KeyError):
+        CheckpointLoader.register_scheme(('new://', 'https://'), print)
+    assert CheckpointLoader._schemes == before
+
+
+def test_where_it_comes_from_is_logged(tmp_path, caplog):
+    torch.save({}, tmp_path / 'a.pth')
+    logger = logging.getLogger('somebody')
+    with caplog.at_level(logging.INFO, 'somebody'):
+        _load_checkpoint(tmp_path / 'a.pth', logger=logger)
+        CheckpointLoader.load_checkpoint(str(tmp_path / 'a.pth'), 'cpu')
+    assert [record.message for record in caplog.records] == [f'load checkpoint from local path: {tmp_path}/a.pth']
+
+
+def test_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    torch.save({'x': 1}, tmp_path / 'a.pth')
+    assert load_from_local('~/a.pth') == {'x': 1}
 
 
 def test_one_submodules_weights(tmp_path):
     path = str(tmp_path / 'a.pth')
     torch.save({'state_dict': {'backbone.conv.w': torch.ones(1), 'head.w': torch.zeros(1)}}, path)
     assert list(_load_checkpoint_with_prefix('backbone', path)) == ['conv.w']
-    with pytest.raises(KeyError, match='neck is not in the pretrained model .*; it has backbone, head'):
+    with pytest.raises(AssertionError, match='neck is not in the pretrained model .*; it has backbone, head'):
         _load_checkpoint_with_prefix('neck', path)

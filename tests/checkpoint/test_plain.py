@@ -23,6 +23,7 @@ def test_values_become_plain_and_load_without_running_code(tmp_path):
     value = {
         'np': np.float64(0.5),
         'array': np.arange(3),
+        'range': range(2),
         'path': Path('a/b'),
         'enum': Colour.RED,
         'number': Number(3),
@@ -37,6 +38,7 @@ def test_values_become_plain_and_load_without_running_code(tmp_path):
     assert loaded == {
         'np': 0.5,
         'array': [0, 1, 2],
+        'range': [0, 1],
         'path': str(Path('a/b')),
         'enum': 'red',
         'number': 3,

@@ -1,10 +1,13 @@
 """Writing checkpoints."""
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 from torch import nn
 
-from runnerkit.checkpoint import save_checkpoint
+from runnerkit.checkpoint import _load_checkpoint, save_checkpoint
 from runnerkit.checkpoint.save import save_latest_link
 from runnerkit.version import __version__
 
@@ -40,6 +43,81 @@ def test_several_optimizers_by_name(tmp_path):
 def test_urls(tmp_path):
     save_checkpoint(nn.Linear(2, 1), f'file://{tmp_path}/a.pth')
     assert torch.load(tmp_path / 'a.pth', weights_only=True)['state_dict']['weight'].shape == (1, 2)
+
+
+def test_through_a_client(tmp_path):
+    model = nn.Linear(2, 1)
+    save_checkpoint(model, str(tmp_path / 'disk' / 'a.pth'), file_client_args={'backend': 'disk'})
+    save_checkpoint(model, 'memory://saved/a.pth')
+    save_checkpoint(model, 'memory://saved/b.pth', file_client_args={'backend': 'fsspec'})
+    for name in (tmp_path / 'disk' / 'a.pth', 'memory://saved/a.pth', 'memory://saved/b.pth'):
+        assert torch.equal(_load_checkpoint(str(name))['state_dict']['weight'], model.weight)
+    with pytest.raises(ValueError, match='Backend nowhere is not supported'):
+        save_checkpoint(model, str(tmp_path / 'a.pth'), file_client_args={'backend': 'nowhere'})
+
+
+def test_the_disk_by_its_name_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'))
+    before = (tmp_path / 'a.pth').read_bytes()
+
+    def half(checkpoint, path):
+        with open(path, 'wb') as file:
+            file.write(b'half')
+        raise OSError('No space left on device')
+
+    monkeypatch.setattr(torch, 'save', half)
+    with pytest.raises(OSError, match='No space'):
+        save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'), file_client_args={'backend': 'disk'})
+    assert (tmp_path / 'a.pth').read_bytes() == before
+
+
+class Cloud:
+    """The part of the private client that is called."""
+
+    class NodeNotFoundError(Exception):
+        pass
+
+    def __init__(self, known):
+        self.known, self.created, self.files = known, [], {}
+
+    def get(self, folder):
+        if folder not in self.known:
+            raise self.NodeNotFoundError
+        return self
+
+    def Folder(self):
+        return self
+
+    def create_training_model(self, folder):
+        self.created.append(folder)
+        return self
+
+    def create_file(self, path, name):
+        self.files[name] = torch.load(path, weights_only=True)
+
+
+@pytest.mark.parametrize('known, created', [(['a/b'], []), ([], ['a/b'])])
+def test_into_a_model_cloud(monkeypatch, known, created):
+    cloud, client = Cloud(known), ModuleType('pavi')
+    client.modelcloud, client.exception = cloud, Cloud
+    monkeypatch.setitem(sys.modules, 'pavi', client)
+    save_checkpoint(nn.Linear(2, 1), 'pavi://a/b/c.pth', meta={'n': 1})
+    assert cloud.created == created
+    assert cloud.files['c.pth']['meta']['n'] == 1
+    with pytest.raises(ValueError, match='file_client_args should be "None" if filename starts with "pavi://"'):
+        save_checkpoint(nn.Linear(2, 1), 'pavi://a/b/c.pth', file_client_args={'backend': 'disk'})
+    monkeypatch.setitem(sys.modules, 'pavi', None)
+    with pytest.raises(ImportError, match='pip install pavi'):
+        save_checkpoint(nn.Linear(2, 1), 'pavi://a/b/c.pth')
+
+
+def test_a_wrapped_model_gives_its_classes(tmp_path):
+    model = nn.Linear(2, 1)
+    model.CLASSES = ['cat']
+    save_checkpoint(nn.DataParallel(model), tmp_path / 'a.pth')
+    loaded = torch.load(tmp_path / 'a.pth', weights_only=True)
+    assert loaded['meta']['CLASSES'] == ['cat']
+    assert list(loaded['state_dict']) == ['weight', 'bias']
 
 
 def test_wrong_meta(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.checkpoint import get_state_dict, load_checkpoint, load_state_dict, weights_to_cpu
+from runnerkit.checkpoint import load_checkpoint, load_state_dict, weights_to_cpu
 from runnerkit.checkpoint.state_dict import ema_name, shortened
 
 
@@ -36,7 +36,7 @@ def test_differences_are_logged_or_raised(caplog):
         load_state_dict(model, state)
     assert model[0].weight.tolist() == [[1, 1]]
     for part in (
-        '1.weight: shape (5, 5) in the file, (3, 1) in the model',
+        'size mismatch for 1.weight: copying a param with shape torch.Size([5, 5]) from checkpoint',
         'unexpected key in source state_dict: extra',
         'missing keys',
         '0.bias',
@@ -62,15 +62,68 @@ def test_a_file_without_weights_is_refused(tmp_path):
         load_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'))
 
 
-def test_metadata_travels_along():
-    model = nn.Sequential(nn.BatchNorm1d(2))
-    state = weights_to_cpu(get_state_dict(model))
+class Renamed(nn.Module):
+    """Has called its one layer otherwise before its second version."""
+
+    _version = 2
+
+    def __init__(self):
+        super().__init__()
+        self.new = nn.Linear(2, 1)
+        self.norm = nn.BatchNorm1d(1)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *args):
+        if local_metadata.get('version', 1) < 2:
+            for name in [name for name in state_dict if name.startswith(f'{prefix}old')]:
+                state_dict[name.replace('old', 'new')] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+
+
+def test_modules_that_rename_old_keys_see_them_and_their_version(tmp_path):
+    state = {'a.old.weight': torch.ones(1, 2), 'a.old.bias': torch.ones(1)}
+    torch.save(state, tmp_path / 'a.pth')
+    model = nn.ModuleDict({'a': Renamed()})
+    load_checkpoint(model, str(tmp_path / 'a.pth'))
+    assert model['a'].new.weight.tolist() == [[1, 1]]
+    weights = weights_to_cpu({'a.new.weight': torch.zeros(1, 2)})
+    weights._metadata = {'a': {'version': 2}}
+    torch.save({'state_dict': weights}, tmp_path / 'b.pth')
+    load_checkpoint(model, str(tmp_path / 'b.pth'), revise_keys=[('^a', 'a')])
+    assert model['a'].new.weight.tolist() == [[0, 0]]
+
+
+def test_strictness_comes_first(tmp_path):
+    torch.save({'x': torch.ones(1)}, tmp_path / 'a.pth')
+    with pytest.raises(RuntimeError, match='unexpected key in source state_dict: x\nmissing keys .*: weight, bias'):
+        load_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'), strict=True)
+
+
+def test_a_count_that_old_files_lack_is_not_missed(tmp_path):
+    model = nn.BatchNorm1d(2)
+    state = {name: value for name, value in model.state_dict().items() if not name.endswith('num_batches_tracked')}
+    load_state_dict(model, state, strict=True)
+    torch.save({'encoder.w': torch.ones(1)}, tmp_path / 'a.pth')
+    with pytest.raises(ValueError, match='another model'):
+        load_checkpoint(model, str(tmp_path / 'a.pth'))
+
+
+def test_weights_that_are_not_made_yet():
+    model = nn.LazyLinear(1)
+    load_state_dict(model, {'weight': torch.ones(1, 3), 'bias': torch.zeros(1)}, strict=True)
+    assert model(torch.ones(1, 3)).item() == 3
+
+
+def test_the_log_may_be_a_logger_or_its_name(caplog):
+    for logger in (logging.getLogger('somebody'), 'somebody'):
+        with caplog.at_level(logging.WARNING, 'somebody'):
+            load_state_dict(nn.Linear(2, 1), {'weight': torch.ones(1, 2)}, logger=logger)
+    assert [(record.name, record.levelname) for record in caplog.records] == [('somebody', 'WARNING')] * 2
+
+
+def test_weights_on_the_cpu_keep_what_is_beside_them():
+    state = weights_to_cpu(nn.Sequential(nn.BatchNorm1d(2)).state_dict())
     assert state._metadata['0']['version'] == 2
-
-
-def test_wrappers_are_looked_through():
-    model = nn.Linear(2, 1)
-    assert set(get_state_dict(nn.DataParallel(model))) == {'weight', 'bias'}
+    assert weights_to_cpu({'extra': {'n': 1}}) == {'extra': {'n': 1}}
 
 
 def test_long_lists_are_shortened():

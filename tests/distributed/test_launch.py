@@ -1,5 +1,6 @@
 """Joining by each launcher, with the environment that it makes."""
 
+import logging
 import os
 import socket
 import stat
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from runnerkit.distributed import init_dist, shutdown
+from runnerkit.utils.logging import close_logger
 
 JOIN = """
 import sys, torch, torch.distributed as dist
@@ -63,12 +65,15 @@ def joined(monkeypatch):
         monkeypatch.delenv(name)
     calls = []
     monkeypatch.setattr('torch.distributed.init_process_group', lambda *args, **kwargs: calls.append((args, kwargs)))
-    return calls
+    level = logging.getLogger('runnerkit').level
+    yield calls
+    close_logger('runnerkit')  # which may have learned a rank that this process has not
+    logging.getLogger('runnerkit').setLevel(level)
 
 
 def test_slurm_with_its_list_of_machines_and_a_given_port(joined, monkeypatch, tmp_path):
     scontrol = tmp_path / 'scontrol'
-    scontrol.write_text('#!/bin/sh\n[ "$*" = "show hostnames node[1-2]" ] && printf "node1\\nnode2\\n"\n')
+    scontrol.write_text('#!/bin/sh\n[ "$*" = "show hostname node[1-2]" ] && printf "node1\\nnode2\\n"\n')
     scontrol.chmod(scontrol.stat().st_mode | stat.S_IEXEC)
     env = {'SLURM_PROCID': '3', 'SLURM_NTASKS': '4', 'SLURM_NODELIST': 'node[1-2]', 'SLURM_LOCALID': '1'}
     for name, value in {**env, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'}.items():
@@ -77,7 +82,29 @@ def test_slurm_with_its_list_of_machines_and_a_given_port(joined, monkeypatch, t
     names = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
     assert [os.environ[name] for name in names] == ['3', '1', '4', 'node1', '1234']
     backend = 'nccl' if torch.cuda.is_available() else 'gloo'
-    assert joined == [((backend,), {'timeout': timedelta(seconds=2)})]
+    assert joined == [((), {'backend': backend, 'timeout': timedelta(seconds=2)})]
+
+
+def test_slurm_without_its_tools_says_what_to_set(joined, monkeypatch, tmp_path):
+    scontrol = tmp_path / 'scontrol'
+    scontrol.write_text('#!/bin/sh\necho "slurm_load_nodes error: no controller"\n')
+    scontrol.chmod(scontrol.stat().st_mode | stat.S_IEXEC)
+    env = {'SLURM_PROCID': '0', 'SLURM_NTASKS': '1', 'SLURM_NODELIST': 'node1'}
+    for name, value in {**env, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RuntimeError, match='first of node1, its scontrol answers .*no controller.*: set MASTER_ADDR'):
+        init_dist('slurm')
+    assert joined == []
+
+
+def test_the_backend_stays_where_there_are_gpus(joined, monkeypatch):
+    current = []
+    monkeypatch.setattr('torch.cuda.device_count', lambda: 2)
+    monkeypatch.setattr('torch.cuda.set_device', current.append)
+    monkeypatch.setenv('RANK', '5')
+    init_dist('pytorch')
+    assert joined == [((), {'backend': 'nccl'})]
+    assert current == [1]
 
 
 @pytest.mark.parametrize('job, meets_at', [({'SLURM_JOB_ID': '123456'}, '23456'), ({}, '29500')])
@@ -87,7 +114,7 @@ def test_slurm_jobs_meet_at_a_port_that_all_ranks_know(joined, monkeypatch, job,
         monkeypatch.setenv(name, value)
     init_dist('slurm', backend='gloo')
     assert [os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'MASTER_PORT')] == ['5', '8', meets_at]
-    assert joined == [(('gloo',), {})]
+    assert joined == [((), {'backend': 'gloo'})]
 
 
 def test_mpi_has_a_default_port(joined, monkeypatch):
@@ -97,7 +124,7 @@ def test_mpi_has_a_default_port(joined, monkeypatch):
         init_dist('mpi')
     monkeypatch.setenv('MASTER_ADDR', 'here')
     init_dist('mpi', backend='gloo')
-    assert [os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'MASTER_PORT')] == ['1', '1', '29500']
+    assert [os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'MASTER_PORT')] == ['1', '1', '29500']
 
 
 @pytest.mark.parametrize('launcher, variable', [('pytorch', 'RANK'), ('slurm', 'SLURM_PROCID')])

@@ -15,7 +15,7 @@ def test_the_function_is_called_at_its_point():
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="there is no point 'after_lunch'; the points are before_run"):
+    with pytest.raises(AssertionError, match="there is no point 'after_lunch'; the points are before_run"):
         ClosureHook('after_lunch', print)
-    with pytest.raises(TypeError, match='fn must be callable'):
+    with pytest.raises(AssertionError, match='fn must be callable'):
         ClosureHook('after_run', 3)

@@ -149,7 +149,7 @@ def test_buffers_are_named_without_dots():
     ],
 )
 def test_wrong_arguments(arguments, text):
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(AssertionError, match=text):
         EMAHook(**arguments)
 
 

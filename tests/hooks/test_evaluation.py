@@ -5,7 +5,8 @@ import torch
 from support import Measured, Noisy, Tiny, loader, tiny_runner
 from torch.utils.data import DataLoader, Dataset
 
-from runnerkit.hooks import EvalHook, Hook, TextLoggerHook
+from runnerkit import evaluation
+from runnerkit.hooks import DistEvalHook, EvalHook, Hook, TextLoggerHook
 
 
 class Scored(Dataset):
@@ -183,15 +184,15 @@ def test_nested_hooks_from_config(tmp_path):
     runner.run([loader(4)], [('train', 1)])
 
 
-def test_no_scores_are_warned_about(tmp_path, caplog):
+def test_no_scores_are_warned_about(tmp_path):
     class Silent(Scored):
         def evaluate(self, results, logger=None):
             return {}
 
     runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=1)
     runner.register_hook(EvalHook(DataLoader(Silent([])), save_best='acc'), 'LOW')
-    runner.run([loader(4)], [('train', 1)])
-    assert 'the evaluation gave no scores' in caplog.text
+    with pytest.warns(UserWarning, match='Since `eval_res` is an empty dict'):
+        runner.run([loader(4)], [('train', 1)])
 
 
 def test_a_score_that_is_not_there(tmp_path):
@@ -229,7 +230,7 @@ def test_rules_by_name(key, rule):
 def test_nowhere_to_save_the_best():
     runner = tiny_runner(max_epochs=1)
     runner.register_hook(EvalHook(DataLoader(Noisy(4)), save_best='loss'))
-    with pytest.raises(ValueError, match='EvalHook has nowhere to save the best checkpoint'):
+    with pytest.raises(ValueError, match='EvalHook has nowhere to save to'):
         runner.run([loader(4)], [('train', 1)])
 
 
@@ -244,14 +245,19 @@ def test_out_dir(tmp_path):
 def asks_on_rank(rank, folder):
     from runnerkit.parallel import MMDistributedDataParallel
 
-    model = MMDistributedDataParallel(Predicts())
-    runner = tiny_runner(model=model, work_dir=folder, max_epochs=2)
-    runner.register_optimizer_hook({})
-    runner.register_checkpoint_hook({'interval': 1})
-    hook = EvalHook(DataLoader(Scored([0.5, 0.6]), batch_size=2), save_best='auto')
-    runner.register_hook(hook, 'LOW')
-    runner.run([loader(16, dist=True)], [('train', 1)])
-    return runner.iter, hook.key_indicator, hook.rule, runner.meta['hook_msgs']['best_score']
+    found = {}
+    for cls in (EvalHook, DistEvalHook, DistProgressive):
+        work_dir = folder / cls.__name__
+        runner = tiny_runner(model=MMDistributedDataParallel(Predicts()), work_dir=work_dir, max_epochs=3)
+        runner.register_optimizer_hook({})
+        runner.register_checkpoint_hook({'interval': 1})
+        hook = cls(DataLoader(Scored([0.5, 0.7, 0.6]), batch_size=2), save_best='auto')
+        runner.register_hook(hook, 'LOW')
+        runner.run([loader(16, dist=True)], [('train', 1)])
+        ranks = torch.load(hook.best_ckpt_path)['runnerkit']['ranks']
+        found[cls.__name__] = (runner.iter, hook.key_indicator, hook.rule, runner.meta['hook_msgs']['best_score'])
+        found[cls.__name__] += (hook.best_ckpt_path, len(ranks))
+    return found
 
 
 def scores_on_rank(rank, folder):
@@ -270,13 +276,15 @@ def scores_on_rank(rank, folder):
     return {name: float(value) for name, value in scores.items()}, expected
 
 
-def test_ranks_agree_on_the_best_although_only_the_first_asks_the_data_set(tmp_path):
+def test_only_the_first_rank_asks_the_data_set_and_all_have_a_part_in_the_best(tmp_path):
     from ranks import on_ranks
 
     first, second = on_ranks(__file__, 'asks_on_rank', tmp_path)
-    assert first == (4, 'acc', 'greater', 0.6)
-    assert second[:3] == (4, 'acc', 'greater')
-    assert best_files(tmp_path) == ['best_acc_epoch_2.pth']
+    assert first == second
+    for name, found in first.items():
+        path = tmp_path / name / 'best_acc_epoch_2.pth'
+        assert found == (6, 'acc', 'greater', 0.7, str(path), 2)
+        assert best_files(tmp_path / name) == [path.name]
 
 
 def test_ranks_with_unequal_shares_score_as_one_process(tmp_path):
@@ -286,6 +294,96 @@ def test_ranks_with_unequal_shares_score_as_one_process(tmp_path):
     assert scores == others
     assert scores['error'] == pytest.approx(expected, rel=1e-5)
     assert scores['loss'] == pytest.approx(expected, rel=1e-5)
+
+
+# --- subclasses, as mmdet, mmseg and mmcls have them -----------------------------------------------------------------
+
+
+class Progressive(EvalHook):
+    """Evaluates by itself, with an interval of its own, and keeps what the model predicted."""
+
+    def __init__(self, *args, dynamic_intervals=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.latest_results = None
+        self.dynamic_intervals = dynamic_intervals
+
+    def before_train_epoch(self, runner):
+        if self.dynamic_intervals is not None and runner.epoch + 1 >= self.dynamic_intervals[0]:
+            self.interval = self.dynamic_intervals[1]
+        super().before_train_epoch(runner)
+
+    def _do_evaluate(self, runner):
+        if not self._should_evaluate(runner):
+            return
+        self.latest_results = self.test_fn(runner.model, self.dataloader)
+        runner.log_buffer.output['eval_iter_num'] = len(self.dataloader)
+        key_score = self.evaluate(runner, self.latest_results)
+        if self.save_best and key_score:
+            self._save_ckpt(runner, key_score)
+
+
+class DistProgressive(DistEvalHook):
+    """Only the first rank asks the data set, and saves."""
+
+    def _do_evaluate(self, runner):
+        results = self.test_fn(runner.model, self.dataloader, tmpdir=self.tmpdir, gpu_collect=self.gpu_collect)
+        if runner.rank == 0:
+            key_score = self.evaluate(runner, results)
+            if self.save_best and key_score:
+                self._save_ckpt(runner, key_score)
+
+
+def test_a_subclass_with_its_own_evaluation_and_interval(tmp_path):
+    data = Scored([0.1, 0.3, 0.2])
+    runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=4)
+    hook = Progressive(DataLoader(data), interval=2, save_best='acc', dynamic_intervals=(3, 1))
+    runner.register_hook(hook, 'LOW')
+    runner.run([loader(4)], [('train', 1)])
+    assert [len(data.calls), len(hook.latest_results)] == [3, 3]  # after epochs 2, 3 and 4
+    assert best_files(tmp_path) == ['best_acc_epoch_3.pth']
+
+
+def test_a_save_outside_of_an_evaluation_is_made_at_once(tmp_path):
+    runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=1)
+    hook = EvalHook(DataLoader(Scored([])), save_best='acc', start=5)
+    runner.register_hook(hook)
+    runner.run([loader(4)], [('train', 1)])
+    hook._save_ckpt(runner, 0.5)
+    assert len(best_files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize('cls, name', [(EvalHook, 'single_gpu_test'), (DistEvalHook, 'multi_gpu_test')])
+def test_the_default_test_is_found_by_its_modules_name(monkeypatch, tmp_path, cls, name):
+    """Users' tests put something in its place, and in that of ``evaluate``; no data set is asked then."""
+    asked = []
+    monkeypatch.setattr(evaluation, name, lambda model, loader, **options: asked.append(sorted(options)))
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=2)
+    hook = cls(DataLoader(torch.ones(5, 2)))
+    results = []
+    hook.evaluate = lambda runner, predictions: results.append(predictions)
+    hook.test_fn = lambda *args, **options: asked.append(sorted(options)) or 'predictions'
+    runner.register_hook(hook)
+    runner.run([loader(4)], [('train', 1)])
+    assert results == ['predictions', 'predictions']
+    assert asked == [[] if cls is EvalHook else ['gpu_collect', 'tmpdir']] * 2
+    assert cls(DataLoader(torch.ones(5, 2))).test_fn is getattr(evaluation, name)
+
+
+def test_a_test_fn_of_dist_eval_hook_gets_a_folder(tmp_path):
+    seen = []
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    hook = DistEvalHook(DataLoader(Scored([0.1])), test_fn=lambda model, loader, **options: seen.append(options) or [1])
+    runner.register_hook(hook)
+    runner.run([loader(4)], [('train', 1)])
+    assert seen == [{'tmpdir': str(tmp_path / '.eval_hook'), 'gpu_collect': False}]
+    assert hook.broadcast_bn_buffer is True
+
+
+def test_what_mmcv_asserts_is_an_assertion_error_here_too():
+    data = DataLoader(Scored([]))
+    for wrong in ({'save_best': True}, {'by_epoch': 1}, {'greater_keys': [1]}):
+        with pytest.raises(AssertionError):
+            EvalHook(data, **wrong)
 
 
 # --- found by others -------------------------------------------------------------------------------------------------

@@ -2,12 +2,23 @@
 
 import logging
 from contextlib import contextmanager
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 from support import Tiny, loader, tiny_runner, weights
+from torch import nn
 
-from runnerkit.hooks import Hook, OptimizerHook
+from runnerkit.hooks import (
+    CheckpointHook,
+    Fp16OptimizerHook,
+    GradientCumulativeFp16OptimizerHook,
+    GradientCumulativeOptimizerHook,
+    Hook,
+    OptimizerHook,
+)
+from runnerkit.nn import auto_fp16
 from runnerkit.runner import EpochBasedRunner
 
 
@@ -132,7 +143,7 @@ def test_anomalous_parameters_are_logged(caplog):
 
     with caplog.at_level(logging.ERROR, 'runnerkit'):
         trained(OptimizerHook(detect_anomalous_params=True), model=Unused())
-    assert 'idle.weight does not contribute to the loss' in caplog.text
+    assert 'idle.weight (shape (1, 1)) does not contribute to the loss' in caplog.text
 
 
 def test_no_optimizer_is_said_at_the_start():
@@ -184,3 +195,260 @@ def test_an_update_by_name_in_the_step_is_seen_while_gradients_accumulate():
 def test_a_grad_clip_that_is_no_dict():
     with pytest.raises(TypeError, match=r'grad_clip must be a dict such as dict\(max_norm=35\), or None, but got 35'):
         trained(OptimizerHook(grad_clip=35))
+
+
+# --- loops that are no runners of ours -------------------------------------------------------------------------------
+
+
+class Branches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used = nn.Linear(2, 1)
+        self.idle = nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_a_stand_in_for_a_runner_will_do():
+    stand_in, model = Mock(), Branches()
+    stand_in.model = model
+    stand_in.outputs = {'loss': model(torch.ones(1, 2)).sum(), 'num_samples': 3}
+    OptimizerHook({'max_norm': 1}, detect_anomalous_params=True).after_train_iter(stand_in)
+    assert [name for name, *_ in stand_in.optimizer.mock_calls if name != 'register_step_post_hook'] == [
+        'zero_grad',
+        'step',
+    ]
+    logged = [call.kwargs for call in stand_in.logger.log.call_args_list]
+    assert [entry['level'] for entry in logged] == [logging.ERROR] * 2
+    assert ['idle.weight' in logged[0]['msg'], 'idle.bias' in logged[1]['msg']] == [True, True]
+    (values, count), _ = stand_in.log_buffer.update.call_args
+    assert (values, count) == ({'grad_norm': pytest.approx(3**0.5)}, 3)
+
+
+@pytest.mark.parametrize('hook', [OptimizerHook(), GradientCumulativeOptimizerHook(cumulative_iters=2)])
+def test_a_loop_of_mmcvs_shape(hook):
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 0.0)
+    loop = SimpleNamespace(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), logger=Mock(), max_iters=3, meta={}
+    )
+    path = []
+    for loop.iter in range(3):
+        loop.outputs = {'loss': model(torch.ones(1, 1)).sum(), 'num_samples': 1}
+        hook.after_train_iter(loop)
+        path.append(model.weight.item())
+    assert path == ([-1.0, -2.0, -3.0] if type(hook) is OptimizerHook else [0.0, -1.0, -2.0])
+
+
+def test_anomalous_parameters_for_hooks_that_update_by_themselves():
+    model, logger = Branches(), Mock()
+    loss = model(torch.ones(1, 2)).sum()
+    OptimizerHook().detect_anomalous_parameters(loss, SimpleNamespace(model=model, logger=logger))
+    assert logger.log.call_count == 2
+
+
+# --- accumulation ----------------------------------------------------------------------------------------------------
+
+
+class Plain(nn.Module):
+    """Without noise, so that batches can be put together."""
+
+    def __init__(self, norm=False):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        nn.init.constant_(self.layer.weight, 1.0)
+        nn.init.constant_(self.layer.bias, 1.0)
+        self.norm = nn.BatchNorm1d(2) if norm else nn.Identity()
+        self.fp16_enabled = False
+        self.seen = []
+
+    @auto_fp16()
+    def forward(self, x):
+        out = self.norm(self.layer(x))
+        self.seen.append(out.dtype)
+        return out
+
+    def train_step(self, data, optimizer, **kwargs):
+        return {'loss': self(data).float().mean(), 'num_samples': len(data)}
+
+
+def plain_runner(hook, batch, data, kind='epoch', model=None, **limits):
+    model = model or Plain()
+    runner = tiny_runner(kind, model=model, optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.02), **limits)
+    runner.register_hook(hook)
+    runner.run([torch.utils.data.DataLoader(data, batch_size=batch)], [('train', 1)])
+    return runner
+
+
+@pytest.mark.parametrize('cls', [GradientCumulativeOptimizerHook, OptimizerHook])
+def test_cycles_equal_larger_batches_also_the_last_shorter_one(cls):
+    data = torch.rand(8, 3)
+    small = plain_runner(cls(cumulative_iters=3, grad_clip={'max_norm': 0.2}), 1, data, max_epochs=1)
+    large = plain_runner(OptimizerHook({'max_norm': 0.2}), 3, data, max_epochs=1)
+    assert (small.model.layer.weight < 1).all()
+    torch.testing.assert_close(small.model.layer.weight, large.model.layer.weight)
+
+
+@pytest.mark.parametrize(
+    'start, end, factors, divisible, remainder',
+    [(0, 6, [3] * 6, 6, 0), (0, 8, [3] * 6 + [2] * 2, 6, 2), (3, 8, [3, 3, 3, 2, 2], 6, 2), (0, 2, [2, 2], 0, 2)],
+)
+def test_by_what_losses_are_divided(start, end, factors, divisible, remainder):
+    runner = tiny_runner(max_epochs=2)
+    runner._iter, runner._max_iters = start, end
+    hook = GradientCumulativeOptimizerHook(cumulative_iters=3)
+    hook._init(runner)
+    found = []
+    for runner._iter in range(start, end):
+        found.append(hook._get_loss_factor(runner))
+    assert (found, hook.divisible_iters, hook.remainder_iters, hook.initialized) == (
+        factors,
+        divisible,
+        remainder,
+        True,
+    )
+
+
+def test_batch_norms_and_lost_gradients_are_warned_about(caplog):
+    runner = plain_runner(GradientCumulativeOptimizerHook(2), 2, torch.rand(4, 3), model=Plain(norm=True), max_epochs=1)
+    assert 'the model has batch norms' in caplog.text
+    assert 'are lost' not in caplog.text
+    runner._iter = 3
+    GradientCumulativeOptimizerHook(2)._init(runner)
+    assert 'goes on 1 iterations into a cycle of cumulative_iters=2' in caplog.text
+
+
+def test_a_run_of_ours_resumes_within_a_cycle(tmp_path, caplog):
+    def run(resume, epochs):
+        runner = tiny_runner(work_dir=tmp_path, max_epochs=epochs)
+        runner.register_hook(GradientCumulativeOptimizerHook(cumulative_iters=2), 'ABOVE_NORMAL')
+        runner.register_hook(CheckpointHook(interval=1))
+        if resume:
+            runner.resume(str(tmp_path / 'epoch_1.pth'))
+        runner.run([loader(12)], [('train', 1)])
+        return weights(runner.model)
+
+    whole = run(False, 2)
+    run(False, 1)
+    caplog.clear()
+    # The first epoch has three iterations, so the file holds the gradients of half a cycle; in a run of one epoch it
+    # would be the end, so it is written by the longer one.
+    whole_again = run(False, 2)
+    assert torch.equal(run(True, 2), whole)
+    assert torch.equal(whole_again, whole)
+    assert 'are lost' not in caplog.text
+
+
+def test_whether_there_is_a_batch_norm():
+    hook = GradientCumulativeOptimizerHook()
+    for module in (nn.BatchNorm2d(1), nn.Sequential(nn.Sequential(nn.SyncBatchNorm(1)))):
+        assert hook.has_batch_norm(module)
+    assert not hook.has_batch_norm(nn.Sequential(nn.InstanceNorm2d(1), nn.GroupNorm(1, 1)))
+
+
+@pytest.mark.parametrize('wrong', ['3', 2.0, 0, -1])
+def test_wrong_cycles(wrong):
+    with pytest.raises(AssertionError, match='cumulative_iters only accepts a positive int'):
+        GradientCumulativeOptimizerHook(cumulative_iters=wrong)
+
+
+# --- fp16 as in MMCV -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('scale', [8.0, 'dynamic', {'init_scale': 8.0}])
+def test_fp16_runs_what_the_model_has_decorated(scale):
+    data = torch.rand(6, 3)
+    runner = plain_runner(Fp16OptimizerHook({'max_norm': 1.0}, loss_scale=scale), 2, data, max_epochs=2)
+    single = plain_runner(OptimizerHook({'max_norm': 1.0}), 2, data, max_epochs=2)
+    assert runner.model.fp16_enabled
+    assert set(runner.model.seen) == {torch.float16}
+    torch.testing.assert_close(runner.model.layer.weight, single.model.layer.weight, rtol=1e-3, atol=1e-4)
+    norms = [float(norm) for norm in runner.log_buffer.val_history['grad_norm']]
+    assert norms == pytest.approx([float(norm) for norm in single.log_buffer.val_history['grad_norm']], rel=1e-2)
+
+
+def test_fp16_leaves_a_model_without_decorators_as_it_is():
+    seen = set()
+
+    class Bare(Tiny):
+        def forward(self, x):
+            out = super().forward(x)
+            seen.add(out.dtype)
+            return out
+
+    trained(Fp16OptimizerHook(), model=Bare())
+    assert seen == {torch.float32}
+
+
+def test_fp16_and_cycles():
+    data = torch.rand(8, 3)
+    hook = GradientCumulativeFp16OptimizerHook(cumulative_iters=3, loss_scale=8.0, grad_clip={'max_norm': 0.2})
+    small = plain_runner(hook, 1, data, max_epochs=1)
+    large = plain_runner(Fp16OptimizerHook({'max_norm': 0.2}, loss_scale=8.0), 3, data, max_epochs=1)
+    torch.testing.assert_close(small.model.layer.weight, large.model.layer.weight, rtol=1e-3, atol=1e-4)
+    assert (hook.cumulative_iters, hook.loss_scaler.get_scale()) == (3, 8.0)
+
+
+def test_the_scale_is_where_mmcv_looks_for_it_and_resumes_from_there(tmp_path):
+    class Old(Hook):
+        """Makes of our checkpoints files like MMCV's, which know of no ``runnerkit``."""
+
+        def after_save(self, runner):
+            file = torch.load(tmp_path / 'epoch_1.pth')
+            del file['runnerkit'], file['meta']['runnerkit_version']
+            file['meta']['fp16']['loss_scaler']['scale'] = 32.0
+            torch.save(file, tmp_path / 'old.pth')
+
+    runner = tiny_runner(model=Tiny(), work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(Fp16OptimizerHook(loss_scale='dynamic'), 'ABOVE_NORMAL')
+    for hook in (CheckpointHook(interval=1), Old()):
+        runner.register_hook(hook)
+    runner.run([loader(8)], [('train', 1)])
+    kept = torch.load(tmp_path / 'epoch_1.pth')['meta']['fp16']['loss_scaler']
+    assert kept['scale'] == 65536.0
+    assert runner.meta['fp16']['loss_scaler'] == kept
+
+    hook = Fp16OptimizerHook(loss_scale='dynamic')
+    runner = tiny_runner(model=Tiny(), max_epochs=2)
+    runner.register_hook(hook)
+    runner.resume(str(tmp_path / 'old.pth'))
+    runner.run([loader(8)], [('train', 1)])
+    assert hook.loss_scaler.get_scale() == 32.0
+
+
+def test_arguments_of_fp16():
+    hook = Fp16OptimizerHook()
+    assert (hook.coalesce, hook.bucket_size_mb, hook.distributed, hook.grad_clip) == (True, -1, True, None)
+    assert hook.loss_scaler.get_scale() == 512.0
+    for wrong in ('big', None, [1]):
+        with pytest.raises(ValueError, match='loss_scale must be a number'):
+            Fp16OptimizerHook(loss_scale=wrong)
+
+
+def test_copies_between_two_sets_of_weights():
+    half, hook = nn.Linear(2, 1).half(), Fp16OptimizerHook()
+    single = [nn.Parameter(p.detach().float() + 1) for p in half.parameters()]
+    half.weight.grad = torch.ones_like(half.weight)
+    hook.copy_grads_to_fp32(half, single)
+    assert single[0].grad.dtype == torch.float32
+    assert single[0].grad.tolist() == [[1.0, 1.0]]
+    assert single[1].grad is None
+    hook.copy_params_to_fp16(half, single)
+    assert torch.equal(half.weight, single[0].half())
+
+
+@pytest.mark.parametrize(
+    'name, cycle',
+    [
+        ('Fp16OptimizerHook', {}),
+        ('GradientCumulativeOptimizerHook', {'cumulative_iters': 2}),
+        ('GradientCumulativeFp16OptimizerHook', {'cumulative_iters': 2}),
+    ],
+)
+def test_hooks_by_the_type_in_optimizer_config(name, cycle):
+    runner = tiny_runner(max_epochs=1)
+    runner.register_optimizer_hook({'type': name, 'grad_clip': {'max_norm': 1.0}, **cycle})
+    runner.run([loader(8)], [('train', 1)])
+    assert (type(runner.hooks[0]).__name__, runner.hooks[0].priority) == (name, 40)
+    assert len(runner.log_buffer.val_history['grad_norm']) == (1 if cycle else 2)

@@ -22,7 +22,7 @@ def test_names_numbers_and_members():
     [
         (101, ValueError, 'between 0 .* and 100 .*, but got 101'),
         (-1, ValueError, 'but got -1'),
-        ('URGENT', ValueError, "no priority named 'URGENT'; the names are HIGHEST"),
+        ('URGENT', KeyError, "no priority named 'URGENT'; the names are HIGHEST"),
         (1.5, TypeError, 'must be an integer, a name or a Priority'),
         (True, TypeError, 'must be an integer'),
     ],

@@ -179,7 +179,7 @@ def test_anomalous_parameters_are_named(caplog):
     model['idle'].bias.requires_grad_(False)
     with caplog.at_level(logging.ERROR, 'runnerkit'):
         assert log_anomalous_params(model['used'](torch.ones(1, 2)).sum(), model) == ['idle.weight']
-    assert 'idle.weight does not contribute to the loss' in caplog.text
+    assert 'idle.weight (shape (1, 2)) does not contribute to the loss' in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -197,5 +197,21 @@ def test_wrong_options_are_refused(options, problem):
 
 
 def test_a_scale_of_another_type_is_refused():
-    with pytest.raises(TypeError, match='loss_scale must be'):
+    with pytest.raises(ValueError, match='loss_scale must be'):
         make_scaler([1], 'cpu')
+
+
+def test_a_fixed_scale_stays_what_it_is_also_after_an_overflow():
+    model, _, update = make(amp='fp16', loss_scale=64.0)
+    update.backward(model.weight.sum() * float('inf'))
+    update.step()
+    assert update.scaler.get_scale() == 64.0
+
+
+def test_parameters_to_clip_may_be_given():
+    model, _, update = make(grad_clip={'max_norm': 1e9})
+    given = nn.Parameter(torch.ones(4))
+    other = Update(update.optimizers, grad_clip={'max_norm': 1.0}, parameters=[given])
+    given.grad = torch.ones(4)
+    assert other.step().item() == 2.0
+    assert given.grad.norm().item() == pytest.approx(1.0, abs=1e-4)

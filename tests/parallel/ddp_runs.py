@@ -3,7 +3,9 @@
 import torch
 from torch import nn
 
-from runnerkit.parallel import MMDistributedDataParallel
+from runnerkit.distributed import allreduce_grads
+from runnerkit.parallel import DataContainer, MMDistributedDataParallel, is_module_wrapper
+from runnerkit.parallel.distributed_deprecated import MMDistributedDataParallel as DeprecatedWrapper
 
 
 class Net(nn.Module):
@@ -65,6 +67,7 @@ def everything(rank):
         'other_modes': other_modes(rank),
         'errors': errors(rank),
         'hooks': hooks(rank),
+        'containers': containers(rank),
     }
 
 
@@ -160,3 +163,36 @@ def hooks(rank):
     seen.clear()
     model(batch(rank)['x'])
     return step, seen
+
+
+def containers(rank):
+    model = build()
+    x = batch(rank)['x']
+    model.train_step({'x': DataContainer([x], stack=True), 'meta': DataContainer([['m']], cpu_only=True)}, None)[
+        'loss'
+    ].backward()
+    inputs, kwargs = model.to_kwargs((DataContainer([x]),), {'a': DataContainer([[1]], cpu_only=True)}, -1)
+    with torch.no_grad():
+        val = model.val_step({'x': DataContainer([x])})['loss'].item()
+        plain = model.val_step({'x': x})['loss'].item()
+    return grads(model), inputs[0][0] is x, kwargs, val == plain
+
+
+def deprecated(rank):
+    torch.manual_seed(rank)
+    net = Net()
+    net.norm.running_mean.fill_(rank)
+    kept = DeprecatedWrapper(net, broadcast_buffers=False).module.norm.running_mean.tolist()
+    model = DeprecatedWrapper(net)
+    given = net.norm.running_mean.tolist()
+    model.train_step({'x': DataContainer([batch(rank)['x']])}, None)['loss'].backward()
+    own = grads(model)
+    allreduce_grads(model.parameters())
+    return {
+        'parameters': parameters(model),
+        'own': own,
+        'mean': grads(model),
+        'buffers': (kept, given),
+        'called': model(batch(0)['x']).item(),
+        'known': is_module_wrapper(model),
+    }

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.parallel import MMDataParallel, is_module_wrapper, unwrap
+from runnerkit.parallel import DataContainer, MMDataParallel, is_module_wrapper, unwrap
 
 CUDA = pytest.param('cuda', marks=pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU'))
 
@@ -72,3 +72,50 @@ def test_what_the_model_has_not_the_wrapper_has_not():
 def test_several_devices_are_refused_with_the_way_out():
     with pytest.raises(ValueError, match='MMDataParallel supports one device only.*torchrun'):
         MMDataParallel(Net(), device_ids=[0, 1])
+
+
+class Taking(nn.Module):
+    def forward(self, *args, **kwargs):
+        return args, kwargs
+
+    train_step = val_step = forward
+
+
+@pytest.mark.parametrize('name', ['__call__', 'train_step', 'val_step'])
+def test_containers_are_unpacked(name):
+    call = getattr(MMDataParallel(Taking(), device_ids=[-1]), name)
+    x = torch.ones(1)
+    batch = {'img': DataContainer([x]), 'meta': DataContainer([['m']], cpu_only=True), 'points': [DataContainer([x])]}
+    assert call(batch, None, boxes=DataContainer([[x]])) == (
+        ({'img': x, 'meta': ['m'], 'points': [x]}, None),
+        {'boxes': [x]},
+    )
+    assert call() == ((), {})
+
+
+def test_subclasses_may_deal_out_in_their_own_way():
+    class Own(MMDataParallel):
+        def scatter(self, inputs, kwargs, device_ids):
+            return (('own', *inputs),), ({'devices': device_ids},)
+
+    assert Own(Taking(), device_ids=[-1]).train_step(1) == (('own', 1), {'devices': [-1]})
+
+
+def test_what_is_wrong_may_be_caught_as_with_mmcv():
+    with pytest.raises(AssertionError):
+        MMDataParallel(Net(), device_ids=[0, 1])
+
+
+def test_what_a_container_keeps_on_the_cpu_stays_there():
+    class Elsewhere(MMDataParallel):
+        def _model_device(self):
+            return torch.device('meta')
+
+    class Places(nn.Module):
+        def train_step(self, data, optimizer):
+            return {name: value.device.type for name, value in data.items()}
+
+    x = torch.ones(2)
+    batch = {'img': DataContainer([x]), 'boxes': DataContainer([x], cpu_only=True), 'y': x}
+    places = Elsewhere(Places(), device_ids=[-1]).train_step(batch, None)
+    assert places == {'img': 'meta', 'boxes': 'cpu', 'y': 'meta'}

@@ -95,3 +95,12 @@ def test_it_is_a_registered_wrapper():
     assert MODULE_WRAPPERS.get('MMDistributedDataParallel') is MMDistributedDataParallel
     assert issubclass(MMDistributedDataParallel, torch.nn.parallel.DistributedDataParallel)
     assert not is_module_wrapper(torch.nn.Linear(1, 1))
+
+
+def test_containers_are_unpacked(results, runs):
+    mean = [(a + b) / 2 for a, b in zip(alone(runs, 0), alone(runs, 1))]
+    for grads, unpacked, kwargs, same_loss in (result['containers'] for result in results):
+        assert same(grads, mean)
+        assert unpacked
+        assert kwargs == ({'a': [1]},)
+        assert same_loss

@@ -1,6 +1,7 @@
 """Telling wrappers from models."""
 
 import pytest
+import torch
 from torch import nn
 
 from runnerkit.parallel import MODULE_WRAPPERS, is_module_wrapper, unwrap
@@ -13,6 +14,13 @@ def test_torchs_own_wrappers_are_known():
     assert not is_module_wrapper(net)
     assert unwrap(nn.DataParallel(nn.DataParallel(net))) is net
     assert unwrap(net) is net
+
+
+def test_a_compiled_model_is_wrapped():
+    net = nn.Linear(1, 1)
+    assert unwrap(torch.compile(net)) is net
+    assert unwrap(nn.DataParallel(torch.compile(nn.DataParallel(net)))) is net
+    assert not is_module_wrapper(torch.compile(net))
 
 
 class Own(nn.Module):

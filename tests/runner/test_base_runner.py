@@ -18,7 +18,7 @@ from runnerkit.utils.report import report
     [
         ({'batch_processor': 3, 'model': nn.Linear(1, 1)}, TypeError, 'batch_processor must be callable'),
         ({'batch_processor': print}, RuntimeError, 'cannot be both available'),
-        ({'model': nn.Linear(1, 1)}, RuntimeError, 'Linear has no train_step'),
+        ({'model': nn.Linear(1, 1)}, TypeError, 'Linear has no train_step'),
         ({'optimizer': 'SGD'}, TypeError, 'optimizer must be a torch.optim.Optimizer object or dict or None, but got'),
         ({'optimizer': {'a': 1}}, TypeError, r'optimizer\["a"\] is a'),
         ({'logger': 'x'}, TypeError, 'logger must be a logging.Logger object'),

@@ -11,8 +11,10 @@ from runnerkit.runner.checks import check_optimizer, check_step
 def test_wrapped_models_are_judged_by_what_is_inside():
     from runnerkit.parallel import MMDataParallel
 
-    EpochBasedRunner(MMDataParallel(nn.Linear(1, 1), device_ids=[-1]), batch_processor=print, max_epochs=1)
-    with pytest.raises(RuntimeError, match='Linear has no train_step'):
+    with pytest.warns(DeprecationWarning, match='batch_processor') as caught:
+        EpochBasedRunner(MMDataParallel(nn.Linear(1, 1), device_ids=[-1]), batch_processor=print, max_epochs=1)
+    assert caught[0].filename == __file__
+    with pytest.raises(TypeError, match='Linear has no train_step'):
         EpochBasedRunner(MMDataParallel(nn.Linear(1, 1), device_ids=[-1]), max_epochs=1)
 
 
@@ -21,7 +23,8 @@ def test_what_is_fine():
         def train_step(self, data, optimizer): ...
 
     check_step(Steps(), None)
-    check_step(nn.Linear(1, 1), print)
+    with pytest.warns(DeprecationWarning, match='batch_processor'):
+        check_step(nn.Linear(1, 1), print)
     optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
     for each in (None, optimizer, {'a': optimizer}):
         check_optimizer(each)

@@ -240,7 +240,8 @@ def test_max_epochs_is_needed_and_may_be_given_to_run():
     with pytest.raises(ValueError, match='max_epochs must be specified'):
         run(tiny_runner())
     runner = tiny_runner()
-    run(runner, max_epochs=1)
+    with pytest.warns(DeprecationWarning, match='max_epochs in run'):
+        run(runner, max_epochs=1)
     assert runner.epoch == 1
 
 

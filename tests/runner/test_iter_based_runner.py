@@ -65,7 +65,8 @@ def test_limits_are_needed():
     with pytest.raises(ValueError, match='max_iters must be specified'):
         run(tiny_runner('iter'))
     runner = tiny_runner('iter')
-    run(runner, max_iters=2)
+    with pytest.warns(DeprecationWarning, match='max_iters in run'):
+        run(runner, max_iters=2)
     assert runner.iter == 2
 
 

@@ -83,11 +83,13 @@ def test_wrong_hooks_are_refused():
         runner.register_hook('IterTimerHook')
     with pytest.raises(TypeError, match='a hook must be a Hook or a dict'):
         runner.register_custom_hooks(['IterTimerHook'])
+    with pytest.raises(AssertionError, match='the optimizer hook must be a Hook or a dict of its arguments, but got 3'):
+        runner.register_optimizer_hook(3)
     hook = Recorder()
     runner.register_hook(hook)
     with pytest.raises(ValueError, match='"priority" is a reserved attribute for hooks, but Recorder has one'):
         runner.register_hook(hook)
-    with pytest.raises(ValueError, match='there is no priority named'):
+    with pytest.raises(KeyError, match='there is no priority named'):
         runner.register_hook(Recorder(), 'URGENT')
     with pytest.raises(ValueError, match="Did you mean 'after_train_iter'"):
         runner.register_hook(type('Typo', (Hook,), {'after_train_itr': lambda self, runner: None})())

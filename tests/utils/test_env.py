@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+import time
+from importlib import metadata
 
 import numpy as np
 import pytest
 import torch
+import torch.utils.cpp_extension
 
-from runnerkit.utils.env import collect_env, process_rank
+from runnerkit.utils import env as module
+from runnerkit.utils.env import collect_env, get_host_info, get_time_str, process_rank
 from runnerkit.version import __version__
 
 
@@ -25,17 +29,81 @@ def test_collect_env_names_versions_and_platform():
 def test_libraries_that_are_not_imported_are_not_asked():
     code = (
         'import sys; from runnerkit.utils.env import collect_env\n'
-        'print("OpenCV" in collect_env(), "cv2" in sys.modules)'
+        'print([name for name in ("cv2", "torchvision", "mmcv") if name in sys.modules])\n'
+        'env = collect_env(); print([name in env for name in ("OpenCV", "TorchVision", "MMCV")])\n'
+        'print([name for name in ("cv2", "torchvision", "mmcv") if name in sys.modules])'
     )
     ended = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
-    assert ended.stdout == 'False False\n'
+    assert ended.stdout == '[]\n[True, True, True]\n[]\n'
 
 
 def test_a_library_that_does_not_say_its_version(monkeypatch):
     from types import ModuleType
 
     monkeypatch.setitem(sys.modules, 'cv2', ModuleType('cv2'))
+    monkeypatch.setattr(metadata, 'version', not_installed)
     assert collect_env()['OpenCV'] == 'unknown'
+
+
+def not_installed(package):
+    raise metadata.PackageNotFoundError(package)
+
+
+def test_the_mmcv_that_a_program_gets(monkeypatch):
+    from types import SimpleNamespace
+
+    monkeypatch.delitem(sys.modules, 'mmcv', raising=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(metadata, 'version', not_installed)
+        assert collect_env()['MMCV'] == 'not installed'
+        patch.setattr(metadata, 'version', lambda package: '1.7.2' if package == 'mmcv' else not_installed(package))
+        assert collect_env()['MMCV'] == '1.7.2'
+    monkeypatch.setitem(sys.modules, 'mmcv', SimpleNamespace(__version__='1.6.0'))
+    assert collect_env()['MMCV'] == '1.6.0'
+
+
+def test_it_has_all_that_mmcvs_has():
+    keys = ['sys.platform', 'Python', 'CUDA available', 'GCC', 'PyTorch', 'PyTorch compiling details', 'TorchVision']
+    keys += ['OpenCV', 'MMCV', 'MMCV Compiler', 'MMCV CUDA Compiler']
+    env = collect_env()
+    assert [key for key in env if key in keys] == keys
+    assert (env['MMCV Compiler'], env['MMCV CUDA Compiler']) == ('n/a', 'n/a')
+
+
+def test_compilers(tmp_path, monkeypatch):
+    gcc = tmp_path / 'gcc'
+    gcc.write_text('#!/bin/sh\necho "gcc (Test) 1.2.3"\necho "Copyright"\n')
+    nvcc = tmp_path / 'bin' / 'nvcc'
+    nvcc.parent.mkdir()
+    nvcc.write_text('#!/bin/sh\necho "nvcc: a compiler"\necho "Cuda compilation tools, release 12.4, V12.4.1"\n')
+    for file in (gcc, nvcc):
+        file.chmod(0o755)
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+    monkeypatch.setattr(torch.utils.cpp_extension, 'CUDA_HOME', str(tmp_path))
+    monkeypatch.setattr(torch.version, 'hip', None)
+    with monkeypatch.context() as patch:
+        patch.setenv('PATH', f'{tmp_path}:/usr/bin:/bin')
+        env = collect_env()
+    assert env['GCC'] == 'gcc (Test) 1.2.3'
+    assert (env['CUDA_HOME'], env['NVCC']) == (str(tmp_path), 'Cuda compilation tools, release 12.4, V12.4.1')
+    monkeypatch.setattr(torch.utils.cpp_extension, 'CUDA_HOME', None)
+    monkeypatch.setenv('PATH', str(tmp_path / 'empty'))
+    env = collect_env()
+    assert (env['GCC'], env['CUDA_HOME'], env['NVCC']) == ('n/a', 'None', 'n/a')
+
+
+def test_who_and_where_and_when(monkeypatch):
+    monkeypatch.setattr(module, 'gethostname', lambda: 'here')
+    monkeypatch.setenv('LOGNAME', 'somebody')
+    assert get_host_info() == 'somebody@here'
+
+    def nobody():
+        raise KeyError('uid not found')
+
+    monkeypatch.setattr(module, 'getuser', nobody)
+    assert get_host_info() == '@here'
+    before, said, after = time.time(), get_time_str(), time.time()
+    assert int(before) <= time.mktime(time.strptime(said, '%Y%m%d_%H%M%S')) <= after
 
 
 @pytest.mark.parametrize('value, rank', [('3', 3), ('', 0), ('none', 0)])

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from runnerkit.utils.exceptions import one_line, raise_with_context, with_message
+from runnerkit.utils.exceptions import WrongType, WrongValue, one_line, raise_with_context, with_message
+
+
+@pytest.mark.parametrize('error, kind', [(WrongValue, ValueError), (WrongType, TypeError)])
+def test_what_mmcv_asserted_can_still_be_caught_as_that(error, kind):
+    for expected in (kind, AssertionError):
+        with pytest.raises(expected, match='^why$'):
+            raise error('why')
 
 
 class Demanding(ValueError):

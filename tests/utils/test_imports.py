@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import collections
-import logging
 import os.path
 
 import pytest
 
-from runnerkit.utils.imports import UnknownObject, import_modules_from_strings, import_object
+from runnerkit.utils.imports import UnknownObject, import_modules_from_strings, import_object, obj_from_dict
 
 
 def test_modules():
@@ -19,14 +18,14 @@ def test_modules():
     assert import_modules_from_strings(None) is None
 
 
-def test_modules_that_fail(caplog, tmp_path, monkeypatch):
+def test_modules_that_fail(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match="Failed to import _no_such: No module named '_no_such'") as caught:
         import_modules_from_strings(['os', '_no_such'])
     assert caught.value.name == '_no_such'
-    with caplog.at_level(logging.WARNING, 'runnerkit'):
-        assert import_modules_from_strings(['os', '_no_such'], allow_failed_imports=True) == [os, None]
-        assert import_modules_from_strings('_no_such', allow_failed_imports=True) is None
-    assert '_no_such failed to import and is ignored' in caplog.text
+    for names, modules in ((['os', '_no_such'], [os, None]), ('_no_such', None)):
+        with pytest.warns(UserWarning, match='_no_such failed to import and is ignored') as warned:
+            assert import_modules_from_strings(names, allow_failed_imports=True) == modules
+        assert [each.filename for each in warned] == [__file__]
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / 'raises_at_import.py').write_text('1 / 0\n')
     with pytest.raises(ZeroDivisionError):
@@ -74,3 +73,26 @@ def test_errors_inside_a_module_come_through(tmp_path, monkeypatch):
     with pytest.raises(ModuleNotFoundError, match='_no_such_dependency') as caught:
         import_object('needs_more.Name')
     assert not isinstance(caught.value, UnknownObject)
+
+
+def test_objects_from_dicts():
+    info = {'type': 'OrderedDict', 'a': 1}
+    assert obj_from_dict(info, collections, {'a': 0, 'b': 2}) == {'a': 1, 'b': 2}
+    assert info == {'type': 'OrderedDict', 'a': 1}
+    assert obj_from_dict({'type': dict, 'a': 1}) == {'a': 1}
+    assert type(obj_from_dict({'type': 'collections.Counter'})) is collections.Counter
+
+
+@pytest.mark.parametrize(
+    ('args', 'error', 'message'),
+    [
+        (({'a': 1}, collections), AssertionError, 'info must have a type'),
+        (([], collections), AssertionError, 'info must be a dict'),
+        (({'type': 'Counter'}, collections, []), AssertionError, 'default_args must be a dict or None'),
+        (({'type': 5},), TypeError, "type must be a str or valid type, but got <class 'int'>"),
+        (({'type': 'nope'}, collections), AttributeError, "has no attribute 'nope'"),
+    ],
+)
+def test_dicts_that_make_no_object(args, error, message):
+    with pytest.raises(error, match=message):
+        obj_from_dict(*args)

@@ -25,3 +25,9 @@ def test_importing_it_imports_no_torch():
     code = 'import sys, runnerkit.utils; print("torch" in sys.modules, "runnerkit.config" in sys.modules)'
     ended = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert ended.stdout == 'False False\n'
+
+
+def test_names_that_need_torch_are_there():
+    names = [name for name, home in utils._ELSEWHERE.items() if home.startswith('runnerkit.utils')]
+    assert len(names) == 24
+    assert all(getattr(utils, name) is not None or name == '_get_cuda_home' for name in names)

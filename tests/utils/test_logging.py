@@ -40,6 +40,15 @@ def test_asked_again_it_is_the_same_with_no_second_handler(name, tmp_path):
     assert logger.level == logging.WARNING
 
 
+@pytest.mark.parametrize('level, number', [(logging.INFO, 20), ('WARNING', 30)])
+def test_handlers_have_the_level_too(name, tmp_path, level, number):
+    logger = get_logger(name, tmp_path / 'run.log', level)
+    assert [handler.level for handler in logger.handlers] == [number, number]
+    assert isinstance(logger.handlers[0], logging.StreamHandler)
+    assert isinstance(logger.handlers[1], logging.FileHandler)
+    assert logger.level == number
+
+
 def test_a_file_can_be_added_later(name, tmp_path):
     logger = get_logger(name, log_level=logging.WARNING)
     get_logger(name, tmp_path / 'late.log', logging.DEBUG)

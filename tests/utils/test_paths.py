@@ -56,6 +56,9 @@ def test_symlink_replaces_what_was_there(tree):
         symlink('a.txt', tree / 'link', overwrite=False)
 
 
+SUB = ['sub/.hidden/d.py', 'sub/c.py']
+
+
 @pytest.mark.parametrize(
     'options, found',
     [
@@ -63,8 +66,9 @@ def test_symlink_replaces_what_was_there(tree):
         ({'suffix': '.py'}, []),
         ({'suffix': '.py', 'case_sensitive': False}, ['b.PY']),
         ({'suffix': ('.PY', '.txt')}, ['a.txt', 'b.PY']),
-        ({'suffix': ('.PY', '.Txt'), 'case_sensitive': False, 'recursive': True}, ['a.txt', 'b.PY', 'sub/c.py']),
-        ({'recursive': True}, ['a.txt', 'b.PY', 'sub/c.py']),
+        ({'suffix': ('.PY', '.Txt'), 'case_sensitive': False, 'recursive': True}, ['a.txt', 'b.PY', *SUB]),
+        ({'recursive': True}, ['a.txt', 'b.PY', *SUB]),
+        ({'recursive': True, 'suffix': '.py'}, SUB),
     ],
 )
 def test_scandir(tree, options, found):

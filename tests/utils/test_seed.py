@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from runnerkit.utils.seed import draw_seed, preserved_rng, rng_state, set_random_seed, set_rng_state
+from runnerkit.utils.seed import draw_seed, preserved_rng, rng_state, set_random_seed, set_rng_state, worker_init_fn
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +104,14 @@ def test_cuda_generators_are_part_of_it():
     expected = torch.rand(5, device='cuda')
     set_rng_state(state)
     assert torch.equal(torch.rand(5, device='cuda'), expected)
+
+
+def test_workers_of_all_processes_get_seeds_of_their_own():
+    drawn = {}
+    for rank in range(2):
+        for worker in range(3):
+            worker_init_fn(worker, num_workers=3, rank=rank, seed=7)
+            drawn[rank, worker] = (random.random(), np.random.rand(), torch.rand(()).item())
+    assert len(set(drawn.values())) == 6
+    worker_init_fn(0, num_workers=1, rank=0, seed=7 + 3 + 2)
+    assert (random.random(), np.random.rand(), torch.rand(()).item()) == drawn[1, 2]

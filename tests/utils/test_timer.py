@@ -45,6 +45,10 @@ def test_one_that_does_not_run_knows_no_time():
             ask()
 
 
+def test_the_error_keeps_its_message():
+    assert (str(TimerError('stopped')), TimerError('stopped').message) == ('stopped', 'stopped')
+
+
 def test_a_block_says_how_long_it_took(clock, capsys):
     with Timer() as timer:
         clock.now += 1.25

@@ -1,8 +1,29 @@
 """Loggers, one backend a file."""
 
 from runnerkit.hooks.logger.base import LoggerHook
+from runnerkit.hooks.logger.clearml import ClearMLLoggerHook
+from runnerkit.hooks.logger.dvclive import DvcliveLoggerHook
+from runnerkit.hooks.logger.mlflow import MlflowLoggerHook
+from runnerkit.hooks.logger.neptune import NeptuneLoggerHook
+from runnerkit.hooks.logger.pavi import PaviLoggerHook
 from runnerkit.hooks.logger.progress import ProgressBarHook
+from runnerkit.hooks.logger.segmind import SegmindLoggerHook
 from runnerkit.hooks.logger.tensorboard import TensorboardLoggerHook
 from runnerkit.hooks.logger.text import TextLoggerHook
+from runnerkit.hooks.logger.tracker import TrackerHook
+from runnerkit.hooks.logger.wandb import WandbLoggerHook
 
-__all__ = ['LoggerHook', 'ProgressBarHook', 'TensorboardLoggerHook', 'TextLoggerHook']
+__all__ = [
+    'ClearMLLoggerHook',
+    'DvcliveLoggerHook',
+    'LoggerHook',
+    'MlflowLoggerHook',
+    'NeptuneLoggerHook',
+    'PaviLoggerHook',
+    'ProgressBarHook',
+    'SegmindLoggerHook',
+    'TensorboardLoggerHook',
+    'TextLoggerHook',
+    'TrackerHook',
+    'WandbLoggerHook',
+]

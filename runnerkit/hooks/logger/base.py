@@ -120,13 +120,13 @@ class LoggerHook(Hook):
         return runner.epoch if runner.mode == 'val' else runner.epoch + 1
 
     def get_iter(self, runner: RunnerView, inner_iter: bool = False) -> int:
-        """How many iterations are done, the running one included.
+        """The running iteration, from 1; between two, the next one.
 
         Args:
             runner: the run.
-            inner_iter: count from the epoch's beginning, if ``by_epoch``.
+            inner_iter: count from the epoch's beginning, if ``by_epoch``; between two, it is the last one then.
         """
-        return runner.inner_iter + 1 if self.by_epoch and inner_iter else runner.completed_iters
+        return (runner.inner_iter if self.by_epoch and inner_iter else runner.iter) + 1
 
     def get_lr_tags(self, runner: RunnerView) -> dict[str, float]:
         """The learning rate of the first parameter group, or of each optimizer's first one."""

@@ -55,7 +55,7 @@ class TensorboardLoggerHook(LoggerHook):
 
     def log(self, runner: RunnerView) -> None:
         """Draw a point of each curve at the number of iterations done."""
-        step = self.get_iter(runner)
+        step = runner.completed_iters  # not `get_iter`: a resumed run hides what lies beyond those that are done
         for tag, value in self.get_loggable_tags(runner, allow_text=True).items():
             if isinstance(value, str):
                 self.writer.add_text(tag, value, step)

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from runnerkit.distributed import reduce_max
-from runnerkit.fileio.io import check_backend
-from runnerkit.fileio.paths import is_url, join, open_file
+from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
 from runnerkit.utils.logging import WarnsOnce
-from runnerkit.utils.paths import mkdir_or_exist
+from runnerkit.utils.paths import scandir
 
 #: What a console line shows elsewhere than among the values.
 _ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'time', 'data_time', 'memory'}
@@ -42,11 +41,12 @@ class TextLoggerHook(LoggerHook):
         out_dir: a folder or URL; when the run is over, its files are copied to ``<out_dir>/<name of the work dir>``.
         out_suffix: how the names of those files end.
         keep_local: whether they stay in the work dir as well.
-        file_client_args: MMCV's way to choose a storage; here ``out_dir`` may be a URL.
+        file_client_args: arguments of `FileClient`, which writes to ``out_dir``; by default its URL says what to use.
 
     Raises:
         TypeError: ``out_dir`` is no text.
-        ValueError: ``file_client_args`` without ``out_dir``, for which alone it has a meaning, or with another storage.
+        ValueError: ``file_client_args`` without ``out_dir``, for which alone it has a meaning, or of a storage that
+            is not known.
     """
 
     def __init__(
@@ -66,14 +66,16 @@ class TextLoggerHook(LoggerHook):
             raise TypeError(f'out_dir should be a folder, a URL or None, but got {type(out_dir)}: {out_dir!r}')
         if file_client_args is not None and out_dir is None:
             raise ValueError('file_client_args should be None where there is no out_dir: give both or neither')
-        check_backend(file_client_args)
         self.interval_exp_name = interval_exp_name
         self.out_dir = out_dir
         self.out_suffix = out_suffix
         self.keep_local = keep_local
         self.file_client_args = file_client_args
+        if out_dir is not None:
+            self.file_client = FileClient.infer_client(file_client_args, out_dir)
         self.json_log_path: str | None = None
         self.start_iter = 0
+        self.time_sec_tot = 0.0  # not read here: subclasses that write their lines by themselves add up time in it
         self._started = 0.0
         self._memory: int | None = None
         self._file: IO[str] | None = None
@@ -120,8 +122,9 @@ class TextLoggerHook(LoggerHook):
     def log(self, runner: RunnerView) -> dict[str, Any]:
         """Write one line to each; returns what was written."""
         values = dict(runner.log_buffer.output)
-        inner_iter = values.pop('eval_iter_num', None) or self.get_iter(runner, inner_iter=True)
-        log_dict: dict[str, Any] = {'mode': self.get_mode(runner), 'epoch': self.get_epoch(runner), 'iter': inner_iter}
+        done = self.get_iter(runner, inner_iter=True) if self.by_epoch else runner.completed_iters
+        iters = values.pop('eval_iter_num', None) or done
+        log_dict: dict[str, Any] = {'mode': self.get_mode(runner), 'epoch': self.get_epoch(runner), 'iter': iters}
         log_dict['step'] = runner.completed_iters  # where the moment lies in the run, whatever the mode counts
         if runner.optimizer is not None:
             rates = runner.current_lr()
@@ -192,14 +195,10 @@ class TextLoggerHook(LoggerHook):
         return float(f'{items:.8g}') if isinstance(items, float) else items
 
     def _move_out(self, runner: RunnerView, work_dir: Path, out_dir: str) -> None:
-        target = join(out_dir, work_dir.name)
-        if not is_url(target):
-            mkdir_or_exist(target)
-        endings = (self.out_suffix,) if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
-        for path in sorted(each for each in work_dir.iterdir() if each.is_file() and each.name.endswith(endings)):
-            copy = join(target, path.name)
-            with open_file(copy, 'wb') as file:
-                file.write(path.read_bytes())
+        endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
+        for name in list(scandir(work_dir, endings, recursive=True)):
+            path, copy = work_dir / name, self.file_client.join_path(out_dir, work_dir.name, name)
+            self.file_client.put_text(path.read_text(encoding='utf-8'), copy)
             if not self.keep_local:
                 path.unlink()
             runner.logger.info('%s is copied to %s%s', path, copy, '' if self.keep_local else ' and removed')

@@ -259,12 +259,39 @@ def test_files_go_to_out_dir_in_the_end(tmp_path, logger, keep_local):
     out = tmp_path / 'out'
     run = Run(tmp_path, logger, interval=7, out_dir=str(out), out_suffix='.log.json', keep_local=keep_local)
     (tmp_path / 'work' / 'other.txt').write_text('stays')
+    (tmp_path / 'work' / 'sub').mkdir()
+    (tmp_path / 'work' / 'sub' / 'b.log.json').write_text('{}')
     run()
     name = f'{run.runner.timestamp}.log.json'
-    assert [path.name for path in (out / 'work').iterdir()] == [name]
+    assert sorted(path.name for path in (out / 'work').iterdir()) == [name, 'sub']
+    assert (out / 'work' / 'sub' / 'b.log.json').read_text() == '{}'
     assert json.loads((out / 'work' / name).read_text())['loss'] == 1.5
     assert (tmp_path / 'work' / name).exists() is keep_local
     assert (tmp_path / 'work' / 'other.txt').exists()
+
+
+def test_a_storage_of_the_users_own_gets_the_files(tmp_path, logger):
+    from runnerkit.fileio.file_client import BaseStorageBackend, FileClient
+
+    class Memory(BaseStorageBackend):
+        files = {}
+
+        def get(self, filepath):
+            return self.files[filepath].encode()
+
+        def get_text(self, filepath, encoding='utf-8'):
+            return self.files[filepath]
+
+        def put_text(self, obj, filepath, encoding='utf-8'):
+            self.files[filepath] = obj
+
+        def join_path(self, filepath, *filepaths):
+            return ':'.join([filepath, *filepaths])
+
+    FileClient.register_backend('memory_of_a_test', Memory, force=True)
+    run = Run(tmp_path, logger, interval=7, out_dir='out', file_client_args={'backend': 'memory_of_a_test'})()
+    assert list(Memory.files) == [f'out:work:{run.runner.timestamp}.log.json']
+    assert '"loss": 1.5' in Memory.files[f'out:work:{run.runner.timestamp}.log.json']
 
 
 def test_out_dir_may_be_new_or_a_url(tmp_path, logger):
@@ -281,8 +308,8 @@ def test_mistakes():
         TextLoggerHook(out_dir=5)
     with pytest.raises(ValueError, match='file_client_args should be None where there is no out_dir'):
         TextLoggerHook(file_client_args={'backend': 'disk'})
-    with pytest.raises(ValueError, match="backend 'petrel' is not known"):
-        TextLoggerHook(out_dir='x', file_client_args={'backend': 'petrel'})
+    with pytest.raises(ValueError, match='Backend floppy is not supported'):
+        TextLoggerHook(out_dir='x', file_client_args={'backend': 'floppy'})
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')

@@ -1,0 +1,90 @@
+"""Pretrained models by name: tables of where their files are."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from runnerkit.fileio import load
+
+ENV_MMCV_HOME = 'MMCV_HOME'
+ENV_XDG_CACHE_HOME = 'XDG_CACHE_HOME'
+DEFAULT_CACHE_DIR = '~/.cache'
+
+#: What MMCV calls some of torchvision's models.
+_OTHER_NAMES = {
+    'inception_v3_google': 'inception_v3',
+    'shufflenetv2_x0.5': 'shufflenet_v2_x0_5',
+    'shufflenetv2_x1.0': 'shufflenet_v2_x1_0',
+    'shufflenetv2_x1.5': 'shufflenet_v2_x1_5',
+    'shufflenetv2_x2.0': 'shufflenet_v2_x2_0',
+}
+
+
+def get_torchvision_models() -> dict[str, str]:
+    """The URLs of torchvision's weights, by the model's name and by ``<model>.<weights>``, in small letters.
+
+    A model's name alone means the first weights it got: ``resnet50`` is ``resnet50.imagenet1k_v1``.
+
+    Raises:
+        ImportError: there is no torchvision, or one before 0.14.
+    """
+    try:
+        models = import_module('torchvision.models')
+        names = models.list_models()
+    except (ImportError, AttributeError) as error:
+        raise ImportError(
+            'torchvision:// needs torchvision 0.14 or later: pip install torchvision (a version for your torch)'
+        ) from error
+    urls: dict[str, str] = {}
+    for name in names:
+        all_weights = models.get_model_weights(name)
+        for weights in all_weights:
+            urls.setdefault(name, weights.url)
+            # The class is called after the model, in other letters: ResNet50_Weights.IMAGENET1K_V1.
+            urls[f'{weights_key(all_weights.__name__)}.{weights.name.lower()}'] = weights.url
+    urls.update({ours: urls[theirs] for ours, theirs in _OTHER_NAMES.items() if theirs in urls})
+    return urls
+
+
+def weights_key(name: str) -> str:
+    """``name`` as in `get_torchvision_models`, from torchvision's own spelling."""
+    return name.lower().replace('_weights', '')
+
+
+def get_external_models() -> dict[str, str]:
+    """OpenMMLab's backbones: a URL, or a path below MMCV's folder, by name.
+
+    The user's own ``open_mmlab.json`` in that folder has the last word.
+    """
+    models = _table('open_mmlab')
+    own = os.path.join(_get_mmcv_home(), 'open_mmlab.json')
+    if os.path.exists(own):
+        models.update(load(own))
+    return models
+
+
+def get_mmcls_models() -> dict[str, str]:
+    """The URLs of MMClassification's models, by name."""
+    return _table('mmcls')
+
+
+def get_deprecated_model_names() -> dict[str, str]:
+    """The new names of OpenMMLab's backbones, by the old ones."""
+    return _table('deprecated')
+
+
+def _get_mmcv_home() -> str:
+    """The user's folder for such files, which is made: ``$MMCV_HOME``, or ``mmcv`` in the folder for caches."""
+    cache = os.getenv(ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR)
+    home = os.path.expanduser(os.getenv(ENV_MMCV_HOME, os.path.join(cache, 'mmcv')))
+    os.makedirs(home, exist_ok=True)
+    return home
+
+
+def _table(name: str) -> Any:
+    """A table of the package's folder ``model_zoo``, which lies where MMCV has it."""
+    package = import_module(__name__.partition('.')[0])
+    return load(Path(package.__path__[0]) / 'model_zoo' / f'{name}.json')

@@ -1,0 +1,85 @@
+"""The clean names of a model's weights: without the wrappers around it and around its parts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from runnerkit.parallel import unwrap
+from runnerkit.parallel.wrappers import inner_name
+
+
+def get_state_dict(
+    module: nn.Module, destination: dict[str, Any] | None = None, prefix: str = '', keep_vars: bool = False
+) -> dict[str, Any]:
+    """The state dict of the module inside any wrappers, under clean names; its ``_metadata``, too.
+
+    Wrappers are those of `runnerkit.parallel.MODULE_WRAPPERS` and of `torch.compile`, also around parts of the model.
+
+    Args:
+        module: the model, wrapped or not.
+        destination: a dict to put the weights in; by default a new one.
+        prefix: what to put before the names.
+        keep_vars: give the parameters themselves, with their gradients.
+    """
+    inner = unwrap(module)
+    state = inner.state_dict(prefix=prefix, keep_vars=keep_vars)
+    clean = _clean_prefixes(inner, prefix)
+    if clean:
+        state = renamed(state, lambda name: _replaced(name, clean))
+    if destination is None:
+        return state
+    destination.update(state)
+    if hasattr(destination, '_metadata'):
+        destination._metadata.update(getattr(state, '_metadata', {}))
+    return destination
+
+
+def to_names_of(module: nn.Module, state: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """``state`` under the names that ``module``, an unwrapped one, has for its weights: the way back.
+
+    Names that are the module's own stay, and so do those that it does not know.
+    """
+    state = renamed(state, _without_compiled)
+    clean = _clean_prefixes(module, '')
+    if not clean:
+        return state
+    wrapped = {_replaced(name, clean): name for name in module.state_dict()}
+    wrapped.update({_replaced(path, clean): path for path, _ in module.named_modules(remove_duplicate=False)})
+    return renamed(state, lambda name: wrapped.get(name, name))
+
+
+def renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> OrderedDict[str, Any]:
+    """``state`` with the function ``rename`` applied to its names, and to those of its ``_metadata``."""
+    answer = OrderedDict((rename(name), value) for name, value in state.items())
+    metadata = getattr(state, '_metadata', {})
+    answer._metadata = OrderedDict((rename(name), value) for name, value in metadata.items())  # type: ignore[attr-defined]
+    return answer
+
+
+def _clean_prefixes(module: nn.Module, prefix: str) -> dict[str, str]:
+    """For each wrapper below ``module``: where what it wraps is, and where the wrapper is, in whose place it will be.
+
+    Inner ones come first.
+    """
+    found = {}
+    for path, part in module.named_modules(prefix=prefix.rstrip('.'), remove_duplicate=False):
+        attribute = inner_name(part)
+        if attribute is not None:
+            found[f'{path}.{attribute}'] = path
+    return dict(reversed(found.items()))
+
+
+def _replaced(name: str, clean: Mapping[str, str]) -> str:
+    for wrapped, path in clean.items():
+        if name == wrapped or name.startswith(wrapped + '.'):
+            name = path + name[len(wrapped) :]
+    return name
+
+
+def _without_compiled(name: str) -> str:
+    """``name`` without what `torch.compile` puts into it."""
+    return '.'.join(part for part in name.split('.') if part != '_orig_mod')

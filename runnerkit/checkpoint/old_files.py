@@ -1,0 +1,27 @@
+"""What is different in the checkpoints that MMCV 1.x wrote."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def is_mmcv_file(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether MMCV wrote ``checkpoint``: its iteration numbers and its averaged weights have another meaning."""
+    return 'runnerkit_version' not in checkpoint.get('meta', {})
+
+
+def gpus_of_run(meta: Mapping[str, Any]) -> int:
+    """How many GPUs an MMCV run used, by the ``gpu_ids`` in its config's text (read as data, never executed);
+    else 0."""
+    found = re.search(r'^gpu_ids = (.+)$', str(meta.get('config', '')), flags=re.MULTILINE)
+    if not found:
+        return 0
+    text = found[1].strip()
+    counted = re.fullmatch(r'range\((?:0, ?)?(\d+)\)', text)
+    try:
+        return int(counted[1]) if counted else len(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError):
+        return 0

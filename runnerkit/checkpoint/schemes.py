@@ -1,0 +1,146 @@
+"""Loaders of checkpoints that are not local files, one for each scheme."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from runnerkit.checkpoint.hub import load_url
+from runnerkit.checkpoint.loader import CheckpointLoader, load_from_local, load_from_url, load_tensors
+from runnerkit.checkpoint.model_zoo import (
+    _get_mmcv_home,
+    get_deprecated_model_names,
+    get_external_models,
+    get_mmcls_models,
+    get_torchvision_models,
+    weights_key,
+)
+from runnerkit.distributed import barrier, get_dist_info
+from runnerkit.fileio.file_client import FileClient
+from runnerkit.utils.exceptions import WrongValue
+from runnerkit.utils.suggest import did_you_mean
+
+
+@CheckpointLoader.register_scheme(('http://', 'https://'))
+def load_from_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
+    """Load from the web through a cache; see `load_url`.
+
+    In distributed runs the first process of each machine fetches the file while the others wait: all must call this.
+    """
+    rank, _ = get_dist_info()
+    if int(os.environ.get('LOCAL_RANK', rank)) != 0:
+        barrier()
+        return load_url(filename, model_dir=model_dir, map_location=map_location)
+    try:
+        return load_url(filename, model_dir=model_dir, map_location=map_location)
+    finally:
+        barrier()
+
+
+@CheckpointLoader.register_scheme(r'(\S+\:)?s3://')
+def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petrel') -> Any:
+    """Load from S3: through the client that MMCV uses where it is installed, otherwise through fsspec.
+
+    Raises:
+        ValueError: ``backend`` is neither ``'petrel'`` nor ``'ceph'``.
+    """
+    if backend not in ('petrel', 'ceph'):
+        raise ValueError(f'Load from Backend {backend} is not supported.')
+    try:
+        client = FileClient(backend=backend)
+    except ImportError:
+        if not filename.startswith('s3://'):  # the name of a cluster, which only that client knows
+            raise
+        return load_from_url(filename, map_location)
+    return load_tensors(io.BytesIO(client.get(filename)), map_location)
+
+
+@CheckpointLoader.register_scheme('pavi://')
+def load_from_pavi(filename: str, map_location: Any = None) -> Any:
+    """Load ``pavi://<model>`` from a Pavi model cloud.
+
+    Raises:
+        ImportError: there is no client.
+        ValueError: the name has no such prefix.
+    """
+    if not filename.startswith('pavi://'):
+        raise WrongValue(f'Expected filename startswith `pavi://`, but get {filename}')
+    try:
+        from pavi import modelcloud  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise ImportError('Please install pavi to load checkpoint from modelcloud: pip install pavi') from error
+    model = modelcloud.get(filename[len('pavi://') :])
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, str(model.name))
+        model.download(path)
+        return load_from_local(path, map_location)
+
+
+@CheckpointLoader.register_scheme(('modelzoo://', 'torchvision://'))
+def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
+    """Load ``torchvision://resnet50`` or ``torchvision://ResNet50_Weights.IMAGENET1K_V2``.
+
+    Raises:
+        KeyError: torchvision has no such weights; the nearest are given.
+    """
+    scheme, _, name = filename.partition('://')
+    if scheme == 'modelzoo':
+        warnings.warn(
+            'The URL scheme of "modelzoo://" is deprecated, please use "torchvision://" instead',
+            DeprecationWarning,
+            stacklevel=2,
+        )
+    url = _looked_up(name if '.' not in name else weights_key(name), get_torchvision_models(), filename)
+    return load_from_http(url, map_location=map_location)
+
+
+@CheckpointLoader.register_scheme(('open-mmlab://', 'openmmlab://'))
+def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
+    """Load one of OpenMMLab's backbones by name, or one of the user's own; see `get_external_models`.
+
+    Raises:
+        KeyError: there is no such name; the nearest are given.
+        FileNotFoundError: the name stands for a local file that is not there.
+    """
+    scheme, _, name = filename.partition('://')
+    newer = get_deprecated_model_names().get(name)
+    if newer is not None:
+        warnings.warn(
+            f'{filename} is deprecated in favor of {scheme}://{newer}',
+            DeprecationWarning,
+            stacklevel=2,
+        )
+    place = _looked_up(newer or name, get_external_models(), filename)
+    if place.startswith(('http://', 'https://')):
+        return load_from_http(place, map_location=map_location)
+    return load_from_local(os.path.join(_get_mmcv_home(), place), map_location)
+
+
+@CheckpointLoader.register_scheme('mmcls://')
+def load_from_mmcls(filename: str, map_location: Any = None) -> Any:
+    """Load the backbone of one of MMClassification's models by name.
+
+    Raises:
+        KeyError: there is no such name; the nearest are given.
+    """
+    url = _looked_up(filename.removeprefix('mmcls://'), get_mmcls_models(), filename)
+    return _process_mmcls_checkpoint(load_from_http(url, map_location=map_location))
+
+
+def _process_mmcls_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights below ``backbone``, without that prefix."""
+    state = checkpoint.get('state_dict', checkpoint)
+    prefix = 'backbone.'
+    backbone = OrderedDict((name[len(prefix) :], value) for name, value in state.items() if name.startswith(prefix))
+    return {'state_dict': backbone}
+
+
+def _looked_up(name: str, table: Mapping[str, str], filename: str) -> str:
+    if name not in table:
+        raise KeyError(f'there is no checkpoint {filename}; {did_you_mean(name, table)}'.rstrip('; '))
+    return table[name]

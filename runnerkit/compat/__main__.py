@@ -1,0 +1,39 @@
+"""``python -m runnerkit.compat script.py …`` or ``-m module …``: as Python runs it, with runnerkit in MMCV's place."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+from runnerkit.compat import install
+
+USAGE = 'usage: python -m runnerkit.compat [-m] SCRIPT [ARGUMENT …]'
+
+
+def main(argv: list[str]) -> int:
+    """Run what ``argv`` names; what it raises, `SystemExit` included, goes on to the caller."""
+    as_module = argv[:1] == ['-m']
+    arguments = argv[1:] if as_module else argv
+    if not arguments or arguments[0].startswith('-'):
+        asked = argv in (['-h'], ['--help'])
+        print(USAGE, file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else 2
+    target = arguments[0]
+    sys.argv = list(arguments)
+    if as_module:
+        install()
+        runpy.run_module(target, run_name='__main__', alter_sys=True)
+        return 0
+    if not os.path.exists(target):
+        print(f'error: there is no script {target}; a module needs -m before its name', file=sys.stderr)
+        return 2
+    if not getattr(sys.flags, 'safe_path', False):  # Python 3.11
+        sys.path[0] = os.path.dirname(os.path.realpath(target))
+    install()
+    runpy.run_path(target, run_name='__main__')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""Where MMCV 1.x's modules lie here: the one place that knows its old paths.
+
+Both sides are below the package: ``runnerkit.runner.dist_utils``, and, where `runnerkit.compat.install` was called,
+``mmcv.runner.dist_utils``.
+"""
+
+from __future__ import annotations
+
+#: One home: the very same module object, and everything below it likewise. Several: a module that shows the names of
+#: all of them. Modules that have the same path on both sides are not listed.
+ALIASES: dict[str, str | tuple[str, ...]] = {
+    'device.mlu.data_parallel': 'device.mlu',
+    'device.mlu.distributed': 'device.mlu',
+    'device.mlu.scatter_gather': 'device.scatter_gather',
+    'device.mps.data_parallel': 'device.mps',
+    'device.npu.data_parallel': 'device.npu',
+    'device.npu.distributed': 'device.npu',
+    'engine': ('evaluation', 'distributed.results'),
+    'engine.test': ('evaluation', 'distributed.results'),
+    'fileio.handlers.base': 'fileio.handlers',
+    'fileio.handlers.json_handler': 'fileio.handlers',
+    'fileio.handlers.pickle_handler': 'fileio.handlers',
+    'fileio.handlers.yaml_handler': 'fileio.handlers',
+    'fileio.parse': 'fileio.io',
+    'parallel.registry': 'parallel.wrappers',
+    'parallel.utils': 'parallel.wrappers',
+    'runner.base_module': 'nn.base_module',
+    'runner.checkpoint': (
+        'checkpoint.loader',
+        'checkpoint.schemes',
+        'checkpoint.model_zoo',
+        'checkpoint.hub',
+        'checkpoint.names',
+        'checkpoint.state_dict',
+        'checkpoint.save',
+    ),
+    'runner.default_constructor': 'runner.builder',
+    'runner.dist_utils': ('distributed.launch', 'distributed.info', 'distributed.collectives'),
+    'runner.fp16_utils': 'nn.amp',
+    'runner.hooks': 'hooks',
+    'runner.hooks.logger': 'hooks.logger',
+    'runner.optimizer': 'optim',
+    'runner.priority': 'hooks.priority',
+    'runner.utils': ('utils.env', 'utils.imports', 'utils.seed'),
+    'utils.config': ('config', 'config.action'),
+    'utils.device_type': 'utils.devices',
+    'utils.ext_loader': 'compat.ext_loader',
+    'utils.hub': 'checkpoint.hub',
+    'utils.parrots_jit': 'utils.tracing',
+    'utils.parrots_wrapper': 'utils.torch_layers',
+    'utils.path': 'utils.paths',
+    'utils.progressbar': 'utils.progress',
+    'utils.registry': 'registry',
+    'utils.torch_ops': 'utils.torch_layers',
+    'utils.trace': 'utils.tracing',
+    'utils.version_utils': 'utils.version',
+}
+
+#: The same below ``mmcv`` only: runnerkit has something else at that path, or nothing beside it.
+MMCV_ALIASES: dict[str, str] = {
+    'cnn.utils.weight_init': 'nn.weight_init',
+    'version': 'compat.mmcv_version',
+}
+
+
+def homes_of(path: str) -> tuple[str, ...]:
+    """Where the module of MMCV's ``path`` lies, both below their package; empty if it is not an alias."""
+    head, tail = path, ''
+    while head:
+        homes = ALIASES.get(head)
+        if homes is not None and (not tail or isinstance(homes, str)):
+            return (homes + tail,) if isinstance(homes, str) else homes
+        head, _, last = head.rpartition('.')
+        tail = f'.{last}{tail}'
+    return ()

@@ -1,0 +1,258 @@
+"""`FileClient`: one way to reach files, whatever keeps them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+from runnerkit.fileio.backends import BaseStorageBackend, FsspecBackend, HardDiskBackend, HTTPBackend, Suffix
+from runnerkit.fileio.clusters import CephBackend, LmdbBackend, MemcachedBackend, PetrelBackend
+from runnerkit.fileio.paths import PathOrUrl, fsspec_module
+from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.paths import is_filepath
+from runnerkit.utils.suggest import did_you_mean
+
+__all__ = [
+    'BaseStorageBackend',
+    'CephBackend',
+    'FileClient',
+    'FsspecBackend',
+    'HTTPBackend',
+    'HardDiskBackend',
+    'LmdbBackend',
+    'MemcachedBackend',
+    'PetrelBackend',
+]
+
+
+class FileClient:
+    """Files in a storage, which is chosen by its name or by the beginning of a URL.
+
+    The same arguments give the same object. ``s3://`` is Petrel's where ``petrel_client`` is installed; otherwise, and
+    with every other beginning that nobody has registered, it is fsspec's.
+
+    Args:
+        backend: the storage's name; None and no ``prefix`` mean the disk.
+        prefix: the beginning of URLs (``'s3'``) whose storage is meant, if ``backend`` is None.
+        **kwargs: go to the storage's constructor.
+
+    Attributes:
+        client: the storage.
+
+    Raises:
+        ValueError: no storage is known by that name or prefix.
+    """
+
+    _backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
+        'disk': HardDiskBackend,
+        'ceph': CephBackend,
+        'memcached': MemcachedBackend,
+        'lmdb': LmdbBackend,
+        'petrel': PetrelBackend,
+        'http': HTTPBackend,
+        'fsspec': FsspecBackend,
+    }
+    _prefix_to_backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
+        's3': PetrelBackend,
+        'http': HTTPBackend,
+        'https': HTTPBackend,
+    }
+    _instances: ClassVar[dict[str, FileClient]] = {}
+
+    client: Any
+    _made_with: tuple[str | None, str | None, dict[str, Any]]
+
+    def __new__(cls, backend: str | None = None, prefix: str | None = None, **kwargs: Any) -> FileClient:
+        """The one client with these arguments."""
+        if backend is None and prefix is None:
+            backend = 'disk'
+        if backend is not None and backend not in cls._backends:
+            raise ValueError(
+                f'Backend {backend} is not supported. Currently supported ones are {list(cls._backends)}; '
+                f'{did_you_mean(str(backend), cls._backends)}'.rstrip('; ')
+            )
+        key = ':'.join([str(backend), str(prefix), *(f'{name}:{value}' for name, value in kwargs.items())])
+        if key not in cls._instances:
+            storage = cls._backends[backend] if backend is not None else cls._storage_behind(str(prefix))
+            client = super().__new__(cls)
+            client.client = storage(**kwargs)
+            client._made_with = (backend, prefix, kwargs)
+            cls._instances[key] = client
+        return cls._instances[key]
+
+    def __reduce__(self) -> Any:
+        # A copy, or what another process gets: the one client there with these arguments.
+        backend, prefix, kwargs = self._made_with
+        return functools.partial(type(self), **kwargs), (backend, prefix)
+
+    @classmethod
+    def _storage_behind(cls, prefix: str) -> type[BaseStorageBackend]:
+        storage = cls._prefix_to_backends.get(prefix)
+        if storage is PetrelBackend and sys.modules.get('petrel_client') is None and find_spec('petrel_client') is None:
+            return FsspecBackend
+        if storage is not None:
+            return storage
+        if prefix not in fsspec_module().available_protocols():
+            raise ValueError(
+                f'prefix {prefix} is not supported. Currently supported ones are {list(cls._prefix_to_backends)} and '
+                f'those of fsspec; `FileClient.register_backend` adds another'
+            )
+        return FsspecBackend
+
+    @property
+    def name(self) -> str:
+        """The class of the storage, by its name."""
+        name: str = self.client.name
+        return name
+
+    @property
+    def allow_symlink(self) -> bool:
+        """Whether a file can be a link to another."""
+        allowed: bool = self.client.allow_symlink
+        return allowed
+
+    @staticmethod
+    def parse_uri_prefix(uri: PathOrUrl) -> str | None:
+        """What a URL begins with: ``'s3'`` for ``'s3://a'`` and for ``'cluster:s3://a'``; None for a path."""
+        if not is_filepath(uri):
+            raise WrongType(f'uri must be a str or a Path, but got {type(uri)}: {uri!r}')
+        scheme, found, _ = str(uri).partition('://')
+        return scheme.rpartition(':')[2] if found else None
+
+    @classmethod
+    def infer_client(cls, file_client_args: dict[str, Any] | None = None, uri: PathOrUrl | None = None) -> FileClient:
+        """The client for these arguments, or, if there are none, for what ``uri`` begins with.
+
+        Args:
+            file_client_args: arguments of `FileClient`.
+            uri: a path or URL.
+        """
+        if file_client_args is not None:
+            return cls(**file_client_args)
+        if uri is None:
+            raise WrongValue('infer_client needs file_client_args, such as dict(backend="disk"), or a uri')
+        return cls(prefix=cls.parse_uri_prefix(uri))
+
+    @classmethod
+    def register_backend(
+        cls,
+        name: str,
+        backend: type[BaseStorageBackend] | None = None,
+        force: bool = False,
+        prefixes: str | list[str] | tuple[str, ...] | None = None,
+    ) -> Any:
+        """Make a storage known; a class decorator, if ``backend`` is left out.
+
+        Args:
+            name: what it is called.
+            backend: its class.
+            force: whether it may take the place of another of the same name or prefix.
+            prefixes: beginnings of URLs that are for it.
+
+        Raises:
+            KeyError: there is one of that name, or for that prefix.
+            TypeError: an argument is of another type.
+        """
+        if backend is None:
+            return cls._registrar(name, force, prefixes)
+        if not isinstance(name, str):
+            raise TypeError(f'the backend name should be a string, but got {type(name)}: {name!r}')
+        if not isinstance(backend, type):
+            raise TypeError(f'backend should be a class but got {type(backend)}: {backend!r}')
+        if not issubclass(backend, BaseStorageBackend):
+            raise TypeError(f'backend {backend} is not a subclass of BaseStorageBackend')
+        prefixes = [prefixes] if isinstance(prefixes, str) else prefixes or []
+        if not isinstance(prefixes, (list, tuple)):
+            raise WrongType(f'prefixes must be a str, or a list or tuple of them, but got {prefixes!r}')
+        taken = [name] if name in cls._backends else [each for each in prefixes if each in cls._prefix_to_backends]
+        if taken and not force:
+            raise KeyError(
+                f'{taken[0]} is already registered as a storage backend, add "force=True" if you want to override it'
+            )
+        cls._backends[name] = backend
+        cls._prefix_to_backends.update(dict.fromkeys(prefixes, backend))
+        for key in list(cls._instances):
+            of_backend, of_prefix, *_ = key.split(':')
+            if of_backend == name or (of_backend == 'None' and of_prefix in prefixes):
+                del cls._instances[key]
+        return None
+
+    @classmethod
+    def _registrar(cls, name: str, force: bool, prefixes: Any) -> Callable[[type[Any]], type[Any]]:
+        def register(backend: type[Any]) -> type[Any]:
+            cls.register_backend(name, backend, force=force, prefixes=prefixes)
+            return backend
+
+        return register
+
+    def get(self, filepath: PathOrUrl) -> bytes | memoryview:
+        """The bytes of a file."""
+        content: bytes | memoryview = self.client.get(filepath)
+        return content
+
+    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
+        """The text of a file."""
+        text: str = self.client.get_text(filepath, encoding)
+        return text
+
+    def put(self, obj: bytes, filepath: PathOrUrl) -> None:
+        """Write bytes, in place of what was there."""
+        self.client.put(obj, filepath)
+
+    def put_text(self, obj: str, filepath: PathOrUrl) -> None:
+        """Write text, in place of what was there."""
+        self.client.put_text(obj, filepath)
+
+    def remove(self, filepath: PathOrUrl) -> None:
+        """Delete a file."""
+        self.client.remove(filepath)
+
+    def exists(self, filepath: PathOrUrl) -> bool:
+        """Whether there is a file or folder."""
+        return bool(self.client.exists(filepath))
+
+    def isdir(self, filepath: PathOrUrl) -> bool:
+        """Whether it is a folder."""
+        return bool(self.client.isdir(filepath))
+
+    def isfile(self, filepath: PathOrUrl) -> bool:
+        """Whether it is a file."""
+        return bool(self.client.isfile(filepath))
+
+    def join_path(self, filepath: PathOrUrl, *filepaths: PathOrUrl) -> str:
+        """A path and what lies below it, in one path."""
+        path: str = self.client.join_path(filepath, *filepaths)
+        return path
+
+    def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[str | Path]:
+        """The path of a file on the disk, in a ``with``: the file itself, or a copy that is deleted afterwards."""
+        context: AbstractContextManager[str | Path] = self.client.get_local_path(str(filepath))
+        return context
+
+    def list_dir_or_file(
+        self,
+        dir_path: PathOrUrl,
+        list_dir: bool = True,
+        list_file: bool = True,
+        suffix: Suffix = None,
+        recursive: bool = False,
+    ) -> Iterator[str]:
+        """What a folder holds, as paths relative to it.
+
+        Args:
+            dir_path: the folder.
+            list_dir: whether to give folders.
+            list_file: whether to give files.
+            suffix: how files' names must end, if only some are wanted; without ``list_dir``.
+            recursive: whether to look into folders.
+
+        Raises:
+            TypeError: ``suffix`` is of another type, or given along with ``list_dir``.
+        """
+        found: Iterator[str] = self.client.list_dir_or_file(dir_path, list_dir, list_file, suffix, recursive)
+        return found

@@ -1,0 +1,75 @@
+"""Curves as files that DVC tracks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from runnerkit.distributed import get_dist_info
+from runnerkit.hooks.hook import HOOKS, RunnerView
+from runnerkit.hooks.logger.tracker import TrackerHook
+
+
+@HOOKS.register_module()
+class DvcliveLoggerHook(TrackerHook):
+    """Logs to DVCLive, at every epoch's end what hooks and validations gave, or else at every interval.
+
+    Args:
+        model_file: where the model is saved after every epoch, always the same file; None saves nothing.
+        interval: as in `LoggerHook`.
+        ignore_last: as in `LoggerHook`.
+        reset_flag: as in `LoggerHook`.
+        by_epoch: whether DVCLive's steps are epochs; if not, they are iterations.
+        dvclive: a ``dvclive.Live`` to log to, which stays open in the end; by default one of the hook's own.
+        **kwargs: arguments of ``dvclive.Live``; ``resume=True`` goes on with the files that are there.
+    """
+
+    def __init__(
+        self,
+        model_file: str | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        dvclive: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.model_file = model_file
+        self._own = dvclive is None
+        self._import_dvclive(dvclive, **kwargs)
+
+    def _import_dvclive(self, dvclive: Any = None, **kwargs: Any) -> None:
+        """Set ``self.dvclive``; None on other ranks than the first, which must not write the same files."""
+        live = None if dvclive is not None else self._client('dvclive', 'dvclive').Live
+        self.dvclive: Any = dvclive
+        if live is not None and get_dist_info()[0] == 0:
+            self.dvclive = live(**kwargs)
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        if not self.by_epoch:
+            super().after_train_iter(runner)
+        elif self.reset_flag and runner.log_buffer.ready:
+            runner.log_buffer.clear_output()  # or the loggers before this one would log in every iteration from now on
+
+    def after_train_epoch(self, runner: RunnerView) -> None:
+        super().after_train_epoch(runner)
+        if self.model_file is not None and runner.rank == 0:
+            file = Path(self.model_file)
+            runner.save_checkpoint(str(file.parent), filename_tmpl=file.name, create_symlink=False)
+
+    def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
+        step = self.get_epoch(runner) if self.by_epoch else self.get_iter(runner)
+        if hasattr(self.dvclive, 'set_step'):  # before version 2
+            self.dvclive.set_step(step)
+            for tag, value in tags.items():
+                self.dvclive.log(tag, value)
+            return
+        self.dvclive.step = step
+        for tag, value in tags.items():
+            self.dvclive.log_metric(tag, value)
+        self.dvclive.sync()
+
+    def _close(self, runner: RunnerView) -> None:
+        if self._own and hasattr(self.dvclive, 'end'):
+            self.dvclive.end()

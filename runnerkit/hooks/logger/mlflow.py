@@ -1,0 +1,93 @@
+"""Curves and the trained model in MLflow."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from runnerkit.hooks.hook import HOOKS, RunnerView
+from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
+from runnerkit.parallel import unwrap
+
+
+@HOOKS.register_module()
+class MlflowLoggerHook(TrackerHook):
+    """Logs to the MLflow run that is active, or to one of its own, under which a resumed run goes on.
+
+    Args:
+        exp_name: the experiment to log to; it is made if there is none of this name.
+        tags: tags of the run.
+        params: parameters of the run.
+        log_model: whether the model is logged in the end, unless the run has failed.
+        interval: as in `LoggerHook`.
+        ignore_last: as in `LoggerHook`.
+        reset_flag: as in `LoggerHook`.
+        by_epoch: as in `LoggerHook`.
+    """
+
+    _own = False
+
+    def __init__(
+        self,
+        exp_name: str | None = None,
+        tags: dict[str, Any] | None = None,
+        params: dict[str, Any] | None = None,
+        log_model: bool = True,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.import_mlflow()
+        self.exp_name = exp_name
+        self.tags = tags
+        self.params = params
+        self.log_model = log_model
+
+    def import_mlflow(self) -> None:
+        """Set ``self.mlflow`` and ``self.mlflow_pytorch``."""
+        self.mlflow = self._client('mlflow', 'mlflow')
+        self.mlflow_pytorch = self._client('mlflow.pytorch', 'mlflow')
+
+    def _open(self, runner: RunnerView) -> None:
+        if self.exp_name is not None:
+            self.mlflow.set_experiment(self.exp_name)
+        self._own = self.mlflow.active_run() is None
+        if self._own:
+            self._start_run(runner)
+        self._keep_id(self.mlflow.active_run().info.run_id)
+        if self.tags is not None:
+            self.mlflow.set_tags(self.tags)
+        if self.params is not None:
+            self.mlflow.log_params(self.params)
+
+    def _start_run(self, runner: RunnerView) -> None:
+        if self.run_id is not None:
+            try:
+                self.mlflow.start_run(run_id=self.run_id)
+                return
+            except self.mlflow.exceptions.MlflowException as error:  # another server, or a folder left behind
+                runner.logger.warning('MLflow cannot go on with run %s, so a new one begins: %s', self.run_id, error)
+        self.mlflow.start_run()
+
+    def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
+        self.mlflow.log_metrics(tags, step=self.get_iter(runner))
+
+    def _close(self, runner: RunnerView) -> None:
+        failed = has_failed(runner)
+        try:
+            if self.log_model and not failed:
+                self._log_model(runner.model)
+        finally:
+            if self._own:
+                self.mlflow.end_run('FAILED' if failed else 'FINISHED')
+
+    def _log_model(self, model: Any) -> None:
+        options: dict[str, Any] = {'pip_requirements': [f'torch=={torch.__version__}']}
+        # MLflow 3 would trace the model, for which it needs a batch.
+        if 'serialization_format' in inspect.signature(self.mlflow_pytorch.log_model).parameters:
+            options['serialization_format'] = 'pickle'
+        self.mlflow_pytorch.log_model(unwrap(model), 'models', **options)

@@ -1,0 +1,59 @@
+"""Curves in neptune.ai."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runnerkit.hooks.hook import HOOKS, RunnerView
+from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
+
+
+@HOOKS.register_module()
+class NeptuneLoggerHook(TrackerHook):
+    """Logs to Neptune, through its client of before or since version 1.
+
+    Args:
+        init_kwargs: arguments of the client's ``init_run`` (``init`` before version 1).
+        interval: as in `LoggerHook`.
+        ignore_last: as in `LoggerHook`.
+        reset_flag: as in `LoggerHook`.
+        with_step: whether numbers are logged with the iteration; if not, Neptune counts them.
+        by_epoch: as in `LoggerHook`.
+    """
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = True,
+        with_step: bool = True,
+        by_epoch: bool = True,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.import_neptune()
+        self.init_kwargs = init_kwargs
+        self.with_step = with_step
+
+    def import_neptune(self) -> None:
+        """Set ``self.neptune``."""
+        self.neptune = self._client('neptune', 'neptune')
+        if not hasattr(self.neptune, 'init_run'):  # before version 1 it lay here, and something older there
+            self.neptune = self._client('neptune.new', 'neptune-client')
+        self._since_1 = not hasattr(self.neptune, 'init')
+        self.run: Any = None
+
+    def _open(self, runner: RunnerView) -> None:
+        start = self.neptune.init_run if self._since_1 else self.neptune.init
+        self.run = start(**(self.init_kwargs or {}))
+
+    def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
+        step = {'step': self.get_iter(runner)} if self.with_step else {}
+        for tag, value in tags.items():
+            series = self.run[tag]
+            (series.append if self._since_1 else series.log)(value, **step)
+
+    def _close(self, runner: RunnerView) -> None:
+        if has_failed(runner):
+            self.run['sys/failed'] = True
+        self.run.stop()

@@ -1,0 +1,35 @@
+"""Curves in Segmind's experiment tracker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runnerkit.hooks.hook import HOOKS, RunnerView
+from runnerkit.hooks.logger.tracker import TrackerHook
+
+
+@HOOKS.register_module()
+class SegmindLoggerHook(TrackerHook):
+    """Logs to Segmind by epoch. Only clients before version 0.2 have a tracker.
+
+    Args:
+        interval: as in `LoggerHook`.
+        ignore_last: as in `LoggerHook`.
+        reset_flag: as in `LoggerHook`.
+        by_epoch: as in `LoggerHook`.
+    """
+
+    def __init__(
+        self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.import_segmind()
+
+    def import_segmind(self) -> None:
+        """Set ``self.log_metrics`` and ``self.mlflow_log``, which calls it."""
+        package = 'segmind<0.2'
+        self.log_metrics = self._client('segmind.tracking.fluent', package).log_metrics
+        self.mlflow_log = self._client('segmind.utils.logging_utils', package).try_mlflow_log
+
+    def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
+        self.mlflow_log(self.log_metrics, tags, step=runner.epoch, epoch=runner.epoch)

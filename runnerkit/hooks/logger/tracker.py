@@ -1,0 +1,93 @@
+"""What the loggers have in common that send their numbers to an experiment tracker."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from runnerkit.hooks.hook import RunnerView
+from runnerkit.hooks.logger.base import LoggerHook
+
+
+class TrackerHook(LoggerHook):
+    """Opens a run of the tracker on rank 0, sends every log line's numbers, closes it when the run ends or fails.
+
+    Subclasses import their client when they are made, so that a missing one is found before the training starts, and
+    say what to do in `_open`, `_send` and `_close`.
+
+    Attributes:
+        run_id: under which the tracker knows this run; checkpoints keep it, and a resumed run goes on under it. None
+            where the tracker has no such thing.
+    """
+
+    run_id: str | None = None
+    _is_open = False
+
+    def before_run(self, runner: RunnerView) -> None:
+        super().before_run(runner)
+        if runner.rank == 0:
+            self._open(runner)
+            self._is_open = True
+
+    def log(self, runner: RunnerView) -> None:
+        """Send what there is to log."""
+        tags = self._tags(runner)
+        if tags:
+            self._send({name: _number(value) for name, value in tags.items()}, runner)
+
+    def after_run(self, runner: RunnerView) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._close(runner)
+
+    def _open(self, runner: RunnerView) -> None:
+        """Tell the tracker that the run begins, or under ``self.run_id`` goes on."""
+
+    def _tags(self, runner: RunnerView) -> dict[str, Any]:
+        """What there is to log, by name."""
+        return self.get_loggable_tags(runner)
+
+    def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
+        """Hand numbers by name to the tracker."""
+        raise NotImplementedError(f'{type(self).__name__} must have a method _send(tags, runner)')
+
+    def _close(self, runner: RunnerView) -> None:
+        """Tell the tracker that the run has ended."""
+
+    def _client(self, module: str, package: str) -> Any:
+        """The client's module.
+
+        Raises:
+            ImportError: it is not installed; the message names the package.
+        """
+        try:
+            return importlib.import_module(module)
+        except ImportError as error:
+            raise ImportError(f'{type(self).__name__} needs {module}: pip install {package!r} ({error})') from error
+
+    def _keep_id(self, run_id: Any) -> None:
+        # A stand-in for the client in somebody's test has no real id, and no checkpoint could hold it.
+        self.run_id = run_id if isinstance(run_id, str) else None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.run_id is None else {'run_id': self.run_id}
+
+    def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
+        # Not in load_state_dict: that is called when before_run is over, and with it the chance to go on.
+        kind = type(self).__name__
+        place = [hook for hook in runner.hooks if type(hook).__name__ == kind].index(self)
+        states = checkpoint.get('runnerkit', {}).get('hooks', {})
+        self.run_id = states.get(f'{kind}#{place}', {}).get('run_id', self.run_id)
+
+
+def has_failed(runner: RunnerView) -> bool:
+    """Whether the run has ended by an error or Ctrl-C."""
+    return str(getattr(runner, 'outcome', None)).startswith(('failed', 'interrupted'))
+
+
+def _number(value: Any) -> Any:
+    """A plain number in the place of a tensor or array that is one: not every client takes these."""
+    return value.item() if isinstance(value, (Tensor, np.ndarray, np.generic)) else value

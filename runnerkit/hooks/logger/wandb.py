@@ -1,0 +1,101 @@
+"""Curves in Weights & Biases."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from runnerkit.hooks.hook import HOOKS, RunnerView
+from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
+from runnerkit.utils.paths import scandir
+
+_SUMMARIES = ('min', 'max', 'mean', 'best', 'last', 'none')
+
+
+@HOOKS.register_module()
+class WandbLoggerHook(TrackerHook):
+    """Logs to Weights & Biases; a resumed run goes on under the same id.
+
+    Args:
+        init_kwargs: arguments of ``wandb.init``.
+        interval: as in `LoggerHook`.
+        ignore_last: as in `LoggerHook`.
+        reset_flag: as in `LoggerHook`.
+        commit: whether each log line is a step of its own; if not, wandb collects them until somebody else commits.
+        by_epoch: as in `LoggerHook`.
+        with_step: whether to give wandb the iteration as its step; if not, it is logged as ``global_step``.
+        log_artifact: whether to upload the work dir's files at the end.
+        out_suffix: how the names of those files end.
+        define_metric_cfg: what wandb shows as a metric's summary, by metric: ``min``, ``max``, ``mean``, ``best``,
+            ``last`` or ``none``.
+    """
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        commit: bool = True,
+        by_epoch: bool = True,
+        with_step: bool = True,
+        log_artifact: bool = True,
+        out_suffix: str | Sequence[str] = ('.log.json', '.log', '.py'),
+        define_metric_cfg: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.import_wandb()
+        self.init_kwargs = init_kwargs
+        self.commit = commit
+        self.with_step = with_step
+        self.log_artifact = log_artifact
+        self.out_suffix = out_suffix
+        self.define_metric_cfg = define_metric_cfg
+
+    def import_wandb(self) -> None:
+        """Set ``self.wandb``."""
+        self.wandb = self._client('wandb', 'wandb')
+
+    def _open(self, runner: RunnerView) -> None:
+        options = dict(self.init_kwargs or {})
+        if self.run_id is not None and 'id' not in options:
+            options = {'resume': 'allow', **options, 'id': self.run_id}
+        self._keep_id(getattr(self.wandb.init(**options), 'id', None))
+        for metric, summary in (self.define_metric_cfg or {}).items():
+            if summary in _SUMMARIES:
+                self.wandb.define_metric(metric, summary=summary)
+            else:
+                warnings.warn(
+                    f'define_metric_cfg of {metric!r} is skipped: its summary should be in {_SUMMARIES}, but got '
+                    f'{summary!r}',
+                    UserWarning,
+                    stacklevel=2,
+                )
+
+    def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
+        step = self.get_iter(runner)
+        if self.with_step:
+            self.wandb.log(tags, step=step, commit=self.commit)
+        else:
+            self.wandb.log({**tags, 'global_step': step}, commit=self.commit)
+
+    def _close(self, runner: RunnerView) -> None:
+        if self.log_artifact and runner.work_dir is not None:
+            self._upload(runner.work_dir)
+        if has_failed(runner):
+            self.wandb.finish(exit_code=1)
+        elif hasattr(self.wandb, 'join'):  # what finish was called before, and still is
+            self.wandb.join()
+        else:
+            self.wandb.finish()
+
+    def _upload(self, work_dir: str) -> None:
+        artifact = self.wandb.Artifact(name='artifacts', type='model')
+        endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
+        for name in scandir(work_dir, endings, recursive=True):
+            # By itself, wandb leaves the folder away, and two files may have the same name then.
+            named = {'name': name} if os.path.dirname(name) else {}
+            artifact.add_file(os.path.join(work_dir, name), **named)
+        self.wandb.log_artifact(artifact)

@@ -1,0 +1,149 @@
+"""Where the time goes: torch's profiler over the first epochs or iterations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
+
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.suggest import did_you_mean
+
+_ACTIVITIES = {'cpu': ProfilerActivity.CPU, 'cuda': ProfilerActivity.CUDA}
+
+
+@HOOKS.register_module()
+class ProfilerHook(Hook):
+    """Runs `torch.profiler.profile` on rank 0 from the start of the run for ``profile_iters`` epochs or iterations.
+
+    Args:
+        by_epoch: whether ``profile_iters`` counts epochs or iterations.
+        profile_iters: how many; the run must have as many.
+        activities: any of ``'cpu'`` and ``'cuda'``.
+        schedule: arguments of `torch.profiler.schedule`, which counts iterations; None profiles all of them.
+        on_trace_ready: what happens with the trace: a function of the profiler; ``dict(type='log_trace')``, which
+            prints the table that `key_averages` gives (its other keys are arguments of ``table``: ``sort_by``,
+            ``row_limit`` …); ``dict(type='tb_trace')``, which writes files for TensorBoard's profiler plugin (its
+            other keys are arguments of `torch.profiler.tensorboard_trace_handler`; ``dir_name`` is
+            ``tf_tracing_logs`` in the work dir where it is not given).
+        record_shapes: as in `torch.profiler.profile`.
+        profile_memory: as in `torch.profiler.profile`.
+        with_stack: as in `torch.profiler.profile`.
+        with_flops: as in `torch.profiler.profile`.
+        json_trace_path: a file for Chrome's trace viewer.
+    """
+
+    def __init__(
+        self,
+        by_epoch: bool = True,
+        profile_iters: int = 1,
+        activities: Sequence[str] = ['cpu', 'cuda'],
+        schedule: dict[str, Any] | None = None,
+        on_trace_ready: Callable[..., Any] | dict[str, Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        json_trace_path: str | None = None,
+    ) -> None:
+        if not isinstance(by_epoch, bool):
+            raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
+        if profile_iters < 1:
+            raise ValueError(f'profile_iters should be greater than 0, but got {profile_iters}')
+        self.by_epoch = by_epoch
+        self.profile_iters = profile_iters
+        self.activities = _activities(activities)
+        self.schedule = None if schedule is None else _schedule(schedule)
+        self.on_trace_ready = on_trace_ready
+        self.record_shapes = record_shapes
+        self.profile_memory = profile_memory
+        self.with_stack = with_stack
+        self.with_flops = with_flops
+        self.json_trace_path = json_trace_path
+        self.profiler: profile | None = None
+
+    def before_run(self, runner: RunnerView) -> None:
+        if runner.rank != 0:
+            return
+        length = runner.max_epochs if self.by_epoch else runner.max_iters
+        if length is not None and length < self.profile_iters:
+            unit = 'epochs' if self.by_epoch else 'iterations'
+            raise ValueError(
+                f'profile_iters should not be greater than {length}, the {unit} of the run, but got '
+                f'{self.profile_iters}'
+            )
+        self.profiler = profile(
+            activities=self.activities,
+            schedule=self.schedule,
+            on_trace_ready=self._trace_handler(runner),
+            record_shapes=self.record_shapes,
+            profile_memory=self.profile_memory,
+            with_stack=self.with_stack,
+            with_flops=self.with_flops,
+        )
+        self.profiler.start()
+        runner.logger.info(
+            'the profiler runs for %d %s', self.profile_iters, 'epochs' if self.by_epoch else 'iterations'
+        )
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        if self.profiler is None:
+            return
+        self.profiler.step()
+        if not self.by_epoch and runner.iter + 1 >= self.profile_iters:
+            self._stop()
+
+    def after_train_epoch(self, runner: RunnerView) -> None:
+        if self.by_epoch and runner.epoch + 1 >= self.profile_iters:
+            self._stop()
+
+    def after_run(self, runner: RunnerView) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        """End the profile, once; also that of a run which ends before its time."""
+        profiler, self.profiler = self.profiler, None
+        if profiler is None:
+            return
+        profiler.stop()
+        if self.json_trace_path is not None:
+            profiler.export_chrome_trace(self.json_trace_path)
+
+    def _trace_handler(self, runner: RunnerView) -> Callable[..., Any] | None:
+        given = self.on_trace_ready
+        if given is None or callable(given):
+            return given
+        if not isinstance(given, dict):
+            raise ValueError(
+                f"on_trace_ready should be a function of the profiler, a dict with the key 'type' or None, but got "
+                f'{type(given)}'
+            )
+        options = dict(given)
+        kind = options.pop('type', None)
+        if kind == 'log_trace':
+            return lambda profiler: print(profiler.key_averages().table(**options))
+        if kind == 'tb_trace':
+            options['dir_name'] = os.path.join(runner.work_dir or '', options.get('dir_name', 'tf_tracing_logs'))
+            return tensorboard_trace_handler(**options)
+        hint = did_you_mean(str(kind), ['log_trace', 'tb_trace'])
+        raise ValueError(
+            f"on_trace_ready's type should be 'log_trace' or 'tb_trace', but got {kind!r}; {hint}".rstrip('; ')
+        )
+
+
+def _activities(names: Sequence[str]) -> list[ProfilerActivity]:
+    if not isinstance(names, (list, tuple)):
+        raise ValueError(f"activities should be a list such as ['cpu', 'cuda'], but got {type(names)}")
+    for name in names:
+        if str(name).lower() not in _ACTIVITIES:
+            raise ValueError(f"activity should be 'cpu' or 'cuda', but got {name!r}")
+    return [_ACTIVITIES[name.lower()] for name in names]
+
+
+def _schedule(options: dict[str, Any]) -> Callable[[int], Any]:
+    if not isinstance(options, dict):
+        raise TypeError(f'schedule must be a dict of arguments of torch.profiler.schedule, but got {options!r}')
+    return schedule(**options)

@@ -1,0 +1,52 @@
+"""The wrapper for several processes that leaves the gradients to the optimizer hook."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from runnerkit.distributed import broadcast_buffers as broadcast
+from runnerkit.parallel.steps import Steps
+from runnerkit.parallel.wrappers import MODULE_WRAPPERS
+
+
+@MODULE_WRAPPERS.register_module(name='MMDistributedDataParallelDeprecated')
+class MMDistributedDataParallel(Steps, nn.Module):
+    """Gives all ranks rank 0's weights at the start, and then only brings batches to the device.
+
+    Gradients are not averaged here: ``runnerkit.distributed.allreduce_grads`` does it, once before each step. New code
+    takes ``runnerkit.parallel.MMDistributedDataParallel``.
+
+    Args:
+        module: the model.
+        dim: where tensors would be split among several devices.
+        broadcast_buffers: give all ranks rank 0's buffers, too.
+        bucket_cap_mb: taken for MMCV's sake; tensors are sent one by one.
+    """
+
+    def __init__(
+        self, module: nn.Module, dim: int = 0, broadcast_buffers: bool = True, bucket_cap_mb: int = 25
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.dim = dim
+        self.broadcast_buffers = broadcast_buffers
+        self.broadcast_bucket_size = bucket_cap_mb * 2**20
+        device = self._model_device()
+        self.device_ids = [device.index] if device is not None and device.type == 'cuda' else None
+        self._sync_params()
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Call the model with its arguments on its device."""
+        return self._direct('forward', *inputs, **kwargs)
+
+    def _sync_params(self) -> None:
+        broadcast(self.module.parameters())
+        if self.broadcast_buffers:
+            broadcast(self.module.buffers())
+
+    def _model_device(self) -> torch.device | None:
+        first = next(self.module.parameters(), None)
+        return None if first is None else first.device

@@ -1,0 +1,91 @@
+"""Bringing a batch to its devices, however it is nested."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runnerkit.parallel._functions import Scatter
+from runnerkit.parallel.data_container import DataContainer
+
+
+def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Sequence[Any]:
+    """The share of ``inputs`` for each device, with every `DataContainer` unpacked.
+
+    Args:
+        inputs: tensors and `DataContainer` in dicts, lists and tuples. Tensors are split along ``dim``; of a container
+            each device gets its entry; anything else goes to all of them.
+        target_gpus: the numbers of the GPUs; ``[-1]`` is one device, and the tensors stay where they are.
+        dim: where tensors are split.
+
+    Raises:
+        TypeError: a container that is not ``cpu_only`` holds something else than tensors.
+    """
+    if isinstance(inputs, Tensor):
+        if len(target_gpus) > 1:
+            return nn.parallel.scatter(inputs, target_gpus, dim)
+        return Scatter.forward(target_gpus, inputs)
+    if isinstance(inputs, DataContainer):
+        return inputs.data if inputs.cpu_only else Scatter.forward(target_gpus, inputs.data)
+    if isinstance(inputs, dict) and inputs:
+        shares = zip(*(scatter(value, target_gpus, dim) for value in inputs.values()), strict=False)
+        return [like(inputs, dict(zip(inputs, share, strict=True))) for share in shares]
+    if isinstance(inputs, (list, tuple)) and inputs:
+        shares = zip(*(scatter(value, target_gpus, dim) for value in inputs), strict=False)
+        return [_sequence_like(inputs, share) for share in shares]
+    return [inputs for _ in target_gpus]
+
+
+def scatter_kwargs(
+    inputs: Any, kwargs: Any, target_gpus: Sequence[int], dim: int = 0
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """`scatter` for the arguments of a call: two tuples with an entry for each device, of equal length."""
+    inputs = list(scatter(inputs, target_gpus, dim)) if inputs else []
+    kwargs = list(scatter(kwargs, target_gpus, dim)) if kwargs else []
+    inputs += [()] * (len(kwargs) - len(inputs))
+    kwargs += [{} for _ in range(len(inputs) - len(kwargs))]
+    return tuple(inputs), tuple(kwargs)
+
+
+def to_device(data: Any, device: torch.device | str | int) -> Any:
+    """``data`` with every tensor on ``device``.
+
+    Args:
+        data: tensors and objects with a method ``to``, in dicts, lists, tuples and named tuples. A `DataContainer`
+            stays one, and what it keeps on the CPU stays there. Everything else stays as it is.
+        device: where to. Tensors that are there already are not copied; pinned ones are on their way when this returns.
+    """
+    if isinstance(device, (str, int)):
+        device = torch.device(device)
+    if isinstance(data, Tensor):
+        # To a device, what reads the copy later waits for it; nobody does in the other direction.
+        return data.to(device, non_blocking=device.type == 'cuda')
+    if isinstance(data, dict):
+        return like(data, {key: to_device(value, device) for key, value in data.items()})
+    if isinstance(data, (list, tuple)):
+        return _sequence_like(data, [to_device(value, device) for value in data])
+    if isinstance(data, DataContainer):
+        if data.cpu_only:
+            return data
+        moved = copy.copy(data)
+        moved._data = to_device(data.data, device)
+        return moved
+    return data.to(device) if callable(getattr(data, 'to', None)) else data
+
+
+def like(data: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
+    """A dict of the kind of ``data`` (ordered, with defaults, of a library), with ``items`` in it."""
+    if type(data) is dict:
+        return items
+    made = copy.copy(data)
+    made.update(items)
+    return made
+
+
+def _sequence_like(data: Any, items: Sequence[Any]) -> Any:
+    """A list, tuple or named tuple of the kind of ``data``, of ``items``."""
+    return type(data)(*items) if hasattr(data, '_fields') else type(data)(items)

@@ -1,0 +1,64 @@
+"""Versions as tuples that compare, and the commit of a checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from runnerkit.utils.exceptions import WrongValue
+
+_STAGES = {'a': -3, 'b': -2, 'rc': -1}
+_DEV = -4
+
+
+def digit_version(version_str: str, length: int = 4) -> tuple[int, ...]:
+    """A version as a tuple of numbers that compares as versions do: ``'1.2rc1'`` is ``(1, 2, 0, 0, -1, 1)``.
+
+    Args:
+        version_str: a version after PEP 440; a local part (``+cu118``) does not count.
+        length: how many numbers of the release to take.
+
+    Returns:
+        The release, filled up with zeros, then its stage (dev -4, a -3, b -2, rc -1, the release itself 0, post 1) and
+        the number of that.
+
+    Raises:
+        ValueError: it is no version.
+    """
+    from packaging.version import InvalidVersion, parse
+
+    if not isinstance(version_str, str):
+        raise TypeError(f'a version must be a str, but got {type(version_str)}: {version_str!r}')
+    try:
+        version = parse(version_str)
+    except InvalidVersion as error:
+        raise WrongValue(f'{error}: a version looks like 1.2.3rc1') from error
+    release = (*version.release[:length], *[0] * (length - len(version.release)))
+    if version.pre:
+        stage, number = version.pre
+        return (*release, _STAGES[stage], number)
+    if version.is_prerelease:
+        return (*release, _DEV, 0)
+    return (*release, 1, version.post or 0) if version.is_postrelease else (*release, 0, 0)
+
+
+def get_git_hash(fallback: str = 'unknown', digits: int | None = None) -> str:
+    """The commit that is checked out in the current folder.
+
+    Args:
+        fallback: what to say where that is no git checkout, or there is no git.
+        digits: how many characters of it; None for all.
+    """
+    if digits is not None and not isinstance(digits, int):
+        raise TypeError(f'digits must be None or an integer, but got {type(digits)}: {digits!r}')
+    try:
+        commit = _minimal_ext_cmd(['git', 'rev-parse', 'HEAD']).strip().decode('ascii')
+    except OSError:
+        commit = ''
+    return (commit or fallback)[:digits]
+
+
+def _minimal_ext_cmd(cmd: list[str]) -> bytes:
+    """What ``cmd`` says, in English; by this name code written for MMCV replaces it in its tests."""
+    environment = {**os.environ, 'LANGUAGE': 'C', 'LANG': 'C', 'LC_ALL': 'C'}
+    return subprocess.run(cmd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout

@@ -1,0 +1,75 @@
+"""Files from a real web server: fetched once, checked, kept."""
+
+import hashlib
+import os
+from urllib.error import HTTPError
+
+import pytest
+import torch
+
+from runnerkit.checkpoint import load_url
+from runnerkit.checkpoint.hub import _HASH
+
+
+def put(web, name, content=None):
+    """A checkpoint on the server; ``HASH`` in its name becomes the start of its hash."""
+    path = web.folder / 'new.pth'
+    torch.save({'w': torch.ones(2)} if content is None else content, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return path.rename(web.folder / name.replace('HASH', digest[:8])).name
+
+
+def test_a_file_is_fetched_once_and_kept_in_torchs_cache(web, tmp_path):
+    name = put(web, 'net-HASH.pth')
+    for _ in range(2):
+        assert load_url(f'{web.url}/{name}?version=2', progress=False)['w'].tolist() == [1, 1]
+    assert web.asked == [f'/{name}?version=2']
+    assert (tmp_path / 'TORCH_HOME' / 'hub' / 'checkpoints' / name).is_file()
+
+
+def test_the_cache_may_be_another_one(web, tmp_path):
+    load_url(f'{web.url}/{put(web, "net.pth")}', str(tmp_path / 'mine'), 'meta', False, file_name='other.pth')
+    assert os.listdir(tmp_path / 'mine') == ['other.pth']
+    assert load_url(f'{web.url}/net.pth', str(tmp_path / 'mine'), 'meta', file_name='other.pth')['w'].is_meta
+
+
+@pytest.mark.parametrize('renamed', [{}, {'file_name': 'mine.pth'}])
+def test_a_file_that_is_not_what_its_name_says_is_refused(web, tmp_path, renamed):
+    put(web, 'net-0123abcd.pth')
+    with pytest.raises(RuntimeError, match='invalid hash value .expected "0123abcd"'):
+        load_url(f'{web.url}/net-0123abcd.pth', str(tmp_path / 'cache'), progress=False, **renamed)
+    assert os.listdir(tmp_path / 'cache') == []
+
+
+def test_a_hash_may_be_insisted_on(web):
+    with pytest.raises(ValueError, match='net.pth has no hash in its name'):
+        load_url(f'{web.url}/net.pth', check_hash=True)
+    assert web.asked == []
+
+
+NAMES = {
+    'resnet50-0676ba61.pth': '0676ba61',
+    'vgg11_batch256_imagenet_20210208-4271cd6c.pth': '4271cd6c',
+    'shufflenetv2_x0.5-f707e7126e.pth': 'f707e7126e',
+    'net-43630265.pth': '43630265',
+    'epoch-20210208.pth': None,
+    'epoch-12.pth': None,
+    'net-large.pth': None,
+}
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_what_is_taken_for_a_hash(name):
+    found = _HASH.search(name)
+    assert (found and found[1]) == NAMES[name]
+
+
+def test_code_in_a_file_is_never_run(web):
+    put(web, 'evil.pth', content=os.getcwd)
+    with pytest.raises(ValueError, match='could run code when loaded'):
+        load_url(f'{web.url}/evil.pth', progress=False, weights_only=False)
+
+
+def test_a_missing_file(web):
+    with pytest.raises(HTTPError, match='404'):
+        load_url(f'{web.url}/missing.pth', progress=False)

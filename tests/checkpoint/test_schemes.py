@@ -1,0 +1,173 @@
+"""Checkpoints by scheme: from a real web server, a local one of S3's kind, and stand-ins for private clients."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from ranks import on_ranks
+
+from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, schemes
+
+STATE = {'state_dict': {'backbone.w': torch.ones(1), 'head.w': torch.zeros(1)}}
+
+LOADERS = {
+    'http://xx.xx/xx.pth': 'load_from_http',
+    'https://xx.xx/xx.pth': 'load_from_http',
+    'modelzoo://x': 'load_from_torchvision',
+    'torchvision://x': 'load_from_torchvision',
+    'open-mmlab://x': 'load_from_openmmlab',
+    'openmmlab://x': 'load_from_openmmlab',
+    'mmcls://x': 'load_from_mmcls',
+    'pavi://x': 'load_from_pavi',
+    's3://x': 'load_from_ceph',
+    'cluster:s3://x': 'load_from_ceph',
+    'open-mmlab:s3://x': 'load_from_ceph',
+    'ss3://x': 'load_from_local',
+    ' s3://x': 'load_from_local',
+    ':s3://x': 'load_from_local',
+    'openmmlabs3://x': 'load_from_local',
+    'a/b.pth': 'load_from_local',
+}
+
+
+@pytest.mark.parametrize('name', LOADERS)
+def test_each_scheme_has_its_loader(name):
+    assert CheckpointLoader._get_checkpoint_loader(name).__name__ == LOADERS[name]
+
+
+def test_from_the_web(web, tmp_path):
+    torch.save(STATE, web.folder / 'net.pth')
+    assert _load_checkpoint(f'{web.url}/net.pth', 'cpu')['state_dict']['head.w'].item() == 0
+    schemes.load_from_http(f'{web.url}/net.pth', model_dir=str(tmp_path / 'mine'))
+    assert (tmp_path / 'mine' / 'net.pth').is_file()
+    assert web.asked == ['/net.pth'] * 2
+
+
+def test_one_process_of_a_machine_fetches_and_the_others_wait(web, tmp_path):
+    torch.save(STATE, web.folder / 'net.pth')
+    given = on_ranks(__file__, 'fetch', web.url, str(tmp_path / 'cache'))
+    assert given == [(1.0, 'HTTPError')] * 2
+    assert sorted(web.asked) == ['/missing.pth', '/missing.pth', '/net.pth']
+
+
+def fetch(rank, url, cache):
+    value = schemes.load_from_http(f'{url}/net.pth', model_dir=cache)['state_dict']['backbone.w'].item()
+    try:
+        schemes.load_from_http(f'{url}/missing.pth', model_dir=cache)
+    except OSError as error:
+        return value, type(error).__name__
+
+
+@pytest.fixture
+def own_table(web):
+    """The user's own backbones: one on the web, one that is a file, one that is missing."""
+    home = Path(schemes._get_mmcv_home())
+    torch.save(STATE, web.folder / 'net.pth')
+    torch.save({'w': torch.ones(3)}, home / 'local.pth')
+    table = {
+        'web': f'{web.url}/net.pth',
+        'local': 'local.pth',
+        'gone': 'gone.pth',
+        'detectron/resnet50_caffe': 'local.pth',
+    }
+    (home / 'open_mmlab.json').write_text(json.dumps(table))
+
+
+@pytest.mark.parametrize('scheme', ['open-mmlab', 'openmmlab'])
+def test_openmmlabs_backbones(own_table, scheme):
+    assert 'state_dict' in _load_checkpoint(f'{scheme}://web')
+    assert _load_checkpoint(f'{scheme}://local')['w'].shape == (3,)
+    with pytest.warns(Warning, match=f'{scheme}://resnet50_caffe is deprecated in favor of {scheme}://detectron/'):
+        assert 'w' in _load_checkpoint(f'{scheme}://resnet50_caffe')
+    with pytest.raises(FileNotFoundError, match='gone.pth can not be found.'):
+        _load_checkpoint(f'{scheme}://gone')
+    with pytest.raises(KeyError, match=f"there is no checkpoint {scheme}://resnet_v1c; did you mean 'resnet50_v1c'"):
+        _load_checkpoint(f'{scheme}://resnet_v1c')
+
+
+def test_classifiers_give_their_backbone(web, monkeypatch):
+    torch.save(STATE, web.folder / 'net.pth')
+    torch.save(STATE['state_dict'], web.folder / 'plain.pth')
+    table = {'net': f'{web.url}/net.pth', 'plain': f'{web.url}/plain.pth'}
+    monkeypatch.setattr(schemes, 'get_mmcls_models', lambda: table)
+    for name in table:
+        loaded = _load_checkpoint(f'mmcls://{name}')
+        assert {key: dict(value) for key, value in loaded.items()} == {'state_dict': {'w': torch.ones(1)}}
+
+
+def test_torchvisions_models(web, monkeypatch):
+    torch.save(STATE, web.folder / 'net.pth')
+    urls = {
+        'resnet50': 'wrong',
+        'resnet50.imagenet1k_v2': f'{web.url}/net.pth',
+        'shufflenetv2_x0.5': f'{web.url}/net.pth',
+    }
+    monkeypatch.setattr(schemes, 'get_torchvision_models', lambda: urls)
+    for name in ('ResNet50_Weights.IMAGENET1K_V2', 'resnet50.imagenet1k_v2', 'shufflenetv2_x0.5'):
+        assert 'state_dict' in _load_checkpoint(f'torchvision://{name}')
+    with pytest.warns(DeprecationWarning, match='"modelzoo://" is deprecated, please use "torchvision://"'):
+        _load_checkpoint('modelzoo://shufflenetv2_x0.5')
+    with pytest.raises(KeyError, match="torchvision://resnet5; did you mean 'resnet50'"):
+        _load_checkpoint('torchvision://resnet5')
+
+
+@pytest.fixture
+def pavi(monkeypatch, tmp_path):
+    """The part of the private client that is called, over a folder."""
+    torch.save(STATE, tmp_path / 'model.pth')
+
+    def download(path):
+        Path(path).write_bytes((tmp_path / 'model.pth').read_bytes())
+
+    client = ModuleType('pavi')
+    client.modelcloud = SimpleNamespace(get=MagicMock(return_value=SimpleNamespace(name='m.pth', download=download)))
+    monkeypatch.setitem(sys.modules, 'pavi', client)
+    return client
+
+
+def test_from_a_model_cloud(pavi):
+    assert 'state_dict' in _load_checkpoint('pavi://folder/model')
+    pavi.modelcloud.get.assert_called_with('folder/model')
+    with pytest.raises(AssertionError, match='Expected filename startswith `pavi://`, but get folder/model'):
+        schemes.load_from_pavi('folder/model')
+
+
+def test_without_its_client(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'pavi', None)
+    with pytest.raises(ImportError, match='pip install pavi'):
+        _load_checkpoint('pavi://folder/model')
+
+
+def test_from_s3_through_mmcvs_client_where_there_is_one(monkeypatch, tmp_path):
+    torch.save(STATE, tmp_path / 'a.pth')
+    library = MagicMock()
+    library.client.Client.return_value.Get.return_value = (tmp_path / 'a.pth').read_bytes()
+    monkeypatch.setitem(sys.modules, 'petrel_client', library)
+    monkeypatch.setitem(sys.modules, 'petrel_client.client', library.client)
+    monkeypatch.setattr(schemes, 'FileClient', fresh_clients())
+    for name in ('s3://bucket/a.pth', 'cluster:s3://bucket/a.pth'):
+        assert 'state_dict' in _load_checkpoint(name)
+        assert library.client.Client.return_value.Get.call_args[0] == (name,)
+
+
+def fresh_clients():
+    """The class of clients without those that other tests have made."""
+    from runnerkit.fileio.file_client import FileClient
+
+    return type('FileClient', (FileClient,), {'_instances': {}})
+
+
+def test_from_s3_through_fsspec(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'petrel_client', None)
+    monkeypatch.setitem(sys.modules, 'petrel_client.client', None)
+    monkeypatch.setattr(schemes, 'FileClient', fresh_clients())
+    monkeypatch.setattr(schemes, 'load_from_url', lambda *args: args)
+    assert _load_checkpoint('s3://bucket/a.pth', 'cpu') == ('s3://bucket/a.pth', 'cpu')
+    with pytest.raises(ImportError, match='petrel_client'):
+        _load_checkpoint('cluster:s3://bucket/a.pth')
+    with pytest.raises(ValueError, match='Load from Backend disk is not supported'):
+        schemes.load_from_ceph('s3://bucket/a.pth', backend='disk')

@@ -1,0 +1,131 @@
+"""``python -m runnerkit.compat``, in processes of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+SCRIPT = """
+import json, sys
+import mmcv.runner
+import beside
+
+if __name__ == '__main__':
+    json.dump([sys.argv, sys.path[0], __file__, beside.HERE, mmcv.runner.Hook.__module__, __name__,
+               sys.modules['__main__'].__file__], sys.stdout)
+"""
+
+
+def compat(*arguments, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, '-m', 'runnerkit.compat', *arguments],
+        cwd=cwd,
+        env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_script_runs_as_python_runs_it(tmp_path):
+    (tmp_path / 'tools').mkdir()
+    (tmp_path / 'tools' / 'train.py').write_text(SCRIPT)
+    (tmp_path / 'tools' / 'beside.py').write_text('HERE = 1')
+    done = compat('tools/train.py', 'config.py', '--seed', '0', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    argv, first, file, here, hook, name, main_file = json.loads(done.stdout)
+    assert argv == ['tools/train.py', 'config.py', '--seed', '0']
+    assert first == str(tmp_path / 'tools')
+    assert (file, main_file) == ('tools/train.py', 'tools/train.py')
+    assert (here, hook, name) == (1, 'runnerkit.hooks.hook', '__main__')
+
+
+def test_a_module_runs_as_python_runs_it(tmp_path):
+    (tmp_path / 'tools').mkdir()
+    (tmp_path / 'tools' / '__init__.py').touch()
+    (tmp_path / 'tools' / 'train.py').write_text(SCRIPT.replace('import beside', 'from tools import beside'))
+    (tmp_path / 'tools' / 'beside.py').write_text('HERE = 2')
+    done = compat('-m', 'tools.train', '--seed', '0', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    argv, first, file, here, *_ = json.loads(done.stdout)
+    assert argv == [str(tmp_path / 'tools' / 'train.py'), '--seed', '0']
+    assert (first, file, here) == (str(tmp_path), str(tmp_path / 'tools' / 'train.py'), 2)
+
+
+def test_how_a_script_ends_is_how_the_process_ends(tmp_path):
+    (tmp_path / 'ends.py').write_text('raise SystemExit(7)')
+    (tmp_path / 'fails.py').write_text('import mmcv.cnn')
+    assert compat('ends.py', cwd=tmp_path).returncode == 7
+    failed = compat('fails.py', cwd=tmp_path)
+    assert failed.returncode == 1
+    assert 'ModuleNotFoundError: mmcv.cnn is no part of runnerkit' in failed.stderr.splitlines()[-1]
+
+
+def test_wrong_usage(tmp_path):
+    nothing = compat(cwd=tmp_path)
+    assert nothing.returncode == 2
+    assert nothing.stderr.startswith('usage: python -m runnerkit.compat')
+    missing = compat('train.py', cwd=tmp_path)
+    assert missing.returncode == 2
+    assert 'there is no script train.py' in missing.stderr
+    asked = compat('--help', cwd=tmp_path)
+    assert (asked.returncode, asked.stdout) == (0, nothing.stderr)
+
+
+SPAWNED = """
+import torch.utils.data
+import mmcv
+from mmcv.parallel import DataContainer
+from mmcv.runner import get_dist_info
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        import mmcv.runner.hooks.lr_updater
+        import runnerkit.hooks.lr_updater
+
+        assert mmcv.runner.hooks.lr_updater is runnerkit.hooks.lr_updater
+        assert mmcv.__version__ == '1.7.2'
+        return DataContainer(index)
+
+def as_they_are(batch):
+    return batch
+
+if __name__ == '__main__':
+    loader = torch.utils.data.DataLoader(
+        Numbers(), batch_size=2, num_workers=1, multiprocessing_context='spawn', collate_fn=as_they_are
+    )
+    print([[item.data for item in batch] for batch in loader])
+"""
+
+
+def test_workers_that_are_spawned_import_the_same(tmp_path):
+    (tmp_path / 'train.py').write_text(SPAWNED)
+    done = compat('train.py', cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == '[[0, 1], [2, 3]]\n'
+
+
+def test_under_torchrun(tmp_path):
+    (tmp_path / 'train.py').write_text(
+        'from mmcv.runner import get_dist_info, init_dist\n'
+        'init_dist("pytorch", backend="gloo")\n'
+        'print(get_dist_info())\n'
+        'import torch.distributed\ntorch.distributed.destroy_process_group()\n'
+    )
+    done = subprocess.run(
+        [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2', '-m',
+         'runnerkit.compat', 'train.py'],
+        cwd=tmp_path,
+        env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ['(0, 2)', '(1, 2)']

@@ -1,0 +1,15 @@
+"""Which accelerator is taken."""
+
+import pytest
+
+from runnerkit.device import get_device
+from runnerkit.utils import devices
+
+
+@pytest.mark.parametrize(
+    'there, kind', [('', 'cpu'), ('MPS', 'mps'), ('MLU', 'mlu'), ('CUDA MPS', 'cuda'), ('NPU CUDA MLU', 'npu')]
+)
+def test_the_first_there_is(monkeypatch, there, kind):
+    for name in ('NPU', 'CUDA', 'MLU', 'MPS'):
+        monkeypatch.setattr(devices, f'IS_{name}_AVAILABLE', name in there.split())
+    assert get_device() == kind

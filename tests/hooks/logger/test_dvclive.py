@@ -1,0 +1,99 @@
+"""DVCLive: what its client is called with, before and since version 2, and what the real one writes."""
+
+import json
+from unittest.mock import MagicMock, call
+
+import pytest
+import torch
+
+from runnerkit.hooks import Hook
+from runnerkit.hooks.logger import DvcliveLoggerHook
+
+
+class Score(Hook):
+    def after_train_epoch(self, runner):
+        runner.log_buffer.output['score'] = 0.5
+        runner.log_buffer.ready = True
+
+
+def test_calls_by_epoch(fake, train):
+    dvclive = fake('dvclive')
+    hook = DvcliveLoggerHook(interval=2, path='p')
+    train(hook, [Score()], epochs=1)
+    dvclive.Live.assert_called_once_with(path='p')
+    live = hook.dvclive
+    assert [each for each in live.mock_calls if each[0] != 'end'] == [
+        call.set_step(1),
+        call.log('val/score', 0.5),
+        call.log('learning_rate', 0.1),
+        call.log('momentum', 0.9),
+        call.set_step(1),
+        call.log('val/acc', 0.25),
+        call.log('learning_rate', 0.1),
+        call.log('momentum', 0.9),
+    ]
+    live.end.assert_called_once_with()
+
+
+def test_calls_by_iteration(fake, train):
+    fake('dvclive')
+    hook = DvcliveLoggerHook(interval=2, by_epoch=False)
+    train(hook, epochs=1)
+    assert hook.dvclive.mock_calls[:2] == [call.set_step(2), call.log('train/loss', 1.5)]
+    assert hook.dvclive.mock_calls[4:6] == [call.set_step(4), call.log('val/acc', 0.25)]
+
+
+def test_the_users_own_stays_open(fake, train):
+    dvclive, live = fake('dvclive'), MagicMock()
+    hook = DvcliveLoggerHook(dvclive=live)
+    train(hook, epochs=1)
+    assert hook.dvclive is live
+    dvclive.Live.assert_not_called()
+    live.end.assert_not_called()
+
+
+def test_it_does_not_make_the_loggers_before_it_log_more_often(fake, train):
+    """By epoch it does not log between, but as the last logger it clears what the others have logged."""
+    fake('dvclive')
+
+    class Seen(Hook):
+        ready = []
+
+        def after_train_iter(self, runner):
+            if runner.inner_iter == 0:
+                runner.log_buffer.average(1)
+
+        def before_train_iter(self, runner):
+            self.ready.append(runner.log_buffer.ready)
+
+    train(DvcliveLoggerHook(), [Seen()], epochs=1)
+    assert Seen.ready == [False, False, False]
+
+
+def test_the_model_is_saved_after_each_epoch(fake, train, tmp_path):
+    fake('dvclive')
+    file = tmp_path / 'models' / 'm.pth'
+    train(DvcliveLoggerHook(str(file)), epochs=2)
+    assert torch.load(file)['meta']['epoch'] == 2
+    assert [path.name for path in file.parent.iterdir()] == ['m.pth']
+
+
+def test_other_ranks_open_no_files(fake, monkeypatch):
+    dvclive = fake('dvclive')
+    monkeypatch.setattr('runnerkit.hooks.logger.dvclive.get_dist_info', lambda: (1, 2))
+    assert DvcliveLoggerHook().dvclive is None
+    dvclive.Live.assert_not_called()
+
+
+def test_the_real_client(train, tmp_path):
+    pytest.importorskip('dvclive')
+    folder = tmp_path / 'live'
+    options = {'interval': 2, 'by_epoch': False, 'dir': str(folder), 'save_dvc_exp': False, 'dvcyaml': None}
+    train(DvcliveLoggerHook(**options), epochs=1)
+    rows = (folder / 'plots' / 'metrics' / 'train' / 'loss.tsv').read_text().split('\n')
+    assert rows[:2] == ['step\tloss', '2\t1.5']
+    kept = json.loads((folder / 'metrics.json').read_text())
+    assert (kept['step'], kept['val']) == (4, {'acc': 0.25})
+    train(DvcliveLoggerHook(**options, resume=True), resume='epoch_1.pth')
+    rows = (folder / 'plots' / 'metrics' / 'train' / 'loss.tsv').read_text().split('\n')
+    assert rows[1:3] == ['2\t1.5', '4\t1.5']

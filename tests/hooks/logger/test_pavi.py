@@ -1,0 +1,118 @@
+"""Pavi: what its client is called with. It is not public, so there is no real one here."""
+
+import sys
+from unittest.mock import ANY, call
+
+import pytest
+import torch
+from support import loader, tiny_runner
+
+from runnerkit.hooks.logger import PaviLoggerHook
+from runnerkit.parallel import DataContainer
+
+
+def test_calls(fake, train, rates, tmp_path):
+    pavi = fake('pavi')
+    hook = PaviLoggerHook(interval=2)
+    train(hook)
+    pavi.SummaryWriter.assert_called_once_with(name='exp', model='Known')
+    assert hook.writer.mock_calls == [
+        call.add_scalars('train', {'loss': 1.5, **rates}, 2),
+        call.add_scalars('val', {'acc': 0.25, **rates}, 1),
+        call.add_scalars('train', {'loss': 1.5, **rates}, 5),
+        call.add_scalars('val', {'acc': 0.25, **rates}, 2),
+        call.close(),
+    ]
+
+
+def test_what_the_user_says_of_the_run_comes_first(fake, train):
+    pavi = fake('pavi')
+    given = {'name': 'n', 'project': 'p'}
+    train(PaviLoggerHook(given), epochs=1)
+    pavi.SummaryWriter.assert_called_once_with(name='n', project='p', model='Known')
+    assert given == {'name': 'n', 'project': 'p'}
+
+
+def test_the_config_in_the_meta_is_the_sessions_text(fake, tmp_path):
+    pavi = fake('pavi')
+    runner = tiny_runner(max_epochs=1, work_dir=tmp_path / 'exp')
+    runner.meta['config_dict'] = {'lr': 0.1, 'gpu_ids': range(2), 'loss': torch.nn.MSELoss}
+    hook = PaviLoggerHook()
+    runner.register_hook(hook)
+    runner.run([loader(12)], [('train', 1)])
+    text = pavi.SummaryWriter.call_args.kwargs['session_text']
+    assert text == "gpu_ids:\n- 0\n- 1\nloss: <class 'torch.nn.modules.loss.MSELoss'>\nlr: 0.1\nmax_iter: 3\n"
+
+
+def test_iterations(fake, train):
+    fake('pavi')
+    hook = PaviLoggerHook(interval=2, by_epoch=False)
+    train(hook, epochs=1)
+    assert hook.writer.add_scalars.mock_calls == [call('train', ANY, 2), call('val', ANY, 4)]
+
+
+def test_the_last_checkpoint(fake, train, tmp_path):
+    fake('pavi')
+    hook = PaviLoggerHook(add_last_ckpt=True)
+    train(hook)
+    path = str(tmp_path / 'exp' / 'epoch_2.pth')
+    hook.writer.add_snapshot_file.assert_called_once_with(tag='exp', snapshot_file_path=path, iteration=2)
+
+
+def test_checkpoints_when_they_are_written(fake, train, tmp_path):
+    fake('pavi')
+    hook = PaviLoggerHook(add_ckpt_kwargs={'active': True, 'start': 1, 'interval': 2})
+    train(hook, epochs=3)
+    assert hook.writer.add_snapshot_file.mock_calls == [
+        call(tag='exp', snapshot_file_path=str(tmp_path / 'exp' / f'epoch_{n}.pth'), iteration=n) for n in (1, 3)
+    ]
+
+
+class Pictures(PaviLoggerHook):
+    """Gives the batches the shape that MMCV's have."""
+
+    boxed = False
+
+    def before_train_iter(self, runner):
+        image = runner.data_batch[0]
+        plain, runner.data_batch = runner.data_batch, {'img': DataContainer([image]) if self.boxed else image}
+        super().before_train_iter(runner)
+        runner.data_batch = plain
+
+
+@pytest.mark.parametrize('boxed', [False, True])
+def test_the_graph(fake, train, boxed):
+    fake('pavi')
+    options = {'active': True, 'start': 2, 'opset_version': 12, 'dummy_forward_kwargs': {'a': 1}}
+    hook = Pictures(add_graph_kwargs=options)
+    hook.boxed = boxed
+    forwards = []
+    runner_model = []
+
+    def before(self, runner):
+        self.writer.add_graph.side_effect = lambda model, image, **kwargs: (
+            forwards.append(model.forward.keywords),
+            runner_model.append(model),
+        )
+
+    hook.before_train_epoch = before.__get__(hook)
+    runner = train(hook)
+    hook.writer.add_graph.assert_called_once_with(runner.model, ANY, tag='exp_2', opset_version=12)
+    assert hook.writer.add_graph.call_args.args[1].shape == (4, 4)
+    assert forwards == [{'a': 1}]
+    assert 'forward' not in vars(runner.model)
+
+
+def test_mmcvs_older_arguments(fake):
+    fake('pavi')
+    with pytest.warns(DeprecationWarning, match=r'add_graph_kwargs=dict\((active=True|img_key=.image.)\)') as caught:
+        hook = PaviLoggerHook(add_graph=True, img_key='image')
+    assert len(caught) == 2
+    assert (hook.add_graph, hook.img_key) == (True, 'image')
+
+
+def test_a_missing_client_is_named_when_the_run_begins(train, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'pavi', None)
+    hook = PaviLoggerHook()
+    with pytest.raises(ImportError, match='PaviLoggerHook needs pavi'):
+        train(hook)

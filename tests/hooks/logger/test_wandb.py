@@ -1,0 +1,128 @@
+"""Weights & Biases: what its client is called with, and what the real one keeps without a server."""
+
+import json
+import struct
+from pathlib import Path
+from unittest.mock import call
+
+import pytest
+
+from runnerkit.hooks import Hook
+from runnerkit.hooks.logger import WandbLoggerHook
+
+
+def test_calls(fake, train, rates, tmp_path):
+    wandb = fake('wandb')
+    (tmp_path / 'exp' / 'sub').mkdir(parents=True)
+    for name in ('a.py', 'sub/a.py', 'other.txt'):
+        (tmp_path / 'exp' / name).touch()
+    hook = WandbLoggerHook(interval=2)
+    train(hook, epochs=1)
+    assert hook.wandb is wandb
+    wandb.init.assert_called_once_with()
+    assert wandb.log.mock_calls == [
+        call({'train/loss': 1.5, **rates}, step=2, commit=True),
+        call({'val/acc': 0.25, **rates}, step=4, commit=True),
+    ]
+    wandb.Artifact.assert_called_once_with(name='artifacts', type='model')
+    added = wandb.Artifact.return_value.add_file.mock_calls
+    folder = tmp_path / 'exp'
+    assert added == [call(str(folder / 'a.py')), call(str(folder / 'sub' / 'a.py'), name='sub/a.py')]
+    wandb.log_artifact.assert_called_once_with(wandb.Artifact.return_value)
+    wandb.join.assert_called_once_with()
+
+
+def test_calls_with_other_options(fake, train, rates):
+    wandb = fake('wandb')
+    hook = WandbLoggerHook(
+        {'project': 'p'},
+        interval=2,
+        commit=False,
+        with_step=False,
+        log_artifact=False,
+        define_metric_cfg={'val/acc': 'max', 'val/loss': 'least'},
+    )
+    with pytest.warns(UserWarning, match="define_metric_cfg of 'val/loss' is skipped: .* but got 'least'"):
+        train(hook, epochs=1)
+    wandb.init.assert_called_once_with(project='p')
+    wandb.define_metric.assert_called_once_with('val/acc', summary='max')
+    assert wandb.log.mock_calls[0] == call({'train/loss': 1.5, **rates, 'global_step': 2}, commit=False)
+    wandb.log_artifact.assert_not_called()
+
+
+def test_a_failed_run_is_one_there_too(fake, train, fail):
+    wandb = fake('wandb')
+    with pytest.raises(ArithmeticError):
+        train(WandbLoggerHook(), [fail])
+    wandb.finish.assert_called_once_with(exit_code=1)
+
+
+def test_an_id_of_the_users_own_comes_first(fake, train):
+    wandb = fake('wandb')
+    wandb.init.return_value.id = 'made'
+    train(WandbLoggerHook(log_artifact=False), epochs=1)
+    train(WandbLoggerHook(log_artifact=False), resume='epoch_1.pth')
+    assert wandb.init.mock_calls[-1] == call(resume='allow', id='made')
+    hook = WandbLoggerHook({'id': 'own'}, log_artifact=False)
+    train(hook, resume='epoch_1.pth')
+    assert wandb.init.mock_calls[-1] == call(id='own')
+    train(WandbLoggerHook({'resume': 'must'}, log_artifact=False), resume='epoch_1.pth')
+    assert wandb.init.mock_calls[-1] == call(resume='must', id='made')
+
+
+def records(data):
+    """The records of wandb's file: a header of 7 bytes, then LevelDB's log, in blocks of 32 KiB."""
+    whole, at = b'', 7
+    while at + 7 <= len(data):
+        left = 2**15 - at % 2**15
+        if left < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack('<IHB', data[at : at + 7])
+        whole, at = whole + data[at + 7 : at + 7 + length], at + 7 + length
+        if kind in (1, 4):  # all of a record, or the last piece
+            yield whole
+            whole = b''
+
+
+def history(folder):
+    """The rows in a run's file."""
+    from wandb.proto import wandb_internal_pb2
+
+    (path,) = Path(folder).glob('run-*.wandb')
+    for data in records(path.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.WhichOneof('record_type') == 'history':
+            yield {'/'.join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+
+
+def test_the_real_client_also_after_a_resume(train, tmp_path, monkeypatch):
+    wandb = pytest.importorskip('wandb')
+    monkeypatch.setenv('WANDB_SILENT', 'true')
+    monkeypatch.setenv('WANDB_CONFIG_DIR', str(tmp_path))
+    monkeypatch.setenv('WANDB_CACHE_DIR', str(tmp_path))
+    monkeypatch.setenv('WANDB_DATA_DIR', str(tmp_path))
+    options = {'mode': 'offline', 'project': 'p', 'dir': str(tmp_path)}
+
+    class Log(Hook):
+        def before_run(self, runner):
+            Path(runner.work_dir, 'note.log').write_text('text')
+
+    try:
+        first = WandbLoggerHook(options, interval=2, define_metric_cfg={'val/acc': 'max'})
+        train(first, [Log()], epochs=1)
+        assert wandb.run is None
+        second = WandbLoggerHook(options, interval=2)
+        train(second, resume='epoch_1.pth')
+    finally:
+        wandb.teardown()
+    assert isinstance(first.run_id, str)
+    assert second.run_id == first.run_id
+    folders = sorted((tmp_path / 'wandb').glob(f'offline-run-*-{first.run_id}'))
+    rows = [row for folder in folders for row in history(folder)]
+    assert [(row['_step'], row.get('train/loss'), row.get('val/acc')) for row in rows][:2] == [
+        (2, 1.5, None),
+        (4, None, 0.25),
+    ]
+    assert {row['_step'] for row in rows} >= {2, 4, 5, 7}

@@ -1,0 +1,104 @@
+"""Where hooks put files, and how they delete them there."""
+
+import io
+import os
+
+import fsspec
+import pytest
+import torch
+from support import Noisy, loader, tiny_runner
+from torch.utils.data import DataLoader
+
+from runnerkit.fileio import FileClient
+from runnerkit.fileio.backends import HardDiskBackend
+from runnerkit.hooks import CheckpointHook
+from runnerkit.hooks.storage import StoringHook
+
+
+@pytest.fixture
+def memory():
+    files = fsspec.filesystem('memory')
+    yield files
+    files.store.clear()
+
+
+def test_checkpoints_at_a_url_old_ones_are_deleted(tmp_path, memory):
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=4)
+    hook = CheckpointHook(interval=1, out_dir='memory://kept', max_keep_ckpts=2)
+    runner.register_hook(hook)
+    runner.run([loader(4)], [('train', 1)])
+    assert sorted(memory.ls('/kept/run', detail=False)) == ['/kept/run/epoch_3.pth', '/kept/run/epoch_4.pth']
+    assert runner.meta['hook_msgs']['last_ckpt'] == hook.out_dir + '/epoch_4.pth' == 'memory://kept/run/epoch_4.pth'
+    assert hook.args['create_symlink'] is False
+    assert isinstance(hook.file_client, FileClient)
+
+
+def test_the_best_at_a_url_replaces_the_former_one(tmp_path, memory):
+    class Scored(Noisy):
+        scores = iter([0.1, 0.3, 0.2])
+
+        def evaluate(self, results, logger=None):
+            return {'acc': next(self.scores)}
+
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=3)
+    runner.register_hook_from_cfg(
+        {
+            'type': 'EvalHook',
+            'dataloader': DataLoader(Scored()),
+            'test_fn': lambda model, loader: [],
+            'save_best': 'acc',
+            'out_dir': 'memory://best',
+        }
+    )
+    runner.run([loader(4)], [('train', 1)])
+    assert memory.ls('/best/run', detail=False) == ['/best/run/best_acc_epoch_2.pth']
+
+
+def test_a_client_may_be_chosen(tmp_path):
+    hook = CheckpointHook(interval=1, out_dir=str(tmp_path / 'kept'), file_client_args={'backend': 'disk'})
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
+    runner.register_hook(hook)
+    runner.run([loader(4)], [('train', 1)])
+    assert hook.file_client.name == 'HardDiskBackend'
+    assert (tmp_path / 'kept' / 'run' / 'epoch_1.pth').exists()
+
+
+def test_a_second_run_of_a_hook_goes_on_in_its_folder(tmp_path):
+    hook = CheckpointHook(interval=1, out_dir=str(tmp_path / 'kept'))
+    for _ in range(2):
+        runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
+        runner._hooks = [hook]
+        runner.run([loader(4)], [('train', 1)])
+    assert [path.name for path in (tmp_path / 'kept' / 'run').iterdir() if path.is_dir()] == []
+
+
+def test_delete_says_whether_there_was_something(tmp_path):
+    hook = StoringHook()
+    hook.out_dir = str(tmp_path)
+    (tmp_path / 'old').touch()
+    assert hook._delete(hook._path('old'))
+    assert not hook._delete(hook._path('old'))
+
+
+def test_a_storage_of_the_users_own_gets_every_file(tmp_path):
+    kept = {}
+
+    class Memory(HardDiskBackend):
+        def put(self, obj, filepath):
+            kept[filepath] = bytes(obj)
+
+        def isfile(self, filepath):
+            return filepath in kept
+
+        def remove(self, filepath):
+            del kept[filepath]
+
+    FileClient.register_backend('kept', Memory, force=True)
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=3)
+    runner.register_hook(
+        CheckpointHook(interval=1, max_keep_ckpts=2, create_symlink=False, file_client_args={'backend': 'kept'})
+    )
+    runner.run([loader(8)], [('train', 1)])
+    assert [os.path.basename(path) for path in kept] == ['epoch_2.pth', 'epoch_3.pth']
+    assert list(tmp_path.glob('*.pth')) == []
+    assert torch.load(io.BytesIO(kept[str(tmp_path / 'epoch_3.pth')]), weights_only=True)['meta']['epoch'] == 3
