@@ -84,7 +84,7 @@ def save_checkpoint(
 
 def _save_through_client(checkpoint: Mapping[str, Any], filename: str, file_client_args: dict[str, Any] | None) -> None:
     client = FileClient.infer_client(file_client_args, filename)
-    if isinstance(client.client, HardDiskBackend) and not is_url(filename):
+    if type(client.client) is HardDiskBackend and not is_url(filename):
         write_atomically(filename, lambda temporary: torch.save(checkpoint, temporary))
         return
     buffer = io.BytesIO()

@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parse.add_argument('--no-validate', action='store_true', help='do not evaluate while training')
     parse.add_argument('--seed', type=seed, help="seed of everything random (default: the config's, else drawn)")
+    parse.add_argument('--diff-seed', action='store_true', help='draw dropout masks and the like apart in each process')
     parse.add_argument('--deterministic', action='store_true', help='use deterministic algorithms only')
     parse.add_argument(
         '--cfg-options',
@@ -102,6 +103,7 @@ def options_of(args: argparse.Namespace) -> Any:
         validate=not args.no_validate,
         seed=args.seed,
         deterministic=args.deterministic,
+        diff_seed=args.diff_seed,
         launcher=args.launcher,
         gpu_id=args.gpu_id,
         device=args.device,

@@ -56,6 +56,8 @@ class AliasLoader(Loader):
         """Import what is behind the alias."""
         modules = [import_module(f'{PACKAGE}.{home}') for home in self.homes]
         module = modules[0] if len(modules) == 1 else Facade(spec.name, modules)
+        if len(modules) == 1:
+            _mirror(module.__name__, spec.name)
         self._spec = module.__spec__
         # What is imported below it is there under the alias, too. Else its first import by that path would set it as
         # an attribute of the package, in the place of a function of the same name (`parallel.collate`).
@@ -67,6 +69,17 @@ class AliasLoader(Loader):
         """Undo what importing under another name has written into a module that knows who it is."""
         if self._spec is not None:
             module.__spec__ = self._spec
+
+
+def _mirror(package: str, alias: str) -> None:
+    """Let what is loaded below ``package`` count as loaded below ``alias``, too.
+
+    Importing a module writes it into its parent under its name. For one that has been loaded before, that would put it
+    in the place of a function of that name that the package has taken from it (``parallel.collate``).
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f'{package}.'):
+            sys.modules.setdefault(alias + name[len(package) :], module)
 
 
 class Facade(ModuleType):

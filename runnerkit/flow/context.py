@@ -22,6 +22,7 @@ class Options:
     validate: bool = True
     seed: int | None = None
     deterministic: bool = False
+    diff_seed: bool = False
     launcher: str = 'none'
     gpu_id: int = 0
     device: str | None = None

@@ -38,6 +38,8 @@ class Network:
         if hasattr(model, 'init_weights'):
             model.init_weights()
         context.model = wrapped(model.to(context.device), context)
+        if context.options.diff_seed:  # all processes have the same weights by now
+            set_random_seed(context.seed, use_rank_shift=True)
 
     def build_optimizer(self, context: Context) -> None:
         """Build the optimizer; ``--auto-scale-lr`` scales its learning rate with the batch size."""

@@ -71,3 +71,18 @@ def test_weights_follow_from_the_seed_alone():
         Network().build_model(context)
         weights.append(context.model.state_dict())
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize('diff_seed', [False, True])
+def test_processes_draw_apart_if_asked_to_but_begin_with_the_same_weights(diff_seed, monkeypatch):
+    model = {'type': 'Linear', 'in_features': 2, 'out_features': 1}
+    cfg = Config({'model': {'type': 'Supervised', 'model': model, 'loss': {'type': 'MSELoss'}}})
+    weights, draws = [], []
+    for rank in ('0', '1'):
+        monkeypatch.setenv('RANK', rank)
+        context = Context(cfg, Options(diff_seed=diff_seed), seed=3)
+        Network().build_model(context)
+        weights.append(context.model.state_dict())
+        draws.append(torch.rand(1).item())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert (draws[0] != draws[1]) is diff_seed
