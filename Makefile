@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: demo test check format clean
+.PHONY: demo test downstream check format clean
 
 $(VENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -23,6 +23,19 @@ demo: $(VENV)/.base ## train a network on real handwritten digits, then test its
 
 test: $(VENV)/.tests ## all tests, with branch coverage
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --cov --cov-report=term:skip-covered
+
+# An environment beside the other one, whose packages it sees: an mmcv there would be found by all other tests.
+MMCV = $(VENV)/mmcv
+$(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
+	test -x $(MMCV)/bin/python || $(BIN)/python -m venv $(MMCV)
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$(echo $(MMCV)/lib/python3*/site-packages)/base.pth
+	$(MMCV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'setuptools<70' wheel
+	MMCV_WITH_OPS=0 $(MMCV)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps mmcv==1.7.2
+	$(MMCV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements/mmcv.txt
+	touch $@
+
+downstream: $(MMCV)/.done ## mmcls, mmseg and mmdet of the MMCV 1.x era, unchanged
+	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py
 
 check: $(VENV)/.tests ## lint, format, types, layers
 	$(BIN)/ruff check .

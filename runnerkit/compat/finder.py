@@ -59,10 +59,6 @@ class AliasLoader(Loader):
         if len(modules) == 1:
             _mirror(module.__name__, spec.name)
         self._spec = module.__spec__
-        # What is imported below it is there under the alias, too. Else its first import by that path would set it as
-        # an attribute of the package, in the place of a function of the same name (`parallel.collate`).
-        for name in [name for name in sys.modules if name.startswith(f'{module.__name__}.')]:
-            sys.modules.setdefault(spec.name + name[len(module.__name__) :], sys.modules[name])
         return module
 
     def exec_module(self, module: ModuleType) -> None:
