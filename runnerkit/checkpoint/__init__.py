@@ -4,7 +4,8 @@ from runnerkit.checkpoint.files import checkpoints_in, find_latest_checkpoint, s
 from runnerkit.checkpoint.hub import load_url
 from runnerkit.checkpoint.loader import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix
 from runnerkit.checkpoint.names import get_state_dict
-from runnerkit.checkpoint.save import save_checkpoint
+from runnerkit.checkpoint.remote import find_latest_at, sweep_at
+from runnerkit.checkpoint.save import NotSavedError, save_checkpoint
 from runnerkit.checkpoint.schemes import load_from_http
 from runnerkit.checkpoint.state_dict import (
     ema_name,
@@ -12,13 +13,16 @@ from runnerkit.checkpoint.state_dict import (
     load_state_dict,
     weights_to_cpu,
 )
+from runnerkit.checkpoint.trust import trusted_pickles
 
 __all__ = [
     'CheckpointLoader',
+    'NotSavedError',
     '_load_checkpoint',
     '_load_checkpoint_with_prefix',
     'checkpoints_in',
     'ema_name',
+    'find_latest_at',
     'find_latest_checkpoint',
     'get_state_dict',
     'load_checkpoint',
@@ -26,7 +30,9 @@ __all__ = [
     'load_state_dict',
     'load_url',
     'save_checkpoint',
+    'sweep_at',
     'sweep_temporaries',
+    'trusted_pickles',
     'weights_to_cpu',
     'why_damaged',
 ]

@@ -1,40 +1,108 @@
-"""Checkpoint files: written whole or not at all, checked before they are believed."""
+"""Checkpoint files on the disk: written whole or not at all, checked before they are believed."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
 
+from runnerkit.fileio.paths import local_path
+
+BLOCK = 1 << 20
 TEMPORARY = '.{name}.{pid}.tmp'
 _TEMPORARY_NAME = re.compile(r'^\..+\.(\d+)\.tmp$')
+_CHECKPOINT_NAME = re.compile(r'(?:epoch|iter)_(\d+)\.pth')
 
 logger = logging.getLogger('runnerkit')
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[str], Any]) -> None:
+class DiskFile:
+    """A new file that is written in order and flushed to the disk; it takes the place of one of the same name.
+
+    Attributes:
+        error: the first thing that went wrong with the disk. `torch.save` reports it as an error of its own, which says
+            nothing of the cause.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.error: OSError | None = None
+        self._small = bytearray()  # pieces that wait for more; torch writes a few bytes at a time
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+
+    def __enter__(self) -> DiskFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    def write(self, data: Any) -> int:
+        """Write all of ``data``, bytes or a buffer of them; returns how many."""
+        view = memoryview(data).cast('B')
+        if len(self._small) + len(view) < BLOCK:
+            self._small += view
+        else:
+            self.flush()
+            self._write(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system; `sync` takes it to the disk."""
+        small, self._small = self._small, bytearray()
+        self._write(memoryview(small))
+
+    def sync(self) -> None:
+        """Return when all is on the disk."""
+        self.flush()
+        os.fsync(self._descriptor)
+
+    def _write(self, rest: memoryview) -> None:
+        if self.error is not None:  # torch goes on after an error, to close its archive
+            raise self.error
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            self.error = error
+            raise
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[Any], Any]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, flush it to the disk and only then give it its name.
 
     Whatever happens on the way, ``path`` is afterwards what it was before or the whole new file.
+
+    Args:
+        path: the file; its folder is made.
+        write: gets the temporary file, a `DiskFile`, e.g. ``lambda file: torch.save(checkpoint, file)``.
+
+    Raises:
+        OSError: the disk is full, a folder is gone …; nothing of the new file is left.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent)
     temporary = path.with_name(TEMPORARY.format(name=path.name, pid=os.getpid()))
+    file = None
     try:
-        write(str(temporary))
-        _flush(temporary)
+        with DiskFile(temporary) as file:
+            write(file)
+            file.sync()
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        _remove_quietly(temporary)
+        if file is not None and file.error is not None:
+            raise OSError(file.error.errno, file.error.strerror, str(path)) from error
         raise
-    _flush(path.parent)  # the new name is safe only when the folder is
+    _flush_folder(path.parent)  # the new name is safe only when the folder is
 
 
 def point_latest(target: Path, latest: Path) -> None:
@@ -44,13 +112,18 @@ def point_latest(target: Path, latest: Path) -> None:
     Where the file system has no links, ``latest`` becomes a small text file with the target's name.
     """
     temporary = latest.with_name(TEMPORARY.format(name=latest.name, pid=os.getpid()))
-    temporary.unlink(missing_ok=True)
+    _remove_quietly(temporary)
     try:
         os.symlink(target.name, temporary)
     except (OSError, NotImplementedError):
-        temporary.write_text(target.name, encoding='utf-8')
-    os.replace(temporary, latest)
-    _flush(latest.parent)
+        write_atomically(latest, lambda file: file.write(target.name.encode()))
+        return
+    try:
+        os.replace(temporary, latest)
+    except BaseException:
+        _remove_quietly(temporary)
+        raise
+    _flush_folder(latest.parent)
 
 
 def sweep_temporaries(folder: str | os.PathLike[str]) -> list[str]:
@@ -58,8 +131,7 @@ def sweep_temporaries(folder: str | os.PathLike[str]) -> list[str]:
     swept = []
     for path in Path(folder).glob('.*.tmp'):
         found = _TEMPORARY_NAME.match(path.name)
-        if found and not _is_alive(int(found[1])):
-            path.unlink(missing_ok=True)
+        if found and not _is_alive(int(found[1])) and _remove_quietly(path):
             swept.append(path.name)
     return swept
 
@@ -70,16 +142,23 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     `torch.save` stores a CRC-32 with every record, which `torch.load` never looks at: a flipped bit would be trained
     on. Old files that are no zip archives carry no checksums; they count as whole when torch can read them.
     """
+    is_archive = False
     try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                bad = archive.testzip()
-            return None if bad is None else f'the checksum of its record {bad!r} is wrong'
         if Path(path).stat().st_size == 0:
             return 'it is empty'
-        torch.load(path, map_location='cpu', weights_only=True)
+        is_archive = zipfile.is_zipfile(path)
+        if is_archive:
+            with zipfile.ZipFile(path) as archive:
+                bad = archive.testzip()
+            if bad is not None:
+                return f'the checksum of its record {bad!r} is wrong'
+        # The table of contents carries no checksum: torch must find everything by it, too, without reading the tensors.
+        torch.load(path, map_location='cpu', weights_only=True, mmap=is_archive)
     except Exception as error:  # a damaged file can fail in any way; every one of them is the answer here
-        return f'{type(error).__name__}: {error}'.splitlines()[0]
+        reason = f'{type(error).__name__}: {error}'
+        if is_archive and 'Weights only' in reason:
+            return None  # whole, with objects that are not loaded unless they are trusted
+        return reason.splitlines()[0]
     return None
 
 
@@ -91,14 +170,20 @@ def resolve_latest(path: Path) -> Path:
     return path if named is None else path.with_name(named[0].decode())
 
 
+def checkpoint_number(name: str) -> int | None:
+    """The n of ``epoch_<n>.pth`` and ``iter_<n>.pth``; None for any other name."""
+    match = _CHECKPOINT_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
 def checkpoints_in(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """The run's own checkpoints in ``folder``, newest first: ``epoch_<n>.pth`` and ``iter_<n>.pth``, not the best
     ones."""
     found = []
     for path in Path(folder).glob('*.pth'):
-        match = re.fullmatch(r'(?:epoch|iter)_(\d+)\.pth', path.name)
-        if match:
-            found.append((path.stat().st_mtime_ns, int(match[1]), path))
+        number = checkpoint_number(path.name)
+        if number is not None and path.is_file():
+            found.append((path.stat().st_mtime_ns, number, path))
     yield from (path for *_, path in sorted(found, reverse=True))
 
 
@@ -106,9 +191,10 @@ def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """The newest checkpoint of ``folder`` that is whole: the one ``latest.pth`` names, else the youngest one; None if
     none is.
 
-    Damaged files are skipped, and said so in the log.
+    Damaged files are skipped, and said so in the log. For a URL, see `find_latest_at`.
     """
-    latest = Path(folder) / 'latest.pth'
+    folder = Path(local_path(folder))
+    latest = folder / 'latest.pth'
     candidates = [resolve_latest(latest).resolve()] if latest.exists() else []
     candidates += [path.resolve() for path in checkpoints_in(folder)]
     for path in dict.fromkeys(candidates):
@@ -119,18 +205,33 @@ def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     return None
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY)
+def _make_folder(folder: Path) -> None:
+    """Make ``folder`` and what lies above it, in such a way that they outlast a power cut."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _flush_folder(folder.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        yield descriptor
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot, and need not
+            raise
     finally:
         os.close(descriptor)
 
 
-def _flush(path: Path) -> None:
-    with _opened(path) as descriptor:
-        os.fsync(descriptor)
+def _remove_quietly(path: Path) -> bool:
+    """Delete ``path``; what cannot be deleted now is swept at the next start."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
 
 
 def _is_alive(pid: int) -> bool:

@@ -34,7 +34,8 @@ def load_url(
         progress: show how much has come.
         check_hash: insist on a hash in the name. Where there is one, it is checked in any case.
         file_name: the name in the cache; by default that in the URL.
-        weights_only: taken for torch's sake; code in a file is never run, whatever it says.
+        weights_only: taken for torch's sake; whether code in a file may run is not its affair, but that of
+            `runnerkit.checkpoint.trusted_pickles`.
 
     Raises:
         OSError: the file cannot be fetched.

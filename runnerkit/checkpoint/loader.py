@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 
 from runnerkit.checkpoint.files import resolve_latest, why_damaged
+from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, open_file
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.logging import print_log
 from runnerkit.utils.suggest import did_you_mean
+
+logger = logging.getLogger('runnerkit')
 
 Loader = Callable[..., Any]
 
@@ -31,25 +37,77 @@ _NUMPY = [
 ]
 
 
-def load_tensors(path: Any, map_location: Any = 'cpu') -> Any:
+def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) -> Any:
     """`torch.load` that never runs code from the file: tensors, plain values, numpy scalars and arrays.
 
+    Only where the user has said so (`runnerkit.checkpoint.trust`), a file that holds anything else is loaded
+    nevertheless.
+
+    Args:
+        path: the file, or an open one that can be read again from its beginning.
+        map_location: as in `torch.load`.
+        name: what to call it in messages; by default ``path``.
+
     Raises:
-        ValueError: the file holds something else.
+        ValueError: the file holds something else, and is not trusted.
     """
+    name = str(path) if name is None else name
     with torch.serialization.safe_globals(_NUMPY):
         try:
             return torch.load(path, map_location=map_location, weights_only=True)
         except Exception as error:
-            if 'weights_only' not in str(error) and 'Weights only' not in str(error):
+            if not _is_refusal(str(error)):
                 raise
             reason = re.search(r'GLOBAL (\S+)', str(error))
             what = f' ({reason[1]})' if reason else ''
-            raise ValueError(
-                f'{path} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints '
-                'of runnerkit hold tensors and plain values only. If you trust the file, load it once with '
-                f'torch.load(path, weights_only=False) and save what you need of it again.'
-            ) from error
+            if not pickles_are_trusted():
+                raise ValueError(
+                    f'{name} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints '
+                    f'of runnerkit hold tensors and plain values only. {HOW_TO_TRUST}'
+                ) from error
+    logger.warning(
+        '%s holds objects%s that can run code; it is loaded all the same, since pickles are trusted', name, what
+    )
+    if hasattr(path, 'seek'):
+        path.seek(0)
+    return torch.load(path, map_location=map_location, weights_only=False)
+
+
+def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> dict[str, Any]:
+    """The weights, by name, of a ``.safetensors`` file, which holds nothing but tensors.
+
+    Such a file has no checksums: one that is cut off is refused, a flipped bit in a tensor is not seen.
+
+    Args:
+        path: a local file.
+        map_location: as in `torch.load`.
+
+    Raises:
+        ImportError: the package safetensors is not installed.
+        ValueError: the file is damaged.
+    """
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise ImportError(f'{path} needs the package safetensors: pip install safetensors') from error
+    try:
+        weights: dict[str, Any] = load_file(os.fspath(path))
+    except SafetensorError as error:
+        raise ValueError(f'the checkpoint {path} is damaged: {error}') from error
+    if map_location is None or isinstance(map_location, (str, int, torch.device)):
+        return weights if map_location is None else {name: each.to(map_location) for name, each in weights.items()}
+    # A function or a table of devices: torch has its own ways with them.
+    buffer = io.BytesIO()
+    torch.save(weights, buffer)
+    buffer.seek(0)
+    moved: dict[str, Any] = torch.load(buffer, map_location=map_location, weights_only=True)
+    return moved
+
+
+def _is_refusal(message: str) -> bool:
+    """Whether torch says that it would have to run code."""
+    return 'weights_only' in message or 'Weights only' in message
 
 
 class CheckpointLoader:
@@ -132,19 +190,38 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
         hint = did_you_mean(path.name, neighbours) or (f'the folder holds {sorted(neighbours)}' if neighbours else '')
         hint = f' {hint}' if hint else ''
         raise FileNotFoundError(f'there is no checkpoint {filename}: {path.absolute()} can not be found.' + hint)
-    path = resolve_latest(path)
-    damage = why_damaged(path)
-    if damage is not None and 'weights_only' not in damage and 'Weights only' not in damage:
-        raise ValueError(
-            f'the checkpoint {filename} is damaged: {damage}. Take an older one, or --auto-resume, which skips it.'
-        )
-    return load_tensors(path, map_location)
+    return _load_whole(resolve_latest(path), filename, map_location)
 
 
 def load_from_url(filename: str, map_location: Any = None) -> Any:
     """Load from any URL that fsspec knows: ``https://``, ``s3://``, ``memory://`` …."""
     with open_file(filename, 'rb') as file:
-        return load_tensors(file, map_location)
+        return load_from_stream(file, filename, map_location)
+
+
+def load_from_stream(file: IO[bytes], filename: str, map_location: Any = None) -> Any:
+    """Load from an open file called ``filename`` elsewhere: a copy on this machine is checked like any local file.
+
+    Raises:
+        ValueError: it is damaged, or could run code.
+    """
+    with tempfile.TemporaryDirectory(prefix='runnerkit-') as folder:
+        path = Path(folder) / ('checkpoint' + Path(filename).suffix)
+        with path.open('wb') as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
+        return _load_whole(path, filename, map_location)
+
+
+def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
+    """What is in the local file ``path``, which users know as ``filename``, unless it is damaged."""
+    if path.suffix == '.safetensors':
+        return load_safetensors(path, map_location)
+    damage = why_damaged(path)
+    if damage is not None and not _is_refusal(damage):
+        raise ValueError(
+            f'the checkpoint {filename} is damaged: {damage}. Take an older one, or --auto-resume, which skips it.'
+        )
+    return load_tensors(path, map_location, filename)
 
 
 def _load_checkpoint(

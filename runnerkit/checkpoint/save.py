@@ -6,7 +6,9 @@ import io
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,13 @@ from runnerkit.checkpoint.plain import to_plain
 from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.fileio.backends import HardDiskBackend
 from runnerkit.fileio.file_client import FileClient
-from runnerkit.fileio.paths import is_url
+from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.parallel import unwrap
 from runnerkit.version import __version__
+
+
+class NotSavedError(OSError):
+    """A checkpoint could not be written: the disk is full, its folder is gone …. What was there before still is."""
 
 
 def save_checkpoint(
@@ -45,8 +51,29 @@ def save_checkpoint(
         state: what else resuming needs, stored under ``'runnerkit'``.
 
     Raises:
+        NotSavedError: the storage could not take it.
         TypeError: ``meta`` is no mapping, or something cannot be stored as tensors and plain values.
         ValueError: ``file_client_args`` for a model cloud.
+    """
+    write_checkpoint(checkpoint_of(model, optimizer, meta, state), filename, file_client_args)
+
+
+def checkpoint_of(
+    model: nn.Module,
+    optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What `save_checkpoint` writes: plain containers of its own, whose tensors are those that training goes on with.
+
+    Args:
+        model: as there, and so are the others.
+        optimizer: one, or several by name.
+        meta: anything plain that should be remembered.
+        state: what else resuming needs.
+
+    Raises:
+        TypeError: ``meta`` is no mapping, or something cannot be stored as tensors and plain values.
     """
     if meta is not None and not isinstance(meta, Mapping):
         raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
@@ -55,10 +82,7 @@ def save_checkpoint(
     classes = getattr(unwrap(model), 'CLASSES', None)
     if classes is not None:
         about['CLASSES'] = classes
-    checkpoint: dict[str, Any] = {
-        'meta': to_plain(about, 'meta'),
-        'state_dict': weights_to_cpu(get_state_dict(model)),
-    }
+    checkpoint: dict[str, Any] = {'meta': to_plain(about, 'meta'), 'state_dict': copy(get_state_dict(model))}
     for name, value in checkpoint['state_dict'].items():  # what a module's get_extra_state gives may be anything
         checkpoint['state_dict'][name] = to_plain(value, f'state_dict[{name!r}]')
     if isinstance(optimizer, Optimizer):
@@ -69,6 +93,24 @@ def save_checkpoint(
         }
     if state is not None:
         checkpoint['runnerkit'] = to_plain(state, 'runnerkit')
+    return checkpoint
+
+
+def write_checkpoint(
+    checkpoint: Mapping[str, Any], filename: str | os.PathLike[str], file_client_args: dict[str, Any] | None = None
+) -> None:
+    """Write what `checkpoint_of` gave, whole or not at all.
+
+    Args:
+        checkpoint: what to write.
+        filename: as in `save_checkpoint`.
+        file_client_args: as there.
+
+    Raises:
+        NotSavedError: the storage could not take it.
+        ValueError: ``file_client_args`` for a model cloud.
+    """
+    checkpoint = {**checkpoint, 'state_dict': weights_to_cpu(checkpoint['state_dict'])}
     filename = os.fspath(filename)
     if filename.startswith('pavi://'):
         if file_client_args is not None:
@@ -76,20 +118,20 @@ def save_checkpoint(
                 f'file_client_args should be "None" if filename starts with "pavi://", but got {file_client_args}'
             )
         _save_to_pavi(checkpoint, filename)
-    elif file_client_args is None and not is_url(filename):
-        write_atomically(filename, lambda temporary: torch.save(checkpoint, temporary))
-    else:
-        _save_through_client(checkpoint, filename, file_client_args)
-
-
-def _save_through_client(checkpoint: Mapping[str, Any], filename: str, file_client_args: dict[str, Any] | None) -> None:
-    client = FileClient.infer_client(file_client_args, filename)
-    if type(client.client) is HardDiskBackend and not is_url(filename):
-        write_atomically(filename, lambda temporary: torch.save(checkpoint, temporary))
+        return
+    path = local_path(filename)
+    client = FileClient.infer_client(file_client_args, path)
+    if type(client.client) is HardDiskBackend and not is_url(path):
+        with _telling(filename):
+            write_atomically(path, lambda file: torch.save(checkpoint, file))
         return
     buffer = io.BytesIO()
     torch.save(checkpoint, buffer)
-    client.put(buffer.getvalue(), filename)
+    with _telling(filename):
+        try:
+            client.put(buffer.getvalue(), filename)
+        except Exception as error:  # every storage has errors of its own
+            raise error if isinstance(error, OSError) else OSError(f'{type(error).__name__}: {error}') from error
 
 
 def _save_to_pavi(checkpoint: Mapping[str, Any], filename: str) -> None:
@@ -112,4 +154,13 @@ def _save_to_pavi(checkpoint: Mapping[str, Any], filename: str) -> None:
 def save_latest_link(filename: str) -> None:
     """Make ``latest.pth`` beside ``filename`` lead to it."""
     path = Path(filename)
-    point_latest(path, path.with_name('latest.pth'))
+    with _telling(filename):
+        point_latest(path, path.with_name('latest.pth'))
+
+
+@contextmanager
+def _telling(filename: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise NotSavedError(error.errno, error.strerror or str(error), filename) from error

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runnerkit.checkpoint.hub import load_url
-from runnerkit.checkpoint.loader import CheckpointLoader, load_from_local, load_from_url, load_tensors
+from runnerkit.checkpoint.loader import CheckpointLoader, load_from_local, load_from_stream, load_from_url
 from runnerkit.checkpoint.model_zoo import (
     _get_mmcv_home,
     get_deprecated_model_names,
@@ -57,7 +57,7 @@ def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petr
         if not filename.startswith('s3://'):  # the name of a cluster, which only that client knows
             raise
         return load_from_url(filename, map_location)
-    return load_tensors(io.BytesIO(client.get(filename)), map_location)
+    return load_from_stream(io.BytesIO(client.get(filename)), filename, map_location)
 
 
 @CheckpointLoader.register_scheme('pavi://')

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from runnerkit.utils.exceptions import one_line
 
-USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+USAGE, FAILURE = 2, 1
+SIGNALLED = 128  # and the number of the signal, as a shell has it
+INTERRUPTED = SIGNALLED + signal.SIGINT
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -46,6 +51,32 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             return FAILURE
 
     return checked
+
+
+@contextmanager
+def leaving_in_peace(leaves: Callable[[], bool]) -> Iterator[None]:
+    """Ignore SIGTERM and SIGUSR1 from when ``leaves()`` says that the process is on its way out because of one.
+
+    A launcher sends SIGTERM to the other processes as soon as one has ended, and a scheduler repeats it: neither must
+    cut off what comes after the run. Until then both do what they do anyway. SIGINT is not ignored.
+    """
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if not leaves():
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    former = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in ('SIGTERM', 'SIGUSR1'):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+                former[number] = signal.signal(number, receive)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, signal.SIG_IGN if leaves() else handler)
 
 
 def is_ours(error: BaseException) -> bool:

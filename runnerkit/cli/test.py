@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ def parser() -> argparse.ArgumentParser:
     )
     parse.add_argument(
         '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='who starts the processes'
+    )
+    parse.add_argument(
+        '--trust-pickles', action='store_true', help='load checkpoints even where that runs code that is in them'
     )
     parse.add_argument('--local_rank', '--local-rank', type=int, default=0, help="set by torch's launcher")
     parse.add_argument('--gpu-id', type=int, default=0, help='the GPU to use, in a run of one process')
@@ -52,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
     """The scores of the checkpoint; on rank 0 only."""
+    from runnerkit.checkpoint import trusted_pickles
     from runnerkit.distributed import shutdown
     from runnerkit.flow import Context, Instance, Network, Options
     from runnerkit.flow.instance import required_section
@@ -65,7 +70,8 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
         network.build_model(context)
         # A runner that never runs: evaluation is the same method as in training.
         runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
-        runner.load_checkpoint(find_checkpoint(args.checkpoint))
+        with trusted_pickles() if args.trust_pickles else nullcontext():
+            runner.load_checkpoint(find_checkpoint(args.checkpoint))
         scores = runner.evaluate(loader, scope=args.split)
     finally:
         shutdown()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import SIGNALLED, UsageError, leaving_in_peace, usage_checked
 from runnerkit.config import Config, DictAction
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import did_you_mean
@@ -39,6 +40,9 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument(
         '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='who starts the processes'
     )
+    parse.add_argument(
+        '--trust-pickles', action='store_true', help='load checkpoints even where that runs code that is in them'
+    )
     parse.add_argument('--local_rank', '--local-rank', type=int, default=0, help="set by torch's launcher")
     parse.add_argument('--gpu-id', type=int, default=0, help='the GPU to use, in a run of one process')
     parse.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
@@ -53,11 +57,13 @@ def parser() -> argparse.ArgumentParser:
 
 @usage_checked
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train; returns the exit code: 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
+    """Train; returns the exit code: 0, 1 for a failure, 2 for wrong usage, and after a signal 128 and its number (143
+    for SIGTERM, 130 for Ctrl-C)."""
     args = parser().parse_args(argv)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args.config, args.cfg_options)
     # Only now, so that a wrong flag or a missing config is answered without waiting for torch.
+    from runnerkit.checkpoint import trusted_pickles
     from runnerkit.flow import Context, Flow
     from runnerkit.flow.dry_run import DryRun
 
@@ -65,8 +71,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     flow = Flow()
     if args.dry_run:
         flow.stages[-2] = DryRun()
-    flow(context)
-    return 0
+    trust = trusted_pickles() if args.trust_pickles else nullcontext()
+    with leaving_in_peace(lambda: stopped_by(context.runner) is not None), trust:
+        flow(context)
+    number = stopped_by(context.runner)
+    return 0 if number is None else SIGNALLED + number
+
+
+def stopped_by(runner: Any) -> int | None:
+    """The signal that has stopped the run; None where it ended otherwise, or has not ended."""
+    if runner is None or not (runner.outcome or '').startswith('stopped'):
+        return None
+    number: int | None = runner.stop_signal
+    return number
 
 
 def load_config(filename: str, overrides: dict[str, Any] | None = None) -> Any:

@@ -23,6 +23,7 @@ from torch.utils.data import (
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.data.seeding import mix_seed
+from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.data.wrappers import RepeatDataset
 from runnerkit.distributed.info import get_dist_info
 from runnerkit.registry import Registry
@@ -114,6 +115,7 @@ def build_dataloader(
     seeded: bool = True,
     sampler: Any = None,
     batch_sampler: Any = None,
+    ranks: tuple[int, int] | None = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
     """Build a loader whose batches are a function of (seed, epoch, position), see `SeededLoader`.
@@ -139,6 +141,7 @@ def build_dataloader(
             (seed, epoch).
         sampler: in place of the usual one: a sampler, or a config for SAMPLERS.
         batch_sampler: in place of ``sampler``, ``samples_per_gpu`` and ``drop_last``: a batch sampler, or a config.
+        ranks: a rank and how many there are, to load what another process of a distributed run loads.
         kwargs: other arguments of torch's DataLoader.
 
     Raises:
@@ -152,7 +155,7 @@ def build_dataloader(
             f'the data set {type(dataset).__name__} is empty: a loader needs at least one sample. Check the paths and '
             f'filters in its config'
         )
-    rank, world_size = get_dist_info() if dist is not False else (0, 1)
+    rank, world_size = ranks or (get_dist_info() if dist is not False else (0, 1))
     scale = 1 if dist or (dist is None and world_size > 1) else num_gpus
     batch_size, num_workers = samples_per_gpu * scale, workers_per_gpu * scale
     if seed is None:
@@ -177,6 +180,8 @@ def build_dataloader(
         loader: DataLoader[Any] = SeededLoader(dataset, seed=seed, rank=rank, world_size=world_size, **options)
     else:
         options.setdefault('generator', torch.Generator().manual_seed(mix_seed(seed, rank)))
+        if num_workers > 0:
+            options['worker_init_fn'] = OutlivingSignals(options.get('worker_init_fn'))
         loader = DataLoader(dataset, **options)
     if drop_last and not streaming and len(loader) == 0:
         raise ValueError(

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchSampler
 from runnerkit.data.samples import SeededSamples, SeededStream, WorkerInit, as_is
 from runnerkit.data.seeding import mix_seed
+from runnerkit.data.worker_signals import OutlivingSignals
 
 
 class SeededLoader(DataLoader[Any]):
@@ -123,7 +124,7 @@ class SeededLoader(DataLoader[Any]):
     def _seeded_parts(self) -> Iterator[None]:
         """Show a new iterator the seeding wrappers where everybody else sees the user's own objects."""
         own = {'dataset': self.dataset, 'collate_fn': self.collate_fn, 'worker_init_fn': self.worker_init_fn}
-        parts: dict[str, Any] = {'worker_init_fn': WorkerInit(self.worker_init_fn)}
+        parts: dict[str, Any] = {'worker_init_fn': OutlivingSignals(WorkerInit(self.worker_init_fn))}
         if isinstance(self._source, SeededStream):
             parts['dataset'] = self._source
         else:

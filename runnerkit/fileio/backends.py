@@ -6,7 +6,7 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 from urllib.request import urlopen
 
@@ -150,9 +150,34 @@ class FsspecBackend(BaseStorageBackend):
         return self.get(filepath).decode(encoding)
 
     def put(self, obj: bytes, filepath: PathOrUrl) -> None:
-        """Write bytes; the folder is made where the storage has folders."""
-        with fsspec_module().open(os.fspath(filepath), 'wb', **self._options) as file:
-            file.write(obj)
+        """Write bytes, whole or not at all; the folder is made where the storage has folders.
+
+        An object store shows an upload when it is complete. A file system shows a file from its first byte on: there it
+        is written under the name ``.<name>.tmp``, and moved when it is complete.
+        """
+        filesystem, path = self._open(filepath)
+        folder, _, name = path.rpartition('/')
+        with suppress(PermissionError):  # to make a bucket may be forbidden where to write into it is not
+            filesystem.makedirs(folder, exist_ok=True)
+        if not _renames(filesystem):
+            filesystem.pipe_file(path, obj)
+            return
+        temporary = f'{folder}/.{name}.tmp'
+        try:
+            filesystem.pipe_file(temporary, obj)
+            _move_over(filesystem, temporary, path)
+        except BaseException:
+            with suppress(Exception):
+                filesystem.rm_file(temporary)
+            raise
+
+    def modified(self, filepath: PathOrUrl) -> float:
+        """When a file was written, in seconds since 1970; 0 where the storage does not tell."""
+        try:
+            written: float = self._call('modified', filepath).timestamp()
+        except NotImplementedError:
+            return 0.0
+        return written
 
     def put_text(self, obj: str, filepath: PathOrUrl, encoding: str = 'utf-8') -> None:
         """Write text."""
@@ -207,6 +232,21 @@ class FsspecBackend(BaseStorageBackend):
     def _call(self, method: str, filepath: PathOrUrl) -> Any:
         filesystem, path = self._open(filepath)
         return getattr(filesystem, method)(path)
+
+
+def _renames(filesystem: Any) -> bool:
+    """Whether it can move a file; fsspec copies and deletes where it cannot."""
+    return type(filesystem).mv is not fsspec_module().AbstractFileSystem.mv
+
+
+def _move_over(filesystem: Any, source: str, target: str) -> None:
+    try:
+        filesystem.mv(source, target)
+    except Exception:
+        if not filesystem.exists(target):
+            raise
+        filesystem.rm_file(target)  # some (HDFS, SFTP) do not move over a file
+        filesystem.mv(source, target)
 
 
 @contextmanager

@@ -14,6 +14,13 @@ def is_url(path: PathOrUrl) -> bool:
     return '://' in os.fspath(path)
 
 
+def local_path(path: PathOrUrl) -> str:
+    """The path on this machine that a ``file://`` URL stands for; anything else as it is."""
+    path = os.fspath(path)
+    scheme, found, rest = path.partition('://')
+    return rest if found and scheme in ('file', 'local') else path
+
+
 def open_file(path: PathOrUrl, mode: str = 'r', **kwargs: Any) -> IO[Any]:
     """Open a path or URL, to be used in a ``with``. Text is UTF-8 unless ``encoding`` says otherwise."""
     if 'b' not in mode:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from runnerkit.utils.lock import FolderLock
+
 
 @dataclass
 class Options:
@@ -38,6 +40,7 @@ class Context:
         cfg: the config, with what the command line changed.
         options: the command line's other flags.
         timestamp: the run's name in its work dir.
+        lock: the claim on the work dir, on the first rank.
         loaders: one for each entry of the workflow.
         val_loader: what `EvalHook` evaluates on, if anything.
         outcome: how the run ended.
@@ -54,6 +57,7 @@ class Context:
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger('runnerkit'))
     meta: dict[str, Any] = field(default_factory=dict)
     workflow: list[tuple[str, int]] = field(default_factory=lambda: [('train', 1)])
+    lock: FolderLock | None = None
     loaders: list[Any] = field(default_factory=list)
     val_loader: Any = None
     model: Any = None

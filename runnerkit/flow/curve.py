@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from runnerkit.hooks.logger.superseded import parsed_line
 
 #: Numbers of a log line that are not about learning.
 _NOT_CURVES = {
@@ -24,13 +25,23 @@ _NOT_CURVES = {
 
 
 def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
-    """The log lines of all runs in ``work_dir``, each moment once: where a resumed run did one again, as it did it."""
+    """The log lines of ``work_dir``, each moment once.
+
+    Where a run was begun again, or resumed by a tool that left the old lines where they were, a line whose ``step``
+    goes back supersedes everything from there on. A line that was torn by a kill is left out.
+    """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    reached = 0
     for path in sorted(Path(work_dir).glob('*.log.json')):
-        for text in path.read_text(encoding='utf-8').splitlines():
-            line = json.loads(text)
-            if 'mode' in line:
-                lines[line['mode'], line.get('epoch'), line.get('iter')] = line
+        for text in path.read_text(encoding='utf-8', errors='replace').splitlines():
+            line = parsed_line(text)
+            if line is None or 'mode' not in line:
+                continue
+            step = line.get('step', reached)
+            if step < reached:
+                lines = {key: each for key, each in lines.items() if each.get('step', 0) < step}
+            reached = step
+            lines[line['mode'], line.get('epoch'), line.get('iter')] = line
     return list(lines.values())
 
 

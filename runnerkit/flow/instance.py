@@ -14,10 +14,12 @@ import torch
 from runnerkit.config import warn_near_misses
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
+from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.context import Context
 from runnerkit.flow.keys import KNOWN, LATER
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
+from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.seed import draw_seed, set_random_seed
 from runnerkit.version import __version__
@@ -47,12 +49,18 @@ class Instance:
         context.device = choose_device(options.device, options.gpu_id, context.world_size)
 
     def open_work_dir(self, context: Context) -> None:
-        """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``) and its log file."""
+        """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``) and its log file.
+
+        For a URL, what has to lie on the disk (logs, the config) is in ``work_dirs/<the URL's last part>``.
+        """
         cfg, options = context.cfg, context.options
         stem = Path(cfg.filename).stem if cfg.filename else 'run'
-        chosen = options.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', stem)
+        chosen = local_path(options.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', stem))
         if options.dry_run:
             chosen = tempfile.mkdtemp(prefix='runnerkit-dry-run-')
+        remote = chosen if is_url(chosen) else None
+        if remote is not None:
+            chosen = os.path.join('work_dirs', remote.rstrip('/').rpartition('/')[2])
         context.work_dir = Path(chosen).absolute()
         try:
             context.work_dir.mkdir(parents=True, exist_ok=True)
@@ -61,6 +69,10 @@ class Instance:
                 f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with '
                 '--work-dir'
             ) from error
+        if context.rank == 0 and not options.dry_run:
+            context.lock = claim(context.work_dir)
+        if remote is not None:
+            send_files_to(remote.rstrip('/').rpartition('/')[0], cfg)
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
         context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
@@ -127,6 +139,32 @@ class Instance:
         settings.setdefault('shuffle', split == 'train')
         settings.setdefault('round_up', split == 'train')  # an evaluation counts each sample once
         return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+
+
+def claim(work_dir: Path) -> FolderLock:
+    """Keep other runs out of the work dir.
+
+    Raises:
+        RuntimeError: another one is in it.
+    """
+    try:
+        return FolderLock(work_dir)
+    except BlockingIOError as error:
+        raise RuntimeError(
+            f'another run goes on in this work dir, and the two would overwrite each other: {error}. Wait for it or '
+            'stop it, or choose another work dir (--work-dir)'
+        ) from None
+
+
+def send_files_to(url: str, cfg: Any) -> None:
+    """Let checkpoints be saved below ``url``, and logs be copied there at the end, unless the config has other places
+    for them."""
+    for section in ('checkpoint_config', 'evaluation'):
+        if isinstance(cfg.get(section), Mapping):
+            cfg[section].setdefault('out_dir', url)
+    for hook in (cfg.get('log_config') or {}).get('hooks', []):
+        if hook.get('type') == 'TextLoggerHook':
+            hook.setdefault('out_dir', url)
 
 
 def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.device:

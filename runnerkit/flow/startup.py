@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from runnerkit.checkpoint import find_latest_checkpoint
+from collections.abc import Mapping
+from typing import Any
+
+from runnerkit.checkpoint import find_latest_at
 from runnerkit.distributed import broadcast_object
 from runnerkit.flow.context import Context
+from runnerkit.hooks import CheckpointHook
 
 
 class Startup:
@@ -27,8 +31,18 @@ class Startup:
             return explicit
         if not (options.auto_resume or cfg.get('auto_resume')):
             return None
-        found = find_latest_checkpoint(context.work_dir) if context.rank == 0 else None
-        latest: str | None = broadcast_object(None if found is None else str(found))
+        places = self.places(context)
+        latest: str | None = broadcast_object(self.newest(places) if context.rank == 0 else None)
         if latest is None:
-            context.logger.info('nothing to resume in %s: the run starts from the beginning', context.work_dir)
+            context.logger.info('nothing to resume in %s: the run starts from the beginning', ', '.join(places))
         return latest
+
+    def places(self, context: Context) -> dict[str, Any]:
+        """Where checkpoints of the run may lie, each with the arguments of its file client."""
+        hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, CheckpointHook)]
+        return {**{hook.place(context.runner): hook.file_client_args for hook in hooks}, str(context.work_dir): None}
+
+    def newest(self, places: Mapping[str, Any]) -> str | None:
+        """The newest whole checkpoint of all places."""
+        found = [find_latest_at(place, client_args) for place, client_args in places.items()]
+        return max((each for each in found if each is not None), default=(0.0, None))[1]

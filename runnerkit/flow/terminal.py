@@ -7,6 +7,7 @@ import shutil
 from typing import Any
 
 from runnerkit.distributed import barrier, shutdown
+from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context
 from runnerkit.flow.curve import plot
 from runnerkit.utils.logging import close_logger
@@ -26,6 +27,8 @@ class Terminal:
                 barrier()  # no rank leaves the process group while another still talks
             shutdown()
             close_logger('runnerkit')
+            if context.lock is not None:
+                context.lock.release()
             if context.options.dry_run and context.work_dir.name.startswith('runnerkit-dry-run-'):
                 shutil.rmtree(context.work_dir, ignore_errors=True)
 
@@ -51,5 +54,7 @@ class Terminal:
 def shown(path: str | os.PathLike[str]) -> str:
     """``path`` as one would type it here: relative where it lies below the current folder."""
     path = os.fspath(path)
+    if is_url(path):
+        return path
     below = os.path.abspath(path).startswith(os.getcwd() + os.sep)
     return os.path.relpath(path) if below else path

@@ -42,6 +42,7 @@ from runnerkit.hooks.momentum_updater import (
     OneCycleMomentumUpdaterHook,
     StepMomentumUpdaterHook,
 )
+from runnerkit.hooks.non_finite import NonFiniteError, NonFiniteHook
 from runnerkit.hooks.optimizer import (
     Fp16OptimizerHook,
     GradientCumulativeFp16OptimizerHook,
@@ -85,6 +86,8 @@ __all__ = [
     'MlflowLoggerHook',
     'MomentumUpdaterHook',
     'NeptuneLoggerHook',
+    'NonFiniteError',
+    'NonFiniteHook',
     'OneCycleLrUpdaterHook',
     'OneCycleMomentumUpdaterHook',
     'OptimizerHook',

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from runnerkit.checkpoint import sweep_temporaries
-from runnerkit.distributed import allreduce_params, barrier
+from runnerkit.checkpoint import NotSavedError, sweep_at, sweep_temporaries
+from runnerkit.distributed import allreduce_params, broadcast_object
 from runnerkit.fileio.paths import is_url
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.exceptions import check_keywords
+from runnerkit.utils.suggest import did_you_mean
+
+_NO_ROOM = 'Make room there, or save less often (interval) and keep fewer (max_keep_ckpts).'
+_NO_FOLDER = 'Mount or make the folder again, or give another work_dir or out_dir.'
+_NO_RIGHT = 'Make the folder writable, or give another work_dir or out_dir.'
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _NO_ROOM),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ESTALE), _NO_FOLDER),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _NO_RIGHT),
+}
 
 
 @HOOKS.register_module()
@@ -30,11 +42,18 @@ class CheckpointHook(StoringHook):
         sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
         file_client_args: arguments of `FileClient`, which writes and deletes the files; None: as ``out_dir`` says,
             which may be a URL.
+        on_error: what happens if a checkpoint cannot be written, because the disk is full, say: ``'continue'`` trains
+            on, tries again at the next interval, and lets the run fail at its end if the last one is missing;
+            ``'stop'`` ends the run at once. The checkpoints that are there stay, either way.
+        async_save: write beside the training, which waits only for a copy of the state in memory (as much again). Hooks
+            hear of the file (``after_save``), and errors come up, before the first iteration after that; the end of the
+            run, also by a signal, waits for it.
         **kwargs: handed to ``runner.save_checkpoint``, e.g. ``filename_tmpl`` or ``create_symlink``.
     """
 
     closes_point = True
     _saved_at = -1  # the count of iterations at the last save
+    _failure: str | None = None  # why the last save failed, if it did
 
     def __init__(
         self,
@@ -46,10 +65,15 @@ class CheckpointHook(StoringHook):
         save_last: bool = True,
         sync_buffer: bool = False,
         file_client_args: dict[str, Any] | None = None,
+        on_error: str = 'continue',
+        async_save: bool = False,
         **kwargs: Any,
     ) -> None:
         if not isinstance(interval, int):
             raise TypeError(f'interval must be a whole number (-1: only the last is saved), but got {interval!r}')
+        if on_error not in ('continue', 'stop'):
+            hint = did_you_mean(str(on_error), ('continue', 'stop'))
+            raise ValueError(f"on_error must be 'continue' or 'stop', but got {on_error!r}; {hint}".rstrip('; '))
         self.interval = interval
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
@@ -58,20 +82,22 @@ class CheckpointHook(StoringHook):
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.file_client_args = file_client_args
+        self.on_error = on_error
+        self.async_save = async_save
+        self._missed: set[int] = set()  # numbers of the checkpoints that could not be written
         self.args = kwargs
 
     def before_run(self, runner: RunnerView) -> None:
         check_keywords(self.args, runner.save_checkpoint, 'CheckpointHook', type(self).__init__)
         self._settle_out_dir(runner)
+        self._failure = None
         client = self._client()
         if not client.allow_symlink:
             if self.args.get('create_symlink'):
                 runner.logger.warning('create_symlink has no effect: %s has no links', client.name)
             self.args['create_symlink'] = False
-        if runner.rank == 0 and not is_url(str(self.out_dir)) and os.path.isdir(str(self.out_dir)):
-            swept = sweep_temporaries(str(self.out_dir))
-            if swept:
-                runner.logger.info('half-written files of a killed run are deleted: %s', ', '.join(swept))
+        if runner.rank == 0:
+            self._sweep(runner)
         runner.logger.info('Checkpoints will be saved to %s by %s', self.out_dir, client.name)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
@@ -97,6 +123,18 @@ class CheckpointHook(StoringHook):
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._synchronise(runner)
             self._write(runner, f'iter_{runner.completed_iters}.pth', {**self.args, 'filename_tmpl': 'iter_{iter}.pth'})
+        if self._failure is not None and (runner.outcome == 'completed' or stopped):
+            last = runner.meta['hook_msgs'].get('last_ckpt')
+            raise NotSavedError(
+                f'the run is over, but its last checkpoint is missing: {self._failure}. '
+                + ('No other was saved' if last is None else f'Go on from {last} (--auto-resume) when that is cured')
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'missed': sorted(self._missed)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._missed = set(state['missed'])
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
         """The last epoch; also one that the run's ``max_iters`` cuts short, which does not count as complete."""
@@ -110,20 +148,80 @@ class CheckpointHook(StoringHook):
         args = dict(self.args)
         if runner.by_epoch and not self.by_epoch:
             args.setdefault('filename_tmpl', 'iter_{iter}.pth')
-        self._write(runner, self._filename(runner, runner.epoch + 1 if self.by_epoch else runner.iter + 1), args)
-        if self.max_keep_ckpts > 0 and runner.rank == 0:
-            self._delete_old(runner)
+        number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
+        self._missed.discard(number)
+        if self.async_save:
+            self._save_beside(runner, number, args)
+        elif not self._write(runner, self._filename(runner, number), args):
+            self._missed.add(number)
+        else:
+            self._delete_old(runner, number)
 
-    def _write(self, runner: RunnerView, name: str, args: dict[str, Any]) -> None:
-        """Save on rank 0, with what every rank needs to go on; no rank goes on before the file is there."""
-        runner.meta.setdefault('hook_msgs', {})['last_ckpt'] = self._path(name)
+    def _save_beside(self, runner: RunnerView, number: int, args: dict[str, Any]) -> None:
+        runner.finish_saving()  # whoever hears of the former one must still find it as the last in meta
+        name, former = self._filename(runner, number), runner.meta.get('hook_msgs', {}).get('last_ckpt')
+
+        def failed(error: Exception) -> None:
+            if not isinstance(error, NotSavedError):
+                raise error
+            self._missed.add(number)
+            self._bear(runner, name, former, str(error.strerror), error)
+
+        with runner.saving_beside(partial(self._delete_old, runner, number), failed):
+            if not self._write(runner, name, args):
+                self._missed.add(number)
+
+    def _write(self, runner: RunnerView, name: str, args: dict[str, Any]) -> bool:
+        """Save on rank 0, with what every rank needs to go on; no rank goes on before the file is there (inside
+        ``saving_beside``: before its copy is).
+
+        Returns whether it is.
+        """
+        messages = runner.meta.setdefault('hook_msgs', {})
+        former, messages['last_ckpt'] = messages.get('last_ckpt'), self._path(name)
         runner.gather_rank_states()
+        error: NotSavedError | None = None
         if runner.rank == 0:
-            runner.save_checkpoint(
-                str(self.out_dir), save_optimizer=self.save_optimizer, **args, **self._storage_arguments()
-            )
-        barrier()
-        self._saved_at = runner.completed_iters
+            if self._saved_at >= 0 and not is_url(str(self.out_dir)) and not os.path.isdir(str(self.out_dir)):
+                runner.logger.warning('%s is gone, with the checkpoints in it; it is made anew', self.out_dir)
+            try:
+                runner.save_checkpoint(
+                    str(self.out_dir), save_optimizer=self.save_optimizer, **args, **self._storage_arguments()
+                )
+            except NotSavedError as caught:
+                error = caught
+        problem: str | None = broadcast_object(None if error is None else error.strerror)
+        if problem is None:
+            self._failure, self._saved_at = None, runner.completed_iters
+            return True
+        self._bear(runner, name, former, problem, error)
+        return False
+
+    def _bear(
+        self, runner: RunnerView, name: str, former: str | None, problem: str, error: NotSavedError | None
+    ) -> None:
+        """Tell that the checkpoint ``name`` is missing, or stop; the ``former`` one is the last again."""
+        self._failure = f'{self._path(name)} could not be saved: {problem}'
+        messages = runner.meta['hook_msgs']
+        messages['last_ckpt'] = former
+        if former is None:
+            del messages['last_ckpt']
+        if self.on_error == 'stop':
+            raise NotSavedError(f'{self._failure}; the checkpoints before it are whole. {_remedy(error)}') from error
+        runner.logger.error(
+            '%s. %s The checkpoints before it are whole and are kept; training goes on, and the next save tries again',
+            self._failure,
+            _remedy(error),
+        )
+
+    def _sweep(self, runner: RunnerView) -> None:
+        place = str(self.out_dir)
+        try:
+            swept = sweep_at(place, self.file_client_args) if is_url(place) else sweep_temporaries(place)
+        except (OSError, NotImplementedError, AttributeError):  # a storage that cannot list or delete
+            return
+        if swept:
+            runner.logger.info('half-written files of a killed run are deleted: %s', ', '.join(swept))
 
     @property
     def _template(self) -> str:
@@ -132,16 +230,36 @@ class CheckpointHook(StoringHook):
     def _filename(self, runner: RunnerView, number: int) -> str:
         return self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
 
-    def _delete_old(self, runner: RunnerView) -> None:
-        newest = runner.epoch + 1 if self.by_epoch else runner.iter + 1
+    def _delete_old(self, runner: RunnerView, newest: int) -> None:
+        if self.max_keep_ckpts <= 0 or runner.rank != 0:
+            return
         step = self.interval if self.interval > 0 else 1
         last_regular = newest // step * step
-        # An end that lies between two intervals is kept beside the regular ones, and counts as one of them.
-        first_old = last_regular - (self.max_keep_ckpts - (newest != last_regular)) * step
-        for number in range(first_old, 0, -step):
-            path = self._path(self._template.format(number, epoch=number, iter=number))
-            if not self._delete(path):
+        # An end that lies between two intervals is kept beside the regular ones, and counts as one of them; those that
+        # could not be written do not.
+        to_keep = self.max_keep_ckpts - (newest != last_regular)
+        for number in range(last_regular, 0, -step):
+            missed = number in self._missed
+            if to_keep > 0:
+                to_keep -= not missed
+            elif not self._delete_quietly(runner, number) and not missed:
                 break
+
+    def _delete_quietly(self, runner: RunnerView, number: int) -> bool:
+        """Delete the checkpoint of that number; returns whether older ones may be looked for."""
+        path = self._path(self._template.format(number, epoch=number, iter=number))
+        if path == runner.meta['hook_msgs'].get('best_ckpt'):
+            return True
+        try:
+            return self._delete(path)
+        except OSError as error:
+            runner.logger.warning('the old checkpoint %s could not be deleted (%s)', path, error)
+            return False
+
+
+def _remedy(error: OSError | None) -> str:
+    """What can be done against it."""
+    return _REMEDIES.get(getattr(error, 'errno', None) or 0, 'Look whether the disk or storage is in order.')
 
 
 def saves_by_epoch(hooks: Iterable[Hook]) -> bool:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from runnerkit.fileio.file_client import FileClient
+from runnerkit.fileio.paths import local_path
 from runnerkit.hooks.hook import Hook, RunnerView
 
 
@@ -21,6 +22,11 @@ class StoringHook(Hook):
     file_client_args: dict[str, Any] | None = None
     file_client: FileClient | None = None
 
+    def place(self, runner: RunnerView) -> str:
+        """The folder or URL where the files of ``runner`` go."""
+        self._settle_out_dir(runner)
+        return str(self.out_dir)
+
     def _settle_out_dir(self, runner: RunnerView) -> None:
         """Find out where files go, once: a second run of the same hook goes on there."""
         if self.file_client is not None:
@@ -31,6 +37,7 @@ class StoringHook(Hook):
             raise ValueError(
                 f'{type(self).__name__} has nowhere to save to: give the runner a work_dir, or the hook an out_dir'
             )
+        self.out_dir = local_path(self.out_dir)
         client = self._client()
         if runner.work_dir is not None and self.out_dir != runner.work_dir:
             self.out_dir = str(client.join_path(self.out_dir, os.path.basename(runner.work_dir.rstrip('/\\'))))

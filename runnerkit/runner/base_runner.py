@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,14 +20,16 @@ from torch.optim import Optimizer
 from runnerkit.data.position import epoch_batches, set_epoch
 from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_sums
 from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
+from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
-from runnerkit.runner.checkpoints import Checkpoints
 from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.registration import Registration
+from runnerkit.runner.rollback import Rollback
+from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.updates import Updates
 from runnerkit.runner.workflow import trains
 from runnerkit.utils.logging import get_logger
@@ -37,7 +40,7 @@ Workflow = Sequence[tuple[str, int]]
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
 
 
-class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
+class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     """A training run: a model, its optimizer, hooks, and counters of how far it is.
 
     Args:
@@ -106,6 +109,9 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
         self._epoch_is_open = self._epoch_is_cut = self._unit_done = False
         self._stop_reason: str | None = None
         self._outcome: str | None = None
+        self._signals: StopSignals | None = None
+        #: The signal that asked the last run to stop, also if that came too late to change its outcome.
+        self.stop_signal: signal.Signals | None = None
         self._in_val = False
         self._entered_hooks: list[Hook] = []
         self._updates: dict[Any, Update] = {}
@@ -280,8 +286,18 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
                 for k in range(done, n):
                     if self._is_finished() and trains(mode, self):
                         break
+                    # The validation iterations of an entry are one evaluation, which is not cut.
+                    signals = self._signals
+                    if signals and signals.pending and (self.by_epoch or k == 0 or trains(mode, self)):
+                        self._heed(signals)
+                        if self._stop_reason is not None:
+                            return
                     self._cursor, self._unit_done = (i, k), False
                     yield i, mode
+                    if self._has_gone_back:
+                        self._has_gone_back = False
+                        yield from self._units(workflow)
+                        return
                     if self._unit_done or not (self._epoch_is_cut or self._stop_reason):
                         self._cursor, self._unit_done = (i, k + 1), False
                     if self._stop_reason is not None:
@@ -300,10 +316,12 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
     @contextmanager
     def _running(self, workflow: Workflow) -> Iterator[None]:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
-        self._outcome, self._stop_reason, self._cursor = None, None, (0, 0)
+        self._outcome, self._stop_reason, self._cursor, self.stop_signal = None, None, (0, 0), None
         self._workflow = [(mode, n) for mode, n in workflow]
         with ExitStack() as stack:
+            signals = stack.enter_context(StopSignals(lambda: self._iter, self._rank, self._world_size))
             stack.enter_context(report_scope(self.log_buffer))
+            self._signals = signals
             error: BaseException | None = None
             try:
                 stack.enter_context(self._rings('around_run'))
@@ -314,6 +332,7 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
                 self._outcome = 'interrupted' if isinstance(caught, KeyboardInterrupt) else f'failed: {caught!r}'
                 raise
             finally:
+                self._signals = None
                 if error is None:
                     self._outcome = 'completed' if self._stop_reason is None else f'stopped: {self._stop_reason}'
                 self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
@@ -324,6 +343,23 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
                         raise
                     self.logger.exception('after_run of a hook failed')
                 self._resumed = self._entering = None
+                self.stop_signal = self.stop_signal or signals.received
+        if self.stop_signal == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    def _heed(self, signals: StopSignals) -> None:
+        """At a boundary: stop here if a signal says so."""
+        number = signals.due(self.completed_iters)
+        if number is None or self._stop_reason is not None:
+            return
+        self.stop_signal = number
+        self.stop(number.name)
+        self.logger.warning('%s: the run stops after iteration %d', number.name, self.completed_iters)
+        if not any(isinstance(hook, CheckpointHook) and hook.save_last for hook in self._hook_table):
+            self.logger.warning(
+                'nothing is saved: no CheckpointHook with save_last=True is registered, which would save the end of '
+                'the run'
+            )
 
     def call_hook(self, fn_name: str) -> None:
         """Call the method ``fn_name`` of every hook that does something there, in order. Any name may be a point.
@@ -337,8 +373,12 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
             _BOOKKEEPING[fn_name](self)
             if fn_name in ('before_run', 'after_run'):
                 return
+        if self._in_flight is not None and fn_name == 'before_train_iter':
+            self._hear_of_saving()
         for call in self._hook_table.calls[fn_name]:
             call(self)
+        if self._signals is not None and self._signals.pending and fn_name == 'after_train_iter':
+            self._heed(self._signals)
 
     def _before_run(self) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
@@ -358,6 +398,11 @@ class BaseRunner(Registration, Updates, Checkpoints, metaclass=ABCMeta):
     def _after_run(self) -> None:
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
         failures = []
+        try:
+            self.finish_saving()
+        except Exception as failure:
+            self.logger.exception('the checkpoint that was written beside the training failed')
+            failures.append(failure)
         for hook in self._hook_table.dispatch_order():
             if any(hook is entered for entered in self._entered_hooks):
                 try:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.optim import Optimizer
 
-from runnerkit.checkpoint import load_checkpoint, save_checkpoint
+from runnerkit.checkpoint import load_checkpoint
+from runnerkit.checkpoint.async_writer import AsyncWriter
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.old_files import gpus_of_run, is_mmcv_file
-from runnerkit.checkpoint.save import save_latest_link
+from runnerkit.checkpoint.save import checkpoint_of, save_latest_link, write_checkpoint
 from runnerkit.checkpoint.state_dict import load_state_dict, revised
 from runnerkit.distributed import gather_objects
 from runnerkit.fileio.paths import is_url, join
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
     from runnerkit.runner.log_buffer import LogBuffer
 
 STATE_FORMAT = 1
+
+
+class _Beside(NamedTuple):
+    """What `Checkpoints.saving_beside` was given."""
+
+    after_write: Callable[[], None] | None
+    on_error: Callable[[Exception], None] | None
 
 
 class Checkpoints:
@@ -54,6 +63,9 @@ class Checkpoints:
     _cursor: tuple[int, int]
     _unit_done: bool
     _gathered: list[Any] | None = None
+    _writer: AsyncWriter | None = None  # made by the first checkpoint that is written beside the training
+    _beside: _Beside | None = None  # set while checkpoints are asked to be written so
+    _in_flight: _Beside | None = None  # the one that is being written, until somebody has heard of its end
     _resumed: dict[str, Any] | None
     _entering: Any
     _from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
@@ -80,25 +92,92 @@ class Checkpoints:
         file_client_args: dict[str, Any] | None,
     ) -> str:
         """Write one checkpoint; see the runners' ``save_checkpoint``."""
+        self.finish_saving()
         if meta is not None and not isinstance(meta, Mapping):
             raise TypeError(f'meta should be a dict or None, but got {type(meta)}')
         ranks, self._gathered = self._gathered or [self._rank_state()], None
         filename = filename_tmpl.format(self._number(), epoch=self.completed_epochs, iter=self.completed_iters)
         path = join(os.fspath(out_dir), filename)
         counts = {'epoch': self.completed_epochs, 'iter': self.completed_iters}
+
+        def write(checkpoint: Mapping[str, Any]) -> None:
+            write_checkpoint(checkpoint, path, file_client_args)
+            if create_symlink and not is_url(path):
+                save_latest_link(path)
+
         with self._rings('around_save'):
-            save_checkpoint(
+            checkpoint = checkpoint_of(
                 self.model,
-                path,
                 optimizer=self.optimizer if save_optimizer else None,
                 meta={**(meta or {}), **self.meta, **counts},
-                file_client_args=file_client_args,
                 state={**self._common_state(), 'ranks': ranks},
             )
-        if create_symlink and not is_url(path):
-            save_latest_link(path)
-        self.call_hook('after_save')
+            if self._beside is None:
+                write(checkpoint)
+            else:
+                self._write_beside(self._beside, checkpoint, write)
+        if self._beside is None:
+            self.call_hook('after_save')
         return path
+
+    @contextmanager
+    def saving_beside(
+        self, after_write: Callable[[], None] | None = None, on_error: Callable[[Exception], None] | None = None
+    ) -> Iterator[None]:
+        """Checkpoints that are saved inside are written beside the training, which waits only for a copy in memory.
+
+        ``save_checkpoint`` then gives the path of a file that is not there yet. When it is, the hooks' ``after_save``
+        is called, before the next training iteration begins, another checkpoint is saved, or the run ends.
+
+        Args:
+            after_write: called in the writing thread after the file, and ``latest.pth``, are there.
+            on_error: called with what went wrong, at the moment at which ``after_save`` would be; by default it is
+                raised there.
+        """
+        former, self._beside = self._beside, _Beside(after_write, on_error)
+        try:
+            yield
+        finally:
+            self._beside = former
+
+    def finish_saving(self) -> None:
+        """Wait for the checkpoint that is being written beside the training, if there is one.
+
+        Raises:
+            Exception: what went wrong with it, if nobody has asked to be told otherwise.
+        """
+        if self._in_flight is None or self._writer is None:
+            return
+        error: Exception | None = None
+        try:
+            self._writer.wait()
+        except Exception as caught:
+            error = caught
+        (_, on_error), self._in_flight = self._in_flight, None
+        if error is None:
+            self.call_hook('after_save')
+        elif on_error is None:
+            raise error
+        else:
+            on_error(error)
+
+    def _write_beside(
+        self, asked: _Beside, checkpoint: dict[str, Any], write: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        def write_all(copy: Mapping[str, Any]) -> None:
+            write(copy)
+            if asked.after_write is not None:
+                asked.after_write()
+
+        if self._writer is None:
+            self._writer = AsyncWriter()
+        self._writer.start(checkpoint, write_all)
+        self._in_flight = asked
+
+    def _hear_of_saving(self) -> None:
+        """At the boundary of an iteration: no waiting."""
+        if self._writer is not None and self._writer.is_done:
+            self.finish_saving()
 
     def gather_rank_states(self) -> None:
         """Let the next checkpoint hold what every rank needs to go on. All ranks call it, then rank 0 saves."""
@@ -183,6 +262,7 @@ class Checkpoints:
         Raises:
             ValueError: the file holds no training state, or one of another model or optimizer.
         """
+        self.finish_saving()
         loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location, self.logger)
         if not isinstance(loaded, Mapping) or not {'meta', 'state_dict'} <= set(loaded):
             raise ValueError(

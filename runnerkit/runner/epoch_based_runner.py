@@ -10,6 +10,7 @@ from runnerkit.data.position import generator_states, loader_state, set_generato
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
+from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, length_of, unit_of
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.seed import preserved_rng
@@ -56,7 +57,10 @@ class EpochBasedRunner(BaseRunner):
             if self._from_mmcv:
                 self._correct_epoch(first_training_loader(data_loaders, workflow, self))
             for i, mode in self._units(workflow):
-                unit[mode](data_loaders[i], **kwargs)
+                try:
+                    unit[mode](data_loaders[i], **kwargs)
+                except GoBack as asked:
+                    self._return_to(asked.checkpoint)
 
     def train(self, data_loader: Any, mode: str = 'train', **kwargs: Any) -> None:
         """Train one epoch, with ``model.<mode>_step``."""
@@ -127,7 +131,10 @@ class EpochBasedRunner(BaseRunner):
                 set_generator_states(data_loader, at['rng'])
                 self._epoch_rng = generator_states(data_loader)
                 batches = self._batches(data_loader, self._epoch, start, at['state']) if start else None
-            self._restore_moment()
+            if at.get('begun', start > 0):
+                # What hooks have just drawn and cleared in before_train_epoch, they had before the save. Otherwise
+                # they had not, nor had a validation that came first: then the moment, restored in before_run, is over.
+                self._restore_moment()
             if batches is not None:
                 self._epoch_start = self._iter - start
                 self._inner_iter = start - 1  # the last one done, should none be left
@@ -153,8 +160,9 @@ class EpochBasedRunner(BaseRunner):
             return self._entering
         start = self._position()
         if not start:
-            return {'start': 0, 'rng': generator_states(self._train_loader), 'state': None}
-        return {'start': start, 'rng': self._epoch_rng, 'state': loader_state(self._train_loader)}
+            rng = generator_states(self._train_loader)
+            return {'start': 0, 'begun': self._epoch_is_open, 'rng': rng, 'state': None}
+        return {'start': start, 'begun': True, 'rng': self._epoch_rng, 'state': loader_state(self._train_loader)}
 
 
 @RUNNERS.register_module()

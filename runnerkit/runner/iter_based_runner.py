@@ -20,6 +20,7 @@ from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.registration import HookConfig
+from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.workflow import check_workflow, first_training_loader, iters_in, trains, unit_of
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
@@ -42,6 +43,16 @@ class IterLoader:
     def epoch(self) -> int:
         """The running pass, from 0."""
         return self._epoch
+
+    @property
+    def dataloader(self) -> Any:
+        """What is passed over."""
+        return self._dataloader
+
+    @property
+    def position(self) -> int:
+        """How many batches of the running pass were given out."""
+        return self._consumed
 
     def __next__(self) -> Any:
         batches = self._begin() if self._batches is None else self._batches
@@ -140,7 +151,10 @@ class IterBasedRunner(BaseRunner):
             self._enter_loaders()
             for i, mode in self._units(workflow):
                 self._inner_iter = self._cursor[1]
-                unit[mode](self._loaders[i], **kwargs)
+                try:
+                    unit[mode](self._loaders[i], **kwargs)
+                except GoBack as asked:
+                    self._return_to(asked.checkpoint)
             if self._stop_reason is None:
                 self.call_hook('after_epoch')
 
@@ -250,6 +264,11 @@ class IterBasedRunner(BaseRunner):
             self._restore_moment()
         for loader in self._loaders:
             loader.begin()
+
+    def _return_to(self, checkpoint: str) -> None:
+        super()._return_to(checkpoint)
+        self._loaders = [IterLoader(loader._dataloader) for loader in self._loaders]
+        self._enter_loaders()
 
     def _places_by_count(self) -> list[dict[str, Any]] | None:
         """Where the loaders are in a run of MMCV's, if one of them alone has seen all iterations; else None."""

@@ -1,6 +1,8 @@
 """Files that are whole or not there, and the choice of the newest whole one."""
 
+import errno
 import os
+import stat
 import subprocess
 import sys
 
@@ -8,7 +10,14 @@ import pytest
 import torch
 
 from runnerkit.checkpoint import find_latest_checkpoint, sweep_temporaries, why_damaged
-from runnerkit.checkpoint.files import checkpoints_in, point_latest, resolve_latest, write_atomically
+from runnerkit.checkpoint.files import (
+    DiskFile,
+    checkpoint_number,
+    checkpoints_in,
+    point_latest,
+    resolve_latest,
+    write_atomically,
+)
 
 
 def save(path, value=1.0, age=0):
@@ -27,9 +36,8 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     target = save(tmp_path / 'a.pth')
     before = target.read_bytes()
 
-    def fail(path):
-        with open(path, 'wb') as file:
-            file.write(b'half')
+    def fail(file):
+        file.write(b'half')
         raise OSError(28, 'No space left on device')
 
     with pytest.raises(OSError, match='No space'):
@@ -117,3 +125,49 @@ def test_only_dead_processes_files_are_swept(tmp_path):
     assert sweep_temporaries(tmp_path) == [left.name]
     assert alive.exists()
     assert others.exists()
+
+
+def test_a_file_is_written_in_blocks_and_says_what_went_wrong(tmp_path, monkeypatch):
+    written, real = [], os.write
+    monkeypatch.setattr('runnerkit.checkpoint.files.BLOCK', 8)
+    monkeypatch.setattr(os, 'write', lambda descriptor, data: written.append(len(data)) or real(descriptor, data[:5]))
+    with DiskFile(tmp_path / 'a') as file:
+        for piece in (b'abc', b'def', b'ghijklmnop', b'q'):
+            assert file.write(piece) == len(piece)
+        file.sync()
+    assert (tmp_path / 'a').read_bytes() == b'abcdefghijklmnopq'
+    assert written == [6, 1, 10, 5, 1]
+
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    monkeypatch.setattr(os, 'write', full)
+    with pytest.raises(OSError, match='No space left on device') as caught:
+        write_atomically(tmp_path / 'b', lambda file: torch.save({'w': torch.ones(100)}, file))
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / 'b'))
+    assert [path.name for path in tmp_path.iterdir()] == ['a']
+
+
+def test_a_folder_that_cannot_be_flushed_need_not_be(tmp_path, monkeypatch):
+    real, code = os.fsync, errno.EINVAL
+
+    def fsync(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        real(descriptor)
+
+    monkeypatch.setattr(os, 'fsync', fsync)
+    write_atomically(tmp_path / 'a', lambda file: file.write(b'x'))
+    code = errno.EIO
+    with pytest.raises(OSError, match='Input/output error'):
+        write_atomically(tmp_path / 'b', lambda file: file.write(b'x'))
+
+
+def test_a_whole_file_with_objects_is_not_damaged(tmp_path):
+    torch.save({'x': errno.__spec__}, tmp_path / 'epoch_1.pth')
+    assert why_damaged(tmp_path / 'epoch_1.pth') is None  # loading it is refused for another reason
+
+
+@pytest.mark.parametrize('name, number', [('epoch_12.pth', 12), ('iter_3.pth', 3), ('best_acc_epoch_3.pth', None)])
+def test_numbers_of_checkpoints(name, number):
+    assert checkpoint_number(name) == number

@@ -1,14 +1,19 @@
 """Reading checkpoints: schemes, safety, clear refusals."""
 
+import io
+import json
 import logging
 import os
 import pickle
+import struct
+import sys
 
 import numpy as np
 import pytest
 import torch
+from support import tiny_runner
 
-from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix
+from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix, load_checkpoint
 from runnerkit.checkpoint.loader import load_from_local
 
 
@@ -120,3 +125,64 @@ def test_one_submodules_weights(tmp_path):
     assert list(_load_checkpoint_with_prefix('backbone', path)) == ['conv.w']
     with pytest.raises(AssertionError, match='neck is not in the pretrained model .*; it has backbone, head'):
         _load_checkpoint_with_prefix('neck', path)
+
+
+def test_a_damaged_file_from_elsewhere_is_refused():
+    import fsspec
+
+    buffer = io.BytesIO()
+    torch.save({'w': torch.ones(1000)}, buffer)
+    data = bytearray(buffer.getvalue())
+    data[len(data) // 2] ^= 1
+    with fsspec.open('memory://damaged.pth', 'wb') as file:
+        file.write(data)
+    with pytest.raises(ValueError, match='the checkpoint memory://damaged.pth is damaged: the checksum'):
+        _load_checkpoint('memory://damaged.pth')
+
+
+def safetensors_file(path, value=1.0):
+    """A file of one weight ``head.w``, two numbers, written by hand as the format says."""
+    header = json.dumps({'head.w': {'dtype': 'F32', 'shape': [2], 'data_offsets': [0, 8]}}).encode()
+    path.write_bytes(struct.pack('<Q', len(header)) + header + struct.pack('<2f', value, value))
+    return path
+
+
+@pytest.mark.parametrize(
+    'place', [None, 'cpu', 'meta', torch.device('cpu'), {'cpu': 'cpu'}, lambda storage, _: storage]
+)
+def test_safetensors_are_weights(tmp_path, place):
+    pytest.importorskip('safetensors')
+    found = _load_checkpoint(str(safetensors_file(tmp_path / 'a.safetensors')), place)
+    assert list(found) == ['head.w']
+    assert found['head.w'].is_meta if place == 'meta' else found['head.w'].tolist() == [1, 1]
+
+
+def test_safetensors_load_into_models_by_every_way(tmp_path):
+    pytest.importorskip('safetensors')
+    import fsspec
+
+    path = safetensors_file(tmp_path / 'a.safetensors', 3.0)
+    with fsspec.open('memory://a.safetensors', 'wb') as file:
+        file.write(path.read_bytes())
+    for name in (path, 'memory://a.safetensors'):
+        model = torch.nn.ModuleDict({'head': torch.nn.Module()})
+        model['head'].w = torch.nn.Parameter(torch.zeros(2))
+        load_checkpoint(model, name)
+        assert model['head'].w.tolist() == [3, 3]
+    assert _load_checkpoint_with_prefix('head', str(path))['w'].tolist() == [3, 3]
+    with pytest.raises(ValueError, match='holds no training state to resume'):
+        tiny_runner(max_epochs=1).resume(str(path))
+
+
+def test_damaged_safetensors_are_refused(tmp_path):
+    pytest.importorskip('safetensors')
+    path = safetensors_file(tmp_path / 'a.safetensors')
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match='a.safetensors is damaged: '):
+        _load_checkpoint(str(path))
+
+
+def test_safetensors_name_the_package_they_need(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'safetensors', None)
+    with pytest.raises(ImportError, match='a.safetensors needs the package safetensors: pip install safetensors'):
+        _load_checkpoint(str(safetensors_file(tmp_path / 'a.safetensors')))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.checkpoint import _load_checkpoint, save_checkpoint
+from runnerkit.checkpoint import NotSavedError, _load_checkpoint, save_checkpoint
 from runnerkit.checkpoint.save import save_latest_link
 from runnerkit.version import __version__
 
@@ -60,13 +60,12 @@ def test_the_disk_by_its_name_is_written_whole_or_not_at_all(tmp_path, monkeypat
     save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'))
     before = (tmp_path / 'a.pth').read_bytes()
 
-    def half(checkpoint, path):
-        with open(path, 'wb') as file:
-            file.write(b'half')
+    def half(checkpoint, file):
+        file.write(b'half')
         raise OSError('No space left on device')
 
     monkeypatch.setattr(torch, 'save', half)
-    with pytest.raises(OSError, match='No space'):
+    with pytest.raises(NotSavedError, match='No space'):
         save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'), file_client_args={'backend': 'disk'})
     assert (tmp_path / 'a.pth').read_bytes() == before
 
@@ -126,3 +125,28 @@ def test_wrong_meta(tmp_path):
     with pytest.raises(TypeError, match=r"meta\['x'\] holds a builtins.object"):
         save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'), meta={'x': object()})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_storage_that_fails_is_said_with_its_name(tmp_path, monkeypatch):
+    class Quota(Exception):
+        pass
+
+    def full(self, obj, filepath):
+        raise Quota('the bucket is full')
+
+    monkeypatch.setattr('runnerkit.fileio.backends.FsspecBackend.put', full)
+    with pytest.raises(NotSavedError, match="Quota: the bucket is full: 'memory://saved/a.pth'"):
+        save_checkpoint(nn.Linear(2, 1), 'memory://saved/a.pth')
+
+
+def test_a_file_url_is_a_path(tmp_path):
+    save_checkpoint(nn.Linear(2, 1), f'file://{tmp_path}/new/a.pth')
+    assert [path.name for path in (tmp_path / 'new').iterdir()] == ['a.pth']
+
+
+def test_what_went_wrong_with_the_disk_is_said_not_what_torch_makes_of_it(tmp_path):
+    (tmp_path / 'file').touch()
+    with pytest.raises(NotSavedError, match='Not a directory|File exists') as caught:
+        save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'file' / 'a.pth'))
+    assert caught.value.filename == str(tmp_path / 'file' / 'a.pth')
+    assert caught.value.errno is not None

@@ -9,7 +9,9 @@ from pathlib import Path
 from urllib.error import HTTPError
 from zipfile import ZipFile
 
+import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from runnerkit.fileio import BaseStorageBackend, list_from_file, load
 from runnerkit.fileio.backends import FsspecBackend, HardDiskBackend, HTTPBackend
@@ -154,3 +156,48 @@ def test_http(server, tmp_path):
         storage.get(f'{server}/missing')
     assert load(f'{server}/a.json') == {'a': 1}
     assert list_from_file(f'{server}/a.txt', encoding='latin-1') == ['é', '2']
+
+
+class Rack(LocalFileSystem):
+    """A storage of files that are seen from their first byte on, and that cannot be moved over another file."""
+
+    protocol = 'rack'
+    full = False
+
+    def pipe_file(self, path, value, **kwargs):
+        super().pipe_file(path, value[: len(value) // 2] if self.full else value)
+        if self.full:
+            raise ConnectionError('the cable is out')
+
+    def mv(self, source, target, **kwargs):
+        if self.exists(target):
+            raise FileExistsError(target)
+        super().mv(source, target)
+
+
+def test_a_file_storage_shows_a_file_when_it_is_whole(tmp_path, monkeypatch):
+    fsspec.register_implementation('rack', Rack, clobber=True)
+    storage, url = FsspecBackend(), f'rack://{tmp_path}/a'
+    storage.put(b'first', url)
+    storage.put(b'second', url)
+    monkeypatch.setattr(Rack, 'full', True)
+    with pytest.raises(ConnectionError, match='cable'):
+        storage.put(b'third', url)
+    assert (tmp_path / 'a').read_bytes() == b'second'
+    assert [path.name for path in tmp_path.iterdir()] == ['a']
+
+
+def test_an_object_storage_is_given_the_object_at_once(monkeypatch):
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    given = []
+    monkeypatch.setattr(MemoryFileSystem, 'pipe_file', lambda self, path, value: given.append((path, value)))
+    FsspecBackend().put(b'x', 'memory://bucket/a')
+    assert given == [('/bucket/a', b'x')]
+
+
+def test_when_a_file_was_written(tmp_path, monkeypatch):
+    (tmp_path / 'a').touch()
+    assert FsspecBackend().modified(str(tmp_path / 'a')) == pytest.approx((tmp_path / 'a').stat().st_mtime, abs=0.01)
+    monkeypatch.setattr(LocalFileSystem, 'modified', fsspec.AbstractFileSystem.modified)
+    assert FsspecBackend().modified(str(tmp_path / 'a')) == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runnerkit.fileio import exists, is_url, join, open_file
+from runnerkit.fileio.paths import local_path
 
 
 def test_local_files(tmp_path):
@@ -56,3 +57,10 @@ def test_fsspec_is_imported_only_for_urls_and_named_when_missing():
 def test_a_missing_file():
     with pytest.raises(FileNotFoundError):
         open_file('/no/such/file')
+
+
+@pytest.mark.parametrize(
+    'path, local', [('file:///a/b', '/a/b'), ('local:///a', '/a'), ('/a/b', '/a/b'), ('memory://a', 'memory://a')]
+)
+def test_file_urls_are_paths(path, local):
+    assert local_path(path) == local

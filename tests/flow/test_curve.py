@@ -54,3 +54,13 @@ def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch, caplog):
     with caplog.at_level('INFO', 'runnerkit'):
         Terminal().draw(Context(None, work_dir=tmp_path))
     assert "no learning curve is drawn: it needs matplotlib (pip install 'runnerkit[plot]')" in caplog.text
+
+
+def test_a_step_that_goes_back_supersedes_what_follows_and_torn_lines_are_left_out(tmp_path):
+    write(
+        tmp_path / '1.log.json', *({'mode': 'train', 'epoch': 1, 'iter': n, 'step': n, 'loss': 1.0} for n in (3, 6, 9))
+    )
+    write(tmp_path / '2.log.json', *({'mode': 'train', 'epoch': 1, 'iter': n, 'step': n, 'loss': 2.0} for n in (4, 8)))
+    with open(tmp_path / '2.log.json', 'a') as file:
+        file.write('{"mode": "train", "epoch"')
+    assert curves(read_log(tmp_path)) == {'train loss': [(3, 1.0), (4, 2.0), (8, 2.0)]}

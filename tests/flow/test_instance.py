@@ -1,10 +1,12 @@
 """The first stage: device, seed, work dir, data."""
 
+import os
+
 import pytest
 import torch
 
 from runnerkit.config import Config
-from runnerkit.flow import Context, Instance, Options
+from runnerkit.flow import Context, Instance, Options, Terminal
 from runnerkit.flow.instance import choose_device, required_section
 
 
@@ -72,3 +74,48 @@ def test_drawn_seeds_are_put_into_the_config():
     context = Context(Config({'seed': 5}), Options(seed=7))
     Instance().settle_seed(context)
     assert context.seed == 7
+
+
+def test_a_second_run_in_a_work_dir_is_told(tmp_path):
+    first = Context(Config({'work_dir': str(tmp_path)}))
+    Instance().open_work_dir(first)
+    child = os.fork()
+    if child == 0:
+        try:
+            Instance().open_work_dir(Context(Config({'work_dir': str(tmp_path)})))
+        except RuntimeError as error:
+            (tmp_path / 'said').write_text(str(error))
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert f'{tmp_path} is in use by process {os.getpid()} on' in (tmp_path / 'said').read_text()
+    Terminal()(first)
+    Instance().open_work_dir(first)
+    Terminal()(first)
+    assert not (tmp_path / '.lock').exists()
+
+
+@pytest.mark.parametrize('where', ['option', 'config'])
+def test_a_work_dir_at_a_url_has_its_logs_on_the_disk(tmp_path, monkeypatch, where):
+    monkeypatch.chdir(tmp_path)
+    url = 'memory://bucket/exp/run1/'
+    cfg = Config({'checkpoint_config': {'interval': 1}, 'evaluation': {'out_dir': 'best'}, 'log_config': LOGS})
+    if where == 'config':
+        cfg.work_dir = url
+    context = Context(cfg, Options(work_dir=url if where == 'option' else None))
+    Instance().open_work_dir(context)
+    Terminal()(context)
+    assert context.work_dir == tmp_path / 'work_dirs' / 'run1'
+    assert cfg.work_dir == str(context.work_dir)
+    assert cfg.checkpoint_config.out_dir == 'memory://bucket/exp'
+    assert cfg.evaluation.out_dir == 'best'
+    assert [hook.get('out_dir') for hook in cfg.log_config.hooks] == ['memory://bucket/exp', None]
+
+
+LOGS = {'hooks': [{'type': 'TextLoggerHook'}, {'type': 'TensorboardLoggerHook'}]}
+
+
+def test_a_work_dir_by_a_file_url_is_a_folder(tmp_path):
+    context = Context(Config({'work_dir': f'file://{tmp_path}/run'}))
+    Instance().open_work_dir(context)
+    Terminal()(context)
+    assert context.work_dir == tmp_path / 'run'

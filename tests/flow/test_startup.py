@@ -1,10 +1,14 @@
 """Where the weights come from."""
 
+import os
+
 import pytest
 import torch
 
 from runnerkit.config import Config
 from runnerkit.flow import Context, Options, Startup
+from runnerkit.hooks import CheckpointHook
+from runnerkit.runner import EpochBasedRunner
 
 
 class Runner:
@@ -43,3 +47,23 @@ def test_nothing_to_resume_falls_back_to_load_from(tmp_path):
     context = Context(Config({'load_from': 'b'}), Options(auto_resume=True), work_dir=tmp_path, runner=Runner())
     Startup()(context)
     assert context.runner.calls == [('load', 'b')]
+
+
+def checkpoint(path, age):
+    torch.save({}, path)
+    os.utime(path, (path.stat().st_mtime - age,) * 2)
+    return str(path)
+
+
+def test_the_newest_of_all_places_is_taken(tmp_path):
+    for name in ('run', 'out', 'out/run'):
+        (tmp_path / name).mkdir()
+    runner = EpochBasedRunner(torch.nn.Linear(1, 1), lambda: None, work_dir=str(tmp_path / 'run'), max_epochs=1)
+    runner.register_hook(CheckpointHook(out_dir=str(tmp_path / 'out')))
+    context = Context(Config({}), Options(auto_resume=True), work_dir=tmp_path / 'run', runner=runner)
+    ours = checkpoint(tmp_path / 'run' / 'epoch_9.pth', age=20)
+    assert Startup().to_resume(context) == ours
+    theirs = checkpoint(tmp_path / 'out' / 'run' / 'epoch_2.pth', age=10)
+    assert Startup().to_resume(context) == theirs
+    checkpoint(tmp_path / 'run' / 'epoch_9.pth', age=0)
+    assert Startup().to_resume(context) == ours

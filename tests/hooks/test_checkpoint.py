@@ -1,11 +1,16 @@
 """When checkpoints are saved, what they are called, and which are deleted."""
 
+import errno
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
+from ranks import on_ranks
 from support import loader, tiny_runner
 
+from runnerkit.checkpoint import NotSavedError, files
 from runnerkit.hooks import CheckpointHook, Hook
 
 
@@ -151,3 +156,175 @@ def test_wrong_arguments_are_said_at_the_start(tmp_path, options, text):
     with pytest.raises(TypeError, match=text):
         saved(tmp_path, **options)
     assert not list(tmp_path.rglob('*.pth'))
+
+
+class At(Hook):
+    """Does something before an epoch."""
+
+    def __init__(self, epoch, do):
+        self.epoch, self.do = epoch, do
+
+    def before_train_epoch(self, runner):
+        if runner.epoch == self.epoch:
+            self.do()
+
+
+def refusing(monkeypatch, *numbers):
+    """Let writing these epochs fail, as on a full disk."""
+    real = files.DiskFile.sync
+
+    def sync(self):
+        if os.path.basename(self.name) in [f'epoch_{n}.pth' for n in numbers]:
+            raise OSError(errno.ENOSPC, 'No space left on device')
+        real(self)
+
+    def opened(self, path):
+        self.name = str(path).replace('/.', '/').rsplit('.', 2)[0]
+        made(self, path)
+
+    made = files.DiskFile.__init__
+    monkeypatch.setattr(files.DiskFile, '__init__', opened)
+    monkeypatch.setattr(files.DiskFile, 'sync', sync)
+
+
+def test_a_save_that_fails_is_said_and_the_next_one_comes(tmp_path, monkeypatch, caplog):
+    refusing(monkeypatch, 3)
+    found, runner = saved(tmp_path, interval=1, max_keep_ckpts=2)
+    assert found == ['epoch_4.pth', 'epoch_5.pth', 'latest.pth']
+    assert runner.outcome == 'completed'
+    errors = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
+    path = tmp_path / 'run' / 'epoch_3.pth'
+    assert len(errors) == 1
+    assert errors[0].startswith(f'{path} could not be saved: No space left on device. Make room there')
+
+
+def test_a_gap_does_not_keep_old_ones_for_ever_nor_does_a_resume(tmp_path, monkeypatch):
+    refusing(monkeypatch, 2, 3)
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=4)
+    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=3))
+    runner.run([loader(4)], [('train', 1)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['epoch_1.pth', 'epoch_4.pth', 'latest.pth']
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=6)
+    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=3))
+    runner.resume(str(tmp_path / 'latest.pth'))
+    runner.run([loader(4)], [('train', 1)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        'epoch_4.pth',
+        'epoch_5.pth',
+        'epoch_6.pth',
+        'latest.pth',
+    ]
+
+
+def test_an_unwritten_one_does_not_count_as_kept(tmp_path, monkeypatch):
+    refusing(monkeypatch, 3, 4)
+    assert saved(tmp_path, interval=1, max_keep_ckpts=2)[0] == ['epoch_2.pth', 'epoch_5.pth', 'latest.pth']
+
+
+def test_a_run_whose_last_save_failed_fails(tmp_path, monkeypatch):
+    refusing(monkeypatch, 4, 5)
+    with pytest.raises(
+        NotSavedError, match=r'last checkpoint is missing: .*epoch_5.pth could not .*from .*epoch_3.pth'
+    ):
+        saved(tmp_path, interval=1, max_keep_ckpts=1)
+    assert sorted(path.name for path in (tmp_path / 'run').iterdir()) == ['epoch_3.pth', 'latest.pth']
+
+
+def test_a_hook_that_failed_in_one_run_begins_the_next_one_anew(tmp_path, monkeypatch):
+    hook = CheckpointHook(interval=1)
+    with pytest.MonkeyPatch.context() as patch:
+        refusing(patch, 1)
+        runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+        runner.register_hook(hook)
+        with pytest.raises(NotSavedError):
+            runner.run([loader(4)], [('train', 1)])
+    runner.run([loader(4)], [('train', 1)])  # nothing is left to do, and nothing to save
+    assert runner.outcome == 'completed'
+
+
+def test_a_run_may_stop_at_the_first_save_that_fails(tmp_path, monkeypatch):
+    refusing(monkeypatch, 3)
+    with pytest.raises(NotSavedError, match=r'epoch_3.pth could not be saved: No space left .* are whole'):
+        saved(tmp_path, interval=1, on_error='stop')
+    assert os.readlink(tmp_path / 'run' / 'latest.pth') == 'epoch_2.pth'
+    with pytest.raises(ValueError, match="on_error must be 'continue' or 'stop', but got 'stopp'; .*'stop'"):
+        CheckpointHook(on_error='stopp')
+
+
+def test_a_hook_of_the_users_that_fails_is_not_taken_for_the_disk(tmp_path):
+    class Uploads(Hook):
+        def after_save(self, runner):
+            raise ConnectionError('no network')
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=2)
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.register_hook(Uploads())
+    with pytest.raises(ConnectionError, match='no network'):
+        runner.run([loader(4)], [('train', 1)])
+
+
+def test_a_folder_that_vanishes_is_made_anew(tmp_path, caplog):
+    work_dir = tmp_path / 'run'
+    runner = tiny_runner(work_dir=work_dir, max_epochs=3)
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.register_hook(At(2, lambda: shutil.rmtree(work_dir)))
+    runner.run([loader(4)], [('train', 1)])
+    assert sorted(path.name for path in work_dir.iterdir()) == ['epoch_3.pth', 'latest.pth']
+    assert f'{work_dir} is gone, with the checkpoints in it; it is made anew' in caplog.text
+
+
+def test_a_folder_that_vanishes_and_cannot_be_made_fails_the_run_at_its_end(tmp_path, caplog):
+    def vanish():
+        shutil.rmtree(tmp_path / 'disk')
+        (tmp_path / 'disk').touch()
+
+    runner = tiny_runner(work_dir=tmp_path / 'disk' / 'run', max_epochs=4)
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.register_hook(At(2, vanish))
+    with pytest.raises(NotSavedError, match='last checkpoint is missing'):
+        runner.run([loader(4)], [('train', 1)])
+    assert runner.iter == 4
+    assert caplog.text.count('Mount or make the folder again') == 2
+
+
+def test_an_old_one_that_cannot_be_deleted_is_tried_again(tmp_path, monkeypatch, caplog):
+    real, refused = os.remove, []
+
+    def remove(path):
+        if not refused:
+            refused.append(path)
+            raise PermissionError(errno.EACCES, 'Permission denied', str(path))
+        real(path)
+
+    monkeypatch.setattr(os, 'remove', remove)
+    found, _ = saved(tmp_path, interval=1, max_keep_ckpts=2)
+    assert found == ['epoch_4.pth', 'epoch_5.pth', 'latest.pth']
+    assert 'epoch_1.pth could not be deleted' in caplog.text
+
+
+def test_the_best_one_is_never_deleted(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=3)
+    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=1))
+    runner.meta['hook_msgs'] = {'best_ckpt': str(tmp_path / 'epoch_1.pth')}
+    runner.run([loader(4)], [('train', 1)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['epoch_1.pth', 'epoch_3.pth', 'latest.pth']
+
+
+def hear_of_failures(rank, folder):
+    """One of two processes: the first one's disk refuses the second epoch and the third."""
+    said = []
+    for on_error in ('stop', 'continue'):
+        runner = tiny_runner(work_dir=Path(folder) / on_error, max_epochs=3)
+        runner.register_hook(CheckpointHook(interval=1, on_error=on_error))
+        with pytest.MonkeyPatch.context() as patch:
+            refusing(patch, *((2, 3) if rank == 0 else ()))
+            with pytest.raises(NotSavedError) as caught:
+                runner.run([loader(8)], [('train', 1)])
+        said.append(str(caught.value))
+    return said
+
+
+def test_all_ranks_hear_of_a_failure(tmp_path):
+    for stop, go_on in on_ranks(__file__, 'hear_of_failures', str(tmp_path)):
+        assert 'epoch_2.pth could not be saved: No space left' in stop
+        assert 'epoch_3.pth could not be saved: No space left' in go_on

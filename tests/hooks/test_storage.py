@@ -102,3 +102,12 @@ def test_a_storage_of_the_users_own_gets_every_file(tmp_path):
     assert [os.path.basename(path) for path in kept] == ['epoch_2.pth', 'epoch_3.pth']
     assert list(tmp_path.glob('*.pth')) == []
     assert torch.load(io.BytesIO(kept[str(tmp_path / 'epoch_3.pth')]), weights_only=True)['meta']['epoch'] == 3
+
+
+def test_a_file_url_is_a_folder_with_links(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
+    hook = CheckpointHook(interval=1, out_dir=f'file://{tmp_path}/kept')
+    runner.register_hook(hook)
+    assert hook.place(runner) == str(tmp_path / 'kept' / 'run')
+    runner.run([loader(4)], [('train', 1)])
+    assert sorted(path.name for path in (tmp_path / 'kept' / 'run').iterdir()) == ['epoch_1.pth', 'latest.pth']

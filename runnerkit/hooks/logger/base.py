@@ -92,6 +92,13 @@ class LoggerHook(Hook):
         if self.reset_flag:
             runner.log_buffer.clear_output()
 
+    def _saved_state(self, runner: RunnerView, checkpoint: dict[str, Any]) -> dict[str, Any]:
+        """What ``checkpoint`` remembers of this logger: for those that need it before the run begins."""
+        kind = type(self).__name__
+        place = [hook for hook in runner.hooks if type(hook).__name__ == kind].index(self)
+        state: dict[str, Any] = checkpoint.get('runnerkit', {}).get('hooks', {}).get(f'{kind}#{place}', {})
+        return state
+
     # --- under which names -------------------------------------------------------------------------------------------
 
     @staticmethod

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from torch import Tensor
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
+from runnerkit.utils.logging import WarnsOnce
 
 
 @HOOKS.register_module()
 class TensorboardLoggerHook(LoggerHook):
-    """Logs numbers, learning rates and texts; what was drawn beyond the point where a run is resumed is hidden then.
+    """Logs numbers, learning rates and texts; what was drawn beyond the point where a run begins is hidden.
+
+    Each iteration is drawn once, however often a run is killed and resumed: what it has drawn by the time of a
+    checkpoint is on the disk before the checkpoint is.
 
     Args:
         log_dir: where the event files go; by default ``tf_logs`` in the work dir.
@@ -32,6 +40,8 @@ class TensorboardLoggerHook(LoggerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.log_dir = log_dir
         self.writer: Any = None
+        self._last_step: int | None = None
+        self._last_points: list[tuple[str, Any]] = []  # what was drawn at that step, by tag
 
     def before_run(self, runner: RunnerView) -> None:
         """Open the event file."""
@@ -50,13 +60,45 @@ class TensorboardLoggerHook(LoggerHook):
                     'TensorboardLoggerHook has nowhere to write: give it a log_dir, or the runner a work_dir'
                 )
             self.log_dir = os.path.join(runner.work_dir, 'tf_logs')
+        self._trouble = WarnsOnce(f'the event file in {self.log_dir}')
         done = runner.completed_iters
-        self.writer = SummaryWriter(self.log_dir, purge_step=done + 1 if done else None)
+        # A validation may have been logged after the checkpoint and before the next iteration, at the same step: hide
+        # what is there, and draw again what the checkpoint knows of.
+        is_known = self._last_step is not None and done > 0
+        redrawn = self._last_points if is_known and self._last_step == done else []
+        with self._tolerant():
+            self.writer = SummaryWriter(self.log_dir, purge_step=done if is_known else done + 1)
+            self._draw(redrawn, done)
+
+    def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
+        state = self._saved_state(runner, checkpoint)
+        self._last_step, self._last_points = state.get('step'), list(state.get('points', []))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'step': self._last_step, 'points': list(self._last_points)}
+
+    @contextmanager
+    def around_save(self, runner: RunnerView) -> Iterator[None]:
+        """Put what is drawn so far on the disk: a resumed run does not draw it again."""
+        if self.writer is not None:
+            with self._tolerant():
+                self.writer.flush()
+        yield
 
     def log(self, runner: RunnerView) -> None:
         """Draw a point of each curve at the number of iterations done."""
+        if self.writer is None:
+            return
         step = runner.completed_iters  # not `get_iter`: a resumed run hides what lies beyond those that are done
-        for tag, value in self.get_loggable_tags(runner, allow_text=True).items():
+        points = [(tag, _plain(value)) for tag, value in self.get_loggable_tags(runner, allow_text=True).items()]
+        if step != self._last_step:
+            self._last_step, self._last_points = step, []
+        self._last_points += [point for point in points if isinstance(point[1], (int, float, str))]
+        with self._tolerant():
+            self._draw(points, step)
+
+    def _draw(self, points: list[tuple[str, Any]], step: int) -> None:
+        for tag, value in points:
             if isinstance(value, str):
                 self.writer.add_text(tag, value, step)
             else:
@@ -65,5 +107,19 @@ class TensorboardLoggerHook(LoggerHook):
     def after_run(self, runner: RunnerView) -> None:
         """Close the event file."""
         if self.writer is not None:
-            self.writer.close()
+            with self._tolerant():
+                self.writer.close()
             self.writer = None
+
+    @contextmanager
+    def _tolerant(self) -> Iterator[None]:
+        """A file that cannot be written is given up, with a warning."""
+        try:
+            yield
+        except OSError as error:
+            self.writer = None
+            self._trouble(error)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) or hasattr(value, 'dtype') else value

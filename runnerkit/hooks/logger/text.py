@@ -18,6 +18,7 @@ from runnerkit.distributed import reduce_max
 from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
+from runnerkit.hooks.logger.superseded import ENDING, set_aside
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.paths import scandir
 
@@ -30,7 +31,8 @@ class TextLoggerHook(LoggerHook):
     """Logs a line to the console and to ``<work_dir>/<timestamp>.log.json``.
 
     That file has one JSON object a line: first the run's meta, then ``mode``, ``epoch``, ``iter``, ``lr``, ``memory``
-    (of CUDA; the most of all ranks, in MiB) and all values. Times are in seconds.
+    (of CUDA; the most of all ranks, in MiB) and all values. Times are in seconds. When a run is resumed, the lines in
+    its work dir that it is going to write again are first moved to ``<timestamp>.log.json.superseded``.
 
     Args:
         by_epoch: as in `LoggerHook`; also whether lines begin with the epoch or the iteration.
@@ -79,6 +81,8 @@ class TextLoggerHook(LoggerHook):
         self._started = 0.0
         self._memory: int | None = None
         self._file: IO[str] | None = None
+        # The latest moment that was logged, in iterations done, and by how many lines; None where that is not known.
+        self._logged_at: tuple[int, int] | None = None
 
     # --- when --------------------------------------------------------------------------------------------------------
 
@@ -90,10 +94,32 @@ class TextLoggerHook(LoggerHook):
         if runner.rank != 0 or runner.work_dir is None:
             return
         self.json_log_path = os.path.join(runner.work_dir, f'{runner.timestamp}.log.json')
-        self._file = open(self.json_log_path, 'a', encoding='utf-8')  # noqa: SIM115 (open for the whole run)
         self._trouble = WarnsOnce(f'the log file {self.json_log_path}')
+        try:
+            if self.start_iter:
+                self._set_aside(runner, runner.work_dir)
+            self._file = open(self.json_log_path, 'a', encoding='utf-8')  # noqa: SIM115 (open for the whole run)
+        except OSError as error:
+            self._trouble(error)
         if runner.meta:
             self._dump_log(runner.meta, runner)
+
+    def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
+        self._logged_at = self._saved_state(runner, checkpoint).get('logged_at')
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'logged_at': self._logged_at or (0, 0)}
+
+    def _set_aside(self, runner: RunnerView, work_dir: str) -> None:
+        """Move away what a run that died has logged beyond the point from where this one goes on."""
+        step, lines = self._logged_at or (self.start_iter, None)
+        for path in set_aside(work_dir, self.start_iter, lines if step == self.start_iter else 0):
+            runner.logger.info(
+                'lines of %s beyond %d iterations, which are done again, are moved to %s',
+                path.name,
+                self.start_iter,
+                path.name + ENDING,
+            )
 
     def after_run(self, runner: RunnerView) -> None:
         """Close the JSON lines; copy the log files to ``out_dir``."""
@@ -180,9 +206,15 @@ class TextLoggerHook(LoggerHook):
         """Write ``log_dict`` as one line of JSON."""
         if self._file is None:
             return
+        step = log_dict.get('step')
+        if step is not None:
+            last, lines = self._logged_at or (step, 0)
+            self._logged_at = (step, lines + 1 if step == last else 1)
         try:
             self._file.write(json.dumps(self._round_float(log_dict), default=_as_json) + '\n')
             self._file.flush()
+            if os.fstat(self._file.fileno()).st_nlink == 0:
+                raise FileNotFoundError('the file or its folder was deleted')
         except OSError as error:
             self._trouble(error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,14 @@ from torch import Tensor
 
 from runnerkit.hooks.hook import RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
+from runnerkit.utils.logging import WarnsOnce
 
 
 class TrackerHook(LoggerHook):
     """Opens a run of the tracker on rank 0, sends every log line's numbers, closes it when the run ends or fails.
+
+    A tracker that cannot be opened ends the run before it has begun; one that fails later warns once, and the training
+    goes on.
 
     Subclasses import their client when they are made, so that a missing one is found before the training starts, and
     say what to do in `_open`, `_send` and `_close`.
@@ -25,6 +30,7 @@ class TrackerHook(LoggerHook):
 
     run_id: str | None = None
     _is_open = False
+    _trouble: WarnsOnce | None = None
 
     def before_run(self, runner: RunnerView) -> None:
         super().before_run(runner)
@@ -36,12 +42,24 @@ class TrackerHook(LoggerHook):
         """Send what there is to log."""
         tags = self._tags(runner)
         if tags:
-            self._send({name: _number(value) for name, value in tags.items()}, runner)
+            numbers = {name: _number(value) for name, value in tags.items()}
+            self._try(self._send, numbers, runner)
 
     def after_run(self, runner: RunnerView) -> None:
         if self._is_open:
             self._is_open = False
-            self._close(runner)
+            self._try(self._close, runner)
+
+    def _try(self, call: Callable[..., None], *args: Any) -> None:
+        """Call the tracker; one that fails, in whatever way its client has, does not end a training."""
+        try:
+            call(*args)
+        except NotImplementedError:
+            raise
+        except Exception as error:
+            if self._trouble is None:
+                self._trouble = WarnsOnce(f'the log of {type(self).__name__}')
+            self._trouble(error)
 
     def _open(self, runner: RunnerView) -> None:
         """Tell the tracker that the run begins, or under ``self.run_id`` goes on."""
@@ -77,10 +95,7 @@ class TrackerHook(LoggerHook):
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         # Not in load_state_dict: that is called when before_run is over, and with it the chance to go on.
-        kind = type(self).__name__
-        place = [hook for hook in runner.hooks if type(hook).__name__ == kind].index(self)
-        states = checkpoint.get('runnerkit', {}).get('hooks', {})
-        self.run_id = states.get(f'{kind}#{place}', {}).get('run_id', self.run_id)
+        self.run_id = self._saved_state(runner, checkpoint).get('run_id', self.run_id)
 
 
 def has_failed(runner: RunnerView) -> bool:

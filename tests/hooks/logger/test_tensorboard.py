@@ -1,11 +1,12 @@
 """Curves, read back from the event files."""
 
 import builtins
+import errno
 
 import pytest
 from support import Tiny, loader, tiny_runner
 
-from runnerkit.hooks import Hook, TensorboardLoggerHook
+from runnerkit.hooks import CheckpointHook, Hook, TensorboardLoggerHook
 
 pytest.importorskip('tensorboard')
 
@@ -87,3 +88,71 @@ def test_other_ranks_draw_nothing(tmp_path):
     runner.register_hook(hook)
     runner.run([loader(16)], [('train', 1)])
     assert not (tmp_path / 'tf_logs').exists()
+
+
+def checkpointed(work_dir, epochs, resume=None):
+    runner = tiny_runner(model=Known(), work_dir=work_dir, max_epochs=epochs)
+    for each in (CheckpointHook(interval=1), TensorboardLoggerHook(interval=2)):
+        runner.register_hook(each)
+    if resume:
+        runner.resume(str(work_dir / resume))
+    runner.run([loader(16), loader(4)], [('train', 1), ('val', 1)])
+
+
+def test_a_validation_after_the_checkpoint_is_drawn_once_after_all(tmp_path):
+    checkpointed(tmp_path, 2)
+    checkpointed(tmp_path, 3, 'epoch_1.pth')
+    read = events(tmp_path / 'tf_logs')
+    assert steps(read, 'train/loss') == [2, 4, 6, 8, 10, 12]
+    assert steps(read, 'val/loss') == [4, 8, 12]
+
+
+def test_what_a_checkpoint_knows_is_on_the_disk_before_it(tmp_path):
+    seen = []
+
+    class Look(Hook):
+        def before_train_epoch(self, runner):
+            writer = next(hook for hook in runner.hooks if isinstance(hook, TensorboardLoggerHook)).writer
+            flush = writer.flush
+            writer.flush = lambda: (flush(), seen.append(f'flushed after {runner.completed_iters}'))
+
+        def after_save(self, runner):
+            seen.append(steps(events(tmp_path / 'tf_logs'), 'train/loss'))
+
+    runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=1)
+    for each in (CheckpointHook(interval=1), TensorboardLoggerHook(interval=2), Look()):
+        runner.register_hook(each)
+    runner.run([loader(16)], [('train', 1)])
+    assert seen[:2] == ['flushed after 4', [2, 4]]
+
+
+def test_a_run_that_begins_again_hides_what_it_had_drawn(tmp_path):
+    run(tmp_path)
+    run(tmp_path)
+    assert steps(events(tmp_path / 'tf_logs'), 'train/loss') == [2, 4, 6, 8]
+
+
+def test_a_file_that_cannot_be_written_is_given_up(tmp_path):
+    (tmp_path / 'a file').write_text('')
+    with pytest.warns(RuntimeWarning, match='the event file in .* cannot be written') as caught:
+        runner = run(tmp_path, log_dir=str(tmp_path / 'a file' / 'curves'))
+    assert len(caught) == 1
+    assert runner.iter == 8
+
+
+def test_a_disk_that_fills_up_ends_the_curves_and_not_the_run(tmp_path):
+    class Full(Hook):
+        def before_train_epoch(self, runner):
+            def fail(*args):
+                raise OSError(errno.ENOSPC, 'No space left on device')
+
+            hook = next(hook for hook in runner.hooks if isinstance(hook, TensorboardLoggerHook))
+            if hook.writer is not None:
+                hook.writer.add_scalar = fail
+
+    runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=2)
+    for each in (Full(), TensorboardLoggerHook(interval=2)):
+        runner.register_hook(each)
+    with pytest.warns(RuntimeWarning, match=r'No space left on device.*; the run goes on without it'):
+        runner.run([loader(16)], [('train', 1)])
+    assert runner.iter == 8

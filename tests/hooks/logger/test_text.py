@@ -3,13 +3,14 @@
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from support import Tiny, loader, tiny_runner
 
-from runnerkit.hooks import Hook, IterTimerHook, TextLoggerHook
+from runnerkit.hooks import CheckpointHook, Hook, IterTimerHook, TextLoggerHook
 from runnerkit.hooks.logger import text as module
 from runnerkit.utils.logging import close_logger, get_logger
 
@@ -320,3 +321,91 @@ def test_memory_of_the_gpu(tmp_path, logger):
     run()
     assert run.json[0]['memory'] >= 256
     assert 'memory: ' in run.lines[0]
+
+
+# --- after a resume --------------------------------------------------------------------------------------------------
+
+
+def moments(folder, ending='log.json'):
+    lines = [json.loads(line) for path in sorted(folder.glob(f'*.{ending}')) for line in path.read_text().splitlines()]
+    return [(line['mode'], line['step']) for line in lines if 'mode' in line]
+
+
+def interrupted(folder, logger, at, resume=None, workflow=(('train', 1), ('val', 1)), into='work'):
+    """A run of two epochs that saves at their ends and dies in the validation (or the second iteration) after `at`."""
+
+    class Dies(Hook):
+        def after_val_iter(self, runner):
+            if runner.completed_iters == at:
+                raise KeyboardInterrupt
+
+        def before_train_iter(self, runner):
+            if runner.completed_iters == at + 2:
+                raise KeyboardInterrupt
+
+    runner = tiny_runner('epoch', Known(), folder / into, max_epochs=2)
+    runner.logger, runner.timestamp = logger, f'{len(list(folder.rglob("*.log.json")))}'
+    for hook in (CheckpointHook(interval=1), TextLoggerHook(interval=1), Dies()):
+        runner.register_hook(hook)
+    if resume:
+        runner.resume(str(resume))
+    try:
+        runner.run([loader(12), loader(4)], list(workflow))
+    except KeyboardInterrupt:
+        pass
+    return runner
+
+
+WHOLE = [('train', 1), ('train', 2), ('train', 3), ('val', 3), ('train', 4), ('train', 5), ('train', 6), ('val', 6)]
+
+
+def test_a_resumed_run_logs_each_moment_once(tmp_path, logger):
+    """Also the validation after the checkpoint, which no iteration separates from it."""
+    interrupted(tmp_path, logger, at=100)
+    assert moments(tmp_path / 'work') == WHOLE
+    interrupted(tmp_path, logger, at=100, resume=tmp_path / 'work' / 'epoch_1.pth')
+    assert moments(tmp_path / 'work') == WHOLE
+    assert moments(tmp_path / 'work', 'log.json.superseded') == WHOLE[3:]
+    assert (
+        'beyond 3 iterations, which are done again, are moved to 0.log.json.superseded'
+        in (tmp_path / 'console.log').read_text()
+    )
+    interrupted(tmp_path, logger, at=6, resume=tmp_path / 'work' / 'epoch_1.pth')
+    interrupted(tmp_path, logger, at=100, resume=tmp_path / 'work' / 'epoch_2.pth')
+    assert moments(tmp_path / 'work') == WHOLE
+    assert len(moments(tmp_path / 'work', 'log.json.superseded')) == 2 * 5
+
+
+def test_resuming_into_another_work_dir_leaves_the_first_as_it_is(tmp_path, logger):
+    interrupted(tmp_path, logger, at=100)
+    interrupted(tmp_path, logger, at=100, resume=tmp_path / 'work' / 'epoch_1.pth', into='other')
+    assert moments(tmp_path / 'work') == WHOLE
+    assert moments(tmp_path / 'other') == WHOLE[3:]
+    assert list(tmp_path.rglob('*.superseded')) == []
+
+
+def test_a_run_that_is_not_resumed_leaves_older_logs_alone(tmp_path, logger):
+    interrupted(tmp_path, logger, at=100)
+    interrupted(tmp_path, logger, at=100)
+    assert moments(tmp_path / 'work') == WHOLE + WHOLE
+
+
+def test_a_log_that_cannot_be_opened_does_not_end_the_run(tmp_path, logger):
+    run = Run(tmp_path, logger, interval=1)
+    (tmp_path / 'work').rmdir()
+    with pytest.warns(RuntimeWarning, match=r'log\.json cannot be written \(.*No such file'):
+        run()
+    assert run.runner.iter == 7
+
+
+def test_a_log_that_is_deleted_meanwhile_is_missed(tmp_path, logger):
+    class Delete(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 2:
+                shutil.rmtree(runner.work_dir)
+
+    run = Run(tmp_path, logger, hooks=[Delete()], interval=1)
+    with pytest.warns(RuntimeWarning, match=r'log\.json cannot be written \(the file or its folder was del') as caught:
+        run()
+    assert len(caught) == 1
+    assert run.runner.iter == 7

@@ -117,3 +117,17 @@ def test_a_missing_client_is_named(name, monkeypatch):
 def test_each_must_say_how_to_send():
     with pytest.raises(NotImplementedError, match=r'TrackerHook must have a method _send'):
         TrackerHook()._send({}, None)
+
+
+def test_a_tracker_that_fails_later_warns_once_and_training_goes_on(train):
+    class Flaky(Diary):
+        def _send(self, tags, runner):
+            raise RuntimeError('rate limit')
+
+        def _close(self, runner):
+            raise RuntimeError('rate limit')
+
+    with pytest.warns(RuntimeWarning, match='the log of Flaky cannot be written .rate limit.*goes on') as caught:
+        runner = train(Flaky())
+    assert len(caught) == 1
+    assert runner.outcome == 'completed'

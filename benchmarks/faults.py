@@ -1,0 +1,514 @@
+"""Kill trainings at random moments, resume them until they are done, and compare them with undisturbed ones.
+
+    python benchmarks/faults.py                     # 200 kills over all cells; some minutes
+    python benchmarks/faults.py --kills 10 --cells 5
+    python benchmarks/faults.py --list              # the cells
+
+A cell is a training: one value of each dimension below. Every pair of values that can occur together does so in at
+least one cell. A run is a process of its own, forked from this one (which has imported everything), and ended by
+SIGKILL after a random time; then it is started again and resumes by itself, until it ends. It must end with the very
+bits of a run that nobody disturbed: weights, averages, optimizer states, random states, hooks' states, the best score,
+and every line of the log, each once. No checkpoint under its real name may be damaged at any time.
+"""
+
+import argparse
+import hashlib
+import importlib
+import itertools
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+os.environ.setdefault('OMP_NUM_THREADS', '1')
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from runnerkit.checkpoint import find_latest_checkpoint
+from runnerkit.checkpoint.files import why_damaged
+from runnerkit.data import build_dataloader
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
+from runnerkit.hooks.logger.superseded import set_aside
+from runnerkit.runner import EpochBasedRunner, IterBasedRunner
+
+BATCHES, EPOCHS = 5, 3
+
+#: Policies, with what they need beside ``warmup``; all but those by epoch go by iteration.
+SCHEDULES = {
+    'fixed': {},
+    'step': {'step': [1, 2]},
+    'exp': {'gamma': 0.9},
+    'poly': {'power': 0.9, 'min_lr': 1e-4},
+    'inv': {'gamma': 0.2},
+    'CosineAnnealing': {'min_lr_ratio': 0.01},
+    'FlatCosineAnnealing': {'min_lr': 0.001},
+    'CosineRestart': {'periods': [6, 20], 'restart_weights': [1, 0.5], 'min_lr': 0.0, 'by_epoch': False},
+    'LinearAnnealing': {'min_lr': 0.0, 'by_epoch': False},
+    'cyclic': {'by_epoch': False, 'cyclic_times': 2},
+    'OneCycle': {'max_lr': 0.1, 'by_epoch': False},
+    'StepLR': {'step_size': 1, 'gamma': 0.5},
+    'OneCycleLR': {'max_lr': 0.1, 'total_steps': BATCHES * EPOCHS + 1, 'by_epoch': False},
+    'ReduceLROnPlateau': {'monitor': 'train/loss', 'patience': 0, 'by_epoch': False},
+    'SequentialLR': {
+        'schedulers': [{'policy': 'LinearLR', 'total_iters': 4}, {'policy': 'CosineAnnealingLR', 'T_max': 11}],
+        'milestones': [4],
+        'by_epoch': False,
+    },
+}
+OF_TORCH = ('StepLR', 'OneCycleLR', 'ReduceLROnPlateau', 'SequentialLR')
+MOMENTA = {
+    'none': None,
+    'step': {'policy': 'step', 'step': [1, 2]},
+    'CosineAnnealing': {'policy': 'CosineAnnealing', 'min_momentum': 0.5, 'by_epoch': False},
+    'LinearAnnealing': {
+        'policy': 'LinearAnnealing',
+        'min_momentum_ratio': 0.5,
+        'warmup': 'linear',
+        'warmup_iters': 4,
+        'warmup_ratio': 0.95,
+    },
+    'cyclic': {'policy': 'cyclic', 'by_epoch': False},
+    'OneCycle': {'policy': 'OneCycle', 'by_epoch': False},
+}
+OPTIMIZERS = {
+    'SGD': lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+    'Adam': lambda model: torch.optim.Adam(model.parameters(), lr=0.01),
+    'AdamW': lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True),
+    'two': lambda model: {
+        'body': torch.optim.Adam(model.body.parameters(), lr=0.01),
+        'head': torch.optim.SGD(model.head.parameters(), lr=0.1, momentum=0.9),
+    },
+}
+WORKFLOWS = {
+    'train': [('train', 1)],
+    'train, val': [('train', 1), ('val', 1)],
+    '2 train, val': [('train', 2), ('val', 1)],
+}
+WORKERS = {'0': (0, False), '1': (1, False), '3': (3, False), '1 kept': (1, True), '3 kept': (3, True)}
+
+DIMENSIONS = {
+    'schedule': list(SCHEDULES),
+    'momentum': list(MOMENTA),
+    'workers': list(WORKERS),
+    'randomness': ['dropout', 'python', 'numpy', 'torch', 'all'],
+    'warmup': ['none', 'constant', 'linear', 'exp'],
+    'optimizer': list(OPTIMIZERS),
+    'workflow': list(WORKFLOWS),
+    'save': ['epoch', '3 iterations', 'iteration'],
+    'amp': ['none', 'bf16', 'fp16'],
+    'ema': ['none', 'each', 'every second'],
+    'accumulate': ['1', '3'],
+    'clip': ['no', 'yes'],
+    'log': ['1', '3', '4'],
+    'runner': ['epoch', 'iter'],
+    'limit': ['max_epochs', 'max_iters'],
+    'evaluation': ['none', 'save_best'],
+    'hooks': ['none', 'with states'],
+    'tensorboard': ['no', 'yes'],
+}
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def possible(cell):
+    """Whether values go together: torch's schedulers warm up by schedulers of their own."""
+    return not (cell.get('schedule') in OF_TORCH and cell.get('warmup', 'none') != 'none')
+
+
+def groups(strength):
+    """All combinations of ``strength`` dimensions' values that can occur together."""
+    for names in itertools.combinations(DIMENSIONS, strength):
+        for values in itertools.product(*(DIMENSIONS[name] for name in names)):
+            group = tuple(zip(names, values, strict=True))
+            if possible(dict(group)):
+                yield group
+
+
+def cells(strength=2):
+    """A short list of cells in which every pair of values occurs (with strength 1, every value).
+
+    Greedy: each cell begins with the first pair that is missing, and takes in each other dimension the value with the
+    most missing pairs; among equals the one that has been used least.
+    """
+    missing = dict.fromkeys(groups(strength))
+    used = {(name, value): 0 for name in DIMENSIONS for value in DIMENSIONS[name]}
+    found = []
+    while missing:
+        cell = dict(next(iter(missing)))
+        for name in sorted(DIMENSIONS, key=lambda name: -len(DIMENSIONS[name])):
+            if name not in cell:
+                choices = [value for value in DIMENSIONS[name] if possible({**cell, name: value})]
+                cell[name] = min(choices, key=lambda value: (-gain(cell, (name, value), missing), used[name, value]))
+        cell = {name: cell[name] for name in DIMENSIONS}
+        for group in itertools.combinations(cell.items(), strength):
+            missing.pop(group, None)
+        for item in cell.items():
+            used[item] += 1
+        found.append(cell)
+    return found
+
+
+def gain(cell, item, missing):
+    """How many missing groups a cell gets by one more item."""
+    order = list(DIMENSIONS)
+    if all(len(group) == 1 for group in itertools.islice(missing, 1)):
+        return (item,) in missing
+    pairs = (tuple(sorted((item, each), key=lambda pair: order.index(pair[0]))) for each in cell.items())
+    return sum(pair in missing for pair in pairs)
+
+
+def name_of(cell):
+    return ' | '.join(f'{name}: {value}' for name, value in cell.items())
+
+
+# --- the training of a cell ------------------------------------------------------------------------------------------
+
+
+class Samples(Dataset):
+    """Points of a line, with noise from the generators that the cell says."""
+
+    def __init__(self, length, randomness):
+        self.length, self.randomness = length, randomness
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, i):
+        x = torch.full((4,), i / self.length)
+        if self.randomness in ('torch', 'all'):
+            x += torch.randn(4) * 0.1
+        if self.randomness in ('python', 'all'):
+            x[0] += random.random()
+        if self.randomness in ('numpy', 'all'):
+            x[1] += np.random.rand()
+        return x, torch.tensor([float(i % 2)])
+
+
+class Net(nn.Module):
+    """Two layers, with BatchNorm, and dropout where the cell says so."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout))
+        self.head = nn.Linear(8, 1)
+
+    def train_step(self, data, optimizer=None, **kwargs):
+        x, y = data
+        loss = nn.functional.mse_loss(self.head(self.body(x)).float(), y)
+        return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(x)}
+
+    val_step = train_step
+
+
+class Remembers(Hook):
+    """A user's hook with a memory, which draws from the run's own generators."""
+
+    def __init__(self):
+        self.drawn = []
+
+    def after_train_iter(self, runner):
+        self.drawn.append(random.random() + float(np.random.rand()) + float(torch.rand(1)))
+
+    def state_dict(self):
+        return {'drawn': list(self.drawn)}
+
+    def load_state_dict(self, state):
+        self.drawn = list(state['drawn'])
+
+
+def build(cell, work_dir, seed=0):
+    """The runner of a cell, with all its hooks."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    model = Net(0.3 if cell['randomness'] in ('dropout', 'all') else 0.0)
+    limit = {'max_epochs': EPOCHS} if cell['limit'] == 'max_epochs' else {'max_iters': BATCHES * EPOCHS - 2}
+    kind = EpochBasedRunner if cell['runner'] == 'epoch' else IterBasedRunner
+    runner = kind(model, optimizer=OPTIMIZERS[cell['optimizer']](model), work_dir=str(work_dir), **limit)
+    lr = {'policy': cell['schedule'], **SCHEDULES[cell['schedule']]}
+    if cell['warmup'] != 'none':
+        lr.update(warmup=cell['warmup'], warmup_iters=4, warmup_ratio=0.1)
+    update = {'cumulative_iters': int(cell['accumulate'])}
+    if cell['amp'] != 'none':
+        update['amp'] = cell['amp']
+    if cell['amp'] == 'fp16':
+        update['loss_scale'] = {'init_scale': 1024.0, 'growth_interval': 3}
+    if cell['clip'] == 'yes':
+        update['grad_clip'] = {'max_norm': 0.1}
+    loggers = ['TextLoggerHook'] + ['TensorboardLoggerHook'] * (cell['tensorboard'] == 'yes')
+    runner.register_training_hooks(
+        lr_config=lr,
+        optimizer_config=update,
+        checkpoint_config=saving(cell),
+        log_config={'interval': int(cell['log']), 'hooks': [{'type': each} for each in loggers]},
+        momentum_config=MOMENTA[cell['momentum']],
+        custom_hooks_config=custom_hooks(cell),
+    )
+    return runner
+
+
+def saving(cell):
+    if cell['save'] == 'epoch':
+        by_epoch = cell['runner'] == 'epoch'
+        return CheckpointHook(interval=1 if by_epoch else BATCHES, by_epoch=by_epoch)
+    if cell['save'] == '3 iterations':
+        return CheckpointHook(interval=3, by_epoch=False)
+    return CheckpointHook(interval=1, by_epoch=False, max_keep_ckpts=1)
+
+
+def custom_hooks(cell):
+    hooks = []
+    if cell['ema'] != 'none':
+        hooks.append(EMAHook(momentum=0.1, interval=1 if cell['ema'] == 'each' else 2, warm_up=3))
+    if cell['evaluation'] == 'save_best':
+        val = build_dataloader(Samples(6, 'all'), 4, 0, shuffle=False, seed=7)
+        hooks.append(EvalHook(val, save_best='loss', by_epoch=False, interval=2))
+    if cell['hooks'] == 'with states':
+        hooks.append(Remembers())
+    return hooks
+
+
+def train(cell, runner):
+    """Run ``runner`` to its end; what must be the same however it got there, by part."""
+    workers, keeps = WORKERS[cell['workers']]
+    workflow = WORKFLOWS[cell['workflow']]
+    loaders = [
+        build_dataloader(
+            Samples(4 * BATCHES if mode == 'train' else 6, cell['randomness']),
+            4,
+            workers if mode == 'train' else 0,
+            seed=5,
+            persistent_workers=keeps and mode == 'train',
+        )
+        for mode, _ in workflow
+    ]
+    runner.run(loaders, workflow)
+    named = runner.optimizer if isinstance(runner.optimizer, dict) else {'': runner.optimizer}
+    return {
+        'weights': digest(runner.model.state_dict()),
+        'optimizers': digest({name: each.state_dict() for name, each in named.items()}),
+        'random states': digest([random.getstate(), np.random.get_state(), torch.get_rng_state()]),
+        'hooks': digest([hook.state_dict() for hook in runner.hooks if isinstance(hook, Remembers)]),
+        'scaler': digest([update.state_dict() for update in runner._updates.values()]),
+        'best score': str(runner.meta.get('hook_msgs', {}).get('best_score')),
+        'counters': (runner.epoch, runner.iter),
+        'log': log_of(runner.work_dir),
+        'curves': curves_of(runner.work_dir) if cell['tensorboard'] == 'yes' else None,
+    }
+
+
+def resumed_by_itself(cell, work_dir):
+    """A cell's runner in the place that ``--auto-resume`` finds; what is resumed owes nothing to its seed."""
+    checkpoint = find_latest_checkpoint(work_dir)
+    runner = build(cell, work_dir, seed=0 if checkpoint is None else 99)
+    if checkpoint is None:
+        set_aside(work_dir)
+    else:
+        runner.resume(str(checkpoint))
+    return runner
+
+
+def digest(value):
+    """A hash of all bits of nested containers of tensors, arrays and plain values."""
+    found = hashlib.sha256()
+
+    def add(part):
+        if isinstance(part, dict):
+            add([list(pair) for pair in part.items()])
+        elif isinstance(part, (list, tuple)):
+            found.update(f'[{len(part)}'.encode())
+            for each in part:
+                add(each)
+        elif torch.is_tensor(part):
+            found.update(f'{part.dtype}{tuple(part.shape)}'.encode() + part.detach().contiguous().numpy().tobytes())
+        elif isinstance(part, np.ndarray):
+            found.update(part.tobytes())
+        else:
+            found.update(repr(part).encode())
+
+    add(value)
+    return found.hexdigest()
+
+
+def log_of(work_dir):
+    """The log's lines about moments of the run, in order, without what a clock says."""
+    lines = [json.loads(text) for path in sorted(Path(work_dir).glob('*.log.json')) for text in path.open()]
+    clock = ('time', 'data_time')
+    return [{key: line[key] for key in line if key not in clock} for line in lines if 'mode' in line]
+
+
+def curves_of(work_dir):
+    """What TensorBoard shows."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(Path(work_dir) / 'tf_logs')).Reload()
+    return {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()['scalars']}
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+class Attempt:
+    """A training as a process; its result, once it is through, is in a file."""
+
+    def __init__(self, cell, folder, name):
+        self.result, self.errors = folder / f'{name}.result', folder / f'{name}.errors'
+        self.started = time.monotonic()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._run(cell, folder / name)
+
+    def _run(self, cell, work_dir):
+        code = 1
+        try:
+            os.setsid()  # its loader workers die with it
+            errors = os.open(self.errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(errors, 1)
+            os.dup2(errors, 2)
+            found = train(cell, resumed_by_itself(cell, work_dir))
+            self.result.write_bytes(pickle.dumps(found))
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    def kill_after(self, seconds):
+        """Whether the process was killed after so many seconds, rather than done by then."""
+        deadline = self.started + seconds
+        while time.monotonic() < deadline:
+            if os.waitpid(self.pid, os.WNOHANG)[0]:
+                return self._killed_workers()
+            time.sleep(min(0.002, max(0.0, deadline - time.monotonic())))
+        os.kill(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        self._killed_workers()
+        return os.WIFSIGNALED(status)
+
+    def _killed_workers(self):
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        return False
+
+
+def warm_up(chosen):
+    """Import here, once, what each process would import; nothing that starts threads."""
+    torch.set_num_threads(1)
+    importlib.import_module('torch._dynamo')  # torch's optimizers want it
+    try:
+        importlib.import_module('torch.utils.tensorboard')
+        importlib.import_module('tensorboard.backend.event_processing.event_accumulator')
+    except ImportError:
+        print('tensorboard is not installed: the cells do without')
+        for cell in chosen:
+            cell['tensorboard'] = 'no'
+
+
+def undisturbed(cell, folder, seconds=60):
+    """The result of a run that nobody kills, and how long it took."""
+    attempt = Attempt(cell, folder, 'whole')
+    if attempt.kill_after(seconds) or not attempt.result.exists():
+        raise RuntimeError(f'the undisturbed run of [{name_of(cell)}] failed:\n{attempt.errors.read_text()[-3000:]}')
+    return pickle.loads(attempt.result.read_bytes()), time.monotonic() - attempt.started
+
+
+class Tally:
+    """What was found so far."""
+
+    def __init__(self):
+        self.runs = self.kills = self.fresh = self.files = 0
+        self.damaged, self.differing = [], []
+
+
+def disturbed(cell, folder, name, kills, duration, draw, tally):
+    """The result of a run that is killed up to ``kills`` times."""
+    while True:
+        attempt = Attempt(cell, folder, name)
+        killed = attempt.kill_after(draw.uniform(0, duration) if kills > 0 else 60)
+        tally.damaged += [f'{path}: {why}' for path in checkpoints(folder / name, tally) if (why := why_damaged(path))]
+        if not killed:
+            break
+        kills -= 1
+        tally.kills += 1
+        tally.fresh += find_latest_checkpoint(folder / name) is None
+    if not attempt.result.exists():
+        return {'error': attempt.errors.read_text()[-2000:]}
+    return pickle.loads(attempt.result.read_bytes())
+
+
+def checkpoints(work_dir, tally):
+    """The files that a resume could choose; a link that leads nowhere is among them, as damaged."""
+    found = [path for path in work_dir.glob('*.pth') if path.is_symlink() or path.is_file()]
+    tally.files += len(found)
+    return found
+
+
+def differences(left, right):
+    return [key for key in left if left[key] != right.get(key)] + [key for key in right if key not in left]
+
+
+def prove(chosen, kills, kills_per_run=4, seed=0):
+    """Go round the cells until there were so many kills; the tally."""
+    draw, tally = random.Random(seed), Tally()
+    with tempfile.TemporaryDirectory(prefix='faults-') as temporary:
+        folders = [Path(temporary) / str(i) for i in range(len(chosen))]
+        wholes = []
+        for cell, folder in zip(chosen, folders, strict=True):
+            folder.mkdir()
+            wholes.append(undisturbed(cell, folder))
+        turn = 0
+        while tally.kills < kills:
+            turn += 1
+            for cell, folder, (whole, duration) in zip(chosen, folders, wholes, strict=True):
+                found = disturbed(cell, folder, f'killed{turn}', kills_per_run, duration, draw, tally)
+                tally.runs += 1
+                different = differences(whole, found)
+                if different:
+                    tally.differing.append(name_of(cell))
+                    print(f'DIFFERENT {different}: {name_of(cell)}\n{found.get("error", "")}', flush=True)
+                else:
+                    shutil.rmtree(folder / f'killed{turn}')
+    return tally
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('--kills', type=int, default=200, help='how many at least')
+    parser.add_argument('--kills-per-run', type=int, default=4)
+    parser.add_argument('--cells', type=int, help='only the first so many')
+    parser.add_argument('--seed', type=int, default=0, help='of the moments of the kills')
+    parser.add_argument('--list', action='store_true', help='print the cells and stop')
+    args = parser.parse_args()
+    chosen = cells()[: args.cells]
+    for i, cell in enumerate(chosen):
+        print(f'{i:3}: {name_of(cell)}')
+    if args.list:
+        return 0
+    warm_up(chosen)
+    started = time.monotonic()
+    tally = prove(chosen, args.kills, args.kills_per_run, args.seed)
+    print(
+        f'{len(chosen)} cells, {tally.runs} runs, {tally.kills} kills ({tally.fresh} before there was a checkpoint), '
+        f'{len(tally.differing)} runs that ended differently, {len(tally.damaged)} damaged files of {tally.files} '
+        f'looked at, {time.monotonic() - started:.0f} s'
+    )
+    print('\n'.join(tally.damaged))
+    return int(bool(tally.differing or tally.damaged or tally.kills < args.kills))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

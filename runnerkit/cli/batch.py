@@ -1,0 +1,134 @@
+"""``runnerkit batch cfg.py --epoch 3 --batch 17``: rebuild one batch of a training and look at it.
+
+`NonFiniteHook` names a batch by these numbers. They suffice: what is in a batch is a function of seed, epoch and
+position.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.train import load_config, seed
+from runnerkit.config import DictAction
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parse = argparse.ArgumentParser(prog='runnerkit batch', description='Rebuild one batch of a training.')
+    parse.add_argument('config', help='the config file in the work dir of the training, which has its seed')
+    parse.add_argument('--epoch', type=count, required=True, help='as the log counts them, from 1')
+    parse.add_argument('--batch', type=count, required=True, help='the number of the batch in that epoch, from 1')
+    parse.add_argument('--split', default='train', help="which section of the config's data (default: train)")
+    parse.add_argument('--rank', type=int, default=0, help='whose batch, in a distributed training')
+    parse.add_argument('--world-size', type=count, default=1, help='how many processes there were')
+    parse.add_argument('--seed', type=seed, help="the training's seed (default: the config's)")
+    parse.add_argument('--out', metavar='FILE.pth', help='write the batch to this file (torch.save)')
+    parse.add_argument(
+        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='change settings of the config'
+    )
+    return parse
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'a whole number of at least 1 is needed, but got {text!r}')
+    return int(text)
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None) -> int:
+    """Show the batch; returns the exit code."""
+    args = parser().parse_args(argv)
+    if not 0 <= args.rank < args.world_size:
+        raise UsageError(f'--rank must be one of the {args.world_size} of --world-size, from 0, but got {args.rank}')
+    cfg = load_config(args.config, args.cfg_options)
+    if args.seed is not None:
+        cfg.seed = args.seed
+    if cfg.get('seed') is None:
+        raise UsageError(f'{args.config} has no seed: give that of the training, which its log says (--seed)')
+    import torch
+
+    indices, batch = rebuild(cfg, args)
+    print(f'epoch {args.epoch}, batch {args.batch}, seed {cfg.seed}, rank {args.rank} of {args.world_size}')
+    if indices is not None:
+        print(f'samples of the data set: {", ".join(map(str, indices))}')
+    for name, tensor in tensors_in(batch, 'batch'):
+        print(f'  {name}: {numbers_of(tensor)}')
+    if args.out:
+        torch.save(batch, args.out)
+    return 0
+
+
+def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
+    """The indices (None if nobody knows them) and the content of the batch."""
+    from runnerkit.data import epoch_batches
+    from runnerkit.data.position import is_cheap_to_enter
+    from runnerkit.flow import Context, Instance
+    from runnerkit.flow.instance import required_section
+    from runnerkit.utils.seed import set_random_seed
+
+    data = required_section(cfg, 'data')
+    # Whatever the workers are, a batch is the same.
+    own = {**data.get(f'{args.split}_dataloader', {}), 'ranks': (args.rank, args.world_size), 'workers_per_gpu': 0}
+    data[f'{args.split}_dataloader'] = own
+    context = Context(cfg, rank=args.rank, world_size=args.world_size, seed=cfg.seed)
+    set_random_seed(cfg.seed)
+    loader = Instance().build_loader(context, data, args.split)
+    at = args.batch - 1
+    batch = next(epoch_batches(loader, args.epoch - 1, at), None)
+    if batch is None:
+        raise UsageError(f'--batch {args.batch}: an epoch has fewer batches ({length_of(loader)})')
+    indices = None
+    if is_cheap_to_enter(loader) and loader.batch_sampler is not None:
+        indices = list(next(islice(iter(loader.batch_sampler), at, None)))
+    if own.get('seeded', data.get('seeded', True)) is False:
+        print('The loader is not a seeded one (seeded=False): random transforms of the samples may differ.')
+    return indices, batch
+
+
+def length_of(loader: Any) -> str:
+    """How many batches an epoch has, in words."""
+    return str(len(loader)) if hasattr(loader, '__len__') else 'of unknown number'
+
+
+def tensors_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every tensor in a nested batch, with where it is."""
+    import torch
+
+    from runnerkit.parallel import DataContainer
+
+    if isinstance(value, DataContainer):
+        yield from tensors_in(value.data, name)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from tensors_in(item, f'{name}[{key!r}]')
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from tensors_in(item, f'{name}[{i}]')
+    elif isinstance(value, torch.Tensor):
+        yield name, value
+
+
+def numbers_of(tensor: Any) -> str:
+    """Shape, type and range of a tensor, and which of its samples hold bad numbers."""
+    import torch
+
+    text = f'{tuple(tensor.shape)} {str(tensor.dtype).removeprefix("torch.")}'
+    if not tensor.numel() or tensor.is_complex():
+        return text
+    fine = torch.isfinite(tensor)
+    values = tensor[fine]
+    if values.numel():
+        text += f', from {values.min().item():.6g} to {values.max().item():.6g}'
+    if bool(fine.all()):
+        return text
+    text += f', {int(torch.isnan(tensor).sum())} NaN, {int(torch.isinf(tensor).sum())} infinite'
+    if tensor.dim():
+        samples = (~fine).flatten(1).any(1) if tensor.dim() > 1 else ~fine
+        text += f', in number {", ".join(str(i) for i in samples.nonzero().flatten().tolist())} (from 0) of the batch'
+    return text

@@ -1,0 +1,345 @@
+"""The hook that looks out for numbers which are no numbers any more."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _NormBase
+
+from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
+from runnerkit.data.position import loader_seed
+from runnerkit.distributed import broadcast_object, reduce_sums
+from runnerkit.fileio.paths import is_url
+from runnerkit.hooks.checkpoint import CheckpointHook
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.logger import LoggerHook
+from runnerkit.optim.finite import FirstBad, StepGuard, is_fused, largest
+from runnerkit.parallel import unwrap
+from runnerkit.utils.suggest import did_you_mean
+
+ACTIONS = ('stop', 'skip', 'rollback')
+
+#: How many rollbacks, and how many skipped updates in a row, are enough.
+MOST = {'rollback': 3, 'skip': 50}
+
+
+class NonFiniteError(FloatingPointError):
+    """A loss, gradient or weight of a run is NaN or infinite."""
+
+
+class Place(NamedTuple):
+    """Where in a run an iteration is: numbers as the log has them, from 1."""
+
+    iteration: int
+    epoch: int
+    batch: int
+    mode: str
+
+
+@HOOKS.register_module()
+class NonFiniteHook(Hook):
+    """Ends the run, or saves it, when its loss, gradients or weights are NaN or infinite.
+
+    Loss and gradients are looked at in each iteration, on their device: that waits for nothing. What was seen is read
+    in the iterations that are logged, before each evaluation and before each checkpoint. Then the weights are looked
+    at, too, so that no checkpoint ever holds a bad number, whoever saves it. In a distributed run all ranks come to the
+    same conclusion.
+
+    A step that a gradient scaler (fp16) leaves out because of its own scale is no error. The hook belongs behind the
+    one that updates, where its default priority has it.
+
+    Args:
+        action: ``'stop'`` ends the run with `NonFiniteError`, which says which batch it was and how to look at it.
+            ``'skip'`` leaves out each update whose gradients are bad: on the device with fused optimizers, while others
+            make each update wait for it. ``'rollback'`` goes back to the last whole checkpoint, and on from there.
+        interval: iterations between two looks; by default, those that are logged.
+        max_tries: how many times to go back (by default 3), or how many updates to skip in a row (50), before the run
+            is ended after all.
+        leave_out: after going back, leave out the update from the batch that was bad. Without it, what does not depend
+            on chance happens again.
+        gradients: whether to look at them. It costs one more reading of all gradients in each update.
+    """
+
+    def __init__(
+        self,
+        action: str = 'stop',
+        interval: int | None = None,
+        max_tries: int | None = None,
+        leave_out: bool = False,
+        gradients: bool = True,
+    ) -> None:
+        if action not in ACTIONS:
+            hint = did_you_mean(str(action), ACTIONS)
+            raise ValueError(f'action must be one of {", ".join(ACTIONS)}, but got {action!r}; {hint}'.rstrip('; '))
+        for name, value in (('interval', interval), ('max_tries', max_tries)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f'{name} must be a whole number of at least 1, or None, but got {value!r}')
+        if leave_out and action != 'rollback':
+            raise ValueError(f"leave_out belongs to action='rollback', but got action={action!r}")
+        self.action = action
+        self.interval = interval
+        self.max_tries = MOST.get(action, 0) if max_tries is None else max_tries
+        self.leave_out = leave_out
+        self.gradients = gradients
+        self._tries = 0
+        self._left_out: set[int] = set()  # iterations whose updates are left out after going back
+        self._guard: StepGuard | None = None
+        self._withheld_at: int | None = None  # how many steps there had been when the one to leave out was due
+        self._reset()
+
+    def _reset(self) -> None:
+        self._loss, self._gradients = FirstBad(), FirstBad()
+        self._places: list[Place] = []  # of the iterations since the last look
+        self._unread = False  # whether one of them has begun
+        self._statistics: list[tuple[Tensor, Tensor]] = []  # of batch norms, and copies from before the iteration
+
+    def before_run(self, runner: RunnerView) -> None:
+        self._reset()
+        optimizers = runner.optimizer if isinstance(runner.optimizer, dict) else {'': runner.optimizer}
+        guarded = [each for each in optimizers.values() if each is not None]
+        self._stop_guarding()
+        if self.gradients or self.action == 'skip' or self.leave_out:
+            self._guard = StepGuard(guarded, lambda magnitude: self._gradients.see(magnitude))
+            self._guard.withholds = self.action == 'skip'
+        if self.action == 'skip' and not all(is_fused(each) for each in guarded):
+            runner.logger.warning(
+                'each update waits for the device to say whether it is to be skipped: the optimizer is not fused '
+                '(optimizer=dict(fused=True, …) of Adam, AdamW, SGD and Adagrad avoids that)'
+            )
+        # The same on all ranks, which look together: some hooks are on the first one only.
+        self._looks: list[tuple[bool, int]] = broadcast_object(self._intervals(runner))
+
+    def _intervals(self, runner: RunnerView) -> list[tuple[bool, int]]:
+        """When to look: pairs of whether iterations are counted from the epoch's beginning, and every how many."""
+        loggers = [hook for hook in runner.hooks if isinstance(hook, LoggerHook)]
+        savers = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook) and not hook.by_epoch]
+        looks = {(False, hook.interval) for hook in savers if hook.interval > 0}
+        if self.interval is not None:
+            looks.add((False, self.interval))
+        else:
+            looks.update((hook.by_epoch, hook.interval) for hook in loggers)
+        return sorted(looks) or [(False, 50)]
+
+    # --- in each iteration: nothing here waits for the device --------------------------------------------------------
+
+    def before_train_iter(self, runner: RunnerView) -> None:
+        self._loss.begin()
+        self._gradients.begin()
+        batch = runner.inner_iter + 1 if runner.by_epoch else getattr(runner.data_loader, 'position', 0)
+        self._unread = True
+        self._places.append(Place(runner.iter + 1, runner.epoch + 1, batch, str(runner.mode)))
+        if self._left_out and self._guard is not None:
+            self._leave_out(runner, self._guard)
+        if self._guard is not None and self._guard.withholds:
+            self._keep_statistics(runner)
+
+    def _leave_out(self, runner: RunnerView, guard: StepGuard) -> None:
+        if runner.iter + 1 in self._left_out:
+            self._withheld_at = guard.steps
+        elif self._withheld_at is not None and guard.steps > self._withheld_at:
+            self._withheld_at = None
+        # With accumulation, the step that has to be left out may come some iterations later.
+        guard.withholds = self._withheld_at is not None
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        if self._guard is None or not self._guard.withholds:
+            for value in losses_of(runner.outputs):
+                self._loss.see(value)
+        elif self._statistics:
+            self._mend_statistics()
+        if self._is_due(runner):
+            self._look(runner)
+
+    def _is_due(self, runner: RunnerView) -> bool:
+        done, in_epoch = runner.iter + 1, runner.inner_iter + 1
+        return done == runner.max_iters or any((in_epoch if inner else done) % n == 0 for inner, n in self._looks)
+
+    def _keep_statistics(self, runner: RunnerView) -> None:
+        # A bad batch spoils the running averages of batch norms in the forward pass already.
+        if not self._statistics:
+            layers = [layer for layer in unwrap(runner.model).modules() if isinstance(layer, _NormBase)]
+            running = [each for layer in layers for each in (layer.running_mean, layer.running_var)]
+            self._statistics = [(each, each.clone()) for each in running if each is not None]
+        elif self._statistics:
+            own, kept = zip(*self._statistics, strict=True)
+            torch._foreach_copy_(kept, own)
+
+    @torch.no_grad()
+    def _mend_statistics(self) -> None:
+        for own, kept in self._statistics:
+            own.copy_(torch.where(torch.isfinite(own), own, kept))
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def after_train_epoch(self, runner: RunnerView) -> None:
+        self._look(runner)
+
+    @contextmanager
+    def around_val(self, runner: RunnerView) -> Iterator[None]:
+        if self._unread:
+            self._look(runner)
+        yield
+
+    @contextmanager
+    def around_save(self, runner: RunnerView) -> Iterator[None]:
+        # Maybe on one rank only, so that going back is not possible here. CheckpointHook and EvalHook come here after
+        # all ranks have looked.
+        found = self._found(runner)
+        if any(found):
+            raise NonFiniteError(self._report(runner, {runner.rank: found}) + ' Nothing was saved.')
+        yield
+
+    def after_run(self, runner: RunnerView) -> None:
+        ended_well = runner.outcome is None or not runner.outcome.startswith(('failed', 'interrupted'))
+        try:
+            if self._unread and ended_well:
+                self._look(runner, may_go_back=False)
+        finally:
+            self._stop_guarding()
+
+    def _stop_guarding(self) -> None:
+        if self._guard is not None:
+            self._guard.remove()
+            self._guard = None
+
+    def _look(self, runner: RunnerView, may_go_back: bool = True) -> None:
+        """See what the iterations since the last look came to; all ranks call it together."""
+        self._unread = False
+        mine = self._found(runner)
+        found = {runner.rank: mine}
+        if runner.world_size > 1:
+            every = [0] * 3 * runner.world_size
+            every[3 * runner.rank : 3 * runner.rank + 3] = mine
+            every = [int(each) for each in reduce_sums(every)]
+            found = {rank: tuple(every[3 * rank : 3 * rank + 3]) for rank in range(runner.world_size)}  # type: ignore[misc]
+        if any(map(any, found.values())):
+            self._act(runner, found, may_go_back)
+        if self.action == 'skip' and self._guard is not None:
+            self._tell_skipped(runner, self._guard)
+        del self._places[:-1]  # the running one is not over
+
+    def _found(self, runner: RunnerView) -> tuple[int, int, int]:
+        """What was bad on this rank since the last look: iterations, counted from 1 there, of loss and gradients; 1
+        for weights. 0 where nothing was."""
+        loss, gradients = ((number if number is None else number + 1) for number in self._numbers())
+        return loss or 0, gradients or 0, int(bad_weights(runner))
+
+    def _numbers(self) -> tuple[int | None, int | None]:
+        return self._loss.find(), self._gradients.find()
+
+    def _tell_skipped(self, runner: RunnerView, guard: StepGuard) -> None:
+        new, in_a_row = guard.left_out()
+        if new:
+            runner.logger.warning(
+                '%d updates up to iteration %d were skipped: their gradients were not finite', new, runner.iter + 1
+            )
+        if in_a_row >= self.max_tries:
+            raise NonFiniteError(
+                f'the last {in_a_row} updates up to iteration {runner.iter + 1} were skipped, since their gradients '
+                f'were not finite (max_tries={self.max_tries}): a smaller learning rate, clipping '
+                '(grad_clip=dict(max_norm=…)) or a look at the data may help.'
+            )
+
+    def _act(self, runner: RunnerView, found: dict[int, tuple[int, int, int]], may_go_back: bool) -> None:
+        report = self._report(runner, found)
+        if self.action != 'rollback' or not may_go_back:
+            raise NonFiniteError(f'{report} No checkpoint holds it.')
+        if self._tries >= self.max_tries:
+            raise NonFiniteError(f'{report} The run has gone back {self._tries} times already (max_tries).')
+        checkpoint = self._last_checkpoint(runner)
+        if checkpoint is None:
+            raise NonFiniteError(f'{report} There is no checkpoint of this run to go back to.')
+        self._tries += 1
+        first = min((n for loss, gradients, _ in found.values() for n in (loss, gradients) if n), default=0)
+        if self.leave_out and first:
+            self._left_out.add(self._places[first - 1].iteration)
+        runner.logger.error('%s Going back to %s (%d of %d).', report, checkpoint, self._tries, self.max_tries)
+        self._reset()
+        self._withheld_at = None
+        runner.roll_back(checkpoint)
+
+    def _last_checkpoint(self, runner: RunnerView) -> str | None:
+        """The newest whole checkpoint that this run (or the one it goes on with) has saved."""
+        runner.finish_saving()
+        path = None
+        last = runner.meta.get('hook_msgs', {}).get('last_ckpt')
+        if last is not None and runner.rank == 0:
+            if is_url(last) or why_damaged(last) is None:
+                path = last
+            else:
+                found = find_latest_checkpoint(os.path.dirname(last))
+                path = None if found is None else str(found)
+        return broadcast_object(path)
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def _report(self, runner: RunnerView, found: dict[int, tuple[int, int, int]]) -> str:
+        """What was bad first, on which ranks, and how to look at the batch."""
+        for what, part in (('loss is', 0), ('gradients are', 1)):
+            numbers = {rank: each[part] for rank, each in found.items() if each[part]}
+            others = [n for each in found.values() for n in each[:2] if n]
+            if numbers and min(numbers.values()) == min(others):
+                first = min(numbers.values())
+                ranks = [rank for rank, number in numbers.items() if number == first]
+                place = self._places[first - 1]
+                return f'the {what} not finite since {self._described(runner, place, ranks)}'
+        since = f' (looked at since iteration {self._places[0].iteration})' if self._places else ''
+        return f'weights or optimizer states are not finite at iteration {runner.completed_iters}{since}.'
+
+    def _described(self, runner: RunnerView, place: Place, ranks: list[int]) -> str:
+        seed = runner.meta.get('seed', loader_seed(getattr(runner.data_loader, 'dataloader', runner.data_loader)))
+        where = f'iteration {place.iteration}: epoch {place.epoch}, batch {place.batch} of it'
+        if seed is not None:
+            where += f', seed {seed}'
+        if runner.world_size > 1:
+            where += f', rank {", ".join(map(str, ranks))} of {runner.world_size}'
+        config = os.path.join(runner.work_dir or '', str(runner.meta.get('exp_name', '')))
+        if not os.path.isfile(config):
+            return where + '.'
+        command = ['runnerkit', 'batch', config, '--epoch', str(place.epoch), '--batch', str(place.batch)]
+        if place.mode == 'val':
+            command += ['--split', 'val']
+        if runner.world_size > 1:
+            command += ['--rank', str(ranks[0]), '--world-size', str(runner.world_size)]
+        return f'{where}. To see that batch: {shlex.join(command)}.'
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'tries': self._tries, 'left_out': sorted(self._left_out)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        # After going back, what is remembered here is more than what the file knows.
+        self._tries = max(self._tries, state['tries'])
+        self._left_out.update(state['left_out'])
+
+
+def losses_of(outputs: dict[str, Any]) -> list[Tensor]:
+    """The losses among what a step returned: ``loss``, else what is logged under a name with ``loss`` in it."""
+    loss = outputs.get('loss')
+    if loss is None:
+        loss = {name: each for name, each in outputs.get('log_vars', {}).items() if 'loss' in name}
+    values = list(loss.values()) if isinstance(loss, dict) else [loss]
+    tensors = [each for each in values if isinstance(each, Tensor)]
+    bad = any(isinstance(each, (int, float)) and not math.isfinite(each) for each in values)
+    return [*tensors, torch.tensor(math.nan)] if bad else tensors
+
+
+def bad_weights(runner: RunnerView) -> bool:
+    """Whether a parameter or an optimizer's state is not finite, or there is a NaN in a buffer; waits for the device.
+
+    A buffer, or a parameter that is not trained, may be infinite on purpose, as attention masks are.
+    """
+    model = unwrap(runner.model)
+    named = runner.optimizer if isinstance(runner.optimizer, dict) else {'': runner.optimizer}
+    states = [each.state.values() for each in named.values() if each is not None]
+    trained: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
+    trained += [value for group in states for state in group for value in state.values() if isinstance(value, Tensor)]
+    others = [*model.buffers(), *(each for each in model.parameters() if not each.requires_grad)]
+    bad = [~torch.isfinite(each) for each in largest(trained)] + [torch.isnan(each) for each in largest(others)]
+    return any(bool(each) for each in bad)

@@ -1,0 +1,146 @@
+"""Numbers that are not finite: noticed on the device, without waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The largest magnitude in ``tensors``, one number for each of their devices: NaN if there is a NaN among them."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        values = tensor.detach()
+        values = values._values() if values.is_sparse else values
+        if values.numel() and (values.is_floating_point() or values.is_complex()):
+            by_device.setdefault(values.device, []).append(values)
+    return [
+        torch.stack([norm.float() for norm in torch._foreach_norm(group, ord=float('inf'))]).amax()
+        for group in by_device.values()
+    ]
+
+
+class FirstBad:
+    """In which of the latest iterations a number was not finite for the first time.
+
+    `begin` and `see` are a few small operations on the device that has the number; only `find` waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._begun = 0
+        # By device: whether all numbers were finite, and how many iterations had ended by when one was not.
+        self._found: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    def begin(self) -> None:
+        """Another iteration begins."""
+        for fine, ended in self._found.values():
+            ended.add_(fine)
+        self._begun += 1
+
+    def see(self, value: Tensor) -> None:
+        """Look at a number (or many) of the running iteration."""
+        value = value.detach()
+        if value.device not in self._found:
+            fine = torch.ones((), dtype=torch.bool, device=value.device)
+            self._found[value.device] = fine, torch.full((), self._begun - 1, device=value.device)
+        self._found[value.device][0].logical_and_(torch.isfinite(value).all())
+
+    def find(self) -> int | None:
+        """The number, from 0, of the first bad iteration among those begun since the last call; None if there is none.
+
+        The running one is the first of those that the next call is about.
+        """
+        read = [torch.stack((fine.to(ended.dtype), ended)).tolist() for fine, ended in self._found.values()]
+        self._found.clear()
+        self._begun = min(self._begun, 1)
+        return min((ended for fine, ended in read if not fine), default=None)
+
+
+class StepGuard:
+    """Looks at the gradients right before each optimizer's step, whoever makes it, and can keep bad ones from it.
+
+    An optimizer is passed over where a gradient scaler does the same. A step that is left out changes neither weights
+    nor state; the gradients can be read afterwards. A fused optimizer leaves it out by itself; any other one has to be
+    told on the host, which then waits for the device.
+
+    Args:
+        optimizers: the ones to guard, each by itself.
+        see: gets the largest magnitude among the gradients of each step that is not withheld.
+
+    Attributes:
+        withholds: whether steps with gradients that are not finite are left out.
+        steps: how many steps were guarded.
+    """
+
+    def __init__(self, optimizers: Sequence[Optimizer], see: Callable[[Tensor], None]) -> None:
+        self.withholds = False
+        self.steps = 0
+        self._see = see
+        self._counts: Tensor | None = None  # left out since the last look, and in a row
+        self._told: set[Optimizer] = set()
+        self._kept: dict[Optimizer, list[tuple[nn.Parameter, Tensor]]] = {}
+        self._handles = [
+            handle
+            for each in optimizers
+            for handle in (each.register_step_pre_hook(self._before), each.register_step_post_hook(self._after))
+        ]
+
+    def remove(self) -> None:
+        """Guard no longer."""
+        for handle in self._handles:
+            handle.remove()
+
+    def left_out(self) -> tuple[int, int]:
+        """How many steps were left out since the last call, and how many in a row by now; waits for the device."""
+        if self._counts is None:
+            return 0, 0
+        new, row = self._counts.tolist()
+        self._counts[0] = 0
+        return int(new), int(row)
+
+    def _before(self, optimizer: Optimizer, *_: Any) -> None:
+        if getattr(optimizer, 'found_inf', None) is not None:
+            return  # a gradient scaler's
+        self.steps += 1
+        held = [(p, p.grad) for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
+        magnitudes = largest(grad for _, grad in held)
+        if not self.withholds:
+            for magnitude in magnitudes:
+                self._see(magnitude)
+            return
+        if not magnitudes:
+            return
+        device = magnitudes[0].device
+        bad = ~torch.isfinite(torch.stack([each.to(device) for each in magnitudes])).all()
+        self._count(bad)
+        if is_fused(optimizer):
+            optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+            self._told.add(optimizer)
+        elif bad:
+            for parameter, _ in held:
+                parameter.grad = None
+            self._kept[optimizer] = held
+
+    def _after(self, optimizer: Optimizer, *_: Any) -> None:
+        if optimizer in self._told:
+            self._told.remove(optimizer)
+            del optimizer.found_inf  # type: ignore[attr-defined]
+        for parameter, grad in self._kept.pop(optimizer, ()):
+            parameter.grad = grad
+
+    def _count(self, bad: Tensor) -> None:
+        if self._counts is None:
+            self._counts = torch.zeros(2, dtype=torch.int64, device=bad.device)
+        new, row = self._counts
+        new.add_(bad)
+        row.add_(1).mul_(bad)
+
+
+def is_fused(optimizer: Optimizer) -> bool:
+    """Whether the optimizer's step itself looks at ``found_inf``, on the device."""
+    fused = all(group.get('fused') for group in optimizer.param_groups)
+    return fused and bool(getattr(optimizer, '_step_supports_amp_scaling', False))

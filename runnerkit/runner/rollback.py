@@ -1,0 +1,49 @@
+"""Going back to a checkpoint in the middle of a run."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from runnerkit.optim.update import Update
+from runnerkit.runner.checkpoints import Checkpoints
+
+
+class GoBack(Exception):
+    """The run is to go on from ``checkpoint``; the loops catch it."""
+
+    def __init__(self, checkpoint: str) -> None:
+        super().__init__(checkpoint)
+        self.checkpoint = checkpoint
+
+
+class Rollback(Checkpoints):
+    """The part of a runner that goes back to a checkpoint of its own, as a resumed run would."""
+
+    data_batch: Any
+    outputs: dict[str, Any]
+    _updates: dict[Any, Update]
+    _done_iter: int
+    _done_epoch: int
+    _epoch_is_open: bool
+    _epoch_is_cut: bool
+    _has_gone_back = False
+
+    def roll_back(self, checkpoint: str) -> NoReturn:
+        """Leave the running iteration or epoch at once and go on from ``checkpoint``, a file of this run; for hooks.
+
+        In a distributed run all ranks call it at the same place. It raises what `run` catches: nothing after it is
+        done, neither the rest of a hook nor the hooks behind it. Not for the points inside an update
+        (``after_backward``, ``after_step``), which would be left half done.
+        """
+        raise GoBack(checkpoint)
+
+    def _return_to(self, checkpoint: str) -> None:
+        """Be where a run would be that has just resumed ``checkpoint``."""
+        self._epoch_is_open = self._epoch_is_cut = self._unit_done = False
+        self._done_iter = self._done_epoch = -1
+        self.data_batch, self.outputs = None, {}
+        for update in self._updates.values():
+            update.accumulated = 0  # what an update that the file does not know has gathered is void
+        self.resume(checkpoint)
+        self._restore_hooks()
+        self._has_gone_back = True

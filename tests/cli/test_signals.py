@@ -1,0 +1,69 @@
+"""The exit code of the training tool after a signal, and the peace in which it leaves."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from runnerkit.cli.errors import leaving_in_peace
+from runnerkit.cli.train import main
+
+HOOK = """
+import os
+from runnerkit.hooks import Hook
+
+
+class Mine(Hook):
+    def after_train_iter(self, runner):
+        if runner.iter == 6:
+            os.kill(os.getpid(), int(os.environ['NUMBER']))
+"""
+
+
+def exit_code(of):
+    """Of a fork, in which ``of`` may leave handlers behind."""
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            code = of()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize('name', ['SIGTERM', 'SIGUSR1', 'SIGINT'])
+def test_the_exit_code_is_128_and_the_signal(name, project, train, monkeypatch):
+    number = getattr(signal, name)
+    monkeypatch.setenv('NUMBER', str(int(number)))
+    (project / 'hook.py').write_text(HOOK)
+    (project / 'hooked.py').write_text(
+        "_base_ = 'cfg.py'\ncustom_hooks = [dict(type='{{ fileDirname }}/hook.py:Mine')]\n"
+    )
+    part = ['--work-dir', str(project / 'part')]
+    assert exit_code(lambda: main([str(project / 'hooked.py'), *part])) == 128 + number
+    assert (project / 'part' / 'iter_7.pth').exists()
+    assert exit_code(lambda: main([str(project / 'cfg.py'), *part, '--auto-resume'])) == 0
+    train(work_dir='whole')
+    one, other = (torch.load(project / folder / 'epoch_3.pth')['state_dict'] for folder in ('part', 'whole'))
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_what_comes_after_the_run_is_not_cut_off():
+    def leave(leaves, after):
+        with leaving_in_peace(lambda: leaves):
+            os.kill(os.getpid(), signal.SIGTERM)
+        if after:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return 5
+
+    assert exit_code(lambda: leave(leaves=True, after=True)) == 5
+    assert exit_code(lambda: leave(leaves=False, after=False)) == -signal.SIGTERM
+
+
+def test_a_training_that_ends_by_itself_leaves_the_handlers_alone(project, train):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
+    train('--cfg-options', 'runner.max_epochs=1')
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)] == before

@@ -1,0 +1,54 @@
+"""Loader workers and signals."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from runnerkit.data import build_dataloader
+from runnerkit.data.worker_signals import outlive_signals
+
+
+class Pids(Dataset):
+    """Each sample is the number of the process that made it."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        return torch.tensor(os.getpid())
+
+
+@pytest.mark.parametrize('seeded', [True, False])
+@pytest.mark.parametrize('context', ['fork', 'spawn'])
+def test_a_worker_serves_on(seeded, context):
+    if context == 'spawn' and not seeded:
+        pytest.skip('the same function is called in it')
+    batches = iter(build_dataloader(Pids(), 1, 1, seeded=seeded, multiprocessing_context=context, prefetch_factor=1))
+    worker = int(next(batches))
+    assert worker != os.getpid()
+    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM):
+        os.kill(worker, number)
+    assert {int(batch) for batch in batches} == {worker}
+
+
+@pytest.mark.parametrize('terms, seconds', [(1, 0.3), (2, 0.0)])
+def test_sigterm_ends_it_in_the_end(terms, seconds):
+    """After a while, and by a second one at once; also where Python is busy with something else."""
+    inbox, outbox = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        outlive_signals(grace=0.3 if terms == 1 else 60.0)
+        os.write(outbox, b'x')
+        time.sleep(120)
+        os._exit(9)
+    os.read(inbox, 1)
+    began = time.time()
+    for _ in range(terms):
+        os.kill(pid, signal.SIGTERM)
+        time.sleep(0.05)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert seconds <= time.time() - began < 10

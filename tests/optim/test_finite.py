@@ -1,0 +1,115 @@
+"""Noticing bad numbers without waiting for a device."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from runnerkit.optim.finite import FirstBad, StepGuard, is_fused, largest
+
+
+def test_the_largest_magnitude():
+    sparse = torch.sparse_coo_tensor([[1]], [-7.0], (3,), check_invariants=True)
+    [found] = largest([torch.tensor([1.0, -3.0]), torch.empty(0), torch.tensor([9]), sparse, torch.ones(1).bfloat16()])
+    assert found == 7
+    assert largest([torch.empty(0), torch.ones(2).long()]) == []
+
+
+@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
+def test_a_bad_number_among_others_is_seen(bad):
+    [found] = largest([torch.tensor([1.0, bad]), torch.full((5,), math.inf), torch.full((9,), 1e30)])
+    assert not torch.isfinite(found)
+    assert torch.isnan(found) == math.isnan(bad)
+
+
+@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize('at', [0, 1, 4])
+def test_the_first_bad_iteration_is_found(bad, at):
+    watch = FirstBad()
+    for n in range(5):
+        watch.begin()
+        watch.see(torch.tensor(bad if n >= at else 1.0))
+        watch.see(torch.tensor([1.0, 2.0]))
+    assert watch.find() == at
+    watch.see(torch.tensor(1.0))
+    assert watch.find() is None
+
+
+def test_iterations_without_a_number_count_too():
+    watch = FirstBad()
+    for _ in range(3):
+        watch.begin()
+    watch.see(torch.tensor(1.0))
+    watch.begin()
+    watch.begin()
+    watch.see(torch.tensor(math.nan))
+    assert watch.find() == 4
+
+
+def test_the_running_iteration_is_the_first_of_the_next_look():
+    watch = FirstBad()
+    watch.begin()
+    watch.see(torch.tensor(1.0))
+    assert watch.find() is None
+    watch.see(torch.tensor(math.nan))
+    watch.begin()
+    assert watch.find() == 0
+
+
+OPTIMIZERS = {
+    'sgd': lambda parts: torch.optim.SGD(parts, lr=0.1, momentum=0.9),
+    'adam': lambda parts: torch.optim.Adam(parts, lr=0.1),
+    'fused sgd': lambda parts: torch.optim.SGD(parts, lr=0.1, momentum=0.9, fused=True),
+    'fused adamw': lambda parts: torch.optim.AdamW(parts, lr=0.1, fused=True),
+}
+
+
+@pytest.mark.parametrize('name', OPTIMIZERS)
+def test_a_step_with_bad_gradients_changes_nothing(name):
+    def run(gradients, withholds):
+        weight = nn.Parameter(torch.ones(3))
+        optimizer = OPTIMIZERS[name]([weight])
+        guard = StepGuard([optimizer], lambda magnitude: None)
+        guard.withholds = withholds
+        for gradient in gradients:
+            weight.grad = torch.tensor([gradient, 1.0, 1.0])
+            optimizer.step()
+            assert str(weight.grad[0].item()) == str(gradient)  # can still be read
+            assert getattr(optimizer, 'found_inf', None) is None
+        return weight.tolist(), optimizer.state_dict()['state'], guard
+
+    weight, state, guard = run([0.5, math.nan, 0.25, math.inf, -math.inf], True)
+    expected, expected_state, _ = run([0.5, 0.25], False)
+    assert weight == expected
+    assert {k: v if v is None else v.tolist() for k, v in state[0].items()} == {
+        k: v if v is None else v.tolist() for k, v in expected_state[0].items()
+    }
+    assert guard.left_out() == (3, 2)
+    assert guard.left_out() == (0, 2)
+    assert guard.steps == 5
+    assert is_fused(OPTIMIZERS[name]([nn.Parameter(torch.ones(1))])) is name.startswith('fused')
+
+
+def test_what_is_not_withheld_is_shown():
+    weight, seen = nn.Parameter(torch.ones(2)), []
+    guard = StepGuard([optimizer := torch.optim.SGD([weight], lr=1.0)], lambda magnitude: seen.append(magnitude.item()))
+    weight.grad = torch.tensor([1.0, -4.0])
+    optimizer.step()
+    guard.remove()
+    optimizer.step()
+    assert seen == [4.0]
+    assert guard.left_out() == (0, 0)
+
+
+@pytest.mark.parametrize('name', OPTIMIZERS)
+def test_a_scaler_s_own_bad_steps_are_its_affair(name):
+    weight, seen = nn.Parameter(torch.ones(2)), []
+    optimizer = OPTIMIZERS[name]([weight])
+    StepGuard([optimizer], seen.append)
+    scaler = torch.amp.GradScaler('cpu', init_scale=2.0**127)
+    scaler.scale((weight * 1e6).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert weight.tolist() == [1, 1]
+    assert all(torch.isfinite(each) for each in seen)

@@ -1,0 +1,98 @@
+"""A training script of a user's own, which knows nothing of signals: WORK_DIR KIND WORKERS STEPS."""
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from support import Noisy, Tiny, tiny_runner
+
+from runnerkit.checkpoint import find_latest_checkpoint
+from runnerkit.data import build_dataloader
+from runnerkit.hooks import CheckpointHook, Hook
+from runnerkit.parallel import MMDistributedDataParallel
+
+WORKFLOWS = {'epoch': [('train', 1), ('val', 1)], 'iter': [('train', 4), ('val', 3)]}
+
+
+class Slow(Tiny):
+    """Takes its time, so that a signal comes in the middle of something."""
+
+    seconds = 0.01
+
+    def train_step(self, data, optimizer, **kwargs):
+        time.sleep(self.seconds)
+        return super().train_step(data, optimizer, **kwargs)
+
+    def val_step(self, data, optimizer=None, **kwargs):
+        time.sleep(self.seconds)
+        return super().val_step(data, optimizer, **kwargs)
+
+
+class Announcing(Hook):
+    """Writes ``began_<rank>`` when the run has begun, which is when it listens to signals; then ``first_<rank>``."""
+
+    def before_run(self, runner):
+        self.is_first = True
+        self.say(runner, 'began')
+
+    def after_train_iter(self, runner):
+        if self.is_first:
+            self.is_first = False
+            self.say(runner, 'first')
+
+    def say(self, runner, what):
+        Path(runner.work_dir, f'{what}_{runner.rank}').write_text(str(os.getpid()))
+
+
+def build(work_dir, kind, epochs=3, seconds=0.01):
+    torch.manual_seed(0)
+    model = Slow()
+    model.seconds = seconds
+    runner = tiny_runner(kind, model=model, work_dir=work_dir, max_epochs=epochs)
+    runner.register_training_hooks(
+        {'policy': 'step', 'step': [2], 'by_epoch': kind == 'epoch'},
+        {'grad_clip': {'max_norm': 5.0}},
+        None,
+        {'interval': 3, 'hooks': [{'type': 'TextLoggerHook'}]},
+    )
+    runner.register_hook(Announcing())
+    return runner
+
+
+def train(work_dir, kind='epoch', workers=0, epochs=3, seconds=0.01, saving=True):
+    """Train from the newest checkpoint in ``work_dir``; what the end is compared by lies in ``end.pth``."""
+    runner = build(work_dir, kind, epochs, seconds)
+    if runner.world_size > 1:
+        runner.model = MMDistributedDataParallel(runner.model, find_unused_parameters=True)
+    if saving:
+        runner.register_hook(CheckpointHook(by_epoch=kind == 'epoch', interval=100))
+    newest = find_latest_checkpoint(work_dir)
+    if newest is not None:
+        runner.resume(str(newest))
+    loaders = [build_dataloader(Noisy(20), 4, workers, seed=5) for _ in range(2)]
+    runner.run(loaders, WORKFLOWS[kind])
+    if runner.outcome == 'completed' and runner.rank == 0:
+        torch.save((runner.model.state_dict(), runner.optimizer.state_dict()), Path(work_dir, 'end.pth'))
+    return runner
+
+
+if __name__ == '__main__':
+    from runnerkit.distributed import get_dist_info, init_dist, shutdown
+
+    torch.set_num_threads(1)
+    work_dir, kind, workers, epochs = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    if 'RANK' in os.environ:
+        init_dist('pytorch', backend='gloo')
+    rank = get_dist_info()[0]
+    ended = 'KeyboardInterrupt'
+    with contextlib.suppress(KeyboardInterrupt):
+        done = train(work_dir, kind, workers, epochs)
+        ended = f'{done.outcome} {done.stop_signal and done.stop_signal.name} {done.iter}'
+    Path(work_dir, f'ended_{rank}').write_text(ended)
+    shutdown()

@@ -1,0 +1,406 @@
+"""Checkpoints that are written beside the training: the same files, while it goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from ranks import on_ranks
+from support import Noisy, Tiny, loader, tiny_runner, weights
+
+import runnerkit.runner.checkpoints as module
+from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
+from runnerkit.checkpoint.save import NotSavedError
+from runnerkit.data import build_dataloader
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
+
+TESTS = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Writing takes a while, before the file and after it; where it happens is noted."""
+    threads, write = [], module.write_checkpoint
+
+    def write_slowly(*args):
+        threads.append(threading.current_thread())
+        time.sleep(0.02)
+        write(*args)
+        time.sleep(0.02)
+
+    monkeypatch.setattr(module, 'write_checkpoint', write_slowly)
+    return threads
+
+
+@pytest.fixture
+def full(monkeypatch):
+    """The disk is full for those saves whose numbers, from 0, are put into the list that this gives."""
+    bad, count, write = [], [], module.write_checkpoint
+
+    def write_if_there_is_room(*args):
+        count.append(1)
+        if len(count) - 1 in bad:
+            raise NotSavedError(28, 'No space left on device', 'disk')
+        write(*args)
+
+    monkeypatch.setattr(module, 'write_checkpoint', write_if_there_is_room)
+    return bad
+
+
+class Hears(Hook):
+    """Notes when it hears of a checkpoint, in which thread, and whether the file is there."""
+
+    def __init__(self):
+        self.heard = []
+
+    def after_save(self, runner):
+        there = os.path.isfile(runner.meta['hook_msgs']['last_ckpt'])
+        self.heard.append((runner.iter, there, threading.current_thread() is threading.main_thread()))
+
+
+def two_optimizers(model):
+    return {
+        'body': torch.optim.Adam(model.body.parameters(), lr=0.01),
+        'head': torch.optim.SGD(model.head.parameters(), lr=0.1, momentum=0.9),
+    }
+
+
+def build(work_dir, hook, kind='epoch', hooks=(), update=None, optimizer=None, iters=12, seed=0):
+    runner = tiny_runner(kind, work_dir=work_dir, seed=seed, optimizer=optimizer, max_iters=iters)
+    runner.register_training_hooks({'policy': 'fixed'}, update or {}, None, custom_hooks_config=list(hooks))
+    runner.register_hook(hook)
+    return runner
+
+
+def asynchronous(interval=3, **options):
+    return CheckpointHook(interval=interval, by_epoch=False, async_save=True, **options)
+
+
+def go(runner):
+    runner.run([loader(20)], [('train', 1)])
+    return runner
+
+
+def assert_equal(left, right, where=''):
+    assert type(left) is type(right), where
+    if isinstance(left, torch.Tensor):
+        assert left.dtype == right.dtype, where
+        assert torch.equal(left, right), where
+    elif isinstance(left, dict):
+        assert list(left) == list(right), where
+        for key in left:
+            if key not in ('time', 'data_time', 'last_ckpt'):  # clocks, and folders
+                assert_equal(left[key], right[key], f'{where}.{key}')
+    elif isinstance(left, (list, tuple)):
+        assert len(left) == len(right), where
+        for i, (a, b) in enumerate(zip(left, right)):
+            assert_equal(a, b, f'{where}[{i}]')
+    else:
+        assert left == right, where
+
+
+CELLS = {
+    'plain': {},
+    'averages': {'hooks': lambda: [EMAHook(momentum=0.1, warm_up=1)]},
+    'two optimizers': {'optimizer': two_optimizers},
+    'accumulation': {'update': {'cumulative_iters': 3}},
+    'fp16': {'update': {'amp': 'fp16'}},
+}
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('name', CELLS)
+def test_the_files_are_those_of_a_synchronous_run(kind, name, tmp_path, slow):
+    """All that they hold, although training goes on while they are written; and runs go on from them exactly."""
+    cell = {**CELLS[name], 'kind': kind}
+    make = cell.pop('hooks', list)
+    whole = go(build(tmp_path / 'sync', CheckpointHook(interval=2, by_epoch=False), hooks=make(), **cell))
+    assert {thread is threading.main_thread() for thread in slow} == {True}
+    slow.clear()
+    beside = go(build(tmp_path / 'async', asynchronous(2), hooks=make(), **cell))
+    assert {thread is threading.main_thread() for thread in slow} == {False}
+    assert torch.equal(weights(whole.model), weights(beside.model))
+    for done in range(2, 13, 2):
+        files = [torch.load(tmp_path / folder / f'iter_{done}.pth') for folder in ('sync', 'async')]
+        assert_equal(*files)
+    resumed = build(tmp_path / 'resumed', asynchronous(2), hooks=make(), seed=9, **cell)
+    resumed.resume(str(tmp_path / 'async' / 'iter_6.pth'))
+    assert torch.equal(weights(go(resumed).model), weights(whole.model))
+
+
+def test_training_goes_on_meanwhile(tmp_path, monkeypatch):
+    """The file is written only when training is two iterations further, and holds what was."""
+    further, write = threading.Event(), module.write_checkpoint
+
+    def write_later(*args):
+        assert further.wait(20)
+        write(*args)
+
+    class Goes(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 5:
+                further.set()
+
+    monkeypatch.setattr(module, 'write_checkpoint', write_later)
+    hears = Hears()
+    go(build(tmp_path, asynchronous(4, save_last=False), hooks=[Goes(), hears], iters=7))
+    assert torch.load(tmp_path / 'iter_4.pth')['meta']['iter'] == 4
+    assert hears.heard[0][0] >= 6
+
+
+def test_hooks_hear_of_a_file_that_is_there(tmp_path, slow):
+    hears = Hears()
+    go(build(tmp_path, asynchronous(2), hooks=[hears], iters=8))
+    assert [(there, main) for _, there, main in hears.heard] == [(True, True)] * 4
+    assert [(4, 6, 8).count(iteration + 1) for iteration, *_ in hears.heard]
+    assert hears.heard[-1][0] == 8  # the last one when the run ends
+
+
+def test_old_ones_are_deleted_when_the_new_one_is_there(tmp_path, slow):
+    seen = []
+
+    class Looks(Hook):
+        def before_train_iter(self, runner):
+            names = sorted(path.name for path in tmp_path.glob('iter_*.pth'))
+            seen.append(len(names))
+            if (tmp_path / 'latest.pth').is_symlink():
+                assert (tmp_path / 'latest.pth').resolve().is_file()
+
+        def after_train_iter(self, runner):
+            time.sleep(0.01)
+
+    go(build(tmp_path, asynchronous(2, max_keep_ckpts=2), hooks=[Looks()], iters=14))
+    assert sorted(path.name for path in tmp_path.glob('*.pth')) == ['iter_12.pth', 'iter_14.pth', 'latest.pth']
+    assert (tmp_path / 'latest.pth').resolve().name == 'iter_14.pth'
+    assert max(seen) <= 3
+    assert min(seen[7:]) >= 2
+
+
+def test_the_best_one_and_the_regular_ones(tmp_path, slow):
+    evaluation = EvalHook(loader(8), interval=2, by_epoch=False, save_best='loss')
+    runner = go(build(tmp_path, asynchronous(2, max_keep_ckpts=1), hooks=[evaluation], iters=10))
+    messages = runner.meta['hook_msgs']
+    assert messages['last_ckpt'] == str(tmp_path / 'iter_10.pth')
+    names = sorted(path.name for path in tmp_path.glob('*.pth'))
+    assert names == sorted([os.path.basename(messages['best_ckpt']), 'iter_10.pth', 'latest.pth'])
+    assert (tmp_path / 'latest.pth').resolve().name == 'iter_10.pth'
+    assert all(why_damaged(path) is None for path in tmp_path.glob('*.pth'))
+
+
+def test_by_epoch(tmp_path, slow):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=3)
+    runner.register_hook(CheckpointHook(interval=1, async_save=True, max_keep_ckpts=2))
+    go(runner)
+    assert sorted(path.name for path in tmp_path.glob('*.pth')) == ['epoch_2.pth', 'epoch_3.pth', 'latest.pth']
+
+
+@pytest.mark.parametrize('how', ['stop', 'error'])
+def test_the_end_waits_for_the_file(how, tmp_path, slow):
+    class Ends(Hook):
+        def before_train_iter(self, runner):
+            if runner.iter == 4 and how == 'error':
+                raise RuntimeError('broken')
+
+        def after_train_iter(self, runner):
+            if runner.iter == 4:
+                runner.stop('enough')
+
+    runner = build(tmp_path, asynchronous(4), hooks=[Ends()])
+    if how == 'error':
+        with pytest.raises(RuntimeError, match='broken'):
+            go(runner)
+    else:
+        go(runner)
+        assert (tmp_path / 'iter_5.pth').is_file()
+    assert why_damaged(tmp_path / 'iter_4.pth') is None
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_told_and_training_goes_on(tmp_path, full, caplog):
+    full += [1]
+    hears = Hears()
+    runner = go(build(tmp_path, asynchronous(3), hooks=[hears]))
+    assert sorted(path.name for path in tmp_path.glob('iter*')) == ['iter_12.pth', 'iter_3.pth', 'iter_9.pth']
+    assert 'iter_6.pth could not be saved: No space left on device' in caplog.text
+    assert len(hears.heard) == 3
+    assert runner.meta['hook_msgs']['last_ckpt'] == str(tmp_path / 'iter_12.pth')
+    assert torch.load(tmp_path / 'iter_12.pth')['runnerkit']['hooks']['CheckpointHook#0'] == {'missed': [6]}
+
+
+def test_a_run_whose_last_checkpoint_is_missing_fails(tmp_path, full):
+    full += [3]
+    runner = build(tmp_path, asynchronous(3))
+    with pytest.raises(NotSavedError, match='the run is over, but its last checkpoint is missing'):
+        go(runner)
+    assert runner.meta['hook_msgs']['last_ckpt'] == str(tmp_path / 'iter_9.pth')
+
+
+def test_a_run_may_stop_there(tmp_path, full):
+    full += [1]
+    runner = build(tmp_path, asynchronous(3, on_error='stop'))
+    with pytest.raises(NotSavedError, match='iter_6.pth could not be saved'):
+        go(runner)
+    assert 6 <= runner.iter <= 9
+    assert (tmp_path / 'latest.pth').resolve().name == 'iter_3.pth'
+
+
+def test_another_error_ends_the_run_at_the_next_iteration(tmp_path, monkeypatch):
+    def fail(*args):
+        raise TypeError('a bug')
+
+    class Waits(Hook):
+        def after_iter(self, runner):
+            time.sleep(0.01)
+
+    monkeypatch.setattr(module, 'write_checkpoint', fail)
+    runner = build(tmp_path, asynchronous(9), hooks=[Waits()], iters=20)
+    runner.register_hook(hears := Hears())
+    with pytest.raises(TypeError, match='a bug'):
+        go(runner)
+    assert 9 <= runner.iter < 17  # before the next save
+    assert not hears.heard
+
+
+def test_without_the_hook(tmp_path, slow):
+    """Anybody may save beside the training; what goes wrong is raised where the end is heard of."""
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    written = []
+    with runner.saving_beside(lambda: written.append(threading.current_thread())):
+        path = runner.save_checkpoint(str(tmp_path))
+    runner.finish_saving()
+    assert os.path.isfile(path)
+    assert written == slow
+    with runner.saving_beside(lambda: 1 / 0):
+        runner.save_checkpoint(str(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        runner.finish_saving()
+    runner.finish_saving()
+    runner.save_checkpoint(str(tmp_path))
+    assert slow[-1] is threading.main_thread()
+
+
+def test_a_save_at_once_waits_for_the_one_in_flight(tmp_path):
+    order = []
+
+    def last():
+        time.sleep(0.1)
+        order.append('beside')
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    with runner.saving_beside(last):
+        runner.save_checkpoint(str(tmp_path), filename_tmpl='iter_1.pth')
+    runner.save_checkpoint(str(tmp_path), filename_tmpl='iter_2.pth')
+    order.append('at once')
+    assert order == ['beside', 'at once']
+    assert (tmp_path / 'latest.pth').resolve().name == 'iter_2.pth'
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys, time
+import torch
+sys.path.insert(0, {tests!r})
+import runnerkit.runner.checkpoints as module
+from runner.test_async_save import asynchronous, build, go
+write = module.write_checkpoint
+
+def write_slowly(checkpoint, path, client):
+    import runnerkit.checkpoint.save as save
+    dump = torch.save
+    def dump_slowly(what, file):
+        dump(what, file)
+        if path.endswith('iter_6.pth'):
+            print('writing', flush=True)
+            time.sleep(1)
+    save.torch.save = dump_slowly
+    write(checkpoint, path, client)
+
+module.write_checkpoint = write_slowly
+
+from runnerkit.hooks import Hook
+class Waits(Hook):
+    def after_train_iter(self, runner):
+        time.sleep(0.05)
+
+runner = build({folder!r}, asynchronous(3), hooks=[Waits()], iters=2000)
+go(runner)
+print(runner.outcome)
+"""
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_while_it_is_written(number, tmp_path):
+    program = PROGRAM.format(tests=str(TESTS), folder=str(tmp_path / 'run'))
+    process = subprocess.Popen([sys.executable, '-c', program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == 'writing\n'
+    process.send_signal(number)
+    rest = process.communicate(timeout=60)[0]
+    newest = find_latest_checkpoint(tmp_path / 'run')
+    if number == signal.SIGKILL:
+        assert newest.name == 'iter_3.pth'
+        assert not (tmp_path / 'run' / 'iter_6.pth').exists()
+    else:
+        assert 'SIGTERM' in rest
+        assert why_damaged(tmp_path / 'run' / 'iter_6.pth') is None
+        assert torch.load(newest)['meta']['iter'] > 6
+        assert not list((tmp_path / 'run').glob('.*.tmp'))
+
+
+def _train(rank, folder, resume, hook):
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Tiny())
+    runner = tiny_runner('iter', model=Steps(model), work_dir=folder, max_iters=8, seed=rank)
+    runner.register_training_hooks({'policy': 'fixed'}, {}, None)
+    runner.register_hook(hook)
+    if resume:
+        runner.resume(resume)
+    data = build_dataloader(Noisy(24), 4, 0, seed=5, dist=True)
+    runner.run([data], [('train', 1)])
+    return weights(runner.model)
+
+
+class Steps(torch.nn.Module):
+    """A model inside DDP."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def train_step(self, data, optimizer, **kwargs):
+        loss = torch.nn.functional.mse_loss(self.inner(data[0]), data[1])
+        return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(data[0])}
+
+
+def train_on_a_rank(rank, folder):
+    import runnerkit.runner.checkpoints as checkpoints
+
+    whole = _train(rank, f'{folder}/sync', None, CheckpointHook(interval=2, by_epoch=False))
+    write = checkpoints.write_checkpoint
+
+    def write_slowly(*args):
+        time.sleep(0.05)
+        write(*args)
+
+    checkpoints.write_checkpoint = write_slowly
+    beside = _train(rank, f'{folder}/async', None, asynchronous(2))
+    resumed = _train(rank, f'{folder}/resumed', f'{folder}/async/iter_4.pth', asynchronous(2))
+    return torch.equal(whole, beside), torch.equal(whole, resumed)
+
+
+def test_two_ranks(tmp_path):
+    """The first one writes, with what both need to go on."""
+    assert on_ranks(__file__, 'train_on_a_rank', str(tmp_path)) == [(True, True)] * 2
+    for done in (2, 4, 6, 8):
+        files = [torch.load(tmp_path / folder / f'iter_{done}.pth') for folder in ('sync', 'async')]
+        assert len(files[1]['runnerkit']['ranks']) == 2
+        assert_equal(*files)

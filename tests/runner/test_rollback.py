@@ -1,0 +1,98 @@
+"""Going back to a checkpoint in the middle of a run, from wherever a hook is called."""
+
+import json
+
+import pytest
+import torch
+from support import loader, tiny_runner, weights
+
+from runnerkit.hooks import CheckpointHook, EvalHook, Hook, LoggerHook, OptimizerHook, TextLoggerHook
+
+
+class Back(Hook):
+    """Goes back once, when ``when(runner)`` says so at ``point``."""
+
+    def __init__(self, point, at, checkpoint):
+        self.at, self.checkpoint, self.heard = at, str(checkpoint), []
+        self.gone = False
+        setattr(self, point, self.react)
+
+    def react(self, runner):
+        self.heard.append(runner.iter)
+        if runner.iter == self.at and not self.gone:
+            self.gone = True
+            runner.roll_back(self.checkpoint)
+
+
+def run(kind, folder, hook=None, workflow=(('train', 1),), interval=3, hooks=()):
+    limits = {'max_epochs': 3} if kind == 'epoch' else {'max_iters': 15}
+    runner = tiny_runner(kind, work_dir=folder, **limits)
+    runner.register_hook(OptimizerHook(), 'ABOVE_NORMAL')
+    runner.register_hook(CheckpointHook(interval=interval, by_epoch=False))
+    for each in (*hooks, *([] if hook is None else [hook])):
+        runner.register_hook(each, 'VERY_LOW')
+    runner.run([loader()] if len(workflow) == 1 else [loader(), loader(8)], list(workflow))
+    return runner
+
+
+POINTS = ['before_train_iter', 'after_forward', 'after_train_iter']
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('point', [*POINTS, 'before_train_epoch', 'after_train_epoch', 'after_val_iter'])
+def test_the_run_goes_on_from_there_as_if_it_had_not_been_further(kind, point, tmp_path):
+    if kind == 'iter' and point.endswith('epoch'):
+        pytest.skip('the iteration runner has no such points')
+    workflow = [('train', 5 if kind == 'iter' else 1), ('val', 2 if kind == 'iter' else 1)]
+    whole = run(kind, tmp_path / 'whole', workflow=workflow)
+    at = {'after_train_epoch': 10, 'before_train_epoch': 10, 'after_val_iter': 10}.get(point, 7)
+    back = run(kind, tmp_path / 'back', Back(point, at, tmp_path / 'back' / 'iter_3.pth'), workflow)
+    assert back.hooks[-1].gone
+    assert torch.equal(weights(whole.model), weights(back.model))
+    assert back.outcome == 'completed'
+    assert (whole.epoch, whole.iter) == (back.epoch, back.iter)
+    for number in (6, 9, 12, 15):
+        one, other = (torch.load(tmp_path / name / f'iter_{number}.pth') for name in ('whole', 'back'))
+        assert one['runnerkit']['cursor'] == other['runnerkit']['cursor']
+        assert torch.equal(one['runnerkit']['ranks'][0]['rng']['torch'], other['runnerkit']['ranks'][0]['rng']['torch'])
+
+
+def test_out_of_an_evaluation(tmp_path):
+    class Early(EvalHook):
+        gone = False
+
+        def _do_evaluate(self, runner):
+            if runner.iter == 7 and not self.gone:
+                self.gone = True
+                runner.roll_back(str(tmp_path / 'back' / 'iter_3.pth'))
+            super()._do_evaluate(runner)
+
+    def evaluation(kind):
+        return kind(loader(8), by_epoch=False, interval=4, save_best='loss')
+
+    whole = run('epoch', tmp_path / 'whole', hooks=[evaluation(EvalHook)])
+    back = run('epoch', tmp_path / 'back', hooks=[evaluation(Early)])
+    assert back.hooks[-1].gone
+    assert torch.equal(weights(whole.model), weights(back.model))
+    assert whole.meta['hook_msgs']['best_score'] == back.meta['hook_msgs']['best_score']
+
+
+def test_the_log_has_the_same_numbers(tmp_path):
+    def logged(name, hook=None):
+        run('epoch', tmp_path / name, hook, hooks=[TextLoggerHook(interval=2)])
+        lines = [json.loads(line) for path in (tmp_path / name).glob('*.log.json') for line in path.open()]
+        return {line['iter'] + 5 * line['epoch']: line['loss'] for line in lines if line.get('mode') == 'train'}
+
+    assert logged('whole') == logged('back', Back('after_train_iter', 8, tmp_path / 'back' / 'iter_3.pth'))
+
+
+def test_nothing_behind_it_happens(tmp_path):
+    class Late(LoggerHook):
+        heard = ()
+
+        def after_train_iter(self, runner):
+            self.heard += (runner.iter,)
+
+    late = Late()
+    run('iter', tmp_path, hooks=[Back('after_train_iter', 7, tmp_path / 'iter_6.pth'), late])
+    assert late.heard == (*range(7), 6, 7, *range(8, 15))

@@ -1,0 +1,340 @@
+"""Signals: real ones, to real processes, at random moments."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+import torch
+from runner.signal_script import build, train
+from support import loader
+
+from runnerkit.hooks import CheckpointHook, Hook
+from runnerkit.runner.signals import STOPPING, StopSignals
+
+SCRIPT = Path(__file__).with_name('signal_script.py')
+ENV = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(SCRIPT.parents[2])}
+
+
+class Forked:
+    """A fork of this process that trains; its exit code is that of the runner's promise to scripts."""
+
+    def __init__(self, work_dir, **options):
+        work_dir.mkdir(exist_ok=True)
+        for name in ('began_0', 'first_0'):
+            (work_dir / name).unlink(missing_ok=True)
+        self.work_dir = work_dir
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._train(options)
+
+    def _train(self, options):
+        code = 1
+        try:
+            torch.set_num_threads(1)
+            for number in STOPPING:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            with open(self.work_dir / 'said', 'w') as said:
+                os.dup2(said.fileno(), 2)
+            runner = train(self.work_dir, **options)
+            code = 0 if runner.outcome == 'completed' else 128 + runner.stop_signal
+        except KeyboardInterrupt:
+            code = 130
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def wait_for(self, name='began_0'):
+        wait_for(self.work_dir / name)
+        return self
+
+    def send(self, number):
+        os.kill(self.pid, number)
+
+    def code(self):
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def wait_for(path, seconds=60):
+    deadline = time.time() + seconds
+    while not (path.exists() and path.read_text()):
+        assert time.time() < deadline, f'{path} does not appear'
+        time.sleep(0.002)
+
+
+def saved(work_dir):
+    return sorted(path.name for path in work_dir.glob('*_*.pth'))
+
+
+def same(left, right):
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
+    return left == right
+
+
+def ends_alike(one, other):
+    return same(*(torch.load(folder / 'end.pth', weights_only=False) for folder in (one, other)))
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    """Work dirs of the runs that nobody disturbs, and how long they take once they have begun."""
+    made = {}
+    torch.optim.SGD([torch.zeros(1)], lr=0.1)  # imports much, once instead of in every fork
+
+    def of(kind):
+        if kind not in made:
+            work_dir = tmp_path_factory.mktemp(f'whole_{kind}')
+            forked = Forked(work_dir, kind=kind).wait_for()
+            began = time.time()
+            assert forked.code() == 0
+            made[kind] = work_dir, time.time() - began
+        return made[kind]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    'number, kind, workers', [(signal.SIGTERM, 'epoch', 1), (signal.SIGINT, 'iter', 0), (signal.SIGUSR1, 'epoch', 0)]
+)
+def test_at_a_random_moment(number, kind, workers, whole, tmp_path):
+    """The code says which signal; one checkpoint lies there, from which the run ends as the undisturbed one."""
+    undisturbed, seconds = whole(kind)
+    delay = random.uniform(0, 0.7) * seconds
+    forked = Forked(tmp_path, kind=kind, workers=workers).wait_for()
+    time.sleep(delay)
+    forked.send(number)
+    assert forked.code() == 128 + number, (delay, (tmp_path / 'said').read_text())
+    assert len(saved(tmp_path)) == 1, delay
+    assert Forked(tmp_path, kind=kind, workers=workers).code() == 0
+    assert ends_alike(tmp_path, undisturbed), (delay, saved(tmp_path))
+
+
+def test_again_and_again(whole, tmp_path):
+    """Interrupted where it has hardly begun, in the middle of a resumed run, perhaps in its validation."""
+    undisturbed, seconds = whole('iter')
+    delays = [0.0, *(random.uniform(0, 0.4) * seconds for _ in range(2))]
+    for delay in delays:
+        forked = Forked(tmp_path, kind='iter').wait_for()
+        time.sleep(delay)
+        forked.send(signal.SIGTERM)
+        assert forked.code() in (0, 143)
+    assert Forked(tmp_path, kind='iter').code() == 0
+    assert ends_alike(tmp_path, undisturbed), (delays, saved(tmp_path))
+
+
+def test_a_second_interrupt_leaves_at_once(tmp_path):
+    began = time.time()
+    forked = Forked(tmp_path, seconds=30.0).wait_for()
+    time.sleep(0.1)
+    forked.send(signal.SIGINT)
+    time.sleep(0.2)
+    assert 'once more to leave at once' in (tmp_path / 'said').read_text()
+    forked.send(signal.SIGINT)
+    assert forked.code() == 130
+    assert time.time() - began < 20
+    assert saved(tmp_path) == []
+
+
+def test_the_whole_process_group_gets_it(whole, tmp_path):
+    """As Ctrl-C in a terminal, and SIGTERM by a scheduler: workers serve on, and say nothing."""
+    undisturbed, _ = whole('epoch')
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = start(tmp_path, 'epoch', 1, 3, start_new_session=True)
+        wait_for(tmp_path / 'first_0')
+        os.killpg(process.pid, number)
+        said = process.communicate(timeout=60)[1]
+        assert process.returncode == 0, said
+        assert 'Traceback' not in said
+        (tmp_path / 'first_0').unlink()
+    assert len(saved(tmp_path)) == 2
+    assert Forked(tmp_path, workers=1).code() == 0
+    assert ends_alike(tmp_path, undisturbed)
+
+
+def start(work_dir, *arguments, launcher=(), **options):
+    command = [sys.executable, *launcher, str(SCRIPT), str(work_dir), *map(str, arguments)]
+    return subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+# --- in a script of the user's own -----------------------------------------------------------------------------------
+
+
+class Signalling(Hook):
+    """Sends its own process a signal after the iteration ``at``."""
+
+    def __init__(self, number, at=6):
+        self.number = number
+        self.at = at
+
+    def after_train_iter(self, runner):
+        if runner.iter == self.at:
+            os.kill(os.getpid(), self.number)
+
+
+class Failing(Hook):
+    def after_train_iter(self, runner):
+        raise ZeroDivisionError
+
+
+@pytest.fixture
+def former():
+    """Handlers of the user's own while the test runs."""
+    heard = []
+
+    def handler(number, frame):
+        heard.append(number)
+
+    before = {number: signal.signal(number, handler) for number in STOPPING}
+    yield handler, heard
+    for number, own in before.items():
+        signal.signal(number, own)
+
+
+def test_the_former_handlers_are_put_back(tmp_path, former, caplog):
+    handler, heard = former
+    runner = build(tmp_path, 'epoch', seconds=0)
+    runner.register_hook(CheckpointHook())
+    runner.register_hook(Signalling(signal.SIGUSR1))
+    runner.run([loader()], [('train', 1)])
+    assert (runner.outcome, runner.stop_signal, runner.iter) == ('stopped: SIGUSR1', signal.SIGUSR1, 7)
+    assert all(signal.getsignal(number) is handler for number in STOPPING)
+    assert heard == []
+    assert saved(tmp_path) == ['iter_7.pth']
+    runner.register_hook(Failing())
+    with pytest.raises(ZeroDivisionError):
+        runner.run([loader()], [('train', 1)])
+    assert all(signal.getsignal(number) is handler for number in STOPPING)
+    assert runner.stop_signal is None  # that of the last run
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert heard == [signal.SIGTERM]
+
+
+def test_an_interrupt_is_raised_when_the_run_is_saved(tmp_path, former):
+    runner = build(tmp_path, 'iter', seconds=0)
+    runner.register_hook(CheckpointHook(by_epoch=False, interval=100))
+    runner.register_hook(Signalling(signal.SIGINT, at=2))
+    with pytest.raises(KeyboardInterrupt):
+        runner.run([loader()], [('train', 1)])
+    assert (runner.outcome, saved(tmp_path)) == ('stopped: SIGINT', ['iter_3.pth'])
+    assert signal.getsignal(signal.SIGINT) is former[0]
+
+
+def test_a_signal_in_after_run_comes_too_late(tmp_path, former):
+    class Late(Hook):
+        def after_run(self, runner):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    runner = build(tmp_path, 'epoch', epochs=1, seconds=0)
+    runner.register_hook(Late())
+    runner.run([loader()], [('train', 1)])
+    assert (runner.outcome, runner.stop_signal) == ('completed', signal.SIGTERM)
+
+
+def test_without_a_checkpoint_hook_it_says_that_nothing_is_saved(tmp_path, former, caplog):
+    for hook, says in ((None, True), (CheckpointHook(save_last=False), True), (CheckpointHook(), False)):
+        caplog.clear()
+        runner = build(tmp_path, 'epoch', seconds=0)
+        if hook is not None:
+            runner.register_hook(hook)
+        runner.register_hook(Signalling(signal.SIGTERM, at=0))
+        runner.logger.addHandler(caplog.handler)
+        try:
+            runner.run([loader()], [('train', 1)])
+        finally:
+            runner.logger.removeHandler(caplog.handler)
+        assert 'SIGTERM: the run stops after iteration 1' in caplog.text
+        assert ('nothing is saved' in caplog.text) == says
+
+
+def test_another_thread_installs_none(tmp_path, former):
+    handler, heard = former
+    seen = []
+
+    class Looking(Hook):
+        def after_train_iter(self, runner):
+            seen.append([signal.getsignal(number) for number in STOPPING])
+
+    runner = build(tmp_path, 'epoch', epochs=1, seconds=0)
+    runner.register_hook(Looking())
+    thread = threading.Thread(target=runner.run, args=([loader()], [('train', 1)]))
+    thread.start()
+    thread.join()
+    assert runner.outcome == 'completed'
+    assert seen == [[handler] * len(STOPPING)] * 5
+
+
+def test_ignored_signals_stay_ignored(former):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with StopSignals(lambda: 0) as signals:
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not signals.pending
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert signals.pending
+        assert signals.due(3) is signal.SIGTERM  # the first one counts
+
+
+def test_a_forked_process_does_not_inherit_them():
+    with StopSignals(lambda: 0) as signals:
+        for number, code in ((signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 7), (signal.SIGUSR1, 7)):
+            pid = os.fork()
+            if pid == 0:
+                for _ in range(2):
+                    os.kill(os.getpid(), number)
+                os._exit(8 if signals.pending else 7)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+        assert not signals.pending
+
+
+def test_validation_of_the_iteration_runner_is_not_cut(tmp_path, former):
+    """Its iterations are one evaluation, whose average could not be resumed."""
+
+    class InVal(Hook):
+        def after_val_iter(self, runner):
+            if runner.inner_iter == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    runner = build(tmp_path, 'iter', seconds=0)
+    runner.register_hook(InVal())
+    runner.run([loader(), loader()], [('train', 4), ('val', 3)])
+    assert (runner.outcome, runner.iter, runner.inner_iter) == ('stopped: SIGTERM', 4, 3)
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+TORCHRUN = ('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2')
+
+
+def test_all_ranks_stop_after_the_same_iteration(tmp_path):
+    """One worker of two gets SIGTERM: one checkpoint, from which the run ends as the undisturbed one."""
+    folders = tmp_path / 'whole', tmp_path / 'part'
+    for folder in folders:
+        folder.mkdir()
+    processes = [start(folder, 'epoch', 0, 60, launcher=TORCHRUN) for folder in folders]
+    wait_for(folders[1] / 'first_1')
+    time.sleep(random.uniform(0, 0.5))
+    os.kill(int((folders[1] / 'first_1').read_text()), signal.SIGTERM)
+    for process in processes:
+        said = process.communicate(timeout=100)[1]
+        assert process.returncode == 0, said[-3000:]
+    ended = [(folders[1] / f'ended_{rank}').read_text() for rank in range(2)]
+    assert ended[0].startswith('stopped: SIGTERM SIGTERM ')
+    assert ended[0] == ended[1]
+    assert len(saved(folders[1])) == 1
+    process = start(folders[1], 'epoch', 0, 60, launcher=TORCHRUN)
+    said = process.communicate(timeout=100)[1]
+    assert process.returncode == 0, said[-3000:]
+    assert ends_alike(*folders)
