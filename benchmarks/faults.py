@@ -310,6 +310,7 @@ def train(cell, runner):
 
 def resumed_by_itself(cell, work_dir):
     """A cell's runner in the place that ``--auto-resume`` finds; what is resumed owes nothing to its seed."""
+    older_events(Path(work_dir) / 'tf_logs')
     checkpoint = find_latest_checkpoint(work_dir)
     runner = build(cell, work_dir, seed=0 if checkpoint is None else 99)
     if checkpoint is None:
@@ -317,6 +318,13 @@ def resumed_by_itself(cell, work_dir):
     else:
         runner.resume(str(checkpoint))
     return runner
+
+
+def older_events(folder):
+    """Make a dead run's event files sort first: TensorBoard reads them in the order of their names, which within one
+    second, in which nobody but this script starts runs anew, is that of process ids as texts."""
+    for path in folder.glob('events.out.tfevents.*'):
+        path.rename(path.with_name(path.name.replace('tfevents.', 'tfevents.0', 1)))
 
 
 def digest(value):
