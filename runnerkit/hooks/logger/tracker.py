@@ -24,6 +24,7 @@ class TrackerHook(LoggerHook):
     """
 
     run_id: str | None = None
+    _numbers_only = True  # whether the tracker takes nothing else
     _is_open = False
 
     def before_run(self, runner: RunnerView) -> None:
@@ -34,9 +35,13 @@ class TrackerHook(LoggerHook):
 
     def log(self, runner: RunnerView) -> None:
         """Send what there is to log."""
-        tags = self._tags(runner)
+        tags = {
+            name: _number(value) if self.is_scalar(value) else value
+            for name, value in self._tags(runner).items()
+            if not self._numbers_only or self.is_scalar(value)
+        }
         if tags:
-            self._send({name: _number(value) for name, value in tags.items()}, runner)
+            self._send(tags, runner)
 
     def after_run(self, runner: RunnerView) -> None:
         if self._is_open:
