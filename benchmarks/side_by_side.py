@@ -44,6 +44,7 @@ def setup(optimizer=SGD, lr=STEP, by_epoch=True, **more):
 
 
 EMA = dict(type='EMAHook', momentum=0.1, interval=1, warm_up=1, priority=40)
+WARM_EMA = dict(type='EMAHook', momentum=0.3, warm_up=20, priority=40)
 ACCUMULATE = dict(type='GradientCumulativeOptimizerHook', cumulative_iters=3)
 
 SETUPS = {
@@ -69,6 +70,8 @@ SETUPS = {
     'sgd, accumulation with a remainder': setup(optimizer_config=ACCUMULATE),
     'adam, accumulation and clipping': setup(ADAM, optimizer_config=dict(**ACCUMULATE, **CLIP)),
     'sgd, averages': setup(custom_hooks=[EMA]),
+    'sgd, averages at the defaults': setup(custom_hooks=[dict(type='EMAHook', priority=40)]),
+    'adam, averages with warm-up': setup(ADAM, custom_hooks=[WARM_EMA]),
     'sgd, paramwise': setup(dict(**SGD, paramwise_cfg=PARAMWISE)),
     'adamw, paramwise, cosine': setup(
         dict(**ADAMW, paramwise_cfg=PARAMWISE), dict(policy='CosineAnnealing', min_lr=0.0, by_epoch=False)

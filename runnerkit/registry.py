@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from runnerkit.utils.exceptions import raise_with_context
+from runnerkit.utils.exceptions import WrongKey, raise_with_context
 from runnerkit.utils.imports import UnknownObject, import_object
 from runnerkit.utils.suggest import did_you_mean
 
@@ -257,7 +257,7 @@ class Registry:
 
     def _add_children(self, registry: Registry) -> None:
         if registry.scope in self._children:
-            raise KeyError(
+            raise WrongKey(
                 f'scope {registry.scope} exists in {self.name} registry; pass another `scope` to one of the two'
             )
         self._children[registry.scope] = registry

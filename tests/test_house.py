@@ -206,6 +206,16 @@ for name, line in {WITHOUT_TORCH!r}.items():
     assert done.stdout.splitlines() == [f'{name} []' for name in WITHOUT_TORCH], done.stderr
 
 
+def test_importing_everything_needs_no_torchvision_and_warns_of_nothing():
+    code = f"""import sys, importlib
+sys.modules['torchvision'] = None  # an import of it fails
+for name in {sorted(name for name in MODULES if not name.endswith('__main__'))!r}:
+    importlib.import_module(name)
+"""
+    ended = subprocess.run([sys.executable, '-W', 'error', '-c', code], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
 def imports_of(file):
     """The modules of the package that ``file`` imports, inside functions too, but not for annotations only."""
     found, pending = set(), [TREES[file]]

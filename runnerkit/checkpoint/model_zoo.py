@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,9 @@ def _get_mmcv_home() -> str:
 
 
 def _table(name: str) -> Any:
-    """A table of the package's folder ``model_zoo``, which lies where MMCV has it."""
+    """A table of the folder ``model_zoo`` of the mmcv that the program has imported, or else of this package."""
     package = import_module(__name__.partition('.')[0])
-    return load(Path(package.__path__[0]) / 'model_zoo' / f'{name}.json')
+    folders = [*getattr(sys.modules.get('mmcv'), '__path__', ()), *package.__path__]
+    return load(
+        next(path for path in (Path(folder, 'model_zoo', f'{name}.json') for folder in folders) if path.exists())
+    )

@@ -17,7 +17,8 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.Tensor, tor
 def to_plain(value: Any, where: str) -> Any:
     """A copy of ``value`` made of tensors and plain Python values only; tensors are shared, not copied.
 
-    numpy scalars become Python numbers, numpy arrays and ranges lists, mappings dicts, paths and enum members what they stand for.
+    numpy scalars become Python numbers, numpy arrays and ranges lists, mappings dicts, paths and enum members what they
+    stand for.
 
     Args:
         value: what is to be stored.

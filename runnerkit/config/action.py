@@ -10,6 +10,10 @@ _CLOSING = {'(': ')', '[': ']'}
 _WORDS = {'true': True, 'false': False}
 
 
+class WrongBrackets(SystemExit, AssertionError):
+    """The end of a program whose arguments are wrong, where MMCV stopped at an ``assert``."""
+
+
 class DictAction(argparse.Action):
     """Collects arguments ``key=value`` in a dict.
 
@@ -34,7 +38,10 @@ class DictAction(argparse.Action):
             try:
                 options[key] = parse_value(text)
             except ValueError as error:
-                raise argparse.ArgumentError(self, f'{argument!r}: {error}') from None
+                try:
+                    parser.error(str(argparse.ArgumentError(self, f'{argument!r}: {error}')))
+                except SystemExit as ending:
+                    raise WrongBrackets(ending.code) from None
         setattr(namespace, self.dest, options)
 
 

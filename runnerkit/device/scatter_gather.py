@@ -23,7 +23,7 @@ def scatter(inputs: Any, target_devices: Sequence[Target], dim: int = 0) -> list
         target_devices: devices, or numbers of those of the kind that `get_device` names; -1 is the CPU.
         dim: taken for MMCV's sake; tensors are not split, since a process has one device.
     """
-    return [_share(inputs, number, _device(target)) for number, target in enumerate(target_devices)]
+    return [_share(inputs, number, device_of(target)) for number, target in enumerate(target_devices)]
 
 
 def scatter_kwargs(
@@ -50,7 +50,8 @@ def _share(inputs: Any, number: int, device: torch.device) -> Any:
     return inputs
 
 
-def _device(target: Target) -> torch.device:
+def device_of(target: Target) -> torch.device:
+    """The device that ``target`` means: a number is one of this machine's kind of accelerator, -1 the CPU."""
     if not isinstance(target, int):
         return torch.device(target)
     kind = get_device()

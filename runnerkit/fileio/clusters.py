@@ -121,10 +121,16 @@ class _Mapped(BaseStorageBackend):
         return memoryview(self._client.Get(self._path(filepath)))
 
     def _path(self, filepath: PathOrUrl) -> str:
+        return self._format_path(self._map_path(filepath))
+
+    def _map_path(self, filepath: PathOrUrl) -> str:
         path = str(filepath)
         for part, replacement in (self.path_mapping or {}).items():
             path = path.replace(part, replacement)
-        return path.replace('\\', '/')
+        return path
+
+    def _format_path(self, filepath: str) -> str:
+        return filepath.replace('\\', '/')  # Windows joins with backslashes
 
 
 class CephBackend(_Mapped):

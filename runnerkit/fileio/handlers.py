@@ -95,13 +95,19 @@ class YamlLoader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore
 
 
 class YamlDumper(yaml.SafeDumper):
-    """The safe dumper, with dicts of any kind as mappings, and with tuples."""
+    """The safe dumper, with dicts of any kind as mappings, with tuples, and with numpy's numbers as numbers."""
 
 
 _TUPLE_TAG = 'tag:yaml.org,2002:python/tuple'
 YamlLoader.add_constructor(_TUPLE_TAG, lambda loader, node: tuple(loader.construct_sequence(node, deep=True)))
 YamlDumper.add_representer(tuple, lambda dumper, value: dumper.represent_sequence(_TUPLE_TAG, value))
 YamlDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
+YamlDumper.add_multi_representer(
+    object,
+    lambda dumper, value: (
+        dumper.represent_data(value.tolist()) if hasattr(value, 'tolist') else dumper.represent_undefined(value)
+    ),
+)
 
 
 class PickleHandler(BaseFileHandler):

@@ -30,22 +30,33 @@ class EMAHook(Hook):
         momentum: the weight ``m`` of the newest parameters, in (0, 1).
         interval: iterations between two updates of the averages, at least 1; ``m`` is then ``1 - (1 - momentum) **
             interval``.
-        warm_up: how slowly the averages settle: at the k-th update (from 0) ``m`` is at least ``(warm_up - 1) /
-            (warm_up + k)``, so that the first weights, which know nothing, are forgotten. 1 switches it off.
+        warm_up: MMCV's: in iteration ``k`` (from 0) ``m`` is at most ``(1 + k) / (warm_up + k)``, so that large
+            momenta begin smaller. That is no less than 1 / warm_up: the default momentum is not touched.
         resume_from: a checkpoint to resume when the run starts; not needed where the run itself is resumed.
+        decay_warm_up: in iteration ``k`` the average keeps at most ``(1 + k) / (decay_warm_up + k)`` of itself, as in
+            TensorFlow's ExponentialMovingAverage (there 10), so that the first weights, which know nothing, are
+            forgotten. 0 switches it off.
     """
 
     def __init__(
-        self, momentum: float = 0.0002, interval: int = 1, warm_up: int = 100, resume_from: str | None = None
+        self,
+        momentum: float = 0.0002,
+        interval: int = 1,
+        warm_up: int = 100,
+        resume_from: str | None = None,
+        decay_warm_up: int = 0,
     ) -> None:
         if not isinstance(interval, int) or interval < 1:
             raise WrongValue(f'interval must be a whole number of at least 1, but got {interval!r}')
         if not 0 < momentum < 1:
             raise WrongValue(f'momentum must lie between 0 and 1, but got {momentum!r}')
+        if decay_warm_up < 0:
+            raise WrongValue(f'decay_warm_up must not be negative, but got {decay_warm_up!r}')
         if warm_up < 0:
             raise WrongValue(f'warm_up must not be negative, but got {warm_up!r}')
         self.interval = interval
         self.warm_up = warm_up
+        self.decay_warm_up = decay_warm_up
         self.momentum = momentum if interval == 1 else 1 - (1 - momentum) ** interval
         self.checkpoint = resume_from
         self.param_ema_buffer: dict[str, str] = {}
@@ -83,7 +94,7 @@ class EMAHook(Hook):
     def after_train_iter(self, runner: RunnerView) -> None:
         if runner.iter % self.interval:
             return
-        m = self._momentum_at(runner.iter // self.interval)
+        m = self._momentum_at(runner.iter)
         with torch.no_grad():
             torch._foreach_mul_(self._averages, 1 - m)
             torch._foreach_add_(self._averages, self._parameters, alpha=m)
@@ -94,9 +105,13 @@ class EMAHook(Hook):
     def around_save(self, runner: RunnerView) -> AbstractContextManager[None]:
         return self._averaged()
 
-    def _momentum_at(self, update: int) -> float:
-        floor = (self.warm_up - 1) / (self.warm_up + update) if self.warm_up > 1 else 0.0
-        return max(self.momentum, floor)
+    def _momentum_at(self, k: int) -> float:
+        m = self.momentum
+        if self.warm_up > 1:
+            m = min(m, (1 + k) / (self.warm_up + k))
+        if self.decay_warm_up > 1:
+            m = max(m, 1 - (1 + k) / (self.decay_warm_up + k))
+        return m
 
     def _register_averages(self, runner: RunnerView) -> None:
         """Give the model a buffer for each parameter's average, once."""

@@ -311,10 +311,11 @@ class EvalHook(StoringHook):
         name = os.path.basename(path)
         runner.save_checkpoint(str(self.out_dir), filename_tmpl=name, create_symlink=False, **self._storage_arguments())
         runner.logger.info(
-            'Now best checkpoint is saved as %s. Best %s is %0.4f.',
+            'Now best checkpoint is saved as %s. Best %s is %0.4f at %s %s.',
             name,
             self.key_indicator,
             runner.meta['hook_msgs']['best_score'],
+            *reversed(name.removesuffix('.pth').rsplit('_', 2)[1:]),
         )
         # One of the run that this one was resumed from, in another folder, is not ours to delete.
         if former is not None and former not in (path, name) and former == self._path(os.path.basename(former)):

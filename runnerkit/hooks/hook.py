@@ -21,9 +21,8 @@ The whole life of a run, for the epoch runner (the iteration runner has no epoch
         after_run                                       # always, also after an exception or Ctrl-C
 
 ``around_val`` spans each evaluation and ``around_save`` the writing of each checkpoint, after which ``after_save`` is
-called. Hooks with a low priority
-number come first at every point, before and after alike; rings (``around_*``) nest instead: the lowest number is the
-outermost.
+called. Hooks with a low priority number come first at every point, before and after alike; rings (``around_*``) nest
+instead: the lowest number is the outermost.
 """
 
 from __future__ import annotations
@@ -148,8 +147,8 @@ class Hook:
     stages = STAGES
 
     #: True for a hook that saves the run's state: it is called after every other hook of a point, whatever its
-    # priority, so that : what it saves includes what the others did there (a best score, a log line) and a resumed
-    # run does not do it again.
+    #: priority, so that what it saves includes what the others did there (a best score, a log line) and a resumed
+    #: run does not do it again.
     closes_point = False
 
     def before_run(self, runner: RunnerView) -> None:

@@ -21,8 +21,7 @@ class OptimizerHook(Hook):
 
     With a dict of optimizers the one loss updates all of them together; a dict of losses updates each optimizer by
     its own. An optimizer that the iteration's step has already updated itself (a GAN's) is left alone. Gradients can
-    be read until the end of the
-    iteration: they are cleared when the next cycle begins.
+    be read until the end of the iteration: they are cleared when the next cycle begins.
 
     Args:
         grad_clip: arguments of `torch.nn.utils.clip_grad_norm_`; logs ``grad_norm``, the norm before clipping.

@@ -97,7 +97,7 @@ class ParamScheduleHook(Hook):
 
     def before_run(self, runner: RunnerView) -> None:
         """Record the initial values, unless the groups know them already from a run that is resumed."""
-        self._epochs_unannounced = self.by_epoch and not runner.by_epoch
+        self._epochs_unannounced = self.by_epoch and not getattr(runner, 'by_epoch', True)
         self.base = each(groups_of(runner.optimizer), self._initial)
 
     def _initial(self, group: Group) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from runnerkit.nn.weight_init import initialize, mean_value, update_init_info
+from runnerkit.utils.logging import logger_initialized
 
 InitCfg = dict[str, Any] | list[dict[str, Any]] | None
 
@@ -85,19 +86,28 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
         for name, parameter in self.named_parameters():
             note = self._params_init_info[parameter]['init_info']  # type: ignore[index]
             shape = 'lazy' if nn.parameter.is_lazy(parameter) else tuple(parameter.shape)
-            lines.append(f'{name} - {shape}: {note}')
-        logger = logging.getLogger('runnerkit')
-        record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, '\n'.join(lines), (), None)
-        files = [handler for handler in logger.handlers if isinstance(handler, logging.FileHandler)]
+            lines.append(f'{name} - {shape}:\n{note}')
+        text = '\n'.join(lines)
+        files = [pair for pair in _log_files() if pair[0].isEnabledFor(logging.INFO)]
+        for logger, handler in files:
+            handler.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, text, (), None))
         if not files:
-            logger.debug(record.msg)
-        elif logger.isEnabledFor(record.levelno):
-            for handler in files:
-                handler.handle(record)
+            logging.getLogger('runnerkit').debug(text)
 
     def __repr__(self) -> str:
         text = super().__repr__()
         return f'{text}\ninit_cfg={self.init_cfg}' if self.init_cfg else text
+
+
+def _log_files() -> list[tuple[logging.Logger, logging.FileHandler]]:
+    """The log files of all loggers of ours and of the user's, such as mmdet's, each with its logger."""
+    loggers = map(logging.getLogger, dict.fromkeys(['runnerkit', *logger_initialized]))
+    return [
+        (logger, handler)
+        for logger in loggers
+        for handler in logger.handlers
+        if isinstance(handler, logging.FileHandler)
+    ]
 
 
 class Sequential(BaseModule, nn.Sequential):

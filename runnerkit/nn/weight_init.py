@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from runnerkit.checkpoint.loader import _load_checkpoint_with_prefix
 from runnerkit.checkpoint.state_dict import load_checkpoint, load_state_dict
 from runnerkit.registry import Registry, build_from_cfg
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.suggest import did_you_mean
 
 INITIALIZERS = Registry('initializer')
@@ -112,7 +113,7 @@ def _fill(module: nn.Module, draw: Callable[[Tensor], Any], bias: float) -> None
 
 def _by_distribution(distribution: str, uniform: Callable[..., Any], normal: Callable[..., Any]) -> Callable[..., Any]:
     if distribution not in ('uniform', 'normal'):
-        raise ValueError(f"distribution must be 'uniform' or 'normal', but got {distribution!r}")
+        raise WrongValue(f"distribution must be 'uniform' or 'normal', but got {distribution!r}")
     return uniform if distribution == 'uniform' else normal
 
 

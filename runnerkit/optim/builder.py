@@ -11,11 +11,9 @@ from torch.optim import Optimizer
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.suggest import did_you_mean
 
-#: The names of all optimizers that torch has.
+#: The names of all optimizers that torch has, their base class among them, as in MMCV.
 TORCH_OPTIMIZERS = sorted(
-    name
-    for name, found in vars(torch.optim).items()
-    if isinstance(found, type) and issubclass(found, Optimizer) and found is not Optimizer
+    name for name, found in vars(torch.optim).items() if isinstance(found, type) and issubclass(found, Optimizer)
 )
 
 

@@ -150,8 +150,7 @@ class DefaultOptimizerConstructor:
             raise TypeError(
                 f"custom_keys must be a dict such as {{'backbone': dict(lr_mult=0.1)}}, got {custom_keys!r}"
             )
-        # A subclass that adds parameters in its own way has keys of its own too.
-        if type(self).add_params is DefaultOptimizerConstructor.add_params:
+        if type(self) is DefaultOptimizerConstructor:  # a subclass may have keys of its own
             _check_keys('paramwise_cfg', self.paramwise_cfg, PARAMWISE_DEFAULTS)
             for key, options in custom_keys.items():
                 if not isinstance(options, dict):

@@ -472,7 +472,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             table = hooks if isinstance(hooks, HookTable) else HookTable(hooks)
             return self._validate(loader, table, scope)
 
-    def _validate(self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0, **kwargs: Any) -> dict[str, Any]:
+    def _validate(self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0) -> dict[str, Any]:
         """One pass of ``val_step`` over ``loader`` in a log scope of its own; ``hooks`` hear the val points."""
         train_log, self.log_buffer = self.log_buffer, LogBuffer()
         self.mode, self.data_loader = mode, loader
@@ -484,7 +484,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 for self._inner_iter, self.data_batch in enumerate(self._batches(loader, epoch)):
                     with self._rings('around_iter'):
                         call('before_val_iter')
-                        self.run_iter(self.data_batch, train_mode=False, **kwargs)
+                        self.run_iter(self.data_batch, train_mode=False)
                         scores.update(self.outputs)
                         call('after_val_iter')
                     self.data_batch = None

@@ -33,7 +33,7 @@ class EpochBasedRunner(BaseRunner):
             data_loaders: one for each entry of ``workflow``.
             workflow: pairs of a mode and how many epochs of it; repeated until the run is done.
             max_epochs: MMCV's old place to say it; better when the runner is built.
-            **kwargs: handed to the model's step.
+            **kwargs: handed to the model's training steps.
         """
         if max_epochs is not None:
             warnings.warn(
@@ -87,9 +87,12 @@ class EpochBasedRunner(BaseRunner):
             self._epoch += 1
 
     def val(self, data_loader: Any, **kwargs: Any) -> None:
-        """Validate one epoch: the runner's own hooks hear it, the losses are logged under ``val``."""
+        """Validate one epoch: the runner's own hooks hear it, the losses are logged under ``val``.
+
+        ``kwargs`` are for the training step and go no further, as in MMCV: a ``val_step`` need not take them.
+        """
         with self.around_val():
-            self._validate(data_loader, self._hook_table, 'val', self._epoch, **kwargs)
+            self._validate(data_loader, self._hook_table, 'val', self._epoch)
         self._unit_done = True
 
     def save_checkpoint(

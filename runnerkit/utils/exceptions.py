@@ -18,6 +18,10 @@ class WrongType(TypeError, AssertionError):
     """A value of a type that cannot be used, where MMCV stopped at an ``assert``."""
 
 
+class WrongKey(KeyError, AssertionError):
+    """A key or name that cannot be used, where MMCV stopped at an ``assert``."""
+
+
 def raise_with_context(error: Exception, before: str, after: str = '', note: str | None = None) -> NoReturn:
     """Raise ``error`` once more, chained to itself, with text before and after its message.
 

@@ -35,6 +35,14 @@ def test_the_users_own_table_has_the_last_word(home):
     assert (models['mine'], models['vgg16_caffe'], len(models)) == ('mine.pth', 'https://over', 49)
 
 
+def test_the_tables_of_an_mmcv_that_is_there_come_first(monkeypatch, tmp_path, home):
+    (tmp_path / 'model_zoo').mkdir()
+    (tmp_path / 'model_zoo' / 'mmcls.json').write_text('{"mine": "https://mine"}')
+    monkeypatch.setitem(sys.modules, 'mmcv', SimpleNamespace(__path__=[str(tmp_path)]))
+    assert model_zoo.get_mmcls_models() == {'mine': 'https://mine'}
+    assert len(model_zoo.get_external_models()) == 48
+
+
 def test_where_the_users_folder_is(monkeypatch, tmp_path):
     for name in (model_zoo.ENV_MMCV_HOME, model_zoo.ENV_XDG_CACHE_HOME):
         monkeypatch.delenv(name, raising=False)

@@ -71,6 +71,11 @@ def test_wrong_syntax_is_a_usage_error(argument, capsys):
     assert ('brackets' if '=' in argument and argument != REFUSED else 'must be key=value') in message
 
 
+def test_wrong_brackets_are_an_assertion_error_as_in_mmcv():
+    with pytest.raises(AssertionError):
+        parse('a=[(a,b), [1,2], false')
+
+
 def test_several_arguments_and_a_repeated_flag():
     assert parse('a=1', 'b.c=x') == {'a': 1, 'b.c': 'x'}
     assert parse('a=1', '--cfg-options', 'b=2') == {'b': 2}

@@ -178,6 +178,14 @@ def test_auto_argparser(cfg, monkeypatch, capsys):
     assert 'what it does' in parser.format_help()
 
 
+def test_a_file_as_values_and_text(cfg):
+    Path('where.py').write_text("name = '{{ fileBasename }}'\n")
+    values, text = Config._file2dict('where.py')
+    assert values == {'name': 'where.py'}
+    assert text.startswith(f'{Path.cwd()}/where.py\n')
+    assert Config._file2dict('where.py', False)[0] == {'name': '{{ fileBasename }}'}
+
+
 def test_custom_imports(cfg, monkeypatch):
     monkeypatch.syspath_prepend(str(Path.cwd()))
     Path('my_module_a.py').write_text('')

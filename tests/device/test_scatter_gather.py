@@ -38,7 +38,7 @@ def test_numbers_are_of_this_machines_kind(monkeypatch):
     assert scatter(torch.ones(1), [0])[0].device == torch.device('cpu' if scatter_gather.get_device() == 'cpu' else 0)
     monkeypatch.setattr(scatter_gather, 'get_device', lambda: 'meta')
     assert scatter(torch.ones(1), [1])[0].device.type == 'meta'
-    assert scatter_gather._device(1) == torch.device('meta', 1)
+    assert scatter_gather.device_of(1) == torch.device('meta', 1)
     assert scatter(torch.ones(1), [-1])[0].device.type == 'cpu'
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from runnerkit.device import get_device
-from runnerkit.utils import devices
+from runnerkit.device import get_device, utils
 
 
 @pytest.mark.parametrize(
@@ -11,5 +10,5 @@ from runnerkit.utils import devices
 )
 def test_the_first_there_is(monkeypatch, there, kind):
     for name in ('NPU', 'CUDA', 'MLU', 'MPS'):
-        monkeypatch.setattr(devices, f'IS_{name}_AVAILABLE', name in there.split())
+        monkeypatch.setattr(utils, f'IS_{name}_AVAILABLE', name in there.split())
     assert get_device() == kind

@@ -125,6 +125,7 @@ def test_petrels_client_is_what_its_package_has_by_that_name(petrel, monkeypatch
 def test_petrel(petrel):
     client = petrel.return_value
     storage = PetrelBackend(path_mapping={'data/': 's3://bucket/'})
+    assert (storage._map_path(Path('data/x')), storage._format_path('a\\b')) == ('s3://bucket/x', 'a/b')  # MMCV's names
     client.Get.return_value = b'content'
     assert (bytes(storage.get('data/x')), storage.get_text(Path('data/x'))) == (b'content', 'content')
     assert client.Get.mock_calls == [call('s3://bucket/x')] * 2

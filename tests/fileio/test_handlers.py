@@ -77,3 +77,11 @@ def test_wrong_handlers():
         handler_for('jsn')
     with pytest.raises(TypeError, match='Unsupported format: .zip.; There are json'):
         handler_for('zip')
+
+
+def test_yaml_writes_numbers_and_arrays_of_numpy_as_plain_ones_and_refuses_objects():
+    assert dump({'a': np.float64(0.5), 'b': [np.int64(3)], 'c': np.eye(2)}, file_format='yaml') == (
+        'a: 0.5\nb:\n- 3\nc:\n- - 1.0\n  - 0.0\n- - 0.0\n  - 1.0\n'
+    )
+    with pytest.raises(yaml.representer.RepresenterError):
+        dump({'a': object()}, file_format='yaml')

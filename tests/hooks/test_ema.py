@@ -9,10 +9,12 @@ from runnerkit.checkpoint import ema_name
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
 
 
-def averages_by_hand(history, start, momentum, warm_up):
+def averages_by_hand(history, start, momentum, warm_up, decay_warm_up=0):
     average = start.clone()
     for k, value in enumerate(history):
-        m = max(momentum, (warm_up - 1) / (warm_up + k))
+        m = momentum if warm_up == 0 else min(momentum, (1 + k) / (warm_up + k))
+        if decay_warm_up:
+            m = 1 - min(1 - m, (1 + k) / (decay_warm_up + k))
         average = (1 - m) * average + m * value
     return average
 
@@ -36,11 +38,14 @@ def trained(tmp_path, *hooks, ema=None, priority='NORMAL', epochs=2, kind='epoch
     return runner
 
 
-@pytest.mark.parametrize('momentum, warm_up', [(0.2, 1), (0.0002, 100), (0.3, 4)])
-def test_the_average_is_that_of_the_formula(tmp_path, momentum, warm_up):
+@pytest.mark.parametrize(
+    'momentum, warm_up, decay_warm_up', [(0.2, 1, 0), (0.3, 0, 0), (0.3, 4, 0), (0.3, 100, 0), (0.0002, 100, 10)]
+)
+def test_the_average_is_that_of_the_formula(tmp_path, momentum, warm_up, decay_warm_up):
     history = History()
-    runner = trained(tmp_path, history, ema=EMAHook(momentum=momentum, warm_up=warm_up))
-    expected = averages_by_hand(history.heads, runner.start, momentum, warm_up)
+    hook = EMAHook(momentum=momentum, warm_up=warm_up, decay_warm_up=decay_warm_up)
+    runner = trained(tmp_path, history, ema=hook)
+    expected = averages_by_hand(history.heads, runner.start, momentum, warm_up, decay_warm_up)
     assert torch.allclose(runner.model.ema_head_weight, expected, atol=1e-6)
     assert not torch.allclose(expected, runner.model.head.weight, atol=1e-4)
 
@@ -48,6 +53,11 @@ def test_the_average_is_that_of_the_formula(tmp_path, momentum, warm_up):
 def test_an_interval_weighs_as_much_as_the_updates_it_leaves_out():
     assert EMAHook(momentum=0.1, interval=3).momentum == pytest.approx(1 - 0.9**3)
     assert EMAHook(momentum=0.1).momentum == 0.1
+
+
+def test_at_the_defaults_only_the_decay_has_a_warm_up_that_bites():
+    assert {EMAHook()._momentum_at(k) for k in range(1000)} == {0.0002}
+    assert [EMAHook(decay_warm_up=10)._momentum_at(k) for k in (0, 10**6)] == [0.9, 0.0002]
 
 
 def test_updates_keep_to_the_interval(tmp_path):

@@ -311,3 +311,11 @@ def test_preview_of_a_torch_scheduler_and_of_a_tensor():
 def test_preview_without_an_end():
     with pytest.raises(ValueError, match='give max_epochs or max_iters'):
         preview_curve(build_lr_hook(dict(policy='fixed')), sgd(), None, None, 7)
+
+
+def test_a_runner_of_other_peoples_need_not_say_what_its_unit_is():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    hook = build_lr_hook({'policy': 'step', 'step': [1]})
+    hook.before_run(SimpleNamespace(optimizer=optimizer))
+    hook.before_train_epoch(SimpleNamespace(optimizer=optimizer, epoch=1))
+    assert optimizer.param_groups[0]['lr'] == pytest.approx(0.01)

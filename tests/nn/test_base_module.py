@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from runnerkit.nn import BaseModule, ModuleDict, ModuleList, Sequential, update_init_info
+from runnerkit.utils.logging import close_logger, get_logger
 
 
 def constant(value, **kwargs):
@@ -117,17 +118,17 @@ def test_a_failed_initialisation_can_be_repeated():
 def test_the_log_file_says_where_values_come_from(log_file, capsys):
     Parent(constant(2, bias=1)).init_weights()
     lines = log_file.read_text().splitlines()
-    notes = dict(line.split(': ', 1) for line in lines[1:])
-    assert notes['configured.inner.weight - (2, 2)'] == 'ConstantInit: bias=0, val=3'
-    assert notes['plain.bias - (2,)'] == 'ConstantInit: bias=1, val=2'
-    assert notes['own.inner.weight - (2, 2)'] == 'Initialized by user-defined `init_weights` in OwnMethod'
-    assert len(lines) == 9
+    notes = dict(zip(lines[1::2], lines[2::2], strict=True))
+    assert notes['configured.inner.weight - (2, 2):'] == 'ConstantInit: bias=0, val=3'
+    assert notes['plain.bias - (2,):'] == 'ConstantInit: bias=1, val=2'
+    assert notes['own.inner.weight - (2, 2):'] == 'Initialized by user-defined `init_weights` in OwnMethod'
+    assert len(lines) == 17
     assert capsys.readouterr().err == ''
 
 
 def test_the_log_file_names_what_nobody_initialised(log_file):
     Child().init_weights()
-    assert 'inner.bias - (2,): The value is the same before and after calling `init_weights` of Child' in (
+    assert 'inner.bias - (2,):\nThe value is the same before and after calling `init_weights` of Child' in (
         log_file.read_text()
     )
 
@@ -144,15 +145,22 @@ def test_parameters_may_be_replaced(log_file):
 
     Sequential(Replacing(), Sequential(Later())).init_weights()
     text = log_file.read_text()
-    assert '0.inner.weight - (2, 2): Initialized by user-defined `init_weights` in Replacing' in text
-    assert '1.0.extra - (1,): Initialized by user-defined `init_weights` in Later' in text
+    assert '0.inner.weight - (2, 2):\nInitialized by user-defined `init_weights` in Replacing' in text
+    assert '1.0.extra - (1,):\nInitialized by user-defined `init_weights` in Later' in text
 
     class Outer(Child):
         def _init_self_and_children(self):
             self.own = nn.Parameter(torch.zeros(1))
 
     Outer().init_weights()
-    assert 'own - (1,): A new parameter' in log_file.read_text()
+    assert 'own - (1,):\nA new parameter' in log_file.read_text()
+
+
+def test_the_users_own_log_file_says_it_too(tmp_path):
+    get_logger('their_package', tmp_path / 'theirs.log')
+    Child(constant(3)).init_weights()
+    close_logger('their_package')
+    assert 'inner.weight - (2, 2):\nConstantInit: bias=0, val=3' in (tmp_path / 'theirs.log').read_text()
 
 
 def test_a_quiet_logger_stays_quiet(log_file):
@@ -168,7 +176,7 @@ def test_own_methods_can_add_to_the_notes(log_file):
             update_init_info(self, 'by hand')
 
     Sequential(Noting()).init_weights()
-    assert '0.inner.weight - (2, 2): by hand' in log_file.read_text()
+    assert '0.inner.weight - (2, 2):\nby hand' in log_file.read_text()
 
 
 @pytest.mark.parametrize(

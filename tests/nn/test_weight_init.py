@@ -96,7 +96,7 @@ def test_bias_for_a_probability():
         ({'type': 'Constant', 'val': 1, 'layer': 3}, TypeError, 'layer must be a str or a list of str'),
         ({'type': 'Constant', 'val': 1, 'layer': [3]}, TypeError, 'layer must be a str or a list of str'),
         ({'type': 'Constant', 'val': 1, 'layer': 'Conv2D'}, ValueError, "'Conv2D'.*is no layer; did you mean 'Conv2d'"),
-        ({'type': 'Xavier', 'layer': 'Linear', 'distribution': 'gauss'}, ValueError, "'uniform' or 'normal'.*'gauss'"),
+        ({'type': 'Xavier', 'layer': 'Linear', 'distribution': 'gauss'}, AssertionError, "'normal'.*'gauss'"),
         ({'type': 'Normal', 'override': 3}, TypeError, 'override must be a dict or a list of dict'),
         ({'type': 'Normal', 'override': {'std': 1}}, ValueError, '`override` must contain the key "name"'),
         ({'type': 'Normal', 'override': {'name': 'head', 'std': 1}}, ValueError, 'need "type" key.*type=\'Normal\''),

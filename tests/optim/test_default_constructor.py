@@ -146,3 +146,10 @@ def test_subclass_brings_its_own_keys_and_uses_the_documented_attributes():
     optimizer = LayerDecay(cfg, dict(decay_rate=0.5, num_layers=2))(nn.Linear(1, 1))
     assert [group['lr'] for group in optimizer.param_groups] == [1.0, 0.5]
     assert optimizer.__class__ is OPTIMIZERS.get('AdamW')
+
+
+@pytest.mark.parametrize('method', ['__init__', '__call__'])
+def test_a_subclass_has_its_own_keys_whatever_it_overrides(method):
+    inherited = getattr(DefaultOptimizerConstructor, method)
+    subclass = type('Own', (DefaultOptimizerConstructor,), {method: lambda self, *args: inherited(self, *args)})
+    assert subclass(dict(type='SGD', lr=1.0), dict(layer_decay=0.5))(nn.Linear(1, 1)).defaults['lr'] == 1

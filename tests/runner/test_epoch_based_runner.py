@@ -184,8 +184,11 @@ def test_step_arguments_are_handed_on():
             self.extra = extra
             return super().train_step(data, optimizer)
 
+        def val_step(self, data, optimizer):  # takes none, and gets none
+            return super().val_step(data, optimizer)
+
     runner = tiny_runner(model=Asks(), max_epochs=1)
-    run(runner, extra='here')
+    run(runner, [('train', 1), ('val', 1)], [loader(4), loader(4)], extra='here')
     assert runner.model.extra == 'here'
 
 

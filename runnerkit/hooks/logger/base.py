@@ -153,6 +153,8 @@ class LoggerHook(Hook):
     ) -> dict[str, Any]:
         """What there is to log, by name, learning rates and momenta included.
 
+        What is neither a number nor a text, such as an image or a histogram, is always among it.
+
         Args:
             runner: the run.
             allow_scalar: whether numbers are among it.
@@ -163,7 +165,7 @@ class LoggerHook(Hook):
         prefix = f'{self.get_mode(runner)}/' if add_mode else ''
         tags: dict[str, Any] = {}
         for name, value in runner.log_buffer.output.items():
-            allowed = allow_text if isinstance(value, str) else allow_scalar and self.is_scalar(value)
+            allowed = allow_text if isinstance(value, str) else allow_scalar or not self.is_scalar(value)
             if name not in tags_to_skip and allowed:
                 tags[prefix + name] = value
         if runner.optimizer is not None:

@@ -26,10 +26,19 @@ class SegmindLoggerHook(TrackerHook):
         self.import_segmind()
 
     def import_segmind(self) -> None:
-        """Set ``self.log_metrics`` and ``self.mlflow_log``, which calls it."""
-        package = 'segmind<0.2'
-        self.log_metrics = self._client('segmind.tracking.fluent', package).log_metrics
-        self.mlflow_log = self._client('segmind.utils.logging_utils', package).try_mlflow_log
+        """Set ``self.log_metrics`` and ``self.mlflow_log``, which calls it.
+
+        Raises:
+            ImportError: the client is not installed, or is a later one.
+        """
+        segmind = self._client('segmind', 'segmind<0.2')
+        try:
+            self.log_metrics = segmind.tracking.fluent.log_metrics
+            self.mlflow_log = segmind.utils.logging_utils.try_mlflow_log
+        except AttributeError as error:
+            raise ImportError(
+                f"the installed segmind tracks no experiments: pip install 'segmind<0.2' ({error})"
+            ) from error
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
         self.mlflow_log(self.log_metrics, tags, step=runner.epoch, epoch=runner.epoch)

@@ -101,7 +101,7 @@ class TensorboardLoggerHook(LoggerHook):
         for tag, value in points:
             if isinstance(value, str):
                 self.writer.add_text(tag, value, step)
-            else:
+            elif self.is_scalar(value):
                 self.writer.add_scalar(tag, value, step)
 
     def after_run(self, runner: RunnerView) -> None:

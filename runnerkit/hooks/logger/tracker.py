@@ -29,6 +29,7 @@ class TrackerHook(LoggerHook):
     """
 
     run_id: str | None = None
+    _numbers_only = True  # whether the tracker takes nothing else
     _is_open = False
     _trouble: WarnsOnce | None = None
 
@@ -40,10 +41,13 @@ class TrackerHook(LoggerHook):
 
     def log(self, runner: RunnerView) -> None:
         """Send what there is to log."""
-        tags = self._tags(runner)
+        tags = {
+            name: _number(value) if self.is_scalar(value) else value
+            for name, value in self._tags(runner).items()
+            if not self._numbers_only or self.is_scalar(value)
+        }
         if tags:
-            numbers = {name: _number(value) for name, value in tags.items()}
-            self._try(self._send, numbers, runner)
+            self._try(self._send, tags, runner)
 
     def after_run(self, runner: RunnerView) -> None:
         if self._is_open:

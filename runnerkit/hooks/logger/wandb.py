@@ -32,6 +32,8 @@ class WandbLoggerHook(TrackerHook):
             ``last`` or ``none``.
     """
 
+    _numbers_only = False  # images, tables and histograms, too
+
     def __init__(
         self,
         init_kwargs: dict[str, Any] | None = None,

@@ -186,13 +186,18 @@ def test_tags_of_several_optimizers_and_texts():
 
     runner = tiny_runner(optimizer=two, max_epochs=1)
     runner.mode = 'train'
-    runner.log_buffer.output.update(loss=2.0, time=1.0, note='text', image=np.ones(3))
+    image = np.ones(3)
+    runner.log_buffer.output.update(loss=2.0, time=1.0, note='text', image=image)
     hook = Kept()
     rates = {'learning_rate/body': 0.1, 'learning_rate/head': 0.3, 'momentum/body': 0.5, 'momentum/head': 0.9}
-    assert hook.get_loggable_tags(runner) == {'train/loss': 2.0, **rates}
-    assert hook.get_loggable_tags(runner, allow_scalar=False, allow_text=True) == {'train/note': 'text', **rates}
+    assert hook.get_loggable_tags(runner) == {'train/loss': 2.0, 'train/image': image, **rates}
+    assert hook.get_loggable_tags(runner, allow_scalar=False, allow_text=True) == {
+        'train/note': 'text',
+        'train/image': image,
+        **rates,
+    }
     everything = hook.get_loggable_tags(runner, allow_text=True, add_mode=False, tags_to_skip=())
-    assert everything == {'loss': 2.0, 'time': 1.0, 'note': 'text', **rates}
+    assert everything == {'loss': 2.0, 'time': 1.0, 'note': 'text', 'image': image, **rates}
 
 
 def test_a_run_without_optimizer_has_no_rates():

@@ -126,3 +126,14 @@ def test_the_real_client_also_after_a_resume(train, tmp_path, monkeypatch):
         (4, None, 0.25),
     ]
     assert {row['_step'] for row in rows} >= {2, 4, 5, 7}
+
+
+def test_what_is_no_number_reaches_wandb_as_it_is(fake, train):
+    wandb, image = fake('wandb'), object()
+
+    class Shows(Hook):
+        def after_train_iter(self, runner):
+            runner.log_buffer.output['image'] = image
+
+    train(WandbLoggerHook(interval=2), [Shows()], epochs=1)
+    assert wandb.log.mock_calls[0].args[0]['train/image'] is image
