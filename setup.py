@@ -36,6 +36,7 @@ setup(
     extras_require={
         'plot': ['matplotlib>=3.7'],
         'tensorboard': ['tensorboard>=2.14'],
+        'safetensors': ['safetensors>=0.4'],
         'all': requirements('optional'),
         'trackers': requirements('trackers'),
         'tests': requirements('tests'),

@@ -9,6 +9,7 @@ from runnerkit.checkpoint import find_latest_at
 from runnerkit.distributed import broadcast_object
 from runnerkit.flow.context import Context
 from runnerkit.hooks import CheckpointHook
+from runnerkit.hooks.logger.superseded import set_aside
 
 
 class Startup:
@@ -34,6 +35,8 @@ class Startup:
         places = self.places(context)
         latest: str | None = broadcast_object(self.newest(places) if context.rank == 0 else None)
         if latest is None:
+            if context.rank == 0:
+                set_aside(context.work_dir)  # what a run has logged that died before its first checkpoint
             context.logger.info('nothing to resume in %s: the run starts from the beginning', ', '.join(places))
         return latest
 

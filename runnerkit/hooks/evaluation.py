@@ -13,7 +13,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from runnerkit import evaluation
-from runnerkit.distributed import barrier, broadcast_object
+from runnerkit.checkpoint import NotSavedError
+from runnerkit.distributed import broadcast_object
 from runnerkit.evaluation import declared_rule, metrics_of
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -21,6 +22,9 @@ from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import did_you_mean
+
+#: What ``meta['hook_msgs']`` says of the best checkpoint.
+BEST = ('best_score', 'best_ckpt')
 
 
 @HOOKS.register_module()
@@ -104,7 +108,7 @@ class EvalHook(StoringHook):
                 f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
             )
         self.best_ckpt_path: str | None = None
-        self._former_best: str | None = None
+        self._former_best: tuple[str | None, dict[str, Any]] = (None, {})
         self._is_evaluating = self._has_new_best = False
         self.rule: str | None = None
         self.key_indicator = save_best or ''
@@ -283,7 +287,8 @@ class EvalHook(StoringHook):
             return
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
         name = f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", self.key_indicator)}_{unit}_{done}.pth'
-        self._former_best, self.best_ckpt_path = self.best_ckpt_path, self._path(name)
+        self._former_best = self.best_ckpt_path, {key: messages[key] for key in BEST if key in messages}
+        self.best_ckpt_path = self._path(name)
         messages.update(best_score=key_score, best_ckpt=self.best_ckpt_path)
         if self._is_evaluating and runner.world_size > 1:
             self._has_new_best = True  # every rank has a part in the file: see _save_together
@@ -304,12 +309,26 @@ class EvalHook(StoringHook):
             runner.gather_rank_states()
             if runner.rank == 0:
                 self._write_best(runner)
-            barrier()
+            self.best_ckpt_path, best = broadcast_object((self.best_ckpt_path, {key: messages.get(key) for key in BEST}))
+            _set_best(messages, best)
 
     def _write_best(self, runner: RunnerView) -> None:
-        path, former = str(self.best_ckpt_path), self._former_best
+        path, (former, messages) = str(self.best_ckpt_path), self._former_best
         name = os.path.basename(path)
-        runner.save_checkpoint(str(self.out_dir), filename_tmpl=name, create_symlink=False, **self._storage_arguments())
+        try:
+            runner.save_checkpoint(
+                str(self.out_dir), filename_tmpl=name, create_symlink=False, **self._storage_arguments()
+            )
+        except NotSavedError as error:
+            # The score goes back, too: one that is as good may be saved later.
+            self.best_ckpt_path = former
+            _set_best(runner.meta['hook_msgs'], messages)
+            runner.logger.error(
+                'the best checkpoint %s could not be saved: %s. The former one is kept, and training goes on',
+                path,
+                error.strerror,
+            )
+            return
         runner.logger.info(
             'Now best checkpoint is saved as %s. Best %s is %0.4f at %s %s.',
             name,
@@ -328,6 +347,14 @@ class EvalHook(StoringHook):
         self.initial_flag = state['initial_flag']
         if self.rule is None and state['rule'] is not None:
             self._init_rule(state['rule'], state['key_indicator'])
+
+
+def _set_best(messages: dict[str, Any], best: Mapping[str, Any]) -> None:
+    """Let ``messages`` say of the best checkpoint what ``best`` says, and no more."""
+    for key in BEST:
+        messages.pop(key, None)
+        if best.get(key) is not None:
+            messages[key] = best[key]
 
 
 @HOOKS.register_module()

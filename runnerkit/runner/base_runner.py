@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from runnerkit.data.position import epoch_batches, set_epoch
 from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_sums
 from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
+from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.update import Update
@@ -89,7 +90,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self.optimizer = optimizer
         self.logger = get_logger('runnerkit') if logger is None else logger
         self.meta: dict[str, Any] = dict(meta or {})
-        self.work_dir = None if work_dir is None else os.path.abspath(os.fspath(work_dir))
+        self.work_dir = None if work_dir is None else _absolute(work_dir)
         if self.work_dir is not None:
             mkdir_or_exist(self.work_dir)
         self._model_name = type(unwrap(model)).__name__
@@ -509,6 +510,16 @@ def _nested(rings: Iterable[Callable[[Any], AbstractContextManager[Any]]], runne
         for ring in rings:
             stack.enter_context(ring(runner))
         yield
+
+
+def _absolute(work_dir: str | os.PathLike[str]) -> str:
+    path = local_path(work_dir)
+    if is_url(path):
+        raise ValueError(
+            f"a runner's work_dir is a folder on this machine, but got {path!r}: give one for the logs, and the URL to "
+            f"the hooks that write there, checkpoint_config=dict(out_dir={path!r}, ...); the train tool does that"
+        )
+    return os.path.abspath(path)
 
 
 def _call(hooks: HookTable, runner: BaseRunner, point: str) -> None:

@@ -49,6 +49,14 @@ def test_nothing_to_resume_falls_back_to_load_from(tmp_path):
     assert context.runner.calls == [('load', 'b')]
 
 
+def test_what_a_run_logged_that_died_before_its_first_checkpoint_is_moved_aside(tmp_path):
+    log = tmp_path / 'former.log.json'
+    log.write_text('{"exp_name": "x"}\n{"mode": "train", "step": 5, "loss": 1.0}\n')
+    Startup()(Context(Config({}), Options(auto_resume=True), work_dir=tmp_path, runner=Runner()))
+    assert log.read_text() == '{"exp_name": "x"}\n'
+    assert (tmp_path / 'former.log.json.superseded').read_text() == '{"mode": "train", "step": 5, "loss": 1.0}\n'
+
+
 def checkpoint(path, age):
     torch.save({}, path)
     os.utime(path, (path.stat().st_mtime - age,) * 2)

@@ -1,12 +1,16 @@
 """Evaluation while training: when, by whom, and which checkpoint is the best."""
 
+import errno
+
 import pytest
 import torch
 from support import Measured, Noisy, Tiny, loader, tiny_runner
 from torch.utils.data import DataLoader, Dataset
 
 from runnerkit import evaluation
+from runnerkit.checkpoint import NotSavedError, save
 from runnerkit.hooks import DistEvalHook, EvalHook, Hook, TextLoggerHook
+from runnerkit.runner import checkpoints
 
 
 class Scored(Dataset):
@@ -71,6 +75,25 @@ def test_the_best_is_kept_and_only_it(tmp_path, scores, rule, best, name):
     assert runner.meta['hook_msgs']['best_score'] == best
     assert runner.meta['hook_msgs']['best_ckpt'] == str(tmp_path / name)
     assert torch.load(tmp_path / name)['meta']['hook_msgs']['best_score'] == best
+
+
+def test_a_best_one_that_cannot_be_saved_leaves_the_former_one_and_its_score(tmp_path, monkeypatch, caplog):
+    written = save.write_checkpoint
+
+    def full_at_the_second_epoch(checkpoint, path, *args):
+        if checkpoint['meta']['epoch'] == 2:
+            raise NotSavedError(errno.ENOSPC, 'No space left on device', path)
+        written(checkpoint, path, *args)
+
+    monkeypatch.setattr(checkpoints, 'write_checkpoint', full_at_the_second_epoch)
+    _, runner, hook = evaluated(tmp_path, [0.1, 0.3, 0.3], epochs=2, save_best='acc')
+    assert best_files(tmp_path) == ['best_acc_epoch_1.pth']
+    assert runner.meta['hook_msgs'] == {'best_score': 0.1, 'best_ckpt': hook.best_ckpt_path}
+    assert hook.best_ckpt_path == str(tmp_path / 'best_acc_epoch_1.pth')
+    assert 'best_acc_epoch_2.pth could not be saved: No space left on device' in caplog.text
+    runner._max_epochs = 3
+    runner.run([loader(8)], [('train', 1)])
+    assert best_files(tmp_path) == ['best_acc_epoch_3.pth']  # as good as the one that was lost
 
 
 def test_auto_takes_the_first_score(tmp_path):

@@ -345,3 +345,9 @@ def test_a_mode_of_the_runner_runs_also_after_the_last_training_and_trains_with_
 def test_limits_are_whole_numbers(limits):
     with pytest.raises(TypeError, match='must be a whole number of at least 0, but got'):
         tiny_runner(**limits)
+
+
+def test_a_work_dir_is_on_this_machine(tmp_path):
+    assert EpochBasedRunner(Tiny(), work_dir=f'file://{tmp_path}/run', max_epochs=1).work_dir == str(tmp_path / 'run')
+    with pytest.raises(ValueError, match=r"out_dir='memory://run'"):
+        EpochBasedRunner(Tiny(), work_dir='memory://run', max_epochs=1)
