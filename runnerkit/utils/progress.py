@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import Pool
@@ -156,7 +157,15 @@ def track_parallel_progress(
 def _pool(nproc: int, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...] | None) -> PoolType:
     if initargs is not None and not isinstance(initargs, tuple):
         raise TypeError(f'"initargs" must be a tuple, but got {type(initargs)}: {initargs!r}')
-    return Pool(nproc, initializer, initargs or ())
+    return Pool(nproc, _begin, (initializer, initargs or ()))
+
+
+def _begin(initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]) -> None:
+    # The pool ends its processes by SIGTERM. A handler of Python's that they have inherited may never be called: the
+    # signal can come just before they wait for a task, for ever.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if initializer is not None:
+        initializer(*initargs)
 
 
 def _counted(tasks: Any) -> tuple[Iterable[Any], int]:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import time
 
 import pytest
@@ -169,3 +170,15 @@ def test_an_error_ends_the_processes(tmp_path):
     for pid in set(pids.read_text().split()):
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
+
+
+def sigterm(task):
+    return signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_processes_can_be_ended_although_this_one_handles_sigterm_itself():
+    former = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert track_parallel_progress(sigterm, range(4), 2, file=io.StringIO()) == [True] * 4
+    finally:
+        signal.signal(signal.SIGTERM, former)

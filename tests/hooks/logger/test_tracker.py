@@ -16,7 +16,7 @@ TRACKERS = {
     'DvcliveLoggerHook': ('dvclive', 'dvclive'),
     'MlflowLoggerHook': ('mlflow', 'mlflow'),
     'NeptuneLoggerHook': ('neptune', 'neptune'),
-    'SegmindLoggerHook': ('segmind.tracking.fluent', 'segmind<0.2'),
+    'SegmindLoggerHook': ('segmind', 'segmind<0.2'),
     'WandbLoggerHook': ('wandb', 'wandb'),
 }
 
