@@ -309,7 +309,9 @@ class EvalHook(StoringHook):
             runner.gather_rank_states()
             if runner.rank == 0:
                 self._write_best(runner)
-            self.best_ckpt_path, best = broadcast_object((self.best_ckpt_path, {key: messages.get(key) for key in BEST}))
+            self.best_ckpt_path, best = broadcast_object(
+                (self.best_ckpt_path, {key: messages.get(key) for key in BEST})
+            )
             _set_best(messages, best)
 
     def _write_best(self, runner: RunnerView) -> None:

@@ -517,7 +517,7 @@ def _absolute(work_dir: str | os.PathLike[str]) -> str:
     if is_url(path):
         raise ValueError(
             f"a runner's work_dir is a folder on this machine, but got {path!r}: give one for the logs, and the URL to "
-            f"the hooks that write there, checkpoint_config=dict(out_dir={path!r}, ...); the train tool does that"
+            f'the hooks that write there, checkpoint_config=dict(out_dir={path!r}, ...); the train tool does that'
         )
     return os.path.abspath(path)
 
