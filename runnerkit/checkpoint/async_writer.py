@@ -80,8 +80,9 @@ class _Round:
     """One copy: which buffer each piece of memory goes to."""
 
     def __init__(self, former: list[Tensor]) -> None:
-        self.sources: dict[tuple[torch.device, int], Tensor] = {}
-        self.buffers: dict[tuple[torch.device, int], Tensor] = {}
+        # By device, address and size: memory that is not torch's own may be known to it as several pieces.
+        self.sources: dict[tuple[torch.device, int, int], Tensor] = {}
+        self.buffers: dict[tuple[torch.device, int, int], Tensor] = {}
         self._free: defaultdict[tuple[int, bool], list[Tensor]] = defaultdict(list)
         for buffer in former:
             self._free[buffer.numel(), buffer.is_pinned()].append(buffer)
@@ -91,7 +92,7 @@ class _Round:
         if not _is_ordinary(tensor):
             return tensor.detach().clone()
         storage = tensor.untyped_storage()
-        key = (storage.device, storage.data_ptr())
+        key = (storage.device, storage.data_ptr(), storage.nbytes())
         if key not in self.buffers:
             self.sources[key] = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
             self.buffers[key] = self._buffer(storage.nbytes(), pinned=storage.device.type == 'cuda')
@@ -103,7 +104,7 @@ class _Round:
         """Fill the buffers."""
         if self.sources:
             torch._foreach_copy_(list(self.buffers.values()), list(self.sources.values()), non_blocking=True)
-        for device in {device for device, _ in self.sources if device.type == 'cuda'}:
+        for device in {device for device, *_ in self.sources if device.type == 'cuda'}:
             torch.cuda.synchronize(device)
 
     def _buffer(self, size: int, pinned: bool) -> Tensor:

@@ -191,12 +191,19 @@ def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """The newest checkpoint of ``folder`` that is whole: the one ``latest.pth`` names, else the youngest one; None if
     none is.
 
-    Damaged files are skipped, and said so in the log. For a URL, see `find_latest_at`.
+    One that is younger and has a higher number goes before the named one: a run died before it could name it, or names
+    none (``create_symlink=False``). Age alone says little, as copies are not made in order. Damaged files are skipped,
+    and said so in the log. For a URL, see `find_latest_at`.
     """
     folder = Path(local_path(folder))
     latest = folder / 'latest.pth'
-    candidates = [resolve_latest(latest).resolve()] if latest.exists() else []
-    candidates += [path.resolve() for path in checkpoints_in(folder)]
+    candidates = [path.resolve() for path in checkpoints_in(folder)]
+    if latest.exists():
+        named = resolve_latest(latest).resolve()
+        younger = candidates[: candidates.index(named)] if named in candidates else []
+        number = checkpoint_number(named.name) or 0
+        beyond = [path for path in younger if (checkpoint_number(path.name) or 0) > number]
+        candidates = [*beyond, named, *candidates]
     for path in dict.fromkeys(candidates):
         damage = why_damaged(path)
         if damage is None:

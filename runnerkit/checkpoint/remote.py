@@ -40,7 +40,7 @@ def find_latest_at(place: str, file_client_args: dict[str, Any] | None = None) -
 def sweep_at(url: str, file_client_args: dict[str, Any] | None = None) -> list[str]:
     """Delete what killed runs have left half-written at ``url``, whichever machine they were on."""
     client = FileClient.infer_client(file_client_args, url)
-    names = [name for name in _names(client, url) if name.startswith('.') and name.endswith('.tmp')]
+    names = [name for name in _names(client, url) if name.startswith('.') and name.endswith('.pth.tmp')]
     for name in names:
         client.remove(join(url, name))
     return names

@@ -73,6 +73,9 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     from runnerkit.utils.seed import set_random_seed
 
     data = required_section(cfg, 'data')
+    if data.get(args.split) is None:
+        splits = ', '.join(name for name in ('train', 'val', 'test') if data.get(name) is not None)
+        raise UsageError(f"--split: the config's data has no {args.split!r} section; it has {splits}")
     # Whatever the workers are, a batch is the same.
     own = {**data.get(f'{args.split}_dataloader', {}), 'ranks': (args.rank, args.world_size), 'workers_per_gpu': 0}
     data[f'{args.split}_dataloader'] = own

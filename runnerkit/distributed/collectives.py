@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -41,6 +41,31 @@ def broadcast_object(obj: T, src: int = 0) -> T:
     objects = [obj]
     dist.broadcast_object_list(objects, src=src, device=_device())
     return objects[0]
+
+
+def from_first_rank(call: Callable[[], T]) -> T:
+    """What ``call`` gives on rank 0, the only one where it is called, on all ranks.
+
+    Raises:
+        Exception: ``call`` has failed: its own error on rank 0, a RuntimeError that tells of it on the others, which
+            would otherwise wait for ever.
+    """
+    rank, world_size = get_dist_info()
+    if world_size == 1:
+        return call()
+    result: Any = None
+    failure: Exception | None = None
+    if rank == 0:
+        try:
+            result = call()
+        except Exception as error:
+            failure = error
+    result, told = broadcast_object((result, None if failure is None else repr(failure)))
+    if failure is not None:
+        raise failure
+    if told is not None:
+        raise RuntimeError(f'rank 0 has failed: {told}')
+    return result
 
 
 def gather_objects(obj: T) -> list[T]:

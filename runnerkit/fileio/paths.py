@@ -43,7 +43,9 @@ def join(path: PathOrUrl, *parts: str) -> str:
     """``path`` and what lies below it, in one path or URL."""
     if not is_url(path):
         return os.path.join(path, *parts)
-    return '/'.join([os.fspath(path).rstrip('/'), *(part.strip('/') for part in parts)])
+    scheme, _, start = os.fspath(path).partition('://')
+    inner = '/'.join([start.rstrip('/'), *(part.strip('/') for part in parts)])
+    return f'{scheme}://{inner}' if start else f'{scheme}://{inner.lstrip("/")}'
 
 
 def fsspec_module() -> ModuleType:

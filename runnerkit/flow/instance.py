@@ -60,7 +60,8 @@ class Instance:
             chosen = tempfile.mkdtemp(prefix='runnerkit-dry-run-')
         remote = chosen if is_url(chosen) else None
         if remote is not None:
-            chosen = os.path.join('work_dirs', remote.rstrip('/').rpartition('/')[2])
+            parent, name = split_url(remote)
+            chosen = os.path.join('work_dirs', name)
         context.work_dir = Path(chosen).absolute()
         try:
             context.work_dir.mkdir(parents=True, exist_ok=True)
@@ -72,7 +73,7 @@ class Instance:
         if context.rank == 0 and not options.dry_run:
             context.lock = claim(context.work_dir)
         if remote is not None:
-            send_files_to(remote.rstrip('/').rpartition('/')[0], cfg)
+            send_files_to(parent, cfg)
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
         context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
@@ -146,6 +147,7 @@ def claim(work_dir: Path) -> FolderLock:
 
     Raises:
         RuntimeError: another one is in it.
+        OSError: nothing can be written there.
     """
     try:
         return FolderLock(work_dir)
@@ -154,6 +156,17 @@ def claim(work_dir: Path) -> FolderLock:
             f'another run goes on in this work dir, and the two would overwrite each other: {error}. Wait for it or '
             'stop it, or choose another work dir (--work-dir)'
         ) from None
+    except OSError as error:
+        raise type(error)(
+            f'nothing can be written to the work dir {work_dir} ({error.strerror}): choose another one with --work-dir'
+        ) from error
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """What a URL lies in, and its last part."""
+    scheme, _, inner = url.partition('://')
+    parent, _, name = inner.rstrip('/').rpartition('/')
+    return f'{scheme}://{parent}', name
 
 
 def send_files_to(url: str, cfg: Any) -> None:

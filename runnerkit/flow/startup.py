@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from runnerkit.checkpoint import find_latest_at
-from runnerkit.distributed import broadcast_object
+from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger.superseded import set_aside
@@ -33,7 +34,7 @@ class Startup:
         if not (options.auto_resume or cfg.get('auto_resume')):
             return None
         places = self.places(context)
-        latest: str | None = broadcast_object(self.newest(places) if context.rank == 0 else None)
+        latest = from_first_rank(partial(self.newest, places))
         if latest is None:
             if context.rank == 0:
                 set_aside(context.work_dir)  # what a run has logged that died before its first checkpoint

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError, sweep_at, sweep_temporaries
-from runnerkit.distributed import allreduce_params, broadcast_object
+from runnerkit.distributed import allreduce_params, from_first_rank
 from runnerkit.fileio.paths import is_url
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
@@ -37,7 +37,8 @@ class CheckpointHook(StoringHook):
         by_epoch: which of the two. Files are called ``epoch_<n>.pth`` and ``iter_<n>.pth``.
         save_optimizer: whether the optimizers' states are saved; without them a run cannot be resumed exactly.
         out_dir: where to, instead of the work dir: the files then lie in ``<out_dir>/<name of the work dir>``.
-        max_keep_ckpts: how many of them to keep; -1 keeps all. An old one is deleted when the new one is safe.
+        max_keep_ckpts: how many of them to keep; -1 keeps all. An old one is deleted when the new one is safe, as is
+            what a stopped run has left between two intervals.
         save_last: whether the end of the run is saved whatever the interval.
         sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
         file_client_args: arguments of `FileClient`, which writes and deletes the files; None: as ``out_dir`` says,
@@ -69,8 +70,14 @@ class CheckpointHook(StoringHook):
         async_save: bool = False,
         **kwargs: Any,
     ) -> None:
-        if not isinstance(interval, int):
-            raise TypeError(f'interval must be a whole number (-1: only the last is saved), but got {interval!r}')
+        for name, number, lone in (
+            ('interval', interval, 'only the last is saved'),
+            ('max_keep_ckpts', max_keep_ckpts, 'all are kept'),
+        ):
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise TypeError(f'{name} must be a whole number (-1: {lone}), but got {number!r}')
+        if not isinstance(async_save, bool):
+            raise TypeError(f'async_save must be True or False, but got {async_save!r}')
         if on_error not in ('continue', 'stop'):
             hint = did_you_mean(str(on_error), ('continue', 'stop'))
             raise ValueError(f"on_error must be 'continue' or 'stop', but got {on_error!r}; {hint}".rstrip('; '))
@@ -85,6 +92,7 @@ class CheckpointHook(StoringHook):
         self.on_error = on_error
         self.async_save = async_save
         self._missed: set[int] = set()  # numbers of the checkpoints that could not be written
+        self._stops: list[str] = []  # names of those that stopped runs ended with, until there is a newer one
         self.args = kwargs
 
     def before_run(self, runner: RunnerView) -> None:
@@ -122,7 +130,9 @@ class CheckpointHook(StoringHook):
         if self.save_last and stopped and self._saved_at != runner.completed_iters:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._synchronise(runner)
-            self._write(runner, f'iter_{runner.completed_iters}.pth', {**self.args, 'filename_tmpl': 'iter_{iter}.pth'})
+            name = f'iter_{runner.completed_iters}.pth'
+            self._stops.append(name)  # before it is written: the run that goes on from it has to know
+            self._write(runner, name, {**self.args, 'filename_tmpl': 'iter_{iter}.pth'})
         if self._failure is not None and (runner.outcome == 'completed' or stopped):
             last = runner.meta['hook_msgs'].get('last_ckpt')
             raise NotSavedError(
@@ -131,10 +141,10 @@ class CheckpointHook(StoringHook):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        return {'missed': sorted(self._missed)}
+        return {'missed': sorted(self._missed), 'stops': list(self._stops)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._missed = set(state['missed'])
+        self._missed, self._stops = set(state['missed']), list(state.get('stops', ()))
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
         """The last epoch; also one that the run's ``max_iters`` cuts short, which does not count as complete."""
@@ -150,6 +160,9 @@ class CheckpointHook(StoringHook):
             args.setdefault('filename_tmpl', 'iter_{iter}.pth')
         number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         self._missed.discard(number)
+        # Whoever hears of one that is written beside still finds it as the last in meta; what went wrong with it is not
+        # taken for this one's.
+        from_first_rank(runner.finish_saving)
         if self.async_save:
             self._save_beside(runner, number, args)
         elif not self._write(runner, self._filename(runner, number), args):
@@ -158,14 +171,13 @@ class CheckpointHook(StoringHook):
             self._delete_old(runner, number)
 
     def _save_beside(self, runner: RunnerView, number: int, args: dict[str, Any]) -> None:
-        runner.finish_saving()  # whoever hears of the former one must still find it as the last in meta
         name, former = self._filename(runner, number), runner.meta.get('hook_msgs', {}).get('last_ckpt')
 
         def failed(error: Exception) -> None:
             if not isinstance(error, NotSavedError):
                 raise error
             self._missed.add(number)
-            self._bear(runner, name, former, str(error.strerror), error)
+            self._bear(runner, name, former, error)
 
         with runner.saving_beside(partial(self._delete_old, runner, number), failed):
             if not self._write(runner, name, args):
@@ -180,28 +192,28 @@ class CheckpointHook(StoringHook):
         messages = runner.meta.setdefault('hook_msgs', {})
         former, messages['last_ckpt'] = messages.get('last_ckpt'), self._path(name)
         runner.gather_rank_states()
-        error: NotSavedError | None = None
-        if runner.rank == 0:
-            if self._saved_at >= 0 and not is_url(str(self.out_dir)) and not os.path.isdir(str(self.out_dir)):
-                runner.logger.warning('%s is gone, with the checkpoints in it; it is made anew', self.out_dir)
-            try:
-                runner.save_checkpoint(
-                    str(self.out_dir), save_optimizer=self.save_optimizer, **args, **self._storage_arguments()
-                )
-            except NotSavedError as caught:
-                error = caught
-        problem: str | None = broadcast_object(None if error is None else error.strerror)
-        if problem is None:
+        error = from_first_rank(partial(self._try_to_save, runner, args))
+        if error is None:
             self._failure, self._saved_at = None, runner.completed_iters
             return True
-        self._bear(runner, name, former, problem, error)
+        self._bear(runner, name, former, error)
         return False
 
-    def _bear(
-        self, runner: RunnerView, name: str, former: str | None, problem: str, error: NotSavedError | None
-    ) -> None:
+    def _try_to_save(self, runner: RunnerView, args: dict[str, Any]) -> NotSavedError | None:
+        """Save; returns why the storage could not take it."""
+        if self._saved_at >= 0 and not is_url(str(self.out_dir)) and not os.path.isdir(str(self.out_dir)):
+            runner.logger.warning('%s is gone, with the checkpoints in it; it is made anew', self.out_dir)
+        try:
+            runner.save_checkpoint(
+                str(self.out_dir), save_optimizer=self.save_optimizer, **args, **self._storage_arguments()
+            )
+        except NotSavedError as error:
+            return error
+        return None
+
+    def _bear(self, runner: RunnerView, name: str, former: str | None, error: NotSavedError) -> None:
         """Tell that the checkpoint ``name`` is missing, or stop; the ``former`` one is the last again."""
-        self._failure = f'{self._path(name)} could not be saved: {problem}'
+        self._failure = f'{self._path(name)} could not be saved: {error.strerror or error}'
         messages = runner.meta['hook_msgs']
         messages['last_ckpt'] = former
         if former is None:
@@ -233,6 +245,11 @@ class CheckpointHook(StoringHook):
     def _delete_old(self, runner: RunnerView, newest: int) -> None:
         if self.max_keep_ckpts <= 0 or runner.rank != 0:
             return
+        newest_name = self._filename_of(newest)
+        for name in self._stops:
+            if name != newest_name:
+                self._delete_quietly(runner, self._path(name))
+        self._stops = []
         step = self.interval if self.interval > 0 else 1
         last_regular = newest // step * step
         # An end that lies between two intervals is kept beside the regular ones, and counts as one of them; those that
@@ -242,12 +259,14 @@ class CheckpointHook(StoringHook):
             missed = number in self._missed
             if to_keep > 0:
                 to_keep -= not missed
-            elif not self._delete_quietly(runner, number) and not missed:
+            elif not self._delete_quietly(runner, self._path(self._filename_of(number))) and not missed:
                 break
 
-    def _delete_quietly(self, runner: RunnerView, number: int) -> bool:
-        """Delete the checkpoint of that number; returns whether older ones may be looked for."""
-        path = self._path(self._template.format(number, epoch=number, iter=number))
+    def _filename_of(self, number: int) -> str:
+        return self._template.format(number, epoch=number, iter=number)
+
+    def _delete_quietly(self, runner: RunnerView, path: str) -> bool:
+        """Delete that checkpoint unless it is the best one; returns whether older ones may be looked for."""
         if path == runner.meta['hook_msgs'].get('best_ckpt'):
             return True
         try:
@@ -257,9 +276,9 @@ class CheckpointHook(StoringHook):
             return False
 
 
-def _remedy(error: OSError | None) -> str:
+def _remedy(error: OSError) -> str:
     """What can be done against it."""
-    return _REMEDIES.get(getattr(error, 'errno', None) or 0, 'Look whether the disk or storage is in order.')
+    return _REMEDIES.get(error.errno or 0, 'Look whether the disk or storage is in order.')
 
 
 def saves_by_epoch(hooks: Iterable[Hook]) -> bool:

@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.distributed import broadcast_object
+from runnerkit.distributed import broadcast_object, from_first_rank
 from runnerkit.evaluation import declared_rule, metrics_of
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -307,8 +308,7 @@ class EvalHook(StoringHook):
             self.best_ckpt_path = path
             messages.update(best_score=score, best_ckpt=path)
             runner.gather_rank_states()
-            if runner.rank == 0:
-                self._write_best(runner)
+            from_first_rank(partial(self._write_best, runner))
             self.best_ckpt_path, best = broadcast_object(
                 (self.best_ckpt_path, {key: messages.get(key) for key in BEST})
             )
@@ -317,6 +317,7 @@ class EvalHook(StoringHook):
     def _write_best(self, runner: RunnerView) -> None:
         path, (former, messages) = str(self.best_ckpt_path), self._former_best
         name = os.path.basename(path)
+        runner.finish_saving()  # what went wrong with another one is not taken for this one's
         try:
             runner.save_checkpoint(
                 str(self.out_dir), filename_tmpl=name, create_symlink=False, **self._storage_arguments()
@@ -328,7 +329,7 @@ class EvalHook(StoringHook):
             runner.logger.error(
                 'the best checkpoint %s could not be saved: %s. The former one is kept, and training goes on',
                 path,
-                error.strerror,
+                error.strerror or error,
             )
             return
         runner.logger.info(

@@ -21,8 +21,8 @@ The whole life of a run, for the epoch runner (the iteration runner has no epoch
         after_run                                       # always, also after an exception or Ctrl-C
 
 ``around_val`` spans each evaluation and ``around_save`` the writing of each checkpoint, after which ``after_save`` is
-called. Hooks with a low priority number come first at every point, before and after alike; rings (``around_*``) nest
-instead: the lowest number is the outermost.
+called; ``after_roll_back`` follows a return to an older one. Hooks with a low priority number come first at every
+point, before and after alike; rings (``around_*``) nest instead: the lowest number is the outermost.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
 from runnerkit.data.position import loader_seed
-from runnerkit.distributed import broadcast_object, reduce_sums
+from runnerkit.distributed import broadcast_object, from_first_rank, reduce_sums
 from runnerkit.fileio.paths import is_url
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -223,16 +223,15 @@ class NonFiniteHook(Hook):
             self._act(runner, found, may_go_back)
         if self.action == 'skip' and self._guard is not None:
             self._tell_skipped(runner, self._guard)
+        self._loss.forget()
+        self._gradients.forget()
         del self._places[:-1]  # the running one is not over
 
     def _found(self, runner: RunnerView) -> tuple[int, int, int]:
         """What was bad on this rank since the last look: iterations, counted from 1 there, of loss and gradients; 1
         for weights. 0 where nothing was."""
-        loss, gradients = ((number if number is None else number + 1) for number in self._numbers())
-        return loss or 0, gradients or 0, int(bad_weights(runner))
-
-    def _numbers(self) -> tuple[int | None, int | None]:
-        return self._loss.find(), self._gradients.find()
+        loss, gradients = ((0 if first is None else first + 1) for first in (self._loss.find(), self._gradients.find()))
+        return loss, gradients, int(bad_weights(runner))
 
     def _tell_skipped(self, runner: RunnerView, guard: StepGuard) -> None:
         new, in_a_row = guard.left_out()
@@ -267,16 +266,16 @@ class NonFiniteHook(Hook):
 
     def _last_checkpoint(self, runner: RunnerView) -> str | None:
         """The newest whole checkpoint that this run (or the one it goes on with) has saved."""
-        runner.finish_saving()
-        path = None
-        last = runner.meta.get('hook_msgs', {}).get('last_ckpt')
-        if last is not None and runner.rank == 0:
-            if is_url(last) or why_damaged(last) is None:
-                path = last
-            else:
-                found = find_latest_checkpoint(os.path.dirname(last))
-                path = None if found is None else str(found)
-        return broadcast_object(path)
+        from_first_rank(runner.finish_saving)
+
+        def find() -> str | None:
+            last: str | None = runner.meta.get('hook_msgs', {}).get('last_ckpt')
+            if last is None or is_url(last) or why_damaged(last) is None:
+                return last
+            found = find_latest_checkpoint(os.path.dirname(last))
+            return None if found is None else str(found)
+
+        return from_first_rank(find)
 
     # --- telling -----------------------------------------------------------------------------------------------------
 

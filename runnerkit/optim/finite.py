@@ -27,7 +27,8 @@ def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
 class FirstBad:
     """In which of the latest iterations a number was not finite for the first time.
 
-    `begin` and `see` are a few small operations on the device that has the number; only `find` waits for it.
+    `begin` and `see` are a few small operations on the device that has the number; only `find` waits for it. What it
+    finds it finds again, until `forget`.
     """
 
     def __init__(self) -> None:
@@ -50,14 +51,14 @@ class FirstBad:
         self._found[value.device][0].logical_and_(torch.isfinite(value).all())
 
     def find(self) -> int | None:
-        """The number, from 0, of the first bad iteration among those begun since the last call; None if there is none.
-
-        The running one is the first of those that the next call is about.
-        """
+        """The number, from 0, of the first bad iteration among the latest ones; None if there is none."""
         read = [torch.stack((fine.to(ended.dtype), ended)).tolist() for fine, ended in self._found.values()]
+        return min((ended for fine, ended in read if not fine), default=None)
+
+    def forget(self) -> None:
+        """Let the running iteration, as if nothing had been seen of it, be the first of the latest ones."""
         self._found.clear()
         self._begun = min(self._begun, 1)
-        return min((ended for fine, ended in read if not fine), default=None)
 
 
 class StepGuard:

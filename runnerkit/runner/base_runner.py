@@ -345,7 +345,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                     self.logger.exception('after_run of a hook failed')
                 self._resumed = self._entering = None
                 self.stop_signal = self.stop_signal or signals.received
-        if self.stop_signal == signal.SIGINT:
+        if self.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
 
     def _heed(self, signals: StopSignals) -> None:
@@ -404,6 +404,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         except Exception as failure:
             self.logger.exception('the checkpoint that was written beside the training failed')
             failures.append(failure)
+        self._writer = None  # with its thread, and the memory of its copies
         for hook in self._hook_table.dispatch_order():
             if any(hook is entered for entered in self._entered_hooks):
                 try:

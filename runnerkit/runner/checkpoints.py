@@ -264,7 +264,8 @@ class Checkpoints:
         """
         self.finish_saving()
         loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location, self.logger)
-        if not isinstance(loaded, Mapping) or not {'meta', 'state_dict'} <= set(loaded):
+        meta = loaded.get('meta') if isinstance(loaded, Mapping) else None
+        if not isinstance(meta, Mapping) or not {'epoch', 'iter'} <= set(meta) or 'state_dict' not in loaded:
             raise ValueError(
                 f'{checkpoint} holds no training state to resume; to start from its weights, load it (--load-from)'
             )

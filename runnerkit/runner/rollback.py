@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from runnerkit.optim.update import Update
@@ -19,6 +20,7 @@ class GoBack(Exception):
 class Rollback(Checkpoints):
     """The part of a runner that goes back to a checkpoint of its own, as a resumed run would."""
 
+    call_hook: Callable[[str], None]
     data_batch: Any
     outputs: dict[str, Any]
     _updates: dict[Any, Update]
@@ -47,3 +49,4 @@ class Rollback(Checkpoints):
         self.resume(checkpoint)
         self._restore_hooks()
         self._has_gone_back = True
+        self.call_hook('after_roll_back')

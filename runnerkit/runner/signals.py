@@ -36,7 +36,8 @@ class StopSignals:
     A handler only notes the signal. The runner asks at its boundaries what to do, if ``pending`` says that there is
     something to ask for. A second SIGINT raises KeyboardInterrupt where the program is.
 
-    Signals that are ignored stay ignored, as in a job that a shell has put into the background.
+    Signals that are ignored stay ignored, as in a job that a shell has put into the background. A run inside another
+    run (a hook's, say) hands on what it got when it is over: then the outer one ends as well.
 
     Args:
         running: gives the running training iteration, from 0.
@@ -50,6 +51,7 @@ class StopSignals:
         self._rank = rank
         self._pid = os.getpid()
         self._former: dict[signal.Signals, Any] = {}
+        self._outer: StopSignals | None = None
         self._interrupted_at: float | None = None
         self._echo = ECHO if dist.is_torchelastic_launched() else 0.0
         self._agreement = None if world_size == 1 else Agreement(self, running, rank, world_size)
@@ -63,13 +65,22 @@ class StopSignals:
                 if former not in (None, signal.SIG_IGN):  # None: a handler not of Python's, which cannot be put back
                     self._former[number] = former
                     signal.signal(number, self._receive)
+                    owner = getattr(former, '__self__', None)
+                    self._outer = owner if isinstance(owner, StopSignals) else self._outer
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         for number, former in self._former.items():
             signal.signal(number, former)
+        if self._outer is not None and self.received is not None:
+            self._outer._note(self.received)
         if self._agreement is not None:
             self._agreement.finish()
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the run is inside another one, which then hears of its signal."""
+        return self._outer is not None
 
     def due(self, count: int) -> signal.Signals | None:
         """The signal that ends the run now, when ``count`` iterations are done; None if it goes on."""
@@ -92,8 +103,13 @@ class StopSignals:
                         os.write(2, _NOTICE)
             elif now - self._interrupted_at >= self._echo:
                 raise KeyboardInterrupt
+        self._note(signal.Signals(number))
+
+    def _note(self, number: signal.Signals) -> None:
+        if number == signal.SIGINT and self._interrupted_at is None:  # in a run inside this one
+            self._interrupted_at = time.monotonic()
         if self.received is None:
-            self.received = signal.Signals(number)
+            self.received = number
             self.pending = self._agreement is None
 
 

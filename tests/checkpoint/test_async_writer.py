@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -47,6 +48,14 @@ def assert_equal(left, right):
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
+
+
+def test_memory_that_torch_does_not_own_may_have_several_sizes():
+    array = np.arange(1000, dtype=np.float32)
+    value = {'beginning': torch.from_numpy(array[:3]), 'whole': torch.from_numpy(array)}
+    copies = ReusedCopies()
+    for _ in range(2):
+        assert_equal(copies.of(value), value)
 
 
 def test_a_copy_is_equal_and_shares_nothing():

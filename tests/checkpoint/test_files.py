@@ -171,3 +171,20 @@ def test_a_whole_file_with_objects_is_not_damaged(tmp_path):
 @pytest.mark.parametrize('name, number', [('epoch_12.pth', 12), ('iter_3.pth', 3), ('best_acc_epoch_3.pth', None)])
 def test_numbers_of_checkpoints(name, number):
     assert checkpoint_number(name) == number
+
+
+@pytest.mark.parametrize(
+    'ages, newest',
+    [
+        ({'epoch_1': 9, 'epoch_2': 5, 'epoch_3': 1}, 'epoch_3'),  # the link was never moved on
+        ({'epoch_1': 9, 'epoch_3': 5, 'epoch_2': 1}, 'epoch_2'),  # the run began again from epoch 1
+        ({'epoch_3': 9, 'epoch_2': 5, 'epoch_1': 1}, 'epoch_2'),  # copied in any order
+    ],
+)
+def test_the_link_counts_unless_a_younger_one_lies_beyond(ages, newest, tmp_path):
+    for name, age in ages.items():
+        path = tmp_path / f'{name}.pth'
+        torch.save({}, path)
+        os.utime(path, (1e9 - age, 1e9 - age))
+    point_latest(tmp_path / 'epoch_2.pth', tmp_path / 'latest.pth')
+    assert find_latest_checkpoint(tmp_path) == tmp_path / f'{newest}.pth'

@@ -64,6 +64,7 @@ def test_a_batch_is_that_of_the_training(project, capsys, tmp_path):
     'options, text',
     [
         (['--epoch', '1', '--batch', '6'], '--batch 6: an epoch has fewer batches .5.'),
+        (['--epoch', '1', '--batch', '1', '--split', 'vall'], "no 'vall' section; it has train[^_]*\n"),
         (['--epoch', '1', '--batch', '1', '--rank', '1'], '--rank must be one of the 1 of --world-size'),
         (['--epoch', '1', '--batch', '1', '--cfg-options', 'seed=None'], 'has no seed: .*--seed'),
     ],

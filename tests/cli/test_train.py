@@ -328,6 +328,14 @@ def test_a_work_dir_that_cannot_be_written(project, train):
     assert '--work-dir' in err
 
 
+def test_a_work_dir_in_which_nothing_can_be_written(project, train):
+    (project / 'run' / '.lock').mkdir(parents=True)  # what a test that is root can do against it
+    code, _, err = train()
+    assert code == 1
+    assert f'nothing can be written to the work dir {project / "run"} (Is a directory)' in err
+    assert '--work-dir' in err
+
+
 def test_a_bug_of_the_user_keeps_its_traceback(project, train):
     (project / 'bug.py').write_text(
         "_base_ = 'cfg.py'\nmodel = dict(loss=dict(_delete_=True, type='{{ fileDirname }}/points.py:fails'))\n"

@@ -40,6 +40,13 @@ def draw():
     return torch.rand(1).item()
 
 
+def told(call):
+    try:
+        return call()
+    except Exception as error:
+        return repr(error)
+
+
 def shifted_seed():
     set_random_seed(3, use_rank_shift=True)
     return draw()
@@ -58,6 +65,8 @@ def everything(rank, folder):
         'broadcast': d.broadcast_object({'from': rank}),
         'broadcast_from_1': d.broadcast_object([rank], src=1),
         'gather': d.gather_objects({'rank': rank}),
+        'from_first': d.from_first_rank(lambda: {'called on': rank}),
+        'from_first_failed': told(lambda: d.from_first_rank(lambda: {}['what is missing'])),
         'seed': d.same_seed_everywhere(100 + rank),
         'averaged': averaged(rank),
         'averaged_one_by_one': averaged(rank, coalesce=False),

@@ -17,6 +17,7 @@ def test_alone_nothing_changes():
     thing = object()
     assert d.broadcast_object(thing) is thing
     assert d.gather_objects(thing) == [thing]
+    assert d.from_first_rank(lambda: thing) is thing
     assert d.same_seed_everywhere(5) == 5
     d.barrier()
 
@@ -30,6 +31,13 @@ def test_objects(ranks):
     assert ranks['broadcast'] == ({'from': 0},) * 2
     assert ranks['broadcast_from_1'] == ([1],) * 2
     assert ranks['gather'] == ([{'rank': 0}, {'rank': 1}], [])
+
+
+def test_what_only_the_first_rank_does(ranks):
+    assert ranks['from_first'] == ({'called on': 0},) * 2
+    own, others = ranks['from_first_failed']
+    assert own == "KeyError('what is missing')"
+    assert others.startswith('RuntimeError("rank 0 has failed: KeyError')
 
 
 def test_seeds(ranks):

@@ -30,6 +30,8 @@ def test_local_files(tmp_path):
 def test_urls():
     url = join('memory://fileio-test/', 'sub', '/a.txt')
     assert url == 'memory://fileio-test/sub/a.txt'
+    assert join('memory://', 'sub', 'a.txt') == 'memory://sub/a.txt'
+    assert join('file:///', 'sub') == 'file:///sub'
     assert is_url(url)
     assert not is_url(Path('a/b'))
     assert not exists(url)

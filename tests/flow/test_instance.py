@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from runnerkit.config import Config
+from runnerkit.fileio.paths import join
 from runnerkit.flow import Context, Instance, Options, Terminal
-from runnerkit.flow.instance import choose_device, required_section
+from runnerkit.flow.instance import choose_device, required_section, split_url
 
 
 def test_devices():
@@ -109,6 +110,18 @@ def test_a_work_dir_at_a_url_has_its_logs_on_the_disk(tmp_path, monkeypatch, whe
     assert cfg.checkpoint_config.out_dir == 'memory://bucket/exp'
     assert cfg.evaluation.out_dir == 'best'
     assert [hook.get('out_dir') for hook in cfg.log_config.hooks] == ['memory://bucket/exp', None]
+
+
+@pytest.mark.parametrize(
+    'url, parts',
+    [
+        ('memory://run1', ('memory://', 'run1')),
+        ('s3://bucket/exp/run1/', ('s3://bucket/exp', 'run1')),
+    ],
+)
+def test_the_parts_of_a_url(url, parts):
+    assert split_url(url) == parts
+    assert join(*parts) == url.rstrip('/')
 
 
 LOGS = {'hooks': [{'type': 'TextLoggerHook'}, {'type': 'TensorboardLoggerHook'}]}

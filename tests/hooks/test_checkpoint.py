@@ -216,6 +216,42 @@ def test_a_gap_does_not_keep_old_ones_for_ever_nor_does_a_resume(tmp_path, monke
     ]
 
 
+@pytest.mark.parametrize('async_save', [False, True])
+def test_runs_that_are_stopped_again_and_again_leave_no_growing_heap(tmp_path, async_save):
+    class Stopping(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter in (3, 4, 7):
+                runner.stop('asked')
+
+    def names():
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    for left in (
+        ['iter_3.pth', 'iter_4.pth'],
+        ['iter_3.pth', 'iter_4.pth', 'iter_5.pth'],
+        ['iter_6.pth', 'iter_8.pth'],
+    ):
+        runner = tiny_runner('iter', work_dir=tmp_path, max_iters=9)
+        runner.register_hook(Stopping())
+        runner.register_hook(CheckpointHook(interval=3, by_epoch=False, max_keep_ckpts=1, async_save=async_save))
+        if names():
+            runner.resume(str(tmp_path / 'latest.pth'))
+        runner.run([loader()], [('train', 1)])
+        assert names() == [*left, 'latest.pth']
+    runner = tiny_runner('iter', work_dir=tmp_path, max_iters=9)
+    runner.register_hook(CheckpointHook(interval=3, by_epoch=False, max_keep_ckpts=1))
+    runner.resume(str(tmp_path / 'latest.pth'))
+    runner.run([loader()], [('train', 1)])
+    assert names() == ['iter_9.pth', 'latest.pth']
+
+
+@pytest.mark.parametrize('options', [{'max_keep_ckpts': '3'}, {'async_save': 'no'}, {'interval': True}])
+def test_wrong_types_are_told_at_once(options):
+    (name,) = options
+    with pytest.raises(TypeError, match=f'{name} must be .*, but got {options[name]!r}'):
+        CheckpointHook(**options)
+
+
 def test_an_unwritten_one_does_not_count_as_kept(tmp_path, monkeypatch):
     refusing(monkeypatch, 3, 4)
     assert saved(tmp_path, interval=1, max_keep_ckpts=2)[0] == ['epoch_2.pth', 'epoch_5.pth', 'latest.pth']

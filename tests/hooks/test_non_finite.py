@@ -11,6 +11,7 @@ from support import Measured, Noisy, Tiny, loader, tiny_runner, weights
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from runnerkit.data import build_dataloader
+from runnerkit.distributed import barrier, broadcast_object
 from runnerkit.hooks import (
     CheckpointHook,
     EMAHook,
@@ -189,6 +190,18 @@ def test_nothing_bad_is_saved_by_anybody(action, place, tmp_path):
     with pytest.raises(NonFiniteError, match='weights or optimizer states are not finite at iteration 2 .*Nothing was'):
         runner.run([loader()], [('train', 1)])
     assert saved(tmp_path) == []
+
+
+def test_a_save_between_two_looks_changes_no_coordinates(tmp_path):
+    class Saves(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 6:
+                runner.save_checkpoint(str(tmp_path), 'own.pth', create_symlink=False)
+
+    runner = sick_runner('iter', tmp_path, NonFiniteHook(interval=10), Sick([9]), hooks=[Saves()])
+    with pytest.raises(NonFiniteError, match='iteration 9: epoch 2, batch 4 of it'):
+        runner.run([loader()], [('train', 1)])
+    assert finite(tmp_path / 'own.pth')
 
 
 def test_infinite_masks_are_no_bad_numbers(tmp_path):
@@ -461,6 +474,28 @@ def test_all_ranks_agree(tmp_path):
     assert ends['stop'][1] == 10
     assert ends['skip'][:3] == (None, 20, 20)
     assert ends['rollback'][:3] == (None, 20, 25)
+
+
+class Ends(Hook):
+    def after_train_iter(self, runner):
+        if runner.iter == 8:
+            runner.stop('enough')
+
+
+def stop_on_bad_numbers(rank, folder):
+    logging.getLogger('runnerkit').setLevel(logging.CRITICAL)
+    runner = sick_runner('iter', folder, NonFiniteHook(), Sick([7]), hooks=[Ends()])
+    try:
+        runner.run([loader(40)], [('train', 1)])
+    except Exception as caught:
+        error = type(caught).__name__
+    barrier()  # a rank that still waited for the first one in after_run would meet it here, and get nonsense
+    return error, broadcast_object('still in step')
+
+
+def test_no_rank_waits_for_one_that_does_not_save(tmp_path):
+    assert on_ranks(__file__, 'stop_on_bad_numbers', str(tmp_path)) == [('NonFiniteError', 'still in step')] * 2
+    assert saved(tmp_path) == ['iter_5.pth', 'latest.pth']
 
 
 def test_a_model_with_metrics_is_no_problem(tmp_path):

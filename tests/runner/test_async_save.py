@@ -231,7 +231,10 @@ def test_a_full_disk_is_told_and_training_goes_on(tmp_path, full, caplog):
     assert 'iter_6.pth could not be saved: No space left on device' in caplog.text
     assert len(hears.heard) == 3
     assert runner.meta['hook_msgs']['last_ckpt'] == str(tmp_path / 'iter_12.pth')
-    assert torch.load(tmp_path / 'iter_12.pth')['runnerkit']['hooks']['CheckpointHook#0'] == {'missed': [6]}
+    assert torch.load(tmp_path / 'iter_12.pth')['runnerkit']['hooks']['CheckpointHook#0'] == {
+        'missed': [6],
+        'stops': [],
+    }
 
 
 def test_a_run_whose_last_checkpoint_is_missing_fails(tmp_path, full):
@@ -249,6 +252,41 @@ def test_a_run_may_stop_there(tmp_path, full):
         go(runner)
     assert 6 <= runner.iter <= 9
     assert (tmp_path / 'latest.pth').resolve().name == 'iter_3.pth'
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """A run hears of what was written beside it only when it saves again."""
+    monkeypatch.setattr(module.Checkpoints, '_hear_of_saving', lambda runner: None)
+
+
+def test_its_error_is_not_taken_for_that_of_another_hook(tmp_path, full, late):
+    full.append(0)
+    runner = build(tmp_path, asynchronous(2, on_error='stop', filename_tmpl='beside_{}.pth'), 'iter')
+    runner.register_hook(CheckpointHook(interval=2, by_epoch=False, filename_tmpl='at_once_{}.pth'))
+    with pytest.raises(NotSavedError, match='beside_2.pth could not be saved: No space'):
+        go(runner)
+    assert runner.completed_iters == 2
+    assert runner.outcome.startswith('failed')
+
+
+def test_its_error_is_not_taken_for_that_of_the_best_one(tmp_path, full, late):
+    full.append(0)
+    best = EvalHook(loader(8, shuffle=False), interval=3, by_epoch=False, save_best='loss')
+    runner = build(tmp_path, asynchronous(2, on_error='stop'), 'iter', hooks=[best])
+    with pytest.raises(NotSavedError, match='iter_2.pth could not be saved: No space'):
+        go(runner)
+    assert runner.completed_iters == 3
+
+
+def test_thread_and_memory_go_with_the_run(tmp_path):
+    before = set(threading.enumerate())
+    runner = build(tmp_path, asynchronous(), 'iter')
+    go(runner)
+    left = [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith('checkpoint')]
+    for thread in left:
+        thread.join(timeout=5)
+    assert not any(thread.is_alive() for thread in left)
 
 
 def test_another_error_ends_the_run_at_the_next_iteration(tmp_path, monkeypatch):

@@ -280,6 +280,10 @@ def test_resume_refuses_what_does_not_fit(tmp_path):
     torch.save(runner.model.state_dict(), tmp_path / 'weights.pth')
     with pytest.raises(ValueError, match='holds no training state to resume; to start from its weights, load it'):
         runner.resume(str(tmp_path / 'weights.pth'))
+    for meta in (None, {}, {'epoch': 1}):
+        torch.save({'meta': meta, 'state_dict': runner.model.state_dict()}, tmp_path / 'weights.pth')
+        with pytest.raises(ValueError, match='holds no training state to resume'):
+            runner.resume(str(tmp_path / 'weights.pth'))
 
     class Other(Tiny):
         def __init__(self):

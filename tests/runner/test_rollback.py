@@ -5,8 +5,17 @@ import json
 import pytest
 import torch
 from support import loader, tiny_runner, weights
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from runnerkit.hooks import CheckpointHook, EvalHook, Hook, LoggerHook, OptimizerHook, TextLoggerHook
+from runnerkit.hooks import (
+    CheckpointHook,
+    EvalHook,
+    Hook,
+    LoggerHook,
+    OptimizerHook,
+    TensorboardLoggerHook,
+    TextLoggerHook,
+)
 
 
 class Back(Hook):
@@ -84,6 +93,26 @@ def test_the_log_has_the_same_numbers(tmp_path):
         return {line['iter'] + 5 * line['epoch']: line['loss'] for line in lines if line.get('mode') == 'train'}
 
     assert logged('whole') == logged('back', Back('after_train_iter', 8, tmp_path / 'back' / 'iter_3.pth'))
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_the_logs_have_each_line_once_and_the_others_aside(kind, tmp_path):
+    def logged(name, hook=None):
+        loggers = [TextLoggerHook(interval=2), TensorboardLoggerHook(interval=2)]
+        workflow = [('train', 5 if kind == 'iter' else 1), ('val', 2 if kind == 'iter' else 1)]
+        run(kind, tmp_path / name, hook, workflow, interval=5, hooks=loggers)
+        read = EventAccumulator(str(tmp_path / name / 'tf_logs')).Reload()
+        (path,) = (tmp_path / name).glob('*.log.json')
+        lines = [json.loads(line) for line in path.open()]
+        points = {tag: [event.step for event in read.Scalars(tag)] for tag in ('train/loss', 'val/loss')}
+        return [(line['mode'], line['step'], line['loss']) for line in lines if 'mode' in line], points
+
+    # Lines about the moment of the checkpoint itself: the training's before it, the validation's after it.
+    back = logged('back', Back('after_train_iter', 8, tmp_path / 'back' / 'iter_5.pth'))
+    assert logged('whole') == back
+    (aside,) = (tmp_path / 'back').glob('*.superseded')
+    moved = [json.loads(line) for line in aside.open()]
+    assert [(line['mode'], line['step']) for line in moved] == [('val', 5), ('train', 7), ('train', 9)]
 
 
 def test_nothing_behind_it_happens(tmp_path):

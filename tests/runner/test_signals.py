@@ -1,5 +1,6 @@
 """Signals: real ones, to real processes, at random moments."""
 
+import contextlib
 import os
 import random
 import signal
@@ -229,6 +230,28 @@ def test_an_interrupt_is_raised_when_the_run_is_saved(tmp_path, former):
         runner.run([loader()], [('train', 1)])
     assert (runner.outcome, saved(tmp_path)) == ('stopped: SIGINT', ['iter_3.pth'])
     assert signal.getsignal(signal.SIGINT) is former[0]
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_run_inside_another_hands_the_signal_on(number, tmp_path, former):
+    class Nesting(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 6:
+                self.inner = build(tmp_path / 'inner', 'iter', seconds=0)
+                self.inner.register_hook(CheckpointHook(by_epoch=False))
+                self.inner.register_hook(Signalling(number, at=2))
+                self.inner.run([loader()], [('train', 1)])
+
+    nesting, outer = Nesting(), build(tmp_path / 'outer', 'epoch', seconds=0)
+    outer.register_hook(CheckpointHook())
+    outer.register_hook(nesting)
+    raised = pytest.raises(KeyboardInterrupt) if number == signal.SIGINT else contextlib.nullcontext()
+    with raised:
+        outer.run([loader()], [('train', 1)])
+    for runner, saves in ((nesting.inner, ['iter_3.pth']), (outer, ['iter_7.pth'])):
+        assert (runner.outcome, runner.stop_signal) == (f'stopped: {number.name}', number)
+        assert saved(Path(runner.work_dir)) == saves
+    assert signal.getsignal(number) is former[0]
 
 
 def test_a_signal_in_after_run_comes_too_late(tmp_path, former):

@@ -49,7 +49,7 @@ class TensorboardLoggerHook(LoggerHook):
         if runner.rank != 0:
             return
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            import torch.utils.tensorboard  # noqa: F401
         except ImportError as error:
             raise ImportError(
                 "TensorboardLoggerHook needs tensorboard: pip install 'runnerkit[tensorboard]'"
@@ -61,6 +61,17 @@ class TensorboardLoggerHook(LoggerHook):
                 )
             self.log_dir = os.path.join(runner.work_dir, 'tf_logs')
         self._trouble = WarnsOnce(f'the event file in {self.log_dir}')
+        self._open(runner)
+
+    def after_roll_back(self, runner: RunnerView) -> None:
+        """Hide what is going to be drawn again, as when a run is resumed."""
+        if self.writer is not None:
+            self._close()
+            self._open(runner)
+
+    def _open(self, runner: RunnerView) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
         done = runner.completed_iters
         # A validation may have been logged after the checkpoint and before the next iteration, at the same step: hide
         # what is there, and draw again what the checkpoint knows of.
@@ -106,6 +117,9 @@ class TensorboardLoggerHook(LoggerHook):
 
     def after_run(self, runner: RunnerView) -> None:
         """Close the event file."""
+        self._close()
+
+    def _close(self) -> None:
         if self.writer is not None:
             with self._tolerant():
                 self.writer.close()

@@ -89,20 +89,41 @@ class TextLoggerHook(LoggerHook):
     def before_run(self, runner: RunnerView) -> None:
         """Open the JSON lines, with the run's meta in the first one; start the clock."""
         super().before_run(runner)
-        self.start_iter = runner.completed_iters
-        self._started = time.monotonic()
+        self._start(runner)
         if runner.rank != 0 or runner.work_dir is None:
             return
         self.json_log_path = os.path.join(runner.work_dir, f'{runner.timestamp}.log.json')
         self._trouble = WarnsOnce(f'the log file {self.json_log_path}')
-        try:
-            if self.start_iter:
-                self._set_aside(runner, runner.work_dir)
-            self._file = open(self.json_log_path, 'a', encoding='utf-8')  # noqa: SIM115 (open for the whole run)
-        except OSError as error:
-            self._trouble(error)
+        self._open(runner, self.json_log_path, moves=self.start_iter > 0)
         if runner.meta:
             self._dump_log(runner.meta, runner)
+
+    def after_roll_back(self, runner: RunnerView) -> None:
+        """What is going to be logged again is moved aside, as when a run is resumed."""
+        self._start(runner)
+        if self._file is not None and self.json_log_path is not None:
+            self._close()
+            self._open(runner, self.json_log_path, moves=True)
+
+    def _start(self, runner: RunnerView) -> None:
+        self.start_iter = runner.completed_iters
+        self._started = time.monotonic()
+
+    def _open(self, runner: RunnerView, path: str, moves: bool) -> None:
+        try:
+            if moves:
+                self._set_aside(runner, os.path.dirname(path))
+            self._file = open(path, 'a', encoding='utf-8')  # noqa: SIM115 (open for the whole run)
+        except OSError as error:
+            self._trouble(error)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError as error:
+                self._trouble(error)
+            self._file = None
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         self._logged_at = self._saved_state(runner, checkpoint).get('logged_at')
@@ -123,14 +144,18 @@ class TextLoggerHook(LoggerHook):
 
     def after_run(self, runner: RunnerView) -> None:
         """Close the JSON lines; copy the log files to ``out_dir``."""
-        if self._file is not None:
-            try:
-                self._file.close()
-            except OSError as error:
-                self._trouble(error)
-            self._file = None
+        self._close()
         if runner.rank == 0 and self.out_dir is not None and runner.work_dir is not None:
-            self._move_out(runner, Path(runner.work_dir), self.out_dir)
+            try:
+                self._move_out(runner, Path(runner.work_dir), self.out_dir)
+            except Exception as error:  # a storage has errors of its own, and none of them is the training's
+                runner.logger.warning(
+                    'the logs in %s could not all be copied to %s: %s: %s',
+                    runner.work_dir,
+                    self.out_dir,
+                    type(error).__name__,
+                    error,
+                )
 
     def _average(self, runner: RunnerView, n: int) -> None:
         super()._average(runner, n)

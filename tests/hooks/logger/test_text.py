@@ -409,3 +409,23 @@ def test_a_log_that_is_deleted_meanwhile_is_missed(tmp_path, logger):
         run()
     assert len(caught) == 1
     assert run.runner.iter == 7
+
+
+def test_a_storage_that_is_not_reached_at_the_end_costs_the_copies_and_not_the_run(tmp_path, logger, caplog):
+    from runnerkit.fileio.file_client import BaseStorageBackend, FileClient
+
+    class Away(BaseStorageBackend):
+        def get(self, filepath): ...
+
+        def get_text(self, filepath, encoding='utf-8'): ...
+
+        def put_text(self, obj, filepath, encoding='utf-8'):
+            raise ConnectionError('nobody is there')
+
+        def join_path(self, filepath, *filepaths):
+            return '/'.join([filepath, *filepaths])
+
+    FileClient.register_backend('away', Away, force=True)
+    run = Run(tmp_path, logger, interval=7, out_dir='out', keep_local=False, file_client_args={'backend': 'away'})()
+    assert (tmp_path / 'work' / f'{run.runner.timestamp}.log.json').exists()
+    assert 'could not all be copied to out: ConnectionError: nobody is there' in caplog.text
