@@ -53,6 +53,7 @@ def test_the_exit_code_is_128_and_the_signal(name, project, train, monkeypatch):
 
 def test_what_comes_after_the_run_is_not_cut_off():
     def leave(leaves, after):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage has a handler of its own
         with leaving_in_peace(lambda: leaves):
             os.kill(os.getpid(), signal.SIGTERM)
         if after:

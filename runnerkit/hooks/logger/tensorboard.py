@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -78,6 +80,7 @@ class TensorboardLoggerHook(LoggerHook):
         is_known = self._last_step is not None and done > 0
         redrawn = self._last_points if is_known and self._last_step == done else []
         with self._tolerant():
+            _wait_for_a_later_name(str(self.log_dir))
             self.writer = SummaryWriter(self.log_dir, purge_step=done if is_known else done + 1)
             self._draw(redrawn, done)
 
@@ -137,3 +140,15 @@ class TensorboardLoggerHook(LoggerHook):
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) or hasattr(value, 'dtype') else value
+
+
+def _wait_for_a_later_name(log_dir: str) -> None:
+    """Wait, a second at most, until a new event file is read after those that are there.
+
+    TensorBoard reads them in the order of their names: a second, and then a number without leading zeros.
+    """
+    names = os.listdir(log_dir) if os.path.isdir(log_dir) else []
+    seconds = [int(name.split('.')[3]) for name in names if re.match(r'events\.out\.tfevents\.\d+\.', name)]
+    until = time.monotonic() + 1
+    while seconds and int(time.time()) <= max(seconds) and time.monotonic() < until:
+        time.sleep(0.02)

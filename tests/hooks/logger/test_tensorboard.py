@@ -2,11 +2,14 @@
 
 import builtins
 import errno
+import time
 
 import pytest
 from support import Tiny, loader, tiny_runner
+from torch.utils.tensorboard import SummaryWriter
 
 from runnerkit.hooks import CheckpointHook, Hook, TensorboardLoggerHook
+from runnerkit.hooks.logger.tensorboard import _wait_for_a_later_name
 
 pytest.importorskip('tensorboard')
 
@@ -165,3 +168,18 @@ def test_a_disk_that_fills_up_ends_the_curves_and_not_the_run(tmp_path):
     with pytest.warns(RuntimeWarning, match=r'No space left on device.*; the run goes on without it'):
         runner.run([loader(16)], [('train', 1)])
     assert runner.iter == 8
+
+
+def test_a_new_file_comes_after_the_others_by_name(tmp_path):
+    """As TensorBoard reads them; within a second, the tenth writer of a process would come before its ninth."""
+    names = []
+    for _ in range(2):
+        _wait_for_a_later_name(str(tmp_path))
+        SummaryWriter(str(tmp_path)).close()
+        names += [path.name for path in tmp_path.iterdir() if path.name not in names]
+    assert names == sorted(names)
+    assert names[0].split('.')[3] < names[1].split('.')[3]
+    (tmp_path / 'events.out.tfevents.9999999999.host.1.0').touch()  # a clock that went wrong keeps nobody for long
+    before = time.monotonic()
+    _wait_for_a_later_name(str(tmp_path))
+    assert 0.9 < time.monotonic() - before < 5
