@@ -1,20 +1,7 @@
 """Comparing trainings with what the real MMCV recorded on one machine."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def benchmark(name):
-    """A script of benchmarks/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f'benchmarks/{name}.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
+from support import benchmark
 
 side_by_side = benchmark('side_by_side')
 RECORD = side_by_side.recorded()

@@ -1,6 +1,8 @@
 """Small real parts that many tests share: a model, a data set, runners, and a hook that writes down what it hears."""
 
+import importlib.util
 import random
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,6 +14,16 @@ from runnerkit.data import build_dataloader
 from runnerkit.hooks import Hook
 from runnerkit.hooks.hook import POINTS
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def benchmark(name):
+    """A script of benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f'benchmarks/{name}.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Noisy(Dataset):

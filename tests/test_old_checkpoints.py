@@ -4,7 +4,8 @@ import json
 
 import pytest
 import torch
-from mmcv_record import ROOT, SAME_BITS, assert_same, benchmark
+from mmcv_record import SAME_BITS, assert_same
+from support import ROOT, benchmark
 
 from runnerkit.checkpoint import load_checkpoint
 

@@ -91,7 +91,7 @@ def epoch_batches(loader: Any, epoch: int, start: int = 0, state: Any = None) ->
         set_epoch(loader, epoch)
         loader.load_state_dict(state)
         return iter(loader)
-    if isinstance(loader, SeededLoader) and not isinstance(loader.dataset, IterableDataset):
+    if _is_seeded_map(loader):
         return loader.enter(epoch, start)
     set_epoch(loader, epoch)
     if start == 0:
@@ -118,9 +118,11 @@ def loader_seed(loader: Any) -> int | None:
 
 def is_cheap_to_enter(loader: Any) -> bool:
     """Whether an epoch of ``loader`` can be entered in its middle without loading what lies before."""
-    return _can_skip_indices(loader) or (
-        isinstance(loader, SeededLoader) and not isinstance(loader.dataset, IterableDataset)
-    )
+    return _is_seeded_map(loader) or _can_skip_indices(loader)
+
+
+def _is_seeded_map(loader: Any) -> bool:
+    return isinstance(loader, SeededLoader) and not isinstance(loader.dataset, IterableDataset)
 
 
 def _can_skip_indices(loader: Any) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from runnerkit.device.utils import get_device
 from runnerkit.parallel import DataContainer, to_device
+from runnerkit.parallel.scatter_gather import like, sequence_like
 
 Target = int | str | torch.device
 
@@ -42,11 +43,9 @@ def _share(inputs: Any, number: int, device: torch.device) -> Any:
         own = inputs.data[number]
         return own if inputs.cpu_only else to_device(own, device)
     if isinstance(inputs, dict):
-        return type(inputs)((key, _share(value, number, device)) for key, value in inputs.items())
-    if isinstance(inputs, tuple) and hasattr(inputs, '_fields'):
-        return type(inputs)(*(_share(value, number, device) for value in inputs))
+        return like(inputs, {key: _share(value, number, device) for key, value in inputs.items()})
     if isinstance(inputs, (list, tuple)):
-        return type(inputs)(_share(value, number, device) for value in inputs)
+        return sequence_like(inputs, [_share(value, number, device) for value in inputs])
     return inputs
 
 

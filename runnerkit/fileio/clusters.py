@@ -27,7 +27,15 @@ def client_library(module: str, package: str, backend: BaseStorageBackend) -> An
         raise ImportError(f'Please install {package} to enable {backend.name} ({error})') from error
 
 
-class LmdbBackend(BaseStorageBackend):
+class BytesBackend(BaseStorageBackend):
+    """A storage that knows nothing of texts."""
+
+    def get_text(self, filepath: PathOrUrl, encoding: str | None = None) -> str:
+        """Not supported: what is stored are bytes."""
+        raise NotImplementedError(f'{self.name} holds bytes: decode what get({str(filepath)!r}) gives')
+
+
+class LmdbBackend(BytesBackend):
     """Values in an LMDB data base, by their keys. It is opened at the first read, so that workers may each open it.
 
     Args:
@@ -57,10 +65,6 @@ class LmdbBackend(BaseStorageBackend):
             value: bytes = transaction.get(str(filepath).encode('utf-8'))
         return value
 
-    def get_text(self, filepath: PathOrUrl, encoding: str | None = None) -> str:
-        """Not supported: values are bytes."""
-        raise NotImplementedError(f'{self.name} holds bytes: decode what get({str(filepath)!r}) gives')
-
     def _get_client(self) -> Any:
         options = {'readonly': self.readonly, 'lock': self.lock, 'readahead': self.readahead, **self.kwargs}
         return client_library('lmdb', 'lmdb', self).open(self.db_path, **options)
@@ -73,7 +77,7 @@ class LmdbBackend(BaseStorageBackend):
             self._client.close()
 
 
-class MemcachedBackend(BaseStorageBackend):
+class MemcachedBackend(BytesBackend):
     """Files through a memcached server.
 
     Args:
@@ -96,10 +100,6 @@ class MemcachedBackend(BaseStorageBackend):
         self._client.Get(str(filepath), self._mc_buffer)
         content: memoryview = client_library('mc', 'memcached', self).ConvertBuffer(self._mc_buffer)
         return content
-
-    def get_text(self, filepath: PathOrUrl, encoding: str | None = None) -> str:
-        """Not supported: the servers hold bytes."""
-        raise NotImplementedError(f'{self.name} holds bytes: decode what get({str(filepath)!r}) gives')
 
 
 class _Mapped(BaseStorageBackend):
@@ -133,7 +133,7 @@ class _Mapped(BaseStorageBackend):
         return filepath.replace('\\', '/')  # Windows joins with backslashes
 
 
-class CephBackend(_Mapped):
+class CephBackend(_Mapped, BytesBackend):
     """Files in a Ceph cluster, through the library ``ceph``; `PetrelBackend` is its successor.
 
     Args:
@@ -147,10 +147,6 @@ class CephBackend(_Mapped):
         )
         self._client = library.S3Client()
         super().__init__(path_mapping)
-
-    def get_text(self, filepath: PathOrUrl, encoding: str | None = None) -> str:
-        """Not supported: the cluster holds bytes."""
-        raise NotImplementedError(f'{self.name} holds bytes: decode what get({str(filepath)!r}) gives')
 
 
 class PetrelBackend(_Mapped):

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from runnerkit.distributed import broadcast_object
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.param_schedule import Group, groups_of, pair, per_optimizer
 from runnerkit.optim.torch_schedules import (
@@ -121,7 +122,8 @@ class TorchLrUpdaterHook(Hook):
         before = {self._key: output.pop(self._key)} if self._key in output else {}
         yield
         output = runner.log_buffer.output
-        found = _from_first_rank(float(output[self._key]) if self._key in output else None)
+        # The first rank alone may know what an evaluation found.
+        found = broadcast_object(float(output[self._key]) if self._key in output else None)
         if found is None:
             output.update(before)
         else:
@@ -235,11 +237,3 @@ def _mean_over_ranks(total: Any, count: int) -> float:
     both = torch.tensor([float(total), float(count)], dtype=torch.float64, device=device)
     dist.all_reduce(both)
     return float(both[0] / both[1])
-
-
-def _from_first_rank(value: float | None) -> float | None:
-    """The first rank's value, which alone may know what an evaluation found."""
-    values = [value]
-    if _several_ranks():
-        dist.broadcast_object_list(values, src=0)
-    return values[0]

@@ -36,7 +36,7 @@ def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Sequence[A
         return [like(inputs, dict(zip(inputs, share, strict=True))) for share in shares]
     if isinstance(inputs, (list, tuple)) and inputs:
         shares = zip(*(scatter(value, target_gpus, dim) for value in inputs), strict=False)
-        return [_sequence_like(inputs, share) for share in shares]
+        return [sequence_like(inputs, share) for share in shares]
     return [inputs for _ in target_gpus]
 
 
@@ -67,7 +67,7 @@ def to_device(data: Any, device: torch.device | str | int) -> Any:
     if isinstance(data, dict):
         return like(data, {key: to_device(value, device) for key, value in data.items()})
     if isinstance(data, (list, tuple)):
-        return _sequence_like(data, [to_device(value, device) for value in data])
+        return sequence_like(data, [to_device(value, device) for value in data])
     if isinstance(data, DataContainer):
         if data.cpu_only:
             return data
@@ -86,6 +86,6 @@ def like(data: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
     return made
 
 
-def _sequence_like(data: Any, items: Sequence[Any]) -> Any:
+def sequence_like(data: Any, items: Sequence[Any]) -> Any:
     """A list, tuple or named tuple of the kind of ``data``, of ``items``."""
     return type(data)(*items) if hasattr(data, '_fields') else type(data)(items)

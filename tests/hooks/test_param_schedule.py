@@ -1,31 +1,20 @@
 import copy
-import importlib.util
 import json
 import logging
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from support import ROOT, benchmark
 
 from runnerkit.hooks.hook import HOOKS
 from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.hooks.param_schedule import ParamScheduleHook, preview_curve
 
-ROOT = Path(__file__).parents[2]
-
-
-def load_golden():
-    """benchmarks/golden_curves.py, whose optimizers are the ones that the tables were recorded with."""
-    spec = importlib.util.spec_from_file_location('golden_curves', ROOT / 'benchmarks/golden_curves.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-golden = load_golden()
+# Its optimizers are the ones that the tables were recorded with.
+golden = benchmark('golden_curves')
 
 
 def read_cases(quantity):

@@ -1,18 +1,14 @@
 import copy
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 import torch
+from support import ROOT, benchmark
 from torch import nn
 
 from runnerkit.optim import OPTIMIZERS, DefaultOptimizerConstructor, build_optimizer
 
-ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location('golden_groups', ROOT / 'benchmarks/golden_groups.py')
-golden = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(golden)
+golden = benchmark('golden_groups')
 TABLE = json.loads((ROOT / 'tests/data/optimizer_groups.json').read_text())
 
 
