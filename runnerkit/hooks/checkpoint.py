@@ -117,9 +117,11 @@ class CheckpointHook(StoringHook):
             self._save_checkpoint(runner)
 
     def after_train_iter(self, runner: RunnerView) -> None:
+        # This is called in every iteration.
         if self.by_epoch:
             return
-        if self.every_n_iters(runner, self.interval) or (self.save_last and self.is_last_iter(runner)):
+        done = runner.iter + 1
+        if (self.interval > 0 and done % self.interval == 0) or (self.save_last and done == runner.max_iters):
             runner.logger.info('Saving checkpoint at %d iterations', runner.iter + 1)
             self._synchronise(runner)
             self._save_checkpoint(runner)

@@ -15,9 +15,9 @@ class IterTimerHook(Hook):
         self.t = time.time()
 
     def before_iter(self, runner: RunnerView) -> None:
-        runner.log_buffer.update({'data_time': time.time() - self.t})
+        self._data_time = time.time() - self.t
 
     def after_iter(self, runner: RunnerView) -> None:
         now = time.time()
-        runner.log_buffer.update({'time': now - self.t})
+        runner.log_buffer.update({'data_time': self._data_time, 'time': now - self.t})
         self.t = now

@@ -7,7 +7,7 @@ has, and ``lr`` a group's initial learning rate.
 from __future__ import annotations
 
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -86,7 +86,8 @@ class LrUpdaterHook(ParamScheduleHook):
         warmup_by_epoch: Whether ``warmup_iters`` counts epochs.
     """
 
-    initial_key = 'initial_lr'
+    key, initial_key = 'lr', 'initial_lr'
+    _get_regular, _get_warmup, _set_values = 'get_regular_lr', 'get_warmup_lr', '_set_lr'
 
     #: The initial learning rate of every group; of several optimizers, a list under each one's name.
     base_lr = alias('base')
@@ -99,30 +100,22 @@ class LrUpdaterHook(ParamScheduleHook):
 
     def get_regular_lr(self, runner: RunnerView) -> Values:
         """Every group's learning rate without warm-up."""
-        return each(self.base_lr, partial(self.get_lr, runner))
+        if isinstance(self.base, list):  # in every iteration
+            return list(map(self.get_lr, repeat(runner), self.base))
+        return each(self.base, partial(self.get_lr, runner))
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Every group's learning rate in the warm-up's iteration ``cur_iters``."""
         factor = self.warmup_factor(cur_iters)
         return each(self.regular_lr, lambda lr: lr * factor)
 
-    def _set_lr(self, runner: RunnerView, lr_groups: Values) -> None:
-        self._write_groups(runner, lr_groups)
+    _set_lr = ParamScheduleHook._write_groups
 
     def _read(self, group: Group) -> float:
         return float(group['lr'])
 
     def _write(self, group: Group, value: float) -> None:
         assign(group, 'lr', value)
-
-    def _set(self, runner: RunnerView, values: Values) -> None:
-        self._set_lr(runner, values)
-
-    def _regular_values(self, runner: RunnerView) -> Values:
-        return self.get_regular_lr(runner)
-
-    def _warmup_values(self, cur_iter: int) -> Values:
-        return self.get_warmup_lr(cur_iter)
 
 
 @HOOKS.register_module()

@@ -8,6 +8,7 @@ initial momentum.
 from __future__ import annotations
 
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -70,7 +71,8 @@ class MomentumUpdaterHook(ParamScheduleHook):
         warmup_by_epoch: Whether ``warmup_iters`` counts epochs.
     """
 
-    initial_key = 'initial_momentum'
+    key, initial_key = 'momentum', 'initial_momentum'
+    _get_regular, _get_warmup, _set_values = 'get_regular_momentum', 'get_warmup_momentum', '_set_momentum'
 
     #: The initial momentum of every group; of several optimizers, a list under each one's name.
     base_momentum = alias('base')
@@ -93,15 +95,16 @@ class MomentumUpdaterHook(ParamScheduleHook):
 
     def get_regular_momentum(self, runner: RunnerView) -> Values:
         """Every group's momentum without warm-up."""
-        return each(self.base_momentum, partial(self.get_momentum, runner))
+        if isinstance(self.base, list):  # in every iteration
+            return list(map(self.get_momentum, repeat(runner), self.base))
+        return each(self.base, partial(self.get_momentum, runner))
 
     def get_warmup_momentum(self, cur_iters: int) -> Values:
         """Every group's momentum in the warm-up's iteration ``cur_iters``."""
         factor = self.warmup_factor(cur_iters)
         return each(self.regular_momentum, lambda momentum: momentum / factor)
 
-    def _set_momentum(self, runner: RunnerView, momentum_groups: Values) -> None:
-        self._write_groups(runner, momentum_groups)
+    _set_momentum = ParamScheduleHook._write_groups
 
     def _read(self, group: Group) -> float:
         if 'momentum' in group:
@@ -118,15 +121,6 @@ class MomentumUpdaterHook(ParamScheduleHook):
             assign(group, 'momentum', value)
         else:
             group['betas'] = (value, *group['betas'][1:])
-
-    def _set(self, runner: RunnerView, values: Values) -> None:
-        self._set_momentum(runner, values)
-
-    def _regular_values(self, runner: RunnerView) -> Values:
-        return self.get_regular_momentum(runner)
-
-    def _warmup_values(self, cur_iter: int) -> Values:
-        return self.get_warmup_momentum(cur_iter)
 
 
 @HOOKS.register_module()

@@ -29,6 +29,8 @@ class OptimizerHook(Hook):
         cumulative_iters: iterations whose losses are averaged into one step, at least 1.
         amp: ``'bf16'`` or ``'fp16'`` runs the model's steps under `torch.autocast`; fp16 also scales the loss.
         loss_scale: for fp16, ``'dynamic'``, a factor, or a dict of arguments of `torch.amp.GradScaler`.
+        fused: ``'auto'`` switches optimizers to torch's fused implementation where it has one for them; weights differ
+            from the default one's in the last bits.
     """
 
     # Defaults of the class, for subclasses that write an __init__ of their own.
@@ -37,6 +39,7 @@ class OptimizerHook(Hook):
     cumulative_iters = 1
     amp: str | None = None
     loss_scale: float | str | dict[str, Any] = 'dynamic'
+    fused: str | None = None
     _casts_steps = True  # with amp, whole steps run under autocast
     _update: Any = None
     _stands_alone = False  # the update is the hook's own: what it is called with is no runner of ours
@@ -49,12 +52,14 @@ class OptimizerHook(Hook):
         cumulative_iters: int = 1,
         amp: str | None = None,
         loss_scale: float | str | dict[str, Any] = 'dynamic',
+        fused: str | None = None,
     ) -> None:
         self.grad_clip = grad_clip
         self.detect_anomalous_params = detect_anomalous_params
         self.cumulative_iters = cumulative_iters
         self.amp = amp
         self.loss_scale = loss_scale
+        self.fused = fused
 
     def before_run(self, runner: RunnerView) -> None:
         self._configure(runner)
@@ -66,12 +71,15 @@ class OptimizerHook(Hook):
             'amp': self.amp,
             'loss_scale': self.loss_scale,
             'detect_anomalous_params': self.detect_anomalous_params,
+            'fused': self.fused,
         }
         self._update = runner.configure_update(**options) if hasattr(runner, 'configure_update') else None
         if not isinstance(self._update, Update):
             self._stands_alone = True
             self._update = Update(_listed(runner.optimizer), parameters=runner.model.parameters(), **options)
             return
+        if self.fused is not None:
+            runner.logger.info('fused: %s', _which(self._update))
         self._seen = runner.update_calls + self._update.steps
         # Points that cost something are served only where there is something to do.
         casts = self.amp is not None and self._casts_steps
@@ -88,8 +96,9 @@ class OptimizerHook(Hook):
             return
         # Counted are changes of weights, through the runner or past it: the iteration's step may have made its own.
         if runner.update_calls + self._update.steps == self._seen:
-            loss = runner.required('loss')
-            if isinstance(loss, dict):
+            outputs = runner.outputs
+            loss = outputs['loss'] if 'loss' in outputs else runner.required('loss')
+            if type(loss) is not Tensor and isinstance(loss, dict):
                 for name, each in loss.items():
                     runner.update(each, name)
             else:
@@ -262,6 +271,12 @@ class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16O
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+
+
+def _which(update: Update) -> str:
+    """Which of the optimizers are fused, and which are not."""
+    pairs = zip(update.optimizers, update.fused, strict=True)
+    return ', '.join(f'{type(optimizer).__name__} {"yes" if fused else "no"}' for optimizer, fused in pairs)
 
 
 def _listed(optimizer: Any) -> list[Any]:

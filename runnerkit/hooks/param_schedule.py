@@ -44,7 +44,8 @@ class ParamScheduleHook(Hook):
         ValueError: If a warm-up setting is out of its range.
     """
 
-    #: The key under which a group keeps its initial value.
+    #: The key of the quantity in a group, and the one under which a group keeps its initial value.
+    key: str
     initial_key: str
 
     # True where a by-epoch schedule runs in an iteration runner, which announces no epochs
@@ -71,6 +72,12 @@ class ParamScheduleHook(Hook):
         self.base: Values = []
         self.regular: Values = []
 
+    #: The names of three methods, MMCV's, which users override: one gives every group's values without warm-up (of the
+    #: runner), one those in the warm-up's n-th iteration (of n), one sets them (of the runner and the values).
+    _get_regular: str
+    _get_warmup: str
+    _set_values: str
+
     def _read(self, group: Group) -> float:
         """The quantity's value in ``group``."""
         raise NotImplementedError
@@ -79,21 +86,15 @@ class ParamScheduleHook(Hook):
         """Set the quantity's value in ``group``."""
         raise NotImplementedError
 
-    def _regular_values(self, runner: RunnerView) -> Values:
-        """The values without warm-up."""
-        raise NotImplementedError
-
-    def _warmup_values(self, cur_iter: int) -> Values:
-        """The values in the warm-up's iteration ``cur_iter``, from the regular ones."""
-        raise NotImplementedError
-
-    def _set(self, runner: RunnerView, values: Values) -> None:
-        """Set the quantity in every group; `_write_groups` does it."""
-        raise NotImplementedError
-
     def _write_groups(self, runner: RunnerView, values: Values) -> None:
-        for group, value in pair(groups_of(runner.optimizer), values):
-            self._write(group, value)
+        # This is called in every iteration, mostly with one optimizer, and for plain numbers.
+        groups = getattr(runner.optimizer, 'param_groups', None)
+        pairs = pair(groups_of(runner.optimizer), values) if groups is None else zip(groups, values, strict=False)
+        for group, value in pairs:
+            if type(group.get(self.key)) is float:
+                group[self.key] = value
+            else:
+                self._write(group, value)
 
     def before_run(self, runner: RunnerView) -> None:
         """Record the initial values, unless the groups know them already from a run that is resumed."""
@@ -118,18 +119,21 @@ class ParamScheduleHook(Hook):
             if self.warmup is None:
                 return
         else:
-            self.regular = self._regular_values(runner)
+            self.regular = getattr(self, self._get_regular)(runner)
+            if self.warmup is None:
+                getattr(self, self._set_values)(runner, self.regular)
+                return
         cur_iter = runner.iter
-        warmup_iters = 0 if self.warmup is None else self._resolve_warmup(runner)
+        warmup_iters = self._resolve_warmup(runner)
         if cur_iter < warmup_iters:
-            self._set(runner, self._warmup_values(cur_iter))
+            getattr(self, self._set_values)(runner, getattr(self, self._get_warmup)(cur_iter))
         elif cur_iter == warmup_iters or not self.by_epoch:
-            self._set(runner, self.regular)
+            getattr(self, self._set_values)(runner, self.regular)
 
     def _enter_epoch(self, runner: RunnerView) -> None:
         self._entered_epoch = runner.epoch
-        self.regular = self._regular_values(runner)
-        self._set(runner, self.regular)
+        self.regular = getattr(self, self._get_regular)(runner)
+        getattr(self, self._set_values)(runner, self.regular)
 
     def _resolve_warmup(self, runner: RunnerView) -> int:
         """The warm-up's length in iterations, which by epoch is known only when there is a loader."""
@@ -188,8 +192,8 @@ def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> 
 def each(values: Values, function: Callable[[Any], Any]) -> Values:
     """``function`` of every item, in the same arrangement."""
     if isinstance(values, dict):
-        return {name: [function(value) for value in part] for name, part in values.items()}
-    return [function(value) for value in values]
+        return {name: list(map(function, part)) for name, part in values.items()}
+    return list(map(function, values))
 
 
 def pair(left: Values, right: Values) -> Iterable[tuple[Any, Any]]:
@@ -212,7 +216,7 @@ def alias(name: str) -> Any:
 def assign(group: Group, key: str, value: float) -> None:
     """Set a group's entry; one that is a tensor, as compiled optimizers want it, keeps its identity."""
     current = group[key]
-    if isinstance(current, torch.Tensor):
+    if type(current) is not float and isinstance(current, torch.Tensor):  # the second asks a metaclass
         current.fill_(value)
     else:
         group[key] = value

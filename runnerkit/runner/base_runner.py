@@ -4,6 +4,7 @@ files."""
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import signal
 import time
@@ -39,6 +40,11 @@ from runnerkit.utils.report import scope as report_scope
 
 Workflow = Sequence[tuple[str, int]]
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
+
+
+def _read_only(attribute: str, doc: str) -> Any:
+    """A property that C code reads: hooks ask for these several times in every iteration."""
+    return property(operator.attrgetter(attribute), doc=doc)
 
 
 class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
@@ -129,15 +135,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """The class name of the model inside any wrappers."""
         return self._model_name
 
-    @property
-    def rank(self) -> int:
-        """This process's number among ``world_size``, from 0."""
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        """How many processes train together."""
-        return self._world_size
+    rank = _read_only('_rank', "This process's number among ``world_size``, from 0.")
+    world_size = _read_only('_world_size', 'How many processes train together.')
 
     @property
     def hooks(self) -> list[Hook]:
@@ -152,20 +151,12 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     def _hooks(self, hooks: Iterable[Hook]) -> None:
         self._hook_table = HookTable(hooks)
 
-    @property
-    def epoch(self) -> int:
-        """The running epoch, from 0."""
-        return self._epoch
-
-    @property
-    def iter(self) -> int:
-        """The running training iteration, from 0, over all epochs."""
-        return self._iter
-
-    @property
-    def inner_iter(self) -> int:
-        """The running iteration within its epoch (in the iteration runner: within its workflow entry), from 0."""
-        return self._inner_iter
+    epoch = _read_only('_epoch', 'The running epoch, from 0.')
+    iter = _read_only('_iter', 'The running training iteration, from 0, over all epochs.')
+    inner_iter = _read_only(
+        '_inner_iter',
+        'The running iteration within its epoch (in the iteration runner: within its workflow entry), from 0.',
+    )
 
     @property
     def completed_iters(self) -> int:
@@ -177,15 +168,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """How many training epochs are done; in ``after_train_epoch`` that includes the running one."""
         return self._epoch + (self._done_epoch == self._epoch)
 
-    @property
-    def max_epochs(self) -> int | None:
-        """After how many epochs the run ends; None where that is not known (yet)."""
-        return self._max_epochs
-
-    @property
-    def max_iters(self) -> int | None:
-        """After how many training iterations the run ends; None where that is not known (yet)."""
-        return self._max_iters
+    max_epochs = _read_only('_max_epochs', 'After how many epochs the run ends; None where that is not known (yet).')
+    max_iters = _read_only(
+        '_max_iters', 'After how many training iterations the run ends; None where that is not known (yet).'
+    )
 
     @property
     def outcome(self) -> str | None:
@@ -261,7 +247,19 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 self.required('num_samples', outputs)
             self.log_buffer.update(outputs['log_vars'], outputs['num_samples'])
         self.outputs = outputs
-        self.call_hook('after_forward')
+        if self._hook_table.calls['after_forward']:
+            self.call_hook('after_forward')
+
+    def _train_iter(self, kwargs: dict[str, Any], enters: bool = True) -> None:
+        """Train on the batch at hand: what both runners repeat."""
+        if enters and self._hook_table.calls['around_iter']:
+            with self._rings('around_iter'):
+                self._train_iter(kwargs, enters=False)
+            return
+        self.call_hook('before_train_iter')
+        self.run_iter(self.data_batch, train_mode=True, **kwargs)
+        self._unit_done = not self.by_epoch
+        self.call_hook('after_train_iter')
 
     def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:
         """``outputs[key]`` of the running iteration.
@@ -476,7 +474,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     def _validate(self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0) -> dict[str, Any]:
         """One pass of ``val_step`` over ``loader`` in a log scope of its own; ``hooks`` hear the val points."""
-        train_log, self.log_buffer = self.log_buffer, LogBuffer()
+        train_log, self.log_buffer = self.log_buffer, LogBuffer(copies=self._train_log.copies)
         self.mode, self.data_loader = mode, loader
         call = self.call_hook if hooks is self._hook_table else partial(_call, hooks, self)
         scores = Scores(self.model)

@@ -71,10 +71,7 @@ class EpochBasedRunner(BaseRunner):
         with self._rings('around_epoch'):
             self.call_hook('before_train_epoch')
             for self._inner_iter, self.data_batch in self._enter_epoch(data_loader):
-                with self._rings('around_iter'):
-                    self.call_hook('before_train_iter')
-                    self.run_iter(self.data_batch, train_mode=True, **kwargs)
-                    self.call_hook('after_train_iter')
+                self._train_iter(kwargs)
                 self.data_batch = None
                 self._iter += 1
                 if self._stop_reason is not None or (self._stops_by_iters and self._iter == self._max_iters):

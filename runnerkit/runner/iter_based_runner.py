@@ -162,13 +162,11 @@ class IterBasedRunner(BaseRunner):
         """Train one iteration, with ``model.<mode>_step``."""
         if not self.model.training:  # a walk over all modules: only where somebody has switched it off
             self.model.train()
-        self._fetch(data_loader, mode)
-        self._epoch = data_loader.epoch
-        with self._rings('around_iter'):
-            self.call_hook('before_train_iter')
-            self.run_iter(self.data_batch, train_mode=True, **kwargs)
-            self._unit_done = True
-            self.call_hook('after_train_iter')
+        if data_loader not in self._loaders:
+            self._admit(data_loader)
+        self.mode, self.data_loader, self.data_batch = mode, data_loader, next(data_loader)
+        self._epoch = data_loader._epoch
+        self._train_iter(kwargs)
         self.data_batch = None
         self._inner_iter += 1
         self._iter += 1
@@ -178,11 +176,13 @@ class IterBasedRunner(BaseRunner):
         """Validate one batch; the entry's last one logs the averages and scores of all its batches."""
         entry, k = self._cursor
         if k == 0 or self._val_log is None:
-            self._val_log, self._val_scores = LogBuffer(), Scores(self.model)
+            self._val_log, self._val_scores = LogBuffer(copies=self._train_log.copies), Scores(self.model)
         self.log_buffer = self._val_log
         try:
             with self.around_val(), report_scope(self.log_buffer):
-                self._fetch(data_loader, 'val')
+                if data_loader not in self._loaders:
+                    self._admit(data_loader)
+                self.mode, self.data_loader, self.data_batch = 'val', data_loader, next(data_loader)
                 with self._rings('around_iter'):
                     self.call_hook('before_val_iter')
                     self.run_iter(self.data_batch, train_mode=False, **kwargs)
@@ -196,14 +196,11 @@ class IterBasedRunner(BaseRunner):
             self.log_buffer = self._train_log
         self._inner_iter += 1
 
-    def _fetch(self, loader: IterLoader, mode: str) -> None:
-        """Take the next batch; of a loader that a loop of the user's own brings, first go where it was when saved."""
-        if loader not in self._loaders:
-            self._loaders = [*self._loaders, loader]
-            if self._entering is not None and len(self._loaders) == 1:
-                self._enter_loaders()
-        self.mode, self.data_loader = mode, loader
-        self.data_batch = next(loader)
+    def _admit(self, loader: IterLoader) -> None:
+        """Take in a loader that a loop of the user's own brings: go where it was when it was saved."""
+        self._loaders = [*self._loaders, loader]
+        if self._entering is not None and len(self._loaders) == 1:
+            self._enter_loaders()
 
     def save_checkpoint(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
         self,

@@ -6,10 +6,13 @@ and are then brought to the host all at once: an iteration that nobody logs wait
 
 from __future__ import annotations
 
+import math
+import operator
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,8 @@ from torch import Tensor
 from runnerkit.utils.exceptions import WrongType, WrongValue
 
 Reduce = Callable[[Sequence[float]], Sequence[float]]
+
+_NUMBERS = {float, int, bool}
 
 #: The vector that ranks sum up first has this many elements, whatever their names are.
 _FIRST = 64
@@ -36,23 +41,27 @@ class LogBuffer:
     """Values by name, each with the number of samples it stands for, and their averages.
 
     Attributes:
-        val_history: by name, the values of the latest updates; copies of tensors, on their devices, or numbers.
+        val_history: by name, the values of the latest updates: numbers, or tensors of no dimension without a graph.
         n_history: by name, the sample counts that belong to them.
         output: the averages last made, and whatever else hooks put in for the loggers, such as an evaluation's scores.
         ready: whether ``output`` waits to be logged.
         averaged: whether there are averages among ``output``, rather than only what hooks put in.
         window: how many of the latest updates of each name are kept one by one, at least; beyond twice as many, the
             oldest ones are summed up.
+        copies: whether every tensor is copied. Else those are kept as they are that a step has just computed; say so
+            where their memory is used again for the next step's, as CUDA graphs do.
     """
 
-    def __init__(self, window: int = 1024) -> None:
+    def __init__(self, window: int = 256, copies: bool = False) -> None:
         self.val_history: dict[str, list[float | Tensor]] = {}
         self.n_history: dict[str, list[int]] = {}
         self.output: dict[str, Any] = {}
         self.ready = False
         self.averaged = False
         self.window = window
+        self.copies = copies
         self._prefix: dict[str, _Prefix] = {}
+        self._computed: set[str] = set()  # names of tensors that are kept and not copied
         self._made: tuple[Any, dict[str, float]] | None = None  # what was averaged last, and how, unless updated since
         self._warned = False
 
@@ -61,6 +70,7 @@ class LogBuffer:
         self.val_history.clear()
         self.n_history.clear()
         self._prefix.clear()
+        self._computed.clear()
         self._made = None
         self.clear_output()
 
@@ -80,12 +90,26 @@ class LogBuffer:
         Raises:
             TypeError: ``vars`` is no dict, or one of its values is no number and no tensor of one element.
         """
-        if not isinstance(vars, Mapping):
+        # This is called several times in every iteration.
+        if type(vars) is not dict and not isinstance(vars, Mapping):
             raise WrongType(f'log values must be a dict of numbers by name, but got {type(vars)}: {vars!r}')
         for key, value in vars.items():
-            values = self.val_history.setdefault(key, [])
-            values.append(value if type(value) is float else _entry(key, value))
-            self.n_history.setdefault(key, []).append(count)
+            if (
+                type(value) is Tensor
+                and key in self._computed
+                # A step has just computed it: what is a parameter, or was written to before, may change again.
+                and not (value.dim() or (value.is_leaf and value.requires_grad) or value.is_inference())
+                and not value._version
+            ):
+                value = value.detach()
+            elif type(value) is not float:
+                value = self._entry(key, value)
+            try:
+                values = self.val_history[key]
+                self.n_history[key].append(count)
+            except KeyError:
+                values, self.n_history[key] = self.val_history.setdefault(key, []), [count]
+            values.append(value)
             if len(values) > 2 * self.window:
                 self._fold(key)
         self._made = None
@@ -115,14 +139,15 @@ class LogBuffer:
 
     def _averages(self, n: int, reduce: Reduce | None) -> dict[str, float]:
         names = sorted(self.val_history)
-        chosen = _to_host({name: self.val_history[name][-n:] for name in names})
-        counts = {name: self.n_history[name][-n:] for name in names}
+        latest = {name: self.val_history[name][-n:] for name in names}
+        chosen = _to_host(latest, self._warn_of_change)
         prefixes = {name: self._prefix[name] for name in names if n == 0 and name in self._prefix}
         before = _to_host({name: [prefix.total] for name, prefix in prefixes.items()})
         sums, weights = [], []
         for name in names:
-            sums.append(float(np.sum(np.array(chosen[name]) * np.array(counts[name]))))
-            weights.append(float(np.sum(counts[name])))
+            counts = self.n_history[name][-n:]
+            sums.append(math.fsum(map(operator.mul, chosen[name], counts)))
+            weights.append(float(sum(counts)))
             if name in prefixes:
                 sums[-1] += before[name][0]
                 weights[-1] += prefixes[name].count
@@ -149,15 +174,48 @@ class LogBuffer:
             if len(values) > room:
                 reduced += reduce(values[room:])
             return reduced[:number], reduced[number:]
+        self._warn_once(
+            f'the ranks log different names (this one: {", ".join(names)}), so that averages are of this rank '
+            f'only: log the same ones everywhere, with 0 and a count of 0 where a rank has nothing to say'
+        )
+        return sums, weights
+
+    def _warn_of_change(self, name: str) -> None:
+        self._warn_once(
+            f'the log value {name!r} was changed in place after it was logged, and it is what it is now that goes into '
+            f'the average: log a copy, {name}.clone()'
+        )
+
+    def _warn_once(self, message: str) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(
-                f'the ranks log different names (this one: {", ".join(names)}), so that averages are of this rank '
-                f'only: log the same ones everywhere, with 0 and a count of 0 where a rank has nothing to say',
-                RuntimeWarning,
-                stacklevel=4,
+            warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+    def _entry(self, key: str, value: Any) -> float | Tensor:
+        """``value`` as the history keeps it: a number, or a copy of a tensor.
+
+        Of the tensors under a name, the first is copied, and with `copies` all are. If it was none of a larger tensor's
+        elements, which would keep all of that alive, those that follow are kept as they are if a step has just computed
+        them.
+        """
+        if isinstance(value, Tensor):
+            if value.numel() != 1 or value.is_complex():
+                raise TypeError(
+                    f'the log value {key!r} must be a number or a tensor of one element, but got one of shape '
+                    f'{tuple(value.shape)} and type {value.dtype}: log its mean, for example'
+                )
+            if not self.copies and value.untyped_storage().nbytes() == value.element_size():
+                self._computed.add(key)
+            with torch.inference_mode(False):
+                # A copy that can be used anywhere; a clone of an inference tensor would count as changed.
+                return torch.stack([value.detach().reshape(())])[0]
+        if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
+            value = value.item()
+        if not isinstance(value, (int, float)):
+            raise TypeError(
+                f'the log value {key!r} must be a number or a tensor of one element, but got {type(value)}: {value!r}'
             )
-        return sums, weights
+        return value
 
     def _fold(self, key: str) -> None:
         """Sum up the older half of the entries under ``key``, on the device they are on."""
@@ -169,11 +227,14 @@ class LogBuffer:
         prefix.count += sum(weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that is not logged yet, as plain numbers and texts."""
+        """Everything that is not logged yet: plain numbers and texts, and tensors of numbers."""
         sums = _to_host({name: [prefix.total] for name, prefix in self._prefix.items()})
+        values = _to_host(self.val_history)
         return {
-            'values': _to_host(self.val_history),
-            'counts': {name: list(counts) for name, counts in self.n_history.items()},
+            'lengths': {name: len(each) for name, each in values.items()},
+            # One tensor each: a list would be pickled number by number.
+            'values': torch.tensor([value for each in values.values() for value in each], dtype=torch.float64),
+            'counts': torch.tensor([count for name in values for count in self.n_history[name]], dtype=torch.float64),
             'prefix': {name: (sums[name][0], prefix.count) for name, prefix in self._prefix.items()},
             'output': _to_host_where_possible(self.output),
             'ready': self.ready,
@@ -184,72 +245,70 @@ class LogBuffer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self.clear()
-        self.val_history.update({name: list(values) for name, values in state['values'].items()})
-        self.n_history.update({name: list(counts) for name, counts in state['counts'].items()})
+        values, counts = iter(state['values'].tolist()), iter(state['counts'].tolist())
+        for name, length in state['lengths'].items():
+            self.val_history[name] = list(islice(values, length))
+            self.n_history[name] = list(islice(counts, length))
         self._prefix.update({name: _Prefix(total, count) for name, (total, count) in state['prefix'].items()})
         self.output.update(state['output'])
         self.ready, self.averaged = state['ready'], state['averaged']
         self.window = max(self.window, state['window'])
 
 
-def _entry(key: str, value: Any) -> float | Tensor:
-    """``value`` as the history keeps it."""
-    if isinstance(value, Tensor):
-        if value.numel() != 1 or value.is_complex():
-            raise TypeError(
-                f'the log value {key!r} must be a number or a tensor of one element, but got one of shape '
-                f'{tuple(value.shape)} and type {value.dtype}: log its mean, for example'
-            )
-        # A copy: a Parameter or a running metric may change in place, and an element keeps its whole tensor alive.
-        value = value.detach().clone()
-        return value.reshape(()) if value.dim() else value
-    if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
-        value = value.item()
-    if not isinstance(value, (int, float)):
-        raise TypeError(
-            f'the log value {key!r} must be a number or a tensor of one element, but got {type(value)}: {value!r}'
-        )
-    return value
+def _weighted_sum(values: Sequence[float | Tensor], counts: Sequence[int]) -> float | Tensor:
+    devices = {getattr(value, 'device', None) for value in values}
+    if len(devices) > 1:
+        pairs = list(zip(values, counts, strict=True))
+        parts = [[pair for pair in pairs if getattr(pair[0], 'device', None) == device] for device in devices]
+        return sum(_weighted_sum(*zip(*part, strict=True)) for part in parts)
+    device = devices.pop()
+    if device is None:
+        return sum(map(operator.mul, values, counts))
+    wide = torch.float32 if device.type == 'mps' else torch.float64
+    weights = torch.tensor(counts, dtype=wide)
+    # Not waiting is safe in this direction, and what must not be done here is wait for the device.
+    return (_stack(values).to(wide) * weights.to(device, non_blocking=True)).sum()
 
 
-def _weighted_sum(values: list[float | Tensor], counts: list[int]) -> float | Tensor:
-    by_device: dict[torch.device, list[int]] = {}
-    total: float | Tensor = 0.0
-    for i, value in enumerate(values):
-        if isinstance(value, Tensor):
-            by_device.setdefault(value.device, []).append(i)
-        else:
-            total = total + value * counts[i]
-    for device, indices in by_device.items():
-        stacked = _stack([values[i] for i in indices])
-        weights = torch.tensor([counts[i] for i in indices], dtype=stacked.dtype)
-        # Not waiting is safe in this direction, and what must not be done here is wait for the device.
-        total = total + (stacked * weights.to(device, non_blocking=True)).sum()
-    return total
+def _are_numbers(values: Sequence[float | Tensor]) -> bool:
+    return _NUMBERS.issuperset(map(type, values))
 
 
-def _to_host(values: Mapping[str, Sequence[float | Tensor]]) -> dict[str, list[float]]:
-    """The same with numbers in the place of tensors, by one transfer for each device."""
-    found = {name: list(each) for name, each in values.items()}
-    places: dict[torch.device, list[tuple[list[Any], int]]] = {}
-    for each in found.values():
-        for i, value in enumerate(each):
-            if isinstance(value, Tensor):
-                places.setdefault(value.device, []).append((each, i))
-    for tensors in places.values():
-        numbers = _stack([each[i] for each, i in tensors]).tolist()
-        for (each, i), number in zip(tensors, numbers, strict=True):
-            each[i] = number
-    return found  # type: ignore[return-value]
+def _to_host(
+    values: Mapping[str, Sequence[float | Tensor]], tell_changed: Callable[[str], None] | None = None
+) -> dict[str, list[float]]:
+    """The same with numbers in the place of tensors, by one transfer for each device.
+
+    Args:
+        values: what to read.
+        tell_changed: called with each name of which a tensor was written to since it was logged.
+    """
+    found: dict[str, list[Any]] = {name: list(each) for name, each in values.items()}
+    mixed = {name: each for name, each in found.items() if not _are_numbers(each)}
+    tensors: list[Tensor] = []
+    for name, each in mixed.items():
+        own = [value for value in each if isinstance(value, Tensor)]
+        if tell_changed is not None and any(value._version for value in own):
+            tell_changed(name)
+        tensors += own
+    devices = {value.device for value in tensors}
+    if len(devices) > 1:
+        parts = {device: [value for value in tensors if value.device == device] for device in devices}
+        read = {device: iter(_stack(part).tolist()) for device, part in parts.items()}
+        numbers = iter([next(read[value.device]) for value in tensors])
+    else:
+        numbers = iter(_stack(tensors).tolist() if tensors else ())
+    for name, each in mixed.items():
+        found[name] = [next(numbers) if isinstance(value, Tensor) else value for value in each]
+    return found
 
 
 def _stack(values: Sequence[Any]) -> Tensor:
-    """A vector in double precision, where the device has it."""
-    kinds = {value.dtype for value in values}
-    wide = torch.float32 if values[0].device.type == 'mps' else torch.float64
-    if len(kinds) > 1:  # stacking would take the widest of these types, and a whole number may not fit into it
+    """A vector of them; stacking alone would take the widest of their types, and a whole number may not fit into it."""
+    if len({value.dtype for value in values}) > 1:
+        wide = torch.float32 if values[0].device.type == 'mps' else torch.float64
         values = [value.to(wide) for value in values]
-    return torch.stack(list(values)).to(wide)
+    return torch.stack(list(values))
 
 
 def _to_host_where_possible(output: Mapping[str, Any]) -> dict[str, Any]:

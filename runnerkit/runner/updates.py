@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from runnerkit.optim.update import Update
+from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.log_buffer import LogBuffer
 
 
@@ -20,6 +21,7 @@ class Updates:
     optimizer: Optimizer | dict[str, Optimizer] | None
     outputs: dict[str, Any]
     log_buffer: LogBuffer
+    _hook_table: HookTable
     logger: logging.Logger
     call_hook: Callable[[str], None]
     _iter: int
@@ -52,12 +54,15 @@ class Updates:
         update = self._updates.get(optimizer) or self._default_update(optimizer)
         self.update_calls += 1
         update.backward(loss, self._iter, self._max_iters, self.model, self.logger)
-        self.call_hook('after_backward')
-        if update.is_due(self._iter, self._max_iters):
+        listeners = self._hook_table.calls
+        if listeners['after_backward']:
+            self.call_hook('after_backward')
+        if update.cumulative_iters == 1 or update.is_due(self._iter, self._max_iters):
             norm = update.step()
             if norm is not None:
                 self.log_buffer.update({'grad_norm': norm}, self.outputs.get('num_samples', 1))
-            self.call_hook('after_step')
+            if listeners['after_step']:
+                self.call_hook('after_step')
 
     def _default_update(self, optimizer: Optimizer | str | None) -> Update:
         """The update of an optimizer that was not configured by this name: its name's, the only one's, or a new one."""

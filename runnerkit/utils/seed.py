@@ -78,8 +78,9 @@ def rng_state() -> dict[str, Any]:
     # Asking CUDA would start it, which takes seconds and memory, in a program that does not use it.
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     kind, keys, position, has_gauss, gauss = np.random.get_state()
+    version, words, pair = random.getstate()
     return {
-        'python': random.getstate(),
+        'python': (version, torch.from_numpy(np.array(words)), pair),  # 625 numbers, which pickle one by one
         'numpy': (
             kind,
             torch.from_numpy(np.asarray(keys).astype(np.int64)),
@@ -103,7 +104,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
     import torch
 
     version, keys, gauss = state['python']
-    random.setstate((version, tuple(keys), gauss))
+    random.setstate((version, tuple(keys.tolist()), gauss))
     kind, words, position, has_gauss, cached = state['numpy']
     np.random.set_state((kind, words.cpu().numpy().astype(np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state['torch'].cpu())

@@ -215,3 +215,48 @@ def test_parameters_to_clip_may_be_given():
     given.grad = torch.ones(4)
     assert other.step().item() == 2.0
     assert given.grad.norm().item() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_gradients_are_cleared_by_hand_but_by_an_optimizer_that_does_it_its_own_way():
+    class Own(torch.optim.SGD):
+        cleared = 0
+
+        def zero_grad(self, set_to_none=True):
+            self.cleared += 1
+            super().zero_grad(set_to_none)
+
+    weight, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    for optimizer in (torch.optim.SGD([weight], lr=0.1), Own([weight], lr=0.1)):
+        update = Update([optimizer])
+        for _ in range(2):
+            update.backward(weight.sum())
+            assert torch.equal(weight.grad, torch.ones(2))
+            update.step()
+        optimizer.add_param_group({'params': [other]})
+        other.grad = torch.ones(2)
+        update.backward(weight.sum())
+        assert other.grad is None
+    assert optimizer.cleared == 3
+
+
+def test_the_gradient_of_the_loss_is_one_whatever_the_loss_and_its_hooks_are():
+    weight = nn.Parameter(torch.ones(2, dtype=torch.float64))
+    update = Update([torch.optim.SGD([weight], lr=0.1)])
+
+    def doubled(grad):
+        return grad.mul_(2)  # writes to what it is given
+
+    def grads(loss):
+        update.accumulated = 0
+        update.backward(loss)
+        return weight.grad.tolist()
+
+    assert grads(weight.sum()) == [1, 1]
+    spoilt = weight.sum()
+    spoilt.register_hook(doubled)
+    assert grads(spoilt) == [2, 2]
+    assert grads(weight.sum()) == [1, 1]
+    assert grads(weight.float().sum()) == [1, 1]
+    assert grads(weight[:1]) == [1, 0]
+    with pytest.raises(RuntimeError, match='scalar outputs'):
+        grads(weight * 2)

@@ -72,7 +72,9 @@ def two_optimizers(model):
 
 def build(work_dir, hook, kind='epoch', hooks=(), update=None, optimizer=None, iters=12, seed=0):
     runner = tiny_runner(kind, work_dir=work_dir, seed=seed, optimizer=optimizer, max_iters=iters)
-    runner.register_training_hooks({'policy': 'fixed'}, update or {}, None, custom_hooks_config=list(hooks))
+    runner.register_training_hooks(
+        {'policy': 'fixed'}, update or {}, timer_config=None, custom_hooks_config=list(hooks)
+    )
     runner.register_hook(hook)
     return runner
 
@@ -398,7 +400,7 @@ def _train(rank, folder, resume, hook):
     torch.manual_seed(0)
     model = DistributedDataParallel(Tiny())
     runner = tiny_runner('iter', model=Steps(model), work_dir=folder, max_iters=8, seed=rank)
-    runner.register_training_hooks({'policy': 'fixed'}, {}, None)
+    runner.register_training_hooks({'policy': 'fixed'}, {}, timer_config=None)
     runner.register_hook(hook)
     if resume:
         runner.resume(resume)

@@ -236,7 +236,7 @@ class TextLoggerHook(LoggerHook):
             last, lines = self._logged_at or (step, 0)
             self._logged_at = (step, lines + 1 if step == last else 1)
         try:
-            self._file.write(json.dumps(self._round_float(log_dict), default=_as_json) + '\n')
+            self._file.write(_ENCODER.encode(self._round_float(log_dict)) + '\n')
             self._file.flush()
             if os.fstat(self._file.fileno()).st_nlink == 0:
                 raise FileNotFoundError('the file or its folder was deleted')
@@ -245,6 +245,8 @@ class TextLoggerHook(LoggerHook):
 
     def _round_float(self, items: Any) -> Any:
         """``items`` with numbers to eight digits."""
+        if type(items) is float:
+            return float(f'{items:.8g}')
         if isinstance(items, dict):
             return {key: self._round_float(value) for key, value in items.items()}
         if isinstance(items, list):
@@ -263,7 +265,7 @@ class TextLoggerHook(LoggerHook):
 
 def _plain(value: Any) -> Any:
     """A number in the place of a tensor or array that is one."""
-    if isinstance(value, (Tensor, np.generic, np.ndarray)):
+    if type(value) is not float and isinstance(value, (Tensor, np.generic, np.ndarray)):
         return value.item() if np.prod(value.shape) == 1 else value.tolist()
     return value
 
@@ -271,6 +273,9 @@ def _plain(value: Any) -> Any:
 def _as_json(value: Any) -> Any:
     plain = _plain(value)
     return str(value) if plain is value else plain
+
+
+_ENCODER = json.JSONEncoder(default=_as_json)
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,100 @@
+"""Fused optimizers, switched on where torch has them."""
+
+import pytest
+import torch
+from support import Tiny, loader, tiny_runner, weights
+from torch import nn
+from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+
+from runnerkit.hooks import OptimizerHook
+from runnerkit.optim.fused import can_be_fused, use_fused
+
+
+def parameters(dtype=torch.float32):
+    return [nn.Parameter(torch.ones(3, dtype=dtype)), nn.Parameter(torch.ones(2, dtype=dtype))]
+
+
+@pytest.mark.parametrize(
+    ('kind', 'expected'), [(SGD, True), (Adam, True), (AdamW, True), (Adagrad, True), (RMSprop, False)]
+)
+def test_which_classes_have_one(kind, expected):
+    optimizer = kind(parameters(), lr=0.1)
+    assert can_be_fused(optimizer) is expected
+    assert use_fused(optimizer) is expected
+    assert [bool(group.get('fused')) for group in optimizer.param_groups] == [expected]
+
+
+def test_what_it_cannot_do_is_left_alone():
+    class Own(SGD):
+        def __init__(self, params, lr):
+            super().__init__(params, lr)
+
+    for optimizer in (
+        Adam(parameters(torch.complex64), lr=0.1),
+        SGD(parameters(), lr=0.1, differentiable=True),
+        Own(parameters(), lr=0.1),
+    ):
+        assert not use_fused(optimizer)
+        assert not optimizer.param_groups[0]['fused']
+
+
+def test_sgd_of_distributed_tensors_has_none():
+    sharded = parameters()
+    sharded[0].device_mesh = 'as DTensor has it'
+    assert not can_be_fused(SGD(sharded, lr=0.1))
+    assert can_be_fused(Adam(sharded, lr=0.1))
+
+
+def test_one_that_has_begun_goes_on():
+    (first, second), both = parameters(), []
+    for switch in (False, True):
+        torch.manual_seed(0)
+        first, second = parameters()
+        optimizer = Adam([first, second], lr=0.1)
+        for step in range(4):
+            first.grad, second.grad = torch.rand(3), torch.rand(2)
+            if switch and step == 2:
+                assert use_fused(optimizer)
+            optimizer.step()
+        both.append(torch.cat([first, second]).detach())
+        assert optimizer.state[first]['step'] == 4
+    torch.testing.assert_close(both[0], both[1])
+
+
+def run(hook, optimizer=lambda model: AdamW(model.parameters(), lr=0.01), **options):
+    runner = tiny_runner(optimizer=optimizer, **options)
+    runner.register_hook(hook)
+    runner.run([loader(12)], [('train', 1)])
+    return runner
+
+
+def test_auto_takes_it_and_the_checkpoint_says_so(tmp_path, caplog):
+    caplog.set_level('INFO')
+    runner = run(OptimizerHook(fused='auto'), max_epochs=2, work_dir=tmp_path)
+    assert runner.optimizer.param_groups[0]['fused'] is True
+    assert 'fused: AdamW yes' in caplog.text
+    runner.save_checkpoint(str(tmp_path))
+    assert torch.load(tmp_path / 'epoch_2.pth')['optimizer']['param_groups'][0]['fused'] is True
+    by_hand = run(OptimizerHook(), lambda model: AdamW(model.parameters(), lr=0.01, fused=True), max_epochs=2)
+    assert torch.equal(weights(runner.model), weights(by_hand.model))
+    run(OptimizerHook(fused='auto'), lambda model: RMSprop(model.parameters()), max_epochs=1)
+    assert 'fused: RMSprop no' in caplog.text
+
+
+def test_a_resumed_run_goes_on_with_it(tmp_path):
+    whole = run(OptimizerHook(fused='auto'), max_epochs=2)
+    half = run(OptimizerHook(fused='auto'), max_epochs=1, work_dir=tmp_path)
+    half.save_checkpoint(str(tmp_path))
+    rest = tiny_runner(max_epochs=2, optimizer=lambda model: AdamW(model.parameters(), lr=0.01))
+    rest.register_hook(OptimizerHook())  # what the file says is taken, not what the hook would choose
+    rest.resume(str(tmp_path / 'epoch_1.pth'))
+    rest.run([loader(12)], [('train', 1)])
+    assert torch.equal(weights(rest.model), weights(whole.model))
+
+
+@pytest.mark.parametrize('value', [True, 'yes', 1])
+def test_other_values_are_refused(value):
+    runner = tiny_runner(model=Tiny(), max_epochs=1)
+    runner.register_hook(OptimizerHook(fused=value))
+    with pytest.raises(ValueError, match=r"fused must be 'auto' or None, but got .*optimizer=dict\(..., fused=True\)"):
+        runner.run([loader(4)], [('train', 1)])
