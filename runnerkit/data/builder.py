@@ -116,6 +116,7 @@ def build_dataloader(
     sampler: Any = None,
     batch_sampler: Any = None,
     ranks: tuple[int, int] | None = None,
+    prefetch_to: torch.device | str | None = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
     """Build a loader whose batches are a function of (seed, epoch, position), see `SeededLoader`.
@@ -142,13 +143,19 @@ def build_dataloader(
         sampler: in place of the usual one: a sampler, or a config for SAMPLERS.
         batch_sampler: in place of ``sampler``, ``samples_per_gpu`` and ``drop_last``: a batch sampler, or a config.
         ranks: a rank and how many there are, to load what another process of a distributed run loads.
+        prefetch_to: a GPU to which batches are copied ahead, see `SeededLoader`; not without ``seeded``.
         kwargs: other arguments of torch's DataLoader.
 
     Raises:
         TypeError: an unknown argument.
-        ValueError: an empty data set, or numbers out of range.
+        ValueError: an empty data set, numbers out of range, or arguments that exclude each other.
     """
     _check_arguments(samples_per_gpu, workers_per_gpu, num_gpus, kwargs)
+    if prefetch_to is not None and not seeded:
+        raise ValueError(
+            'prefetch_to draws batches early, which would change what a loader with seeded=False gives: leave out one '
+            'of the two'
+        )
     streaming = isinstance(dataset, IterableDataset)
     if not streaming and len(dataset) == 0:
         raise ValueError(
@@ -177,7 +184,9 @@ def build_dataloader(
         options.update(batch_size=batch_size, drop_last=drop_last)
     options.update(sampler=sampler, batch_sampler=batch_sampler)
     if seeded:
-        loader: DataLoader[Any] = SeededLoader(dataset, seed=seed, rank=rank, world_size=world_size, **options)
+        loader: DataLoader[Any] = SeededLoader(
+            dataset, seed=seed, rank=rank, world_size=world_size, prefetch_to=prefetch_to, **options
+        )
     else:
         options.setdefault('generator', torch.Generator().manual_seed(mix_seed(seed, rank)))
         if num_workers > 0:

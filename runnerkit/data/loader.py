@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from runnerkit.data.prefetch import prefetched
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchSampler
 from runnerkit.data.samples import SeededSamples, SeededStream, WorkerInit, as_is
 from runnerkit.data.seeding import mix_seed
@@ -35,6 +36,8 @@ class SeededLoader(DataLoader[Any]):
         world_size: how many ranks share the data.
         generator: where seeds for the workers come from; by default the loader's own, a function of (seed, epoch,
             rank).
+        prefetch_to: a GPU. Batches are handed out on it, each copied from pinned memory (``pin_memory=True``) while it
+            works on the one before. With any other device, and by default, they are handed out as they are.
         options: any other argument of torch's DataLoader.
 
     Raises:
@@ -53,6 +56,7 @@ class SeededLoader(DataLoader[Any]):
         rank: int = 0,
         world_size: int = 1,
         generator: torch.Generator | None = None,
+        prefetch_to: torch.device | str | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
@@ -62,6 +66,7 @@ class SeededLoader(DataLoader[Any]):
             )
         self.seed = seed
         self.rank = rank
+        self.prefetch_to = None if prefetch_to is None else torch.device(prefetch_to)
         self._reseed_generator = generator is None
         if not isinstance(dataset, IterableDataset) and sampler is None and batch_sampler is None:
             sampler = EpochSampler(
@@ -118,7 +123,8 @@ class SeededLoader(DataLoader[Any]):
         if self._reseed_generator:
             self.generator.manual_seed(mix_seed(self.seed, self.epoch, self.rank))
         with self._seeded_parts():
-            return super().__iter__()
+            batches = super().__iter__()
+        return batches if self.prefetch_to is None else prefetched(batches, self.prefetch_to)
 
     @contextmanager
     def _seeded_parts(self) -> Iterator[None]:

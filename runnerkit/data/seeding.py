@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.random import mtrand
 
 T = TypeVar('T')
 
@@ -65,6 +65,24 @@ def seed_streams(seed: int) -> None:
     random.seed(seed)
 
 
+def _beside_its_bits(call: Callable[[Any], T], argument: Any) -> T:
+    """Call ``np.random.get_state`` or ``set_state`` for what numpy keeps beside the bit generator: the waiting normal.
+
+    numpy draws normals in pairs, and forgets the second of a pair when the bit generator is exchanged. The whole state,
+    whose 624 words go through Python one by one, would take longer than all else that is done once a batch.
+    """
+    legacy = np.random.mtrand._rand
+    bits = legacy._bit_generator
+    # It is these two functions that look here; draws go to the bit generator directly.
+    legacy._bit_generator = SimpleNamespace(  # type: ignore[assignment]
+        state={'bit_generator': 'MT19937', 'state': None}
+    )
+    try:
+        return call(argument)
+    finally:
+        legacy._bit_generator = bits
+
+
 class private_streams:
     """A context in which the global generators are private, and torch computes with one thread as loader workers do.
 
@@ -79,17 +97,14 @@ class private_streams:
             torch.set_num_threads(1)
         self._torch = torch.default_generator.get_state()
         self._python = random.getstate()
-        # The state is read for one thing: numpy draws normals in pairs, and forgets the second of a pair when the bit
-        # generator is exchanged. Exchanging is still the cheaper half of restoring.
-        self._numpy_state: dict[str, Any] = np.random.get_state(legacy=False)
-        self._numpy = mtrand.get_bit_generator()
+        self._normal = _beside_its_bits(np.random.get_state, False)
+        self._numpy = np.random.mtrand.get_bit_generator()
         self._own = _spare.pop() if _spare else np.random.MT19937(0)
-        mtrand.set_bit_generator(self._own)
+        np.random.mtrand.set_bit_generator(self._own)
 
     def __exit__(self, *exc_info: object) -> None:
-        mtrand.set_bit_generator(self._numpy)
-        if self._numpy_state['has_gauss']:
-            np.random.set_state(self._numpy_state)
+        np.random.mtrand.set_bit_generator(self._numpy)
+        _beside_its_bits(np.random.set_state, self._normal)
         _spare.append(self._own)
         random.setstate(self._python)
         torch.default_generator.set_state(self._torch)

@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SampleBatch, SeededBatchSampler, epoch_order
@@ -95,6 +96,22 @@ def test_batches_are_torchs_own_and_can_be_entered_anywhere(batch_size, drop_las
         entered = list(ours)
         assert entered == whole[start:]
         assert [batch.positions for batch in entered] == [batch.positions for batch in whole[start:]]
+
+
+def test_a_batch_costs_no_tensor_operation():
+    called = []
+
+    class Counted(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            called.append(function)
+            return function(*args, **(kwargs or {}))
+
+    running = iter(EpochBatchSampler(EpochSampler(range(11)), 4))
+    with Counted():
+        next(running)
+        at_the_start = len(called)
+        assert [len(batch) for batch in running] == [4, 3]
+    assert 0 < at_the_start == len(called)
 
 
 def test_an_iteration_keeps_the_epoch_it_began_with():
