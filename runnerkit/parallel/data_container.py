@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -97,7 +98,22 @@ class DataContainer:
         """
         return self._tensor('dim').dim()
 
+    def pin_memory(self) -> DataContainer:
+        """The container with its tensors in page-locked memory, as a loader with ``pin_memory=True`` asks for; one that
+        is ``cpu_only`` itself."""
+        if self.cpu_only:
+            return self
+        pinned = copy.copy(self)
+        pinned._data = _pinned(self.data)
+        return pinned
+
     def _tensor(self, wanted: str) -> torch.Tensor:
         if isinstance(self.data, torch.Tensor):
             return self.data
         raise AttributeError(f'{type(self).__name__} has no attribute {wanted} for type {self.datatype}')
+
+
+def _pinned(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_pinned(each) for each in data]
+    return data.pin_memory() if isinstance(data, torch.Tensor) else data

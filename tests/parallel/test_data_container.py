@@ -34,3 +34,14 @@ def test_other_numbers_of_dimensions_are_refused(pad_dims):
 def test_only_tensors_have_a_shape(method):
     with pytest.raises(AttributeError, match=f"has no attribute {method} for type <class 'list'>"):
         getattr(DataContainer([1]), method)()
+
+
+def test_tensors_are_pinned_and_what_stays_on_the_cpu_is_not(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, 'pin_memory', lambda self: self + 1)  # pinning needs a GPU
+    boxes = DataContainer([[torch.zeros(2), torch.zeros(1)], [torch.zeros(1)]])
+    pinned = boxes.pin_memory()
+    assert [[each.tolist() for each in group] for group in pinned.data] == [[[1, 1], [1]], [[1]]]
+    assert boxes.data[0][0].tolist() == [0, 0]
+    names = DataContainer([torch.zeros(1)], cpu_only=True)
+    assert names.pin_memory() is names
+    assert DataContainer(torch.zeros(1), stack=True).pin_memory().stack

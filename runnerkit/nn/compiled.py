@@ -1,0 +1,125 @@
+"""Compiling a model, or parts of it, in place: its class, its steps and the names of its weights stay what they are."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+
+from runnerkit.utils.suggest import did_you_mean
+
+#: What may be said about a compilation: the keyword arguments of torch.compile, and which modules.
+_KNOWN = (
+    'modules',
+    *(name for name, each in inspect.signature(torch.compile).parameters.items() if each.kind is each.KEYWORD_ONLY),
+)
+
+#: Modes of torch.compile that record CUDA graphs.
+_GRAPH_MODES = ('reduce-overhead', 'max-autotune')
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what `compile_model` cannot take, as far as that is known without a model.
+
+    Args:
+        options: its keyword arguments.
+
+    Raises:
+        TypeError: a value of a wrong type.
+        ValueError: an unknown key.
+    """
+    for name, value in options.items():
+        if name not in _KNOWN:
+            hint = did_you_mean(name, _KNOWN)
+            raise ValueError(f'compile has no key {name!r}; {hint or "it has " + ", ".join(_KNOWN)}')
+        if name in ('fullgraph', 'disable') and not isinstance(value, bool):
+            raise TypeError(f'compile: {name} must be True or False, but got {value!r}')
+    dynamic, modules = options.get('dynamic'), options.get('modules')
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise TypeError(f'compile: dynamic must be True, False or None, but got {dynamic!r}')
+    names = isinstance(modules, Sequence) and not isinstance(modules, str)
+    if modules is not None and not (names and modules and all(isinstance(name, str) for name in modules)):
+        raise TypeError(
+            f"compile: modules must be a list of the names of submodules, such as ['backbone', 'head'], but got "
+            f'{modules!r}'
+        )
+
+
+def compile_model(
+    model: nn.Module, modules: Sequence[str] | None = None, dynamic: bool | None = False, **options: Any
+) -> None:
+    """Let torch compile the calls of ``model``, or of some of its submodules, at the first of them.
+
+    Only calls are compiled, ``self(…)``: a step that calls ``self.backbone(…)`` needs ``modules=['backbone', …]``.
+
+    Args:
+        model: not in a wrapper yet.
+        modules: names of submodules; by default the model as a whole.
+        dynamic: False compiles every shape for itself, True once for all of them. With None, torch begins with the one
+            and goes over to the other, so that results depend on which shapes came before: on where a run was resumed.
+        options: other arguments of torch.compile.
+
+    Raises:
+        TypeError: an argument is of a wrong type.
+        ValueError: there is no such argument or submodule, or what is to be compiled has no ``forward``; or torch
+            refuses the arguments.
+    """
+    check_options({'modules': modules, 'dynamic': dynamic, **options})
+    parts = [model] if modules is None else [_submodule(model, name) for name in modules]
+    for part, name in zip(parts, modules or [''], strict=True):
+        if getattr(part.forward, '__func__', None) is nn.Module.forward:
+            what = f'the submodule {name!r}' if name else f'{type(model).__name__}'
+            inside = [f'{name}.{child}'.lstrip('.') for child, _ in part.named_children()]
+            raise ValueError(
+                f'compile: {what} has no forward that could be compiled; name what is called in it, '
+                f'compile=dict(modules=[…]), of {", ".join(inside)}'
+            )
+    if 'isolate_recompiles' in _KNOWN:
+        # Else the limit of eight variants, by shape and by mode, is for all modules of a class together, and what lies
+        # beyond it is silently not compiled.
+        options.setdefault('isolate_recompiles', True)
+    for part in parts:
+        if str(getattr(part.forward, '__module__', None)).startswith('torch.'):
+            part.forward = MethodType(forward, part)
+        try:
+            part.compile(dynamic=dynamic, **options)
+        except RuntimeError as error:
+            raise ValueError(f'compile: torch refuses these settings: {error}') from error
+    if modules is not None and uses_cuda_graphs(options):
+        model.register_forward_pre_hook(_mark_step)
+
+
+def uses_cuda_graphs(options: Mapping[str, Any]) -> bool:
+    """Whether what is compiled so gives outputs that its next call overwrites.
+
+    Args:
+        options: arguments of `compile_model`.
+    """
+    return options.get('mode') in _GRAPH_MODES or bool((options.get('options') or {}).get('triton.cudagraphs'))
+
+
+def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """The ``forward`` of the module's class.
+
+    Torch begins to compile at no function of torch's own, so that for an ``nn.Sequential`` it would do nothing; at this
+    one it does. Bound to a module, in the place of the method of the same name, it is copied and pickled with it.
+    """
+    return type(module).forward(module, *args, **kwargs)
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module:
+    found = dict(model.named_modules())
+    if name in found and name:
+        return found[name]
+    hint = did_you_mean(name, found)
+    children = ', '.join(child for child, _ in model.named_children())
+    raise ValueError(f'compile: {type(model).__name__} has no submodule {name!r}; {hint or "it has " + children}')
+
+
+def _mark_step(model: nn.Module, args: Any) -> None:
+    # Without gradients, torch would take the second compiled module of a batch for the beginning of the next one.
+    torch.compiler.cudagraph_mark_step_begin()
