@@ -10,6 +10,7 @@ from importlib import import_module
 COMMANDS = {
     'train': ('runnerkit.cli.train', 'train the model of a config file'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
+    'profile': ('runnerkit.cli.profile', 'tell where the time of a training iteration goes'),
     'batch': ('runnerkit.cli.batch', 'rebuild one batch of a training, and look for bad numbers in it'),
     'print-config': ('runnerkit.cli.print_config', 'show a config with everything it inherits'),
 }

@@ -60,12 +60,15 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
     from runnerkit.distributed import shutdown
     from runnerkit.flow import Context, Instance, Network, Options
     from runnerkit.flow.instance import required_section
+    from runnerkit.flow.switches import check_switches
     from runnerkit.runner import build_runner
 
+    check_switches(cfg)
     context = Context(cfg, Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device))
     instance, network = Instance(), Network()
     instance.start_processes(context)
     try:
+        instance.set_backends(context)
         loader = instance.build_loader(context, required_section(cfg, 'data'), args.split)
         network.build_model(context)
         # A runner that never runs: evaluation is the same method as in training.

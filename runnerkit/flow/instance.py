@@ -17,6 +17,7 @@ from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.context import Context
 from runnerkit.flow.keys import KNOWN, LATER
+from runnerkit.flow.switches import check_switches, set_tf32
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
@@ -33,6 +34,7 @@ class Instance:
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
+        check_switches(context.cfg)
         self.start_processes(context)
         self.open_work_dir(context)
         self.settle_seed(context)
@@ -90,8 +92,16 @@ class Instance:
 
     def set_backends(self, context: Context) -> None:
         """Apply the config's switches of torch's backends."""
-        if context.cfg.get('cudnn_benchmark'):
-            torch.backends.cudnn.benchmark = True
+        cfg = context.cfg
+        benchmark, deterministic = cfg.get('cudnn_benchmark'), context.options.deterministic or cfg.get('deterministic')
+        if benchmark and deterministic:
+            context.logger.warning('cudnn_benchmark=True has no effect on a run that is to be deterministic')
+        elif benchmark is not None:
+            torch.backends.cudnn.benchmark = benchmark
+        if cfg.get('tf32') is not None:
+            set_tf32(cfg.tf32)
+        if cfg.get('prefetch') and context.device.type != 'cuda':
+            context.logger.info('prefetch=True has no effect on the device %s: it needs a GPU', context.device)
 
     def describe(self, context: Context) -> None:
         """Log where and with what the run happens; keep it for the checkpoints' meta."""
@@ -139,6 +149,11 @@ class Instance:
         settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0, **settings, **data.get(f'{split}_dataloader', {})}
         settings.setdefault('shuffle', split == 'train')
         settings.setdefault('round_up', split == 'train')  # an evaluation counts each sample once
+        if context.cfg.get('prefetch') and context.device.type == 'cuda':
+            if settings.get('seeded', True):
+                settings = {'pin_memory': True, 'prefetch_to': context.device, **settings}
+            else:
+                context.logger.warning('prefetch=True has no effect on data.%s, which has seeded=False', split)
         return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
 
 

@@ -26,12 +26,17 @@ KNOWN = (
     'log_level',
     'fp16',
     'amp',
+    'compile',
+    'channels_last',
     'cudnn_benchmark',
+    'tf32',
+    'prefetch',
     'dist_params',
     'find_unused_parameters',
     'auto_scale_lr',
     'timer_config',
+    'profiler_config',
 )
 
 #: Keys that DESIGN names and no version understands yet: said so, not silently ignored.
-LATER = ('compile', 'channels_last', 'prefetch', 'model_wrapper', 'profiler_config', 'flow', 'pipeline')
+LATER = ('model_wrapper', 'flow', 'pipeline')

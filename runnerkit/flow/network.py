@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import required_section
+from runnerkit.flow.switches import compile_options
 from runnerkit.hooks import EvalHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.nn import build_model
+from runnerkit.nn.compiled import compile_model, uses_cuda_graphs
 from runnerkit.optim import build_optimizer
 from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel
 from runnerkit.runner import build_runner
@@ -37,7 +40,13 @@ class Network:
         model: Any = build_model(required_section(context.cfg, 'model'))
         if hasattr(model, 'init_weights'):
             model.init_weights()
-        context.model = wrapped(model.to(context.device), context)
+        model = model.to(context.device)
+        if context.cfg.get('channels_last'):
+            model = model.to(memory_format=torch.channels_last)
+        options = compile_options(context.cfg)
+        if options is not None:
+            compile_model(model, **options)
+        context.model = wrapped(model, context)
         if context.options.diff_seed:  # all processes have the same weights by now
             set_random_seed(context.seed, use_rank_shift=True)
 
@@ -62,6 +71,8 @@ class Network:
             },
         )
         context.runner.timestamp = context.timestamp
+        if uses_cuda_graphs(compile_options(context.cfg) or {}):
+            context.runner.log_buffer.copies = True
 
     def register_hooks(self, context: Context) -> None:
         """Register the standard hooks, the evaluation, and the config's own."""
@@ -81,6 +92,7 @@ class Network:
         if is_terminal() and context.rank == 0:
             runner.register_hook(ProgressBarHook(), priority='LOWEST')
         runner.register_custom_hooks(cfg.get('custom_hooks'))
+        runner.register_profiler_hook(cfg.get('profiler_config'))
 
 
 def wrapped(model: torch.nn.Module, context: Context) -> torch.nn.Module:
@@ -130,9 +142,11 @@ def optimizer_config(cfg: Any) -> Any:
     amp, fp16 = cfg.get('amp'), cfg.get('fp16')
     if amp is None and fp16 is None:
         return config
+    if fp16 is not None and not isinstance(fp16, Mapping):
+        raise TypeError(f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {fp16!r}")
     merged = {} if config is None else config.copy()
     if amp is not None:
         merged['amp'] = amp
-    else:
+    elif fp16 is not None:
         merged.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
     return merged

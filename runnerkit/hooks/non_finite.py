@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -302,6 +301,8 @@ class NonFiniteHook(Hook):
         config = os.path.join(runner.work_dir or '', str(runner.meta.get('exp_name', '')))
         if not os.path.isfile(config):
             return where + '.'
+        import shlex  # only now that there is something to tell
+
         command = ['runnerkit', 'batch', config, '--epoch', str(place.epoch), '--batch', str(place.batch)]
         if place.mode == 'val':
             command += ['--split', 'val']

@@ -139,11 +139,11 @@ def test_old_ways_to_say_it(project, train):
         .replace("runner = dict(type='EpochBasedRunner', max_epochs=3)", 'total_epochs = 1')
     )
     (project / 'cfg.py').write_text(
-        text + "fp16 = dict(loss_scale=64.)\ncompile = dict(mode='default')\noptimzer_config = dict()\n"
+        text + "fp16 = dict(loss_scale=64.)\nmodel_wrapper = dict(type='x')\noptimzer_config = dict()\n"
     )
     code, out, _ = train()
     assert code == 0
-    assert 'compile=… is not supported yet' in out
+    assert 'model_wrapper=… is not supported yet' in out
     assert 'optimzer_config' in out
     updates = torch.load(project / 'run' / 'latest.pth')['runnerkit']['ranks'][0]['updates']
     assert updates['']['scaler']['scale'] == 64.0
@@ -224,6 +224,28 @@ BAD = {
     ),
     'rate that is a word': (['--cfg-options', 'optimizer.lr=fast'], 1, ['SGD']),
     'device nobody has': (['--device', 'gpu'], 1, ["there is no device 'gpu'"]),
+    'switch that is a word': (
+        ['--cfg-options', 'channels_last=yes'],
+        1,
+        ['channels_last must be True or False', "'yes'"],
+    ),
+    'precision that is a word': (['--cfg-options', 'tf32=high'], 1, ['tf32 must be True or False', "'high'"]),
+    'prefetching by a number': (['--cfg-options', 'prefetch=2'], 1, ['prefetch must be True or False', '2']),
+    'benchmark that is a number': (
+        ['--cfg-options', 'cudnn_benchmark=3'],
+        1,
+        ['cudnn_benchmark must be True or False', '3'],
+    ),
+    'compiler by its name': (['--cfg-options', 'compile=inductor'], 1, ['compile must be True, False or a dict']),
+    'unknown key of the compilation': (['--cfg-options', 'compile.mod=default'], 1, ["'mod'", "'mode'"]),
+    'unknown mode of the compilation': (['--cfg-options', 'compile.mode=fast'], 1, ['compile', 'fast', 'reduce-over']),
+    'unknown module to compile': (
+        ['--cfg-options', 'compile.modules=[modul]'],
+        1,
+        ["Supervised has no submodule 'modul'", "'model'"],
+    ),
+    'precision nobody has': (['--cfg-options', 'amp=fp8'], 1, ["amp must be 'bf16', 'fp16' or None", "'fp8'"]),
+    'fp16 that is a number': (['--cfg-options', 'fp16=16'], 1, ['fp16 must be a dict', '16']),
     'model without loss': (['--cfg-options', 'model=None'], 1, ["has no 'model'"]),
 }
 

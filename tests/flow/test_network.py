@@ -8,6 +8,7 @@ import torch
 from runnerkit.config import Config
 from runnerkit.flow import Context, Network, Options
 from runnerkit.flow.network import optimizer_config, runner_config, scaled_lr, wrapped
+from runnerkit.hooks import ProfilerHook
 from runnerkit.parallel import MMDataParallel
 
 
@@ -86,3 +87,35 @@ def test_processes_draw_apart_if_asked_to_but_begin_with_the_same_weights(diff_s
         draws.append(torch.rand(1).item())
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert (draws[0] != draws[1]) is diff_seed
+
+
+def test_the_config_of_the_profiler(tmp_path):
+    linear = {'type': 'Linear', 'in_features': 2, 'out_features': 1}
+    cfg = Config(
+        {
+            'model': {'type': 'Supervised', 'model': linear, 'loss': {'type': 'MSELoss'}},
+            'optimizer': {'type': 'SGD', 'lr': 0.1},
+            'runner': {'type': 'EpochBasedRunner', 'max_epochs': 1},
+            'profiler_config': {'profile_iters': 3, 'by_epoch': False, 'parts': True},
+        }
+    )
+    context = Context(cfg, work_dir=tmp_path)
+    Network()(context)
+    hook = next(hook for hook in context.runner.hooks if isinstance(hook, ProfilerHook))
+    assert (hook.profile_iters, hook.by_epoch, hook.parts) == (3, False, True)
+
+
+@pytest.mark.parametrize('mode, copies', [('reduce-overhead', True), ('default', False)])
+def test_what_is_logged_is_copied_where_cuda_graphs_write_over_it(mode, copies):
+    runner = {'type': 'EpochBasedRunner', 'max_epochs': 1}
+    model = {'type': 'Supervised', 'model': {'type': 'Linear', 'in_features': 2, 'out_features': 1}}
+    cfg = Config({'model': {**model, 'loss': {'type': 'MSELoss'}}, 'runner': runner, 'compile': {'mode': mode}})
+    context = Context(cfg)
+    Network().build_model(context)
+    Network().build_runner(context)
+    assert context.runner.log_buffer.copies is copies
+
+
+def test_fp16_must_be_a_dict():
+    with pytest.raises(TypeError, match=r'fp16 must be a dict .* but got True'):
+        optimizer_config(Config({'fp16': True}))

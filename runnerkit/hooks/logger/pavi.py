@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import yaml
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.tracker import TrackerHook
@@ -150,6 +149,8 @@ def _is_due(step: int, start: int, interval: int) -> bool:
 
 
 def _as_yaml(config: dict[str, Any]) -> str:
+    import yaml
+
     plain = json.loads(
         json.dumps(config, default=lambda value: list(value) if isinstance(value, range) else str(value))
     )

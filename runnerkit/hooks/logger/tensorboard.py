@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor
@@ -22,6 +23,8 @@ class TensorboardLoggerHook(LoggerHook):
 
     Each iteration is drawn once, however often a run is killed and resumed: what it has drawn by the time of a
     checkpoint is on the disk before the checkpoint is.
+
+    TensorBoard, which takes longer to import than all of runnerkit, is imported when there is something to draw.
 
     Args:
         log_dir: where the event files go; by default ``tf_logs`` in the work dir.
@@ -41,21 +44,30 @@ class TensorboardLoggerHook(LoggerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.log_dir = log_dir
-        self.writer: Any = None
+        self._writer: Any = None
+        self._purge_step: int | None = None  # where the next event file begins; None where none is to be opened
+        self._redrawn: list[tuple[str, Any]] = []  # what it begins with
         self._last_step: int | None = None
         self._last_points: list[tuple[str, Any]] = []  # what was drawn at that step, by tag
 
+    @property
+    def writer(self) -> Any:
+        """The ``SummaryWriter``, whose event file is opened when it is first asked for.
+
+        None on other ranks than the first, outside of a run, and where the file cannot be written.
+        """
+        if self._purge_step is not None:
+            step, self._purge_step = self._purge_step, None
+            self._open(step)
+        return self._writer
+
     def before_run(self, runner: RunnerView) -> None:
-        """Open the event file."""
+        """Make sure that there is TensorBoard, and a place to write to."""
         super().before_run(runner)
         if runner.rank != 0:
             return
-        try:
-            import torch.utils.tensorboard  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "TensorboardLoggerHook needs tensorboard: pip install 'runnerkit[tensorboard]'"
-            ) from error
+        if find_spec('tensorboard') is None:
+            raise ImportError("TensorboardLoggerHook needs tensorboard: pip install 'runnerkit[tensorboard]'")
         if self.log_dir is None:
             if runner.work_dir is None:
                 raise ValueError(
@@ -63,26 +75,30 @@ class TensorboardLoggerHook(LoggerHook):
                 )
             self.log_dir = os.path.join(runner.work_dir, 'tf_logs')
         self._trouble = WarnsOnce(f'the event file in {self.log_dir}')
-        self._open(runner)
+        self._begin(runner)
 
     def after_roll_back(self, runner: RunnerView) -> None:
         """Hide what is going to be drawn again, as when a run is resumed."""
-        if self.writer is not None:
+        if self._writer is not None or self._purge_step is not None:
             self._close()
-            self._open(runner)
+            self._begin(runner)
 
-    def _open(self, runner: RunnerView) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
+    def _begin(self, runner: RunnerView) -> None:
+        """Settle what the next event file hides of those that are there, and draws again."""
         done = runner.completed_iters
         # A validation may have been logged after the checkpoint and before the next iteration, at the same step: hide
         # what is there, and draw again what the checkpoint knows of.
         is_known = self._last_step is not None and done > 0
-        redrawn = self._last_points if is_known and self._last_step == done else []
+        self._redrawn = self._last_points if is_known and self._last_step == done else []
+        self._purge_step = done if is_known else done + 1
+
+    def _open(self, step: int) -> None:
         with self._tolerant():
+            from torch.utils.tensorboard import SummaryWriter
+
             _wait_for_a_later_name(str(self.log_dir))
-            self.writer = SummaryWriter(self.log_dir, purge_step=done if is_known else done + 1)
-            self._draw(redrawn, done)
+            self._writer = SummaryWriter(self.log_dir, purge_step=step)
+            self._draw(self._redrawn, step)
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         state = self._saved_state(runner, checkpoint)
@@ -94,9 +110,9 @@ class TensorboardLoggerHook(LoggerHook):
     @contextmanager
     def around_save(self, runner: RunnerView) -> Iterator[None]:
         """Put what is drawn so far on the disk: a resumed run does not draw it again."""
-        if self.writer is not None:
+        if self._writer is not None:
             with self._tolerant():
-                self.writer.flush()
+                self._writer.flush()
         yield
 
     def log(self, runner: RunnerView) -> None:
@@ -114,27 +130,28 @@ class TensorboardLoggerHook(LoggerHook):
     def _draw(self, points: list[tuple[str, Any]], step: int) -> None:
         for tag, value in points:
             if isinstance(value, str):
-                self.writer.add_text(tag, value, step)
+                self._writer.add_text(tag, value, step)
             elif self.is_scalar(value):
-                self.writer.add_scalar(tag, value, step)
+                self._writer.add_scalar(tag, value, step)
 
     def after_run(self, runner: RunnerView) -> None:
         """Close the event file."""
         self._close()
 
     def _close(self) -> None:
-        if self.writer is not None:
+        self._purge_step = None
+        if self._writer is not None:
             with self._tolerant():
-                self.writer.close()
-            self.writer = None
+                self._writer.close()
+            self._writer = None
 
     @contextmanager
     def _tolerant(self) -> Iterator[None]:
-        """A file that cannot be written is given up, with a warning."""
+        """A file that cannot be written, or an installation that is broken, is given up, with a warning."""
         try:
             yield
-        except OSError as error:
-            self.writer = None
+        except (OSError, ImportError) as error:
+            self._writer = None
             self._trouble(error)
 
 

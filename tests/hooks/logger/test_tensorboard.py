@@ -1,7 +1,7 @@
 """Curves, read back from the event files."""
 
-import builtins
 import errno
+import sys
 import time
 
 import pytest
@@ -79,16 +79,39 @@ def test_there_must_be_a_place(tmp_path):
 
 
 def test_without_tensorboard_the_extra_is_named(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith('torch.utils.tensorboard'):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, '__import__', without)
+    monkeypatch.setitem(sys.modules, 'tensorboard', None)
     with pytest.raises(ImportError, match=r"pip install 'runnerkit\[tensorboard\]'"):
         run(tmp_path)
+
+
+def test_the_event_file_is_opened_when_there_is_something_to_draw(tmp_path):
+    opened = []
+
+    class Look(Hook):
+        def after_train_iter(self, runner):
+            opened.append((tmp_path / 'tf_logs').exists())
+
+    runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=1)
+    for each in (TensorboardLoggerHook(interval=2), Look()):
+        runner.register_hook(each)
+    runner.run([loader(16)], [('train', 1)])
+    assert opened == [False, True, True, True]
+
+
+def test_a_run_that_draws_nothing_leaves_no_file_and_no_writer(tmp_path):
+    runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=1)
+    hook = TensorboardLoggerHook(interval=100)
+    runner.register_hook(hook)
+    runner.run([loader(16)], [('train', 1)])
+    assert hook.writer is None
+    assert not (tmp_path / 'tf_logs').exists()
+
+
+def test_a_broken_installation_ends_the_curves_and_not_the_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'torch.utils.tensorboard', None)
+    with pytest.warns(RuntimeWarning, match='the event file in .*; the run goes on without it'):
+        runner = run(tmp_path)
+    assert runner.iter == 8
 
 
 def test_other_ranks_draw_nothing(tmp_path):

@@ -1,0 +1,92 @@
+"""``runnerkit profile cfg.py``: where the time of a training iteration goes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from runnerkit.cli.batch import count
+from runnerkit.cli.errors import SIGNALLED, UsageError, leaving_in_peace, usage_checked
+from runnerkit.cli.train import load_config, stopped_by
+from runnerkit.config import DictAction
+from runnerkit.utils.stopwatch import SORT_KEYS, time_table
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parse = argparse.ArgumentParser(
+        prog='runnerkit profile',
+        description='Run the first iterations of a training and tell where their time goes: waiting for data, forward, '
+        'backward, update, each hook. Nothing is kept but the trace.',
+    )
+    parse.add_argument('config', help='the config file (.py, .yaml or .json)')
+    parse.add_argument('--iters', type=count, default=50, help='how many iterations to measure (default: 50)')
+    parse.add_argument('--warmup', type=count, default=10, help='how many to run before (default: 10)')
+    parse.add_argument('--sort', choices=list(SORT_KEYS), default='total', help='the order of the table')
+    parse.add_argument(
+        '--trace', metavar='FILE.json', help='also write a trace of some further iterations, for ui.perfetto.dev'
+    )
+    parse.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
+    parse.add_argument(
+        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='change settings of the config'
+    )
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table; returns the exit code, as that of ``runnerkit train``."""
+    args = parser().parse_args(argv)
+    cfg = load_config(args.config, args.cfg_options)
+    if args.trace is not None:
+        check_trace(args.trace)
+    # Only now, so that a wrong flag or a missing config is answered without waiting for torch.
+    from runnerkit.flow import Context, Flow, Options
+    from runnerkit.flow.instance import Instance
+    from runnerkit.flow.network import Network
+    from runnerkit.flow.profile import Profile
+    from runnerkit.flow.terminal import Terminal
+
+    stage = Profile(args.iters, args.warmup, args.trace)
+    context = Context(cfg, Options(device=args.device, dry_run=True))
+    with leaving_in_peace(lambda: stopped_by(context.runner) is not None):
+        Flow([Instance(), Network(), stage, Terminal()])(context)
+    number = stopped_by(context.runner)
+    if number is not None:
+        return SIGNALLED + number
+    if not stage.measured:
+        raise UsageError(f'the training ends after {stage.done} iterations, within --warmup {args.warmup}')
+    print(report(stage, args.sort))
+    if args.trace is not None:
+        if not stage.traced:
+            raise UsageError(
+                f'the training ends after {stage.done} iterations, and the trace is of those after --warmup '
+                f'{args.warmup} and --iters {args.iters}: give less'
+            )
+        print(f'\nA trace of {stage.traced} more iterations: {args.trace} (open it at ui.perfetto.dev)')
+    return 0
+
+
+def report(stage: Any, sort_by: str) -> str:
+    """The table, and above it what it is of."""
+    parts = stage.watch.parts()
+    mean = sum(part.seconds for part in parts) / stage.measured
+    return (
+        f'{stage.measured} iterations after {stage.warmup} for warming up: {1e3 * mean:.3f} ms each, '
+        f'{1 / mean:.4g} in a second ({stage.watch.clock.description})\n\n' + time_table(parts, stage.measured, sort_by)
+    )
+
+
+def check_trace(path: str) -> None:
+    """Whether a trace can be written to ``path``.
+
+    Raises:
+        UsageError: its folder is missing, or ``path`` is a folder.
+    """
+    folder = os.path.dirname(path) or '.'
+    if not os.path.isdir(folder):
+        raise UsageError(f'--trace {path}: there is no folder {folder}')
+    if os.path.isdir(path):
+        raise UsageError(f'--trace {path} is a folder: give a file, such as {os.path.join(path, "trace.json")}')
