@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: demo test downstream check format clean
+.PHONY: demo test downstream bench check format clean
 
 $(VENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,6 +36,25 @@ $(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
 
 downstream: $(MMCV)/.done ## mmcls, mmseg and mmdet of the MMCV 1.x era, unchanged
 	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py
+
+# Peers that the benchmark compares with, each in an environment of its own, beside the other one like mmcv above: all
+# have the same torch. One that does not install leaves its log behind, and the benchmark says so.
+PEERS = mmcv mmengine lightning ignite accelerate
+ENGINES ?= plain runnerkit $(PEERS)
+BENCH = $(VENV)/bench
+WANTED = $(patsubst %,$(BENCH)/%/.done,$(filter $(PEERS),$(ENGINES)))
+$(BENCH)/%/.done: requirements/bench/%.txt $(VENV)/.base
+	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$(echo $(@D)/lib/python3*/site-packages)/base.pth
+	($(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'setuptools<70' wheel && \
+	MMCV_WITH_OPS=0 $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	--requirement $<) > $(@D)/install.log 2>&1
+	touch $@
+
+bench: $(VENV)/.base ## runnerkit beside the plain loop and its peers: benchmarks/RESULTS.md; ROUNDS=5, ENGINES='…', QUICK=1
+	$(if $(WANTED),-$(MAKE) --keep-going --no-print-directory $(WANTED))
+	$(BIN)/python benchmarks/bench.py --environments $(BENCH) --engines $(ENGINES) \
+	$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick)
 
 check: $(VENV)/.tests ## lint, format, types, layers
 	$(BIN)/ruff check .

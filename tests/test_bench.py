@@ -1,0 +1,184 @@
+"""`make bench` in miniature: what it measures must be the same training everywhere; no time is looked at."""
+
+import importlib
+import re
+import sys
+
+import pytest
+import torch
+from support import ROOT
+
+SIZES = {'epochs': 2, 'length': 200, 'warmup': 50}
+OWN = [('plain', 'epoch', False), ('plain', 'iter', False)]
+OWN += [('runnerkit', kind, default_like) for kind in ('epoch', 'iter') for default_like in (False, True)]
+
+
+def script(name):
+    """A module of benchmarks/, by its name there."""
+    return importlib.import_module(name)
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch):
+    """Its scripts find their own folders, as they do when they are started."""
+    monkeypatch.syspath_prepend(str(ROOT / 'benchmarks'))
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def train(tmp_path):
+    """Trains the tiny job in this process."""
+    worker = script('speed.worker')
+
+    def run(engine, kind, default_like=False, **options):
+        folder = tmp_path / f'{engine} {kind} {default_like}'
+        folder.mkdir(exist_ok=True)
+        reference = str(tmp_path / f'{default_like}.pt')
+        task = {'folder': str(folder), 'reference': reference, 'default_like': default_like, **SIZES, **options}
+        return worker.main(worker.Task(engine, kind, **task))
+
+    for kind, default_like in (('epoch', False), ('reference', True)):
+        run('plain', kind, default_like, writes_reference=True)
+    return run
+
+
+@pytest.mark.parametrize('engine, kind, default_like', OWN)
+def test_each_loop_ends_with_the_same_weights(train, engine, kind, default_like):
+    result = train(engine, kind, default_like)
+    assert result['difference'] == 0
+    assert {'cpu_us', 'wall_us', 'epoch_end_ms', 'import_cpu_s', 'startup_cpu_s', 'memory_mib'} <= result.keys()
+
+
+def test_another_training_is_told_by_its_weights(train):
+    assert train('runnerkit', 'epoch', reference=None)['difference'] == 0
+    assert train('runnerkit', 'epoch', epochs=3)['difference'] > 1e-6
+
+
+def test_the_default_like_run_has_written_a_log_and_checkpoints(train, tmp_path):
+    train('runnerkit', 'epoch', True)
+    folder = tmp_path / 'runnerkit epoch True'
+    assert (folder / 'epoch_2.pth').exists()
+    assert (folder / 'run.log').read_text().count('loss:') == 400 / 50
+
+
+def test_calls_of_python_functions_are_counted_without_the_clocks_own(train):
+    by_hand, minimal, full = (
+        train(*each, calls=True)['calls'] for each in (('plain', 'epoch'), ('runnerkit', 'epoch'), OWN[3])
+    )
+    assert by_hand == train('plain', 'epoch', calls=True)['calls']
+    assert minimal < full
+    assert 50 < by_hand < full
+
+
+def test_what_ends_with_other_weights_or_is_not_installed_is_not_measured(monkeypatch, tmp_path):
+    bench = script('bench')
+    lab = bench.Bench(tmp_path, tmp_path, {'tiny': SIZES})
+    entry = bench.Entry('mmcv', 'epoch', False)
+    with pytest.raises(bench.Failed, match='make bench has not tried'):
+        lab.train(entry)
+    (tmp_path / 'mmcv').mkdir()
+    (tmp_path / 'mmcv' / 'install.log').write_text('Collecting mmcv\nERROR: No matching distribution\nmore\n')
+    counted, failed = bench.prepare(only_plain(monkeypatch, lab), [entry])
+    assert (counted, failed) == ({}, {entry: 'not installed: ERROR: No matching distribution'})
+    monkeypatch.setattr(lab, 'start', lambda *command: {'difference': 1e-3})
+    with pytest.raises(bench.Failed, match='differ by 1.0e-03'):
+        lab.train(entry)
+
+
+def only_plain(monkeypatch, lab):
+    """``lab`` that starts no process for the plain loop."""
+    start = lab.start
+
+    def pretend(engine, *command):
+        return {'difference': 0.0} if engine == 'plain' else start(engine, *command)
+
+    monkeypatch.setattr(lab, 'start', pretend)
+    return lab
+
+
+def test_each_round_has_every_entry_once_and_the_plain_loops_twice(monkeypatch, tmp_path):
+    bench = script('bench')
+    lab = bench.Bench(tmp_path, tmp_path, {})
+    entries = [bench.Entry(*each) for each in OWN]
+    broken = entries[2]
+
+    def train(entry):
+        if entry == broken:
+            raise bench.Failed('it broke')
+        return {'of': entry}
+
+    monkeypatch.setattr(lab, 'train', train)
+    failed = {}
+    taken = bench.measure(lab, entries, 3, failed)
+    assert failed == {broken: 'in round 1: it broke'}
+    assert taken == {
+        entry: [[{'of': entry}] * (2 if entry.engine == 'plain' else 1)] * 3 for entry in entries if entry != broken
+    }
+
+
+def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_path):
+    bench, rows = script('bench'), script('speed.rows')
+    options = rows.Options(str(tmp_path), rounds=1, warmup=2, measured=10, long=8000)
+    entries = []
+    for job in ('tiny', 'digits'):
+        for engine, kind, default_like in OWN:
+            turn = [train(engine, kind, default_like)] * (2 if engine == 'plain' else 1)
+            what = {'engine': engine, 'kind': kind, 'default_like': default_like, 'job': job}
+            entries.append({**what, 'failed': None, 'counted': {'calls': 160.0}, 'rounds': [turn]})
+    missing = {'engine': 'mmcv', 'kind': 'epoch', 'default_like': True, 'job': 'tiny'}
+    entries.append({**missing, 'failed': 'not installed: ERROR: none', 'counted': None, 'rounds': []})
+    results = {
+        'machine': bench.machine.describe(ROOT),
+        'quick': True,
+        'rounds': 1,
+        'minutes': 1.0,
+        'sizes': {'digits': {'epochs': 1}},
+        'entries': entries,
+        'rows': {name: row(options) for name, row in rows.ROWS.items()},
+    }
+    text = bench.report(results)
+    assert re.findall('^#+ (.*)', text, re.MULTILINE) == [
+        'What the engine costs',
+        'What was promised, and what this run shows',
+        'The tiny job, minimal',
+        'The tiny job, default-like',
+        'Start-up and memory',
+        'The small real job',
+        'Closer: runnerkit against the plain loop',
+        'Both loops',
+        'From 1 to 200 modules',
+        'A log event',
+        'AdamW with the fused line',
+        'Clipping',
+        'Seeded loading',
+        '8,000 iterations',
+        'Not covered',
+    ]
+    assert '- MMCV, epoch, default-like, tiny job: not installed: ERROR: none' in text
+    assert text.count('| yes |') + text.count('| **no** |') >= 15
+    assert bench.ROWS == tuple(rows.ROWS)
+    assert str(ROOT) not in text
+
+
+def test_the_gpu_part_runs_all_its_code_on_the_cpu_too(monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['gpu.py', '--device', 'cpu', '--smoke'])
+    torch.set_num_threads(1)
+    script('gpu').main()
+    said = capsys.readouterr().out
+    assert said.count('| ResNet |') == said.count('| small kernels |') == 4
+    assert 'runnerkit / plain' in said
+
+
+def test_without_a_gpu_the_gpu_part_says_so(monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['gpu.py'])
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
+    script('gpu').main()
+    assert capsys.readouterr().out == 'no GPU: nothing is measured\n'
+
+
+def test_the_resnet_is_the_usual_one():
+    model = script('gpu').resnet()
+    classes = 2048 * 10 + 10
+    assert sum(parameter.numel() for parameter in model.parameters()) - classes == 25_557_032 - (2048 * 1000 + 1000)
