@@ -9,7 +9,15 @@ from textwrap import dedent
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'docs/seeds.md', 'docs/mmcv.md', 'docs/checkpoints.md']
+PAGES = [
+    'README.md',
+    'CONTRIBUTING.md',
+    'CHANGELOG.md',
+    'docs/seeds.md',
+    'docs/mmcv.md',
+    'docs/checkpoints.md',
+    'docs/switches.md',
+]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
 IDS = {'S': 14, 'A': 39, 'W': 15}

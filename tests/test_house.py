@@ -171,6 +171,8 @@ WITHOUT_TORCH = {
     'a config': "from runnerkit.config import Config; Config.fromfile('configs/mnist/lenet.py').pretty_text",
     'python -m runnerkit --help': "run('runnerkit', '--help')",
     'runnerkit train --help': "run('runnerkit', 'train', '--help')",
+    'runnerkit profile --help': "run('runnerkit', 'profile', '--help')",
+    'runnerkit profile without its config': "run('runnerkit', 'profile', 'configs/missing.py')",
     'tools/train.py --help': "run('tools/train.py', '--help')",
     'tools/train.py without its config': "run('tools/train.py', 'configs/missing.py')",
     'tools/train.py with a wrong flag': "run('tools/train.py', 'configs/mnist/lenet.py', '--sed', '1')",
@@ -204,6 +206,57 @@ for name, line in {WITHOUT_TORCH!r}.items():
 """
     done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == [f'{name} []' for name in WITHOUT_TORCH], done.stderr
+
+
+# What a config is refused for that a tool is given, and what the tool says.
+REFUSED = {
+    'missing.py': ('', 'there is no config file'),
+    'circle.py': ("_base_ = 'circle.py'\n", '_base_ leads in a circle'),
+    'broken.py': ('model = dict(\n', 'syntax error'),
+    'broken.yaml': ('model: [\n', 'while parsing'),
+}
+
+
+@pytest.mark.parametrize('tool, more', [('tools/train.py', []), ('tools/test.py', ['no.pth'])])
+def test_a_config_that_cannot_be_read_is_refused_without_torch(tool, more, tmp_path):
+    for name, (text, _) in REFUSED.items():
+        if text:
+            (tmp_path / name).write_text(text)
+    code = f"""{RUN}
+import contextlib, io, os
+for name, (_, says) in {REFUSED!r}.items():
+    if not os.fork():
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            run({tool!r}, os.path.join({str(tmp_path)!r}, name), *{more!r})
+        print(name, says in said.getvalue(), 'torch' in sys.modules, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [f'{name} True False' for name in REFUSED], done.stderr
+
+
+#: What takes long to import, and is imported when it is first used: by torch for its own ends, or by us.
+LATE = {
+    'torch._dynamo',
+    'torch._inductor',
+    'torch.utils.tensorboard',
+    *('fsspec', 'matplotlib', 'pandas', 'PIL', 'rich', 'scipy', 'sympy', 'tensorboard', 'torchmetrics', 'yaml', 'yapf'),
+}
+
+
+def test_the_runner_brings_in_little_beside_torch():
+    code = """import sys, torch
+before = set(sys.modules)
+import runnerkit.runner
+print(*sorted(set(sys.modules) - before))
+"""
+    ended = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    brought = set(ended.stdout.split())
+    assert 'runnerkit.runner' in brought, ended.stderr
+    assert brought & LATE == set()
+    others = sorted(name for name in brought if name.partition('.')[0] not in ('runnerkit', 'torch'))
+    assert len(others) <= 20, others
 
 
 def test_importing_everything_needs_no_torchvision_and_warns_of_nothing():

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from runnerkit.config.pretty import FILLED_IN, path_of
 from runnerkit.fileio import dump
-from runnerkit.fileio.handlers import YamlDumper
 
 
 def format_data(config: dict[Any, Any], file_format: str) -> str:
@@ -21,7 +18,7 @@ def format_data(config: dict[Any, Any], file_format: str) -> str:
         config: the values.
         file_format: 'json', 'yaml' or 'yml'.
     """
-    options: dict[str, Any] = {} if file_format == 'json' else {'Dumper': _Dumper}
+    options: dict[str, Any] = {} if file_format == 'json' else {'Dumper': _dumper()}
     text: str = dump(as_data(config), file_format=file_format, **options)
     # No format has two braces side by side outside of strings.
     return FILLED_IN.sub(r'\\u007b', text)
@@ -38,13 +35,17 @@ def as_data(value: Any) -> Any:
     return path_of(value) if callable(value) else value
 
 
-class _Dumper(YamlDumper):
-    """Puts double quotes, in which braces can be escaped, around strings that would be filled in when they are read."""
+def _dumper() -> Any:
+    """A YAML dumper that puts double quotes, in which braces can be escaped, around strings that would be filled in
+    when they are read."""
+    from runnerkit.fileio.yaml_format import YamlDumper
 
+    class Dumper(YamlDumper):
+        pass
 
-def _represent_string(dumper: _Dumper, value: str) -> yaml.ScalarNode:
-    style = '"' if FILLED_IN.search(value) else None
-    return dumper.represent_scalar('tag:yaml.org,2002:str', value, style=style)
+    def represent_string(dumper: Any, value: str) -> Any:
+        style = '"' if FILLED_IN.search(value) else None
+        return dumper.represent_scalar('tag:yaml.org,2002:str', value, style=style)
 
-
-_Dumper.add_representer(str, _represent_string)
+    Dumper.add_representer(str, represent_string)
+    return Dumper

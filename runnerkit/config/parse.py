@@ -15,12 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from runnerkit.config.config_dict import ConfigDict, as_config
 from runnerkit.config.merge import merge
 from runnerkit.config.origin import Place, SourceLines
-from runnerkit.fileio.handlers import YamlLoader
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.suggest import did_you_mean
 from runnerkit.utils.user_files import name_of_file
@@ -147,13 +144,15 @@ def _read_bases(names: Any, path: str, use_predefined_variables: bool, chain: tu
 
 
 def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tuple[ConfigDict, Bases]:
+    from runnerkit.fileio import yaml_format  # takes longer to import than most configs to read, and most are Python
+
     references: list[str] = []
     try:
         if path.endswith('.json'):
             values = json.loads(_mark_json(source, references))
         else:
-            values = yaml.load(_mark(source, references), YamlLoader)
-    except (ValueError, yaml.YAMLError) as error:
+            values = yaml_format.load(_mark(source, references))
+    except (ValueError, yaml_format.YAMLError) as error:
         raise_with_context(error, f'{path}: ')
     if values is None:
         values = {}

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
-from urllib.request import urlopen
 
 from runnerkit.fileio.paths import PathOrUrl, fsspec_module, join
 from runnerkit.utils.paths import mkdir_or_exist
@@ -116,6 +115,8 @@ class HTTPBackend(BaseStorageBackend):
 
     def get(self, filepath: PathOrUrl) -> bytes:
         """The bytes at a URL."""
+        from urllib.request import urlopen  # brings in http, ssl and email
+
         with urlopen(str(filepath)) as answer:
             content: bytes = answer.read()
         return content

@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
-import yaml
-
 from runnerkit.fileio.paths import open_file
 from runnerkit.utils.suggest import did_you_mean
 
@@ -73,41 +71,29 @@ class JsonHandler(BaseFileHandler):
 
 
 class YamlHandler(BaseFileHandler):
-    """YAML, without tags that build arbitrary objects; tuples stay tuples, by the tag that PyYAML has for them."""
+    """YAML, without tags that build arbitrary objects; tuples stay tuples, by the tag that PyYAML has for them.
+
+    PyYAML takes longer to import than most files to read: it is imported when this format is first used.
+    """
 
     def load_from_fileobj(self, file: IO[Any], **kwargs: Any) -> Any:
         """Read one document, by the safe loader unless ``Loader`` is given."""
-        return yaml.load(file, **{'Loader': YamlLoader, **kwargs})
+        from runnerkit.fileio import yaml_format
+
+        return yaml_format.load(file, **kwargs)
 
     def dump_to_fileobj(self, obj: Any, file: IO[Any], **kwargs: Any) -> None:
         """Write one document, by the safe dumper unless ``Dumper`` is given."""
-        yaml.dump(obj, file, **{'Dumper': YamlDumper, **kwargs})
+        from runnerkit.fileio import yaml_format
+
+        yaml_format.dump(obj, file, **kwargs)
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> str:
         """``obj`` as YAML text."""
-        text: str = yaml.dump(obj, **{'Dumper': YamlDumper, **kwargs})
+        from runnerkit.fileio import yaml_format
+
+        text: str = yaml_format.dump(obj, **kwargs)
         return text
-
-
-# libyaml's parser is ten times as fast, where PyYAML was built with it.
-class YamlLoader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore[misc]
-    """The safe loader, with tuples."""
-
-
-class YamlDumper(yaml.SafeDumper):
-    """The safe dumper, with dicts of any kind as mappings, with tuples, and with numpy's numbers as numbers."""
-
-
-_TUPLE_TAG = 'tag:yaml.org,2002:python/tuple'
-YamlLoader.add_constructor(_TUPLE_TAG, lambda loader, node: tuple(loader.construct_sequence(node, deep=True)))
-YamlDumper.add_representer(tuple, lambda dumper, value: dumper.represent_sequence(_TUPLE_TAG, value))
-YamlDumper.add_multi_representer(dict, yaml.SafeDumper.represent_dict)
-YamlDumper.add_multi_representer(
-    object,
-    lambda dumper, value: (
-        dumper.represent_data(value.tolist()) if hasattr(value, 'tolist') else dumper.represent_undefined(value)
-    ),
-)
 
 
 class PickleHandler(BaseFileHandler):

@@ -7,8 +7,6 @@ import platform
 import subprocess
 import sys
 import time
-from getpass import getuser
-from importlib import metadata
 from socket import gethostname
 from typing import Any
 
@@ -40,6 +38,8 @@ def process_rank() -> int:
 
 def get_host_info() -> str:
     """Who runs this, and where: ``user@host``. What cannot be found out (a user id without a name) is left empty."""
+    from getpass import getuser
+
     try:
         user = getuser()
     except (OSError, KeyError, ImportError):
@@ -117,6 +117,8 @@ def _version(module: str, packages: list[str]) -> str:
     said = getattr(sys.modules.get(module), '__version__', None)
     if said is not None:
         return str(said)
+    from importlib import metadata  # brings in email and zipfile
+
     for package in packages:
         try:
             return metadata.version(package)

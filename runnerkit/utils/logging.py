@@ -7,7 +7,6 @@ import os
 import sys
 import warnings
 from functools import lru_cache
-from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any, TextIO
 
 from runnerkit.utils.env import process_rank
@@ -151,6 +150,8 @@ class ConsoleHandler(_Tolerant, logging.StreamHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
+        from multiprocessing import parent_process
+
         # In a loader's worker, rich's lock may be that of a bar being drawn at the fork: nobody frees it there.
         if not is_terminal() or parent_process() is not None:
             super().emit(record)

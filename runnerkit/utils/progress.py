@@ -6,12 +6,13 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import Pool
-from multiprocessing.pool import Pool as PoolType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.timer import Timer
+
+if TYPE_CHECKING:
+    from multiprocessing.pool import Pool
 
 
 class ProgressBar:
@@ -154,7 +155,9 @@ def track_parallel_progress(
     return results
 
 
-def _pool(nproc: int, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...] | None) -> PoolType:
+def _pool(nproc: int, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...] | None) -> Pool:
+    from multiprocessing import Pool
+
     if initargs is not None and not isinstance(initargs, tuple):
         raise TypeError(f'"initargs" must be a tuple, but got {type(initargs)}: {initargs!r}')
     return Pool(nproc, _begin, (initializer, initargs or ()))

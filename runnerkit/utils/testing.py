@@ -6,7 +6,6 @@ import runpy
 import sys
 from collections.abc import Iterable
 from typing import Any
-from unittest.mock import patch
 
 
 def check_python_script(cmd: str) -> None:
@@ -15,6 +14,8 @@ def check_python_script(cmd: str) -> None:
     Args:
         cmd: the script and its arguments, parted by spaces; ``python`` in front of them may be left out.
     """
+    from unittest.mock import patch  # which imports asyncio
+
     argv = cmd.split()
     if argv[0] == 'python':
         argv = argv[1:]

@@ -100,7 +100,7 @@ def test_who_and_where_and_when(monkeypatch):
     def nobody():
         raise KeyError('uid not found')
 
-    monkeypatch.setattr(module, 'getuser', nobody)
+    monkeypatch.setattr('getpass.getuser', nobody)
     assert get_host_info() == '@here'
     before, said, after = time.time(), get_time_str(), time.time()
     assert int(before) <= time.mktime(time.strptime(said, '%Y%m%d_%H%M%S')) <= after
