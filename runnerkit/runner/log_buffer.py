@@ -25,6 +25,9 @@ Reduce = Callable[[Sequence[float]], Sequence[float]]
 
 _NUMBERS = {float, int, bool}
 
+#: How many values wait, at most, for being sorted in.
+_MOST_NEW = 300
+
 #: The vector that ranks sum up first has this many elements, whatever their names are.
 _FIRST = 64
 
@@ -41,8 +44,6 @@ class LogBuffer:
     """Values by name, each with the number of samples it stands for, and their averages.
 
     Attributes:
-        val_history: by name, the values of the latest updates: numbers, or tensors of no dimension without a graph.
-        n_history: by name, the sample counts that belong to them.
         output: the averages last made, and whatever else hooks put in for the loggers, such as an evaluation's scores.
         ready: whether ``output`` waits to be logged.
         averaged: whether there are averages among ``output``, rather than only what hooks put in.
@@ -53,8 +54,9 @@ class LogBuffer:
     """
 
     def __init__(self, window: int = 256, copies: bool = False) -> None:
-        self.val_history: dict[str, list[float | Tensor]] = {}
-        self.n_history: dict[str, list[int]] = {}
+        self._values: dict[str, list[float | Tensor]] = {}
+        self._counts: dict[str, list[int]] = {}
+        self._new: list[tuple[str, float | Tensor, int]] = []  # came in, and are not sorted into these yet
         self.output: dict[str, Any] = {}
         self.ready = False
         self.averaged = False
@@ -65,10 +67,23 @@ class LogBuffer:
         self._made: tuple[Any, dict[str, float]] | None = None  # what was averaged last, and how, unless updated since
         self._warned = False
 
+    @property
+    def val_history(self) -> dict[str, list[float | Tensor]]:
+        """By name, the values of the latest updates: numbers, or tensors of no dimension without a graph."""
+        self._sort()
+        return self._values
+
+    @property
+    def n_history(self) -> dict[str, list[int]]:
+        """By name, the sample counts that belong to these values."""
+        self._sort()
+        return self._counts
+
     def clear(self) -> None:
         """Forget everything."""
-        self.val_history.clear()
-        self.n_history.clear()
+        self._new.clear()
+        self._values.clear()
+        self._counts.clear()
         self._prefix.clear()
         self._computed.clear()
         self._made = None
@@ -104,15 +119,10 @@ class LogBuffer:
                 value = value.detach()
             elif type(value) is not float:
                 value = self._entry(key, value)
-            try:
-                values = self.val_history[key]
-                self.n_history[key].append(count)
-            except KeyError:
-                values, self.n_history[key] = self.val_history.setdefault(key, []), [count]
-            values.append(value)
-            if len(values) > 2 * self.window:
-                self._fold(key)
+            self._new.append((key, value, count))
         self._made = None
+        if len(self._new) > _MOST_NEW:
+            self._sort()
 
     def average(self, n: int = 0, reduce: Reduce | None = None) -> None:
         """Put the averages of the last ``n`` updates of each name into ``output``, and mark it as ready.
@@ -138,14 +148,15 @@ class LogBuffer:
         self.averaged = self.averaged or bool(self._made[1])
 
     def _averages(self, n: int, reduce: Reduce | None) -> dict[str, float]:
-        names = sorted(self.val_history)
-        latest = {name: self.val_history[name][-n:] for name in names}
+        self._sort()
+        names = sorted(self._values)
+        latest = {name: self._values[name][-n:] for name in names}
         chosen = _to_host(latest, self._warn_of_change)
         prefixes = {name: self._prefix[name] for name in names if n == 0 and name in self._prefix}
-        before = _to_host({name: [prefix.total] for name, prefix in prefixes.items()})
+        before = _to_host({name: [prefix.total] for name, prefix in prefixes.items()}) if prefixes else {}
         sums, weights = [], []
         for name in names:
-            counts = self.n_history[name][-n:]
+            counts = self._counts[name][-n:]
             sums.append(math.fsum(map(operator.mul, chosen[name], counts)))
             weights.append(float(sum(counts)))
             if name in prefixes:
@@ -154,7 +165,7 @@ class LogBuffer:
         if reduce is not None:
             sums, weights = self._over_ranks(names, sums, weights, reduce)
         made = {name: total / weight for name, total, weight in zip(names, sums, weights, strict=True) if weight}
-        return {name: made[name] for name in self.val_history if name in made}  # in the order in which names came up
+        return {name: made[name] for name in self._values if name in made}  # in the order in which names came up
 
     def _over_ranks(
         self, names: list[str], sums: list[float], weights: list[float], reduce: Reduce
@@ -217,9 +228,20 @@ class LogBuffer:
             )
         return value
 
+    def _sort(self) -> None:
+        """Put what came in under its names. What is beyond the window is summed up, and always the same parts of it,
+        whenever that is done: so sums are the same to the last bit in a run that was interrupted."""
+        for key, value, count in self._new:
+            self._values.setdefault(key, []).append(value)
+            self._counts.setdefault(key, []).append(count)
+        self._new.clear()
+        for key, values in self._values.items():
+            while len(values) > 2 * self.window:
+                self._fold(key)
+
     def _fold(self, key: str) -> None:
-        """Sum up the older half of the entries under ``key``, on the device they are on."""
-        values, counts = self.val_history[key], self.n_history[key]
+        """Sum up the oldest `window` entries under ``key``, on the device they are on."""
+        values, counts = self._values[key], self._counts[key]
         old, weights = values[: self.window], counts[: self.window]
         del values[: self.window], counts[: self.window]
         prefix = self._prefix.setdefault(key, _Prefix())
@@ -234,7 +256,7 @@ class LogBuffer:
             'lengths': {name: len(each) for name, each in values.items()},
             # One tensor each: a list would be pickled number by number.
             'values': torch.tensor([value for each in values.values() for value in each], dtype=torch.float64),
-            'counts': torch.tensor([count for name in values for count in self.n_history[name]], dtype=torch.float64),
+            'counts': torch.tensor([count for name in values for count in self._counts[name]], dtype=torch.float64),
             'prefix': {name: (sums[name][0], prefix.count) for name, prefix in self._prefix.items()},
             'output': _to_host_where_possible(self.output),
             'ready': self.ready,
@@ -247,8 +269,8 @@ class LogBuffer:
         self.clear()
         values, counts = iter(state['values'].tolist()), iter(state['counts'].tolist())
         for name, length in state['lengths'].items():
-            self.val_history[name] = list(islice(values, length))
-            self.n_history[name] = list(islice(counts, length))
+            self._values[name] = list(islice(values, length))
+            self._counts[name] = list(islice(counts, length))
         self._prefix.update({name: _Prefix(total, count) for name, (total, count) in state['prefix'].items()})
         self.output.update(state['output'])
         self.ready, self.averaged = state['ready'], state['averaged']

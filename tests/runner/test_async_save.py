@@ -390,7 +390,7 @@ def test_a_signal_while_it_is_written(number, tmp_path):
     else:
         assert 'SIGTERM' in rest
         assert why_damaged(tmp_path / 'run' / 'iter_6.pth') is None
-        assert torch.load(newest)['meta']['iter'] > 6
+        assert torch.load(newest)['meta']['iter'] >= 6  # it may come before the next iteration
         assert not list((tmp_path / 'run').glob('.*.tmp'))
 
 

@@ -78,6 +78,7 @@ def test_updates_move_nothing_and_an_average_moves_once():
     with Transfers() as transfers:
         for i in range(40):
             buffer.update({'loss': torch.tensor(float(i)), 'acc': torch.tensor(1.0), 'time': 0.1}, 2)
+        assert len(buffer.val_history['loss']) <= 16
     assert set(transfers.seen) == {'stack', '_to_copy'}  # which copy the first of each name, and sum up what is folded
     with Transfers() as transfers:
         buffer.average(5)
@@ -174,6 +175,21 @@ def test_memory_is_bounded_and_averages_of_everything_stay_right(as_value):
     buffer.update({'loss': 1.0})
     buffer.average()
     assert buffer.output == {'loss': 1.0}
+
+
+def test_sums_do_not_depend_on_who_has_looked_meanwhile():
+    """A checkpoint looks: the run that goes on from it must say what the undisturbed one says, to the last bit."""
+    values = np.random.default_rng(0).normal(size=1000).tolist()
+    averages = []
+    for looks in (1, 7, 10**6):
+        buffer = LogBuffer(window=5)
+        for i, value in enumerate(values):
+            buffer.update({'loss': torch.tensor(value)})
+            if i % looks == 0:
+                assert len(buffer.n_history['loss']) <= 10
+        buffer.average()
+        averages.append(buffer.output['loss'])
+    assert averages[0] == averages[1] == averages[2]
 
 
 def test_more_than_there_is_means_all_of_it():
