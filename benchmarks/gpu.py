@@ -190,7 +190,7 @@ def samples_per_second(case: Case, train: Callable[..., None], loader: Any) -> f
 
     def note() -> None:
         if case.device.type == 'cuda':
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(case.device)
         times.append(time.perf_counter())
 
     train(case, loader, Ticks({case.warmup: note, case.iterations: note}))

@@ -134,7 +134,7 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
         'quick': True,
         'rounds': 1,
         'minutes': 1.0,
-        'sizes': {'digits': {'epochs': 1}},
+        'sizes': {'digits': {'epochs': 1}, 'tiny': {'length': 1000}},
         'entries': entries,
         'rows': {name: row(options) for name, row in rows.ROWS.items()},
     }

@@ -357,7 +357,10 @@ def test_an_iteration_costs_few_calls(tmp_path):
 
     runner = tiny_runner(model=Counted(), work_dir=tmp_path, max_epochs=1)
     runner.register_training_hooks(
-        {'policy': 'step', 'step': [5]}, {}, {'interval': 1}, {'interval': 50, 'hooks': [{'type': 'TextLoggerHook'}]}
+        {'policy': 'poly', 'by_epoch': False},
+        {},
+        {'interval': 1},
+        {'interval': 50, 'hooks': [{'type': 'TextLoggerHook'}]},
     )
     assert len(runner.hooks) == 5
     batches = list(support_batches(8))
@@ -370,6 +373,41 @@ def test_an_iteration_costs_few_calls(tmp_path):
     between = calls[3:-1]
     assert all(each == between[0] for each in between)
     assert len(between[0]) <= 27, between[0]
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_an_iteration_costs_at_most_200_python_calls(kind, tmp_path):
+    """Of whatever library, torch's loader over eight samples among them, with a rate for every iteration; the plain
+    loop makes about 170."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    calls = [0]
+
+    class Counted(Tiny):
+        def train_step(self, data, optimizer, **kwargs):
+            calls.append(0)
+            loss = torch.nn.functional.mse_loss(self.head(torch.relu(data[0])), data[1])
+            return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': 8}
+
+    def count(frame, event, arg):
+        calls[-1] += event == 'call'
+
+    limit = {'max_epochs': 1} if kind == 'epoch' else {'max_iters': 12}
+    runner = tiny_runner(kind, model=Counted(), work_dir=tmp_path, **limit)
+    rate = {'policy': 'poly', 'power': 0.9, 'by_epoch': False}
+    log = {'interval': 50, 'hooks': [{'type': 'TextLoggerHook'}]}
+    runner.register_training_hooks(rate, {}, {'interval': 50}, log)
+    batches = DataLoader(TensorDataset(torch.rand(96, 8), torch.rand(96, 1)), 8)
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        runner.run([batches], [('train', 1)])
+    finally:
+        sys.setprofile(before)
+    between = calls[3:-1]
+    assert len(set(between)) == 1
+    assert between[0] <= 200
 
 
 def support_batches(n):

@@ -24,7 +24,8 @@ def report(results: dict[str, Any]) -> str:
     tiny = [entry for entry in results['entries'] if entry['job'] == 'tiny']
     digits = [entry for entry in results['entries'] if entry['job'] == 'digits']
     if tiny:
-        parts += [promises(results), tiny_job(tiny, False), tiny_job(tiny, True), start_up(tiny)]
+        length = results['sizes']['tiny']['length']
+        parts += [promises(results), *(tiny_job(tiny, kind, length) for kind in (False, True)), start_up(tiny)]
     if digits:
         parts.append(real_job(digits, results['sizes']['digits']['epochs']))
     parts += [closer(results['rows']), not_measured(results['entries'])]
@@ -53,7 +54,7 @@ changes from round to round, on the same batches from the same torch DataLoader;
 plain loop. Garbage, of which imports leave a lot, is collected once before what is measured begins."""
 
 
-def tiny_job(entries: list[Entry], default_like: bool) -> str:
+def tiny_job(entries: list[Entry], default_like: bool, length: int) -> str:
     """One configuration of the tiny job."""
     chosen = [entry for entry in entries if entry['default_like'] == default_like or entry['engine'] == 'plain']
     chosen = [entry for entry in chosen if entry['rounds']]
@@ -85,8 +86,8 @@ def tiny_job(entries: list[Entry], default_like: bool) -> str:
     return f"""## The tiny job, {title}
 
 Linear(64, 10), batches of 8, cross-entropy, SGD with momentum; CPU and wall time an iteration, with the ends of epochs,
-one in 500 iterations, spread over them; what one of them takes stands apart, too. Calls are those of Python functions
-in an iteration. {text}
+one in {length} iterations, spread over them; what one of them takes stands apart, too. Calls are those of Python
+functions in an iteration. {text}
 
 {table(columns, rows)}"""
 
@@ -190,7 +191,7 @@ def adamw(row: dict[str, list[float]]) -> str:
     return f"""### AdamW with the fused line
 
 `optimizer=dict(type='AdamW', fused=True)` against the plain loop with AdamW as it comes, and with the same line; 1 and
-92 linear layers. Fused results differ from the default's beyond the last bits.
+92 linear layers. Fused results differ from the default's in the last bits.
 
 {versus(row, lambda name: f'plain, {name.rpartition(", ")[2]}', own='plain, ')}"""
 

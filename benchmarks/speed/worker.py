@@ -90,7 +90,7 @@ def main(task: Task) -> dict[str, Any]:
 
 def tiny(task: Task) -> Job:
     """Linear(64, 10), batches of 8."""
-    last = task.epochs * task.length - task.warmup
+    last = (task.epochs - 1) * task.length + task.warmup  # as many epochs' ends as there are epochs in what is measured
     clock = Clock(range(task.warmup, last + 1, STRETCH), task.calls)
     return Job(DataLoader(points(task.length), 8), task.epochs, clock, Path(task.folder), task.default_like)
 

@@ -53,7 +53,13 @@ class SideStream:
 
 @cache
 def side_stream(device: torch.device) -> SideStream:
-    """The one for ``device``: each stream has a memory pool of its own, and one is enough."""
+    """The one for ``device``: each stream has a memory pool of its own, and one is enough.
+
+    Raises:
+        ValueError: there is no GPU.
+    """
+    if not torch.cuda.is_available():
+        raise ValueError(f"there is no GPU here to prefetch batches to, but prefetch_to is '{device}': leave it out")
     return SideStream(device)
 
 

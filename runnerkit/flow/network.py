@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import required_section
-from runnerkit.flow.switches import compile_options
+from runnerkit.flow.switches import compile_options, keep_copies_of_logs, use_channels_last
 from runnerkit.hooks import EvalHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.nn import build_model
-from runnerkit.nn.compiled import compile_model, uses_cuda_graphs
+from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
 from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel
 from runnerkit.runner import build_runner
@@ -42,7 +41,7 @@ class Network:
             model.init_weights()
         model = model.to(context.device)
         if context.cfg.get('channels_last'):
-            model = model.to(memory_format=torch.channels_last)
+            use_channels_last(model)
         options = compile_options(context.cfg)
         if options is not None:
             compile_model(model, **options)
@@ -71,8 +70,7 @@ class Network:
             },
         )
         context.runner.timestamp = context.timestamp
-        if uses_cuda_graphs(compile_options(context.cfg) or {}):
-            context.runner.log_buffer.copies = True
+        keep_copies_of_logs(context.runner, context.cfg)
 
     def register_hooks(self, context: Context) -> None:
         """Register the standard hooks, the evaluation, and the config's own."""
@@ -142,8 +140,6 @@ def optimizer_config(cfg: Any) -> Any:
     amp, fp16 = cfg.get('amp'), cfg.get('fp16')
     if amp is None and fp16 is None:
         return config
-    if fp16 is not None and not isinstance(fp16, Mapping):
-        raise TypeError(f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {fp16!r}")
     merged = {} if config is None else config.copy()
     if amp is not None:
         merged['amp'] = amp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 from torch.profiler import profile, record_function
@@ -93,6 +94,8 @@ class Profile:
             profiler.stop()
             if self.traced:
                 profiler.export_chrome_trace(str(self.trace))
+                if not Path(str(self.trace)).is_file():  # torch only logs it
+                    raise OSError(f'the trace could not be written to {self.trace}: choose another place with --trace')
 
 
 def keep_inside(runner: Any, logger: logging.Logger) -> None:

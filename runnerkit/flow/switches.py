@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
-from runnerkit.nn.compiled import check_options
+from runnerkit.nn.compiled import check_options, uses_cuda_graphs
+from runnerkit.optim.update import AMP_DTYPES
 
 #: Keys that are True, False or None.
 SWITCHES = ('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch')
@@ -27,6 +29,23 @@ def check_switches(cfg: Any) -> None:
     options = compile_options(cfg)
     if options is not None:
         check_options(options)
+    amp, fp16 = cfg.get('amp'), cfg.get('fp16')
+    if amp is not None and not (isinstance(amp, str) and amp in AMP_DTYPES):
+        raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
+    if fp16 is not None and not isinstance(fp16, Mapping):
+        raise TypeError(f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {fp16!r}")
+
+
+def use_channels_last(model: nn.Module) -> None:
+    """Lay out the model's 4-D weights with their channels last."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
+
+
+def keep_copies_of_logs(runner: Any, cfg: Any) -> None:
+    """Let ``runner`` copy what is logged where CUDA graphs write the next step's results to the same place."""
+    runner.log_buffer.copies = uses_cuda_graphs(compile_options(cfg) or {})
 
 
 def compile_options(cfg: Any) -> dict[str, Any] | None:

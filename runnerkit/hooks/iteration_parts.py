@@ -8,6 +8,7 @@ from functools import partial, wraps
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from runnerkit.hooks.hook import RINGS, Hook
@@ -81,7 +82,8 @@ class IterationParts:
     def of(self, runner: Any) -> Iterator[None]:
         """While it is entered, the stopwatch is told of ``runner``'s iterations. Then everything is as before."""
         model = runner.model
-        steps = [name for name in dir(model) if name.endswith('_step') and callable(getattr(model, name))]
+        named = [name for name in dir(model) if name.endswith('_step') and callable(getattr(model, name))]
+        steps = [name for name in named if not isinstance(getattr(model, name), nn.Module)]
         with ExitStack() as undo:
             for name in steps:
                 undo.enter_context(self._timed_attribute(model, name, FORWARD, ENGINE))

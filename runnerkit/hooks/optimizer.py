@@ -71,7 +71,7 @@ class OptimizerHook(Hook):
             'amp': self.amp,
             'loss_scale': self.loss_scale,
             'detect_anomalous_params': self.detect_anomalous_params,
-            'fused': self.fused,
+            'fused': None if _has_sparse_gradients(runner.model) else self.fused,
         }
         self._update = runner.configure_update(**options) if hasattr(runner, 'configure_update') else None
         if not isinstance(self._update, Update):
@@ -204,6 +204,7 @@ class Fp16OptimizerHook(OptimizerHook):
         bucket_size_mb: has no effect, see ``coalesce``.
         loss_scale: a fixed factor, ``'dynamic'``, or a dict of arguments of `torch.amp.GradScaler`.
         distributed: has no effect: whether gradients are averaged is the model wrapper's affair.
+        fused: as in `OptimizerHook`.
 
     Raises:
         ValueError: another ``loss_scale``.
@@ -218,8 +219,9 @@ class Fp16OptimizerHook(OptimizerHook):
         bucket_size_mb: int = -1,
         loss_scale: float | str | dict[str, Any] = 512.0,
         distributed: bool = True,
+        fused: str | None = None,
     ) -> None:
-        super().__init__(grad_clip, amp='fp16', loss_scale=loss_scale)
+        super().__init__(grad_clip, amp='fp16', loss_scale=loss_scale, fused=fused)
         self.coalesce = coalesce
         self.bucket_size_mb = bucket_size_mb
         self.distributed = distributed
@@ -275,8 +277,15 @@ class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16O
 
 def _which(update: Update) -> str:
     """Which of the optimizers are fused, and which are not."""
-    pairs = zip(update.optimizers, update.fused, strict=True)
+    answers = update.fused or [False] * len(update.optimizers)
+    pairs = zip(update.optimizers, answers, strict=True)
     return ', '.join(f'{type(optimizer).__name__} {"yes" if fused else "no"}' for optimizer, fused in pairs)
+
+
+def _has_sparse_gradients(model: Any) -> bool:
+    """Whether the model has an embedding with sparse gradients, which no fused optimizer takes."""
+    embeddings = (nn.Embedding, nn.EmbeddingBag)
+    return any(isinstance(part, embeddings) and part.sparse for part in model.modules())
 
 
 def _listed(optimizer: Any) -> list[Any]:

@@ -38,6 +38,11 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise ValueError(f'compile has no key {name!r}; {hint or "it has " + ", ".join(_KNOWN)}')
         if name in ('fullgraph', 'disable') and not isinstance(value, bool):
             raise TypeError(f'compile: {name} must be True or False, but got {value!r}')
+    backend, own = options.get('backend', 'inductor'), options.get('options')
+    if not (isinstance(backend, str) or callable(backend)):
+        raise TypeError(f"compile: backend must be a name such as 'inductor' or a function, but got {backend!r}")
+    if own is not None and not isinstance(own, Mapping):
+        raise TypeError(f'compile: options must be a dict of settings of the backend, but got {own!r}')
     dynamic, modules = options.get('dynamic'), options.get('modules')
     if dynamic is not None and not isinstance(dynamic, bool):
         raise TypeError(f'compile: dynamic must be True, False or None, but got {dynamic!r}')
@@ -83,7 +88,7 @@ def compile_model(
         # beyond it is silently not compiled.
         options.setdefault('isolate_recompiles', True)
     for part in parts:
-        if str(getattr(part.forward, '__module__', None)).startswith('torch.'):
+        if 'forward' not in vars(part) and str(getattr(part.forward, '__module__', None)).startswith('torch.'):
             part.forward = MethodType(forward, part)
         try:
             part.compile(dynamic=dynamic, **options)
@@ -99,7 +104,8 @@ def uses_cuda_graphs(options: Mapping[str, Any]) -> bool:
     Args:
         options: arguments of `compile_model`.
     """
-    return options.get('mode') in _GRAPH_MODES or bool((options.get('options') or {}).get('triton.cudagraphs'))
+    by_inductor = bool((options.get('options') or {}).get('triton.cudagraphs'))
+    return options.get('mode') in _GRAPH_MODES or options.get('backend') == 'cudagraphs' or by_inductor
 
 
 def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -112,8 +118,8 @@ def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
-    found = dict(model.named_modules())
-    if name in found and name:
+    found = {each: part for each, part in model.named_modules() if each}
+    if name in found:
         return found[name]
     hint = did_you_mean(name, found)
     children = ', '.join(child for child, _ in model.named_children())

@@ -20,22 +20,31 @@ def use_fused(optimizer: Optimizer) -> bool:
     """
     if not can_be_fused(optimizer):
         return False
+    optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]  # as constructors do; GradScaler asks
     for group in optimizer.param_groups:
-        group.update(fused=True, foreach=None)
+        group['fused'] = True
         for parameter in group['params']:
-            step = optimizer.state.get(parameter, {}).get('step')
-            if isinstance(step, torch.Tensor):  # the fused one counts steps where the parameter is
-                optimizer.state[parameter]['step'] = step.to(parameter.device)
+            state = optimizer.state.get(parameter, {})  # asking for what is not there would make it
+            if isinstance(state.get('step'), torch.Tensor):  # the fused one counts steps where the parameter is
+                state['step'] = state['step'].to(parameter.device)
+            if isinstance(optimizer, SGD) and group['momentum'] and state.get('momentum_buffer') is None:
+                # It fails where one parameter gets its first gradient later than another (2.13), unless there is a
+                # momentum already; one of zero gives the same, without dampening.
+                optimizer.state[parameter]['momentum_buffer'] = torch.zeros_like(parameter, requires_grad=False)
     return True
 
 
 def can_be_fused(optimizer: Optimizer) -> bool:
     """Whether the optimizer's class has a fused implementation for the devices and types of its parameters."""
-    if any(group.get('differentiable') or 'fused' not in group for group in optimizer.param_groups):
+    groups = optimizer.param_groups
+    if any('fused' not in group or group.get('differentiable') or group.get('foreach') for group in groups):
         return False
-    parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
-    if isinstance(optimizer, SGD) and any(hasattr(parameter, 'device_mesh') for parameter in parameters):
-        return False  # torch has no fused SGD for DTensor
+    parameters = [parameter for group in groups for parameter in group['params']]
+    if isinstance(optimizer, SGD):
+        # torch has no fused SGD for DTensor. For dampening see use_fused.
+        damped = any(group['momentum'] and group['dampening'] for group in groups)
+        if damped or any(hasattr(parameter, 'device_mesh') for parameter in parameters):
+            return False
     if not all(parameter.is_floating_point() for parameter in parameters):
         return False
     kinds = {(parameter.device, parameter.dtype) for parameter in parameters}

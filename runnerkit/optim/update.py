@@ -110,7 +110,7 @@ class Update:
         """Add the gradients of ``loss`` (one element) to the cycle's; a new cycle clears the old ones first."""
         if self.accumulated == 0:
             for optimizer in self.optimizers:
-                if getattr(type(optimizer), 'zero_grad', None) is not Optimizer.zero_grad:
+                if getattr(optimizer.zero_grad, '__func__', None) is not Optimizer.zero_grad:
                     optimizer.zero_grad()
                     continue
                 # What zero_grad() does, without the 30 µs in which it talks to profiler and compiler.
@@ -132,7 +132,7 @@ class Update:
         else:
             one = self._one
             if one is None:
-                one = self._one = torch.ones_like(loss, requires_grad=False)
+                one = self._one = torch.ones((), dtype=loss.dtype, device=loss.device)
             # backward() would make it anew; somebody's hook on the loss may have written to it.
             fits = not loss.dim() and loss.dtype is one.dtype and loss.device == one.device and not one._version
             loss.backward(one if fits else None)

@@ -10,7 +10,7 @@ import math
 import operator
 import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -99,7 +99,8 @@ class LogBuffer:
         """Take in ``vars``; nothing is brought to the host.
 
         Args:
-            vars: numbers or tensors of one element, by name. What happens to the tensors later changes nothing here.
+            vars: numbers or tensors of one element, by name. Tensors that a step has just computed are kept as they
+                are, others copied: do not write to the former later (it is told if that is seen).
             count: how many samples they stand for, their weight in averages.
 
         Raises:
@@ -157,7 +158,7 @@ class LogBuffer:
         sums, weights = [], []
         for name in names:
             counts = self._counts[name][-n:]
-            sums.append(math.fsum(map(operator.mul, chosen[name], counts)))
+            sums.append(_sum(map(operator.mul, chosen[name], counts)))
             weights.append(float(sum(counts)))
             if name in prefixes:
                 sums[-1] += before[name][0]
@@ -229,8 +230,8 @@ class LogBuffer:
         return value
 
     def _sort(self) -> None:
-        """Put what came in under its names. What is beyond the window is summed up, and always the same parts of it,
-        whenever that is done: so sums are the same to the last bit in a run that was interrupted."""
+        """Put what came in under its names. What is beyond the window is summed up, always the same parts of it
+        together, whenever that is done."""
         for key, value, count in self._new:
             self._values.setdefault(key, []).append(value)
             self._counts.setdefault(key, []).append(count)
@@ -242,6 +243,8 @@ class LogBuffer:
     def _fold(self, key: str) -> None:
         """Sum up the oldest `window` entries under ``key``, on the device they are on."""
         values, counts = self._values[key], self._counts[key]
+        if any(value._version for value in values[: self.window] if isinstance(value, Tensor)):
+            self._warn_of_change(key)
         old, weights = values[: self.window], counts[: self.window]
         del values[: self.window], counts[: self.window]
         prefix = self._prefix.setdefault(key, _Prefix())
@@ -290,6 +293,15 @@ def _weighted_sum(values: Sequence[float | Tensor], counts: Sequence[int]) -> fl
     weights = torch.tensor(counts, dtype=wide)
     # Not waiting is safe in this direction, and what must not be done here is wait for the device.
     return (_stack(values).to(wide) * weights.to(device, non_blocking=True)).sum()
+
+
+def _sum(values: Iterable[float]) -> float:
+    """Their exact sum, rounded once; of a run that diverges, infinite or no number."""
+    values = list(values)
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):
+        return sum(values)
 
 
 def _are_numbers(values: Sequence[float | Tensor]) -> bool:

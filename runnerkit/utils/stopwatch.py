@@ -95,10 +95,14 @@ class Stopwatch:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Count nothing meanwhile; the open parts go on afterwards."""
-        if self._is_heard():
-            self._count()
-        yield
-        self._last = self.clock.now()
+        if not self._is_heard():
+            yield
+            return
+        self._count()
+        try:
+            yield
+        finally:
+            self._last = self.clock.now()
 
     def enter(self, name: str) -> int | None:
         """Begin a part; returns what `leave` needs in order to end it."""

@@ -154,6 +154,7 @@ def test_unseeded_loaders_are_refused():
 
 def test_there_is_one_stream_for_a_device(monkeypatch):
     monkeypatch.setattr(prefetch, 'SideStream', lambda device: [device])
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
     made = cache(prefetch.side_stream.__wrapped__)
     assert made(torch.device('cuda:0')) is made(torch.device('cuda:0'))
     assert prefetch.side_stream.cache_info().maxsize is None
@@ -221,3 +222,9 @@ def test_on_a_gpu_every_batch_arrives_whole_and_nobody_waits():
     finally:
         torch.cuda.set_sync_debug_mode('default')
     assert [each.item() for each in sums] == [float(i * size) for i in range(20)]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
+def test_where_there_is_no_gpu_it_says_so():
+    with pytest.raises(ValueError, match="no GPU here to prefetch batches to, but prefetch_to is 'cuda'"):
+        iter(loader(prefetch_to='cuda'))

@@ -114,8 +114,3 @@ def test_what_is_logged_is_copied_where_cuda_graphs_write_over_it(mode, copies):
     Network().build_model(context)
     Network().build_runner(context)
     assert context.runner.log_buffer.copies is copies
-
-
-def test_fp16_must_be_a_dict():
-    with pytest.raises(TypeError, match=r'fp16 must be a dict .* but got True'):
-        optimizer_config(Config({'fp16': True}))

@@ -6,7 +6,7 @@ import torch
 from runnerkit.config import Config
 from runnerkit.data import prefetch
 from runnerkit.flow import Context, Flow, Instance, Network, Options
-from runnerkit.flow.switches import check_switches, compile_options, set_tf32
+from runnerkit.flow.switches import check_switches, compile_options, set_tf32, use_channels_last
 
 CONVOLUTIONS = [
     {'type': 'Unflatten', 'dim': 1, 'unflattened_size': (1, 2, 2)},
@@ -215,3 +215,23 @@ def test_a_checkpoint_goes_on_in_a_run_without_the_switch_and_back(name, tmp_pat
     for folder, switches in (('plain', CASES[name]), ('with', {})):
         state = train(tmp_path / f'from_{folder}', switches, tmp_path / folder / 'iter_4.pth')
         assert torch.load(tmp_path / 'plain' / 'iter_10.pth')['state_dict'].keys() == state['state_dict'].keys()
+
+
+@pytest.mark.parametrize(
+    ('cfg', 'text'),
+    [
+        ({'amp': 'fp8'}, "amp must be 'bf16', 'fp16' or None"),
+        ({'amp': True}, 'amp must'),
+        ({'fp16': 16}, 'fp16 must be'),
+    ],
+)
+def test_precisions_are_looked_at_before_anything_is_built(cfg, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        check_switches(Config(cfg))
+
+
+def test_only_weights_of_four_dimensions_get_the_layout():
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.Conv3d(3, 3, 3))
+    use_channels_last(model)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model[1].weight.is_contiguous()

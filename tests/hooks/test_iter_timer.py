@@ -19,3 +19,15 @@ def test_the_time_of_an_iteration_includes_the_wait_for_its_data():
     times = runner.log_buffer.val_history
     assert len(times['time']) == len(times['data_time']) == 2
     assert all(0 <= data <= whole - 0.02 for data, whole in zip(times['data_time'], times['time']))
+
+
+def test_a_subclass_may_log_the_waiting_by_itself():
+    class Own(IterTimerHook):
+        def before_iter(self, runner):
+            runner.log_buffer.update({'data_time': 5.0})
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Own())
+    runner.run([loader(4)], [('train', 1)])
+    assert runner.log_buffer.val_history['data_time'] == [5.0]
+    assert len(runner.log_buffer.val_history['time']) == 1

@@ -1,6 +1,7 @@
 """Compiling in place: what is compiled, what stays as it was, and what is refused."""
 
 import copy
+import functools
 import pickle
 
 import pytest
@@ -197,3 +198,33 @@ def test_a_batch_begins_once_where_several_modules_are_recorded(monkeypatch):
         for hook in model._forward_pre_hooks.values():
             hook(model, ())
     assert marks == [1]
+
+
+def test_a_forward_that_was_wrapped_is_what_is_compiled():
+    """`functools.wraps` copies the name of torch's module; the wrapper is the user's all the same."""
+    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2)))
+    old = model[0].forward
+
+    @functools.wraps(old)
+    def hundredfold(x):
+        return old(x) * 100
+
+    model[0].forward = hundredfold
+    x = torch.ones(1, 2)
+    expected = model(x)
+    compile_model(model, modules=['0'], backend='eager')
+    assert torch.equal(model(x), expected)
+
+
+@pytest.mark.parametrize(
+    ('options', 'text'),
+    [({'options': 'x'}, 'options must be a dict'), ({'backend': 3}, 'backend must be a name')],
+)
+def test_options_of_a_wrong_type_are_refused(options, text):
+    with pytest.raises(TypeError, match=text):
+        check_options(options)
+
+
+def test_the_backend_of_cuda_graphs_overwrites_its_outputs():
+    assert uses_cuda_graphs({'backend': 'cudagraphs'})
+    assert not uses_cuda_graphs({'backend': 'eager'})

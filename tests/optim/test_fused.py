@@ -5,9 +5,11 @@ import torch
 from support import Tiny, loader, tiny_runner, weights
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from runnerkit.hooks import OptimizerHook
 from runnerkit.optim.fused import can_be_fused, use_fused
+from runnerkit.optim.update import Update
 
 
 def parameters(dtype=torch.float32):
@@ -98,3 +100,60 @@ def test_other_values_are_refused(value):
     runner.register_hook(OptimizerHook(fused=value))
     with pytest.raises(ValueError, match=r"fused must be 'auto' or None, but got .*optimizer=dict\(..., fused=True\)"):
         runner.run([loader(4)], [('train', 1)])
+
+
+@pytest.mark.parametrize('nesterov', [False, True])
+def test_a_first_gradient_may_come_late(nesterov):
+    """Where one parameter has momentum and another has not, torch's fused SGD fails."""
+    ended = []
+    for fused in (False, True):
+        early, late = parameters()
+        optimizer = SGD([early, late], lr=0.1, momentum=0.9, nesterov=nesterov)
+        assert not fused or use_fused(optimizer)
+        for step in range(4):
+            early.grad = torch.full((3,), 0.5)
+            late.grad = torch.full((2,), 0.25) if step >= 2 else None
+            optimizer.step()
+        ended.append(torch.cat([early, late]).detach())
+    torch.testing.assert_close(*ended)
+
+
+def test_dampening_and_foreach_are_left_alone():
+    assert not use_fused(SGD(parameters(), lr=0.1, momentum=0.9, dampening=0.5))
+    assert not use_fused(SGD(parameters(), lr=0.1, foreach=True))
+
+
+def test_sparse_gradients_are_left_alone(caplog):
+    caplog.set_level('INFO')
+
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(4, 1, sparse=True)
+
+        def train_step(self, data, optimizer):
+            return {'loss': self.embedding(torch.tensor([1, 2])).sum()}
+
+    runner = run(
+        OptimizerHook(fused='auto'), lambda model: SGD(model.parameters(), lr=0.1), model=Words(), max_epochs=1
+    )
+    assert not runner.optimizer.param_groups[0]['fused']
+    assert 'fused: SGD no' in caplog.text
+
+
+def test_fp16_with_a_fused_optimizer_asks_the_device_nothing():
+    reads = []
+
+    class Counts(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            reads.extend([func] if func is torch.ops.aten._local_scalar_dense.default else [])
+            return func(*args, **(kwargs or {}))
+
+    for fused, expected in (('auto', 0), (None, 1)):
+        weight = nn.Parameter(torch.ones(3))
+        update = Update([SGD([weight], lr=0.1)], amp='fp16', loss_scale=2.0, fused=fused)
+        reads.clear()
+        with Counts():
+            update.backward(weight.sum())
+            update.step()
+        assert len(reads) == expected

@@ -237,6 +237,11 @@ def test_gradients_are_cleared_by_hand_but_by_an_optimizer_that_does_it_its_own_
         update.backward(weight.sum())
         assert other.grad is None
     assert optimizer.cleared == 3
+    patched = torch.optim.SGD([weight], lr=0.1)
+    asked = []
+    patched.zero_grad = lambda: asked.append(1)
+    Update([patched]).backward(weight.sum())
+    assert asked == [1]
 
 
 def test_the_gradient_of_the_loss_is_one_whatever_the_loss_and_its_hooks_are():
@@ -258,5 +263,8 @@ def test_the_gradient_of_the_loss_is_one_whatever_the_loss_and_its_hooks_are():
     assert grads(weight.sum()) == [1, 1]
     assert grads(weight.float().sum()) == [1, 1]
     assert grads(weight[:1]) == [1, 0]
+    update = Update([torch.optim.SGD([weight], lr=0.1)])
+    assert grads(weight[:1]) == [1, 0]  # the first one has a dimension
+    assert grads(weight.sum()) == [1, 1]
     with pytest.raises(RuntimeError, match='scalar outputs'):
         grads(weight * 2)

@@ -192,6 +192,26 @@ def test_sums_do_not_depend_on_who_has_looked_meanwhile():
     assert averages[0] == averages[1] == averages[2]
 
 
+@pytest.mark.parametrize(
+    ('values', 'expected'), [([np.inf, -np.inf], np.nan), ([np.nan, 1.0], np.nan), ([1.5e308, 1.5e308], np.inf)]
+)
+def test_a_run_that_diverges_is_logged_as_it_is(values, expected):
+    buffer = filled(values)
+    buffer.average()
+    assert buffer.output == {'loss': pytest.approx(expected, nan_ok=True)}
+
+
+def test_a_change_is_told_also_of_what_is_summed_up_before_the_average():
+    buffer = LogBuffer(window=3)
+    for i in range(20):
+        loss = torch.ones(())
+        buffer.update({'loss': loss})
+        if i == 5:
+            loss *= 7
+    with pytest.warns(RuntimeWarning, match="'loss' was changed in place"):
+        buffer.average(2)
+
+
 def test_more_than_there_is_means_all_of_it():
     buffer = filled([1.0, 2.0])
     buffer.average(5000)

@@ -61,6 +61,10 @@ class TensorboardLoggerHook(LoggerHook):
             self._open(step)
         return self._writer
 
+    @writer.setter
+    def writer(self, writer: Any) -> None:
+        self._writer, self._purge_step = writer, None
+
     def before_run(self, runner: RunnerView) -> None:
         """Make sure that there is TensorBoard, and a place to write to."""
         super().before_run(runner)
