@@ -132,7 +132,8 @@ class Update:
         else:
             one = self._one
             if one is None:
-                one = self._one = torch.ones((), dtype=loss.dtype, device=loss.device)
+                real = loss.dtype if loss.is_floating_point() else None  # of others, backward() says what is wrong
+                one = self._one = torch.ones((), dtype=real, device=loss.device)
             # backward() would make it anew; somebody's hook on the loss may have written to it.
             fits = not loss.dim() and loss.dtype is one.dtype and loss.device == one.device and not one._version
             loss.backward(one if fits else None)
