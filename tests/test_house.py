@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -338,6 +339,17 @@ def mirror(name):
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def profiled(count):
+    """Tell ``count`` of every call; coverage goes on afterwards."""
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
 def test_an_iteration_costs_few_calls(tmp_path):
     """At most 27, as many as MMCV, with the five default hooks, away from log lines and the ends of epochs.
 
@@ -364,12 +376,8 @@ def test_an_iteration_costs_few_calls(tmp_path):
     )
     assert len(runner.hooks) == 5
     batches = list(support_batches(8))
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with profiled(count):
         runner.run([batches], [('train', 1)])
-    finally:
-        sys.setprofile(before)
     between = calls[3:-1]
     assert all(each == between[0] for each in between)
     assert len(between[0]) <= 27, between[0]
@@ -399,12 +407,8 @@ def test_an_iteration_costs_at_most_200_python_calls(kind, tmp_path):
     log = {'interval': 50, 'hooks': [{'type': 'TextLoggerHook'}]}
     runner.register_training_hooks(rate, {}, {'interval': 50}, log)
     batches = DataLoader(TensorDataset(torch.rand(96, 8), torch.rand(96, 1)), 8)
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with profiled(count):
         runner.run([batches], [('train', 1)])
-    finally:
-        sys.setprofile(before)
     between = calls[3:-1]
     assert len(set(between)) == 1
     assert between[0] <= 200
