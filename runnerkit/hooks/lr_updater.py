@@ -6,8 +6,7 @@ has, and ``lr`` a group's initial learning rate.
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -18,6 +17,7 @@ from runnerkit.hooks.param_schedule import (
     alias,
     assign,
     build_policy_hook,
+    computed,
     each,
     groups_of,
     pair,
@@ -100,9 +100,7 @@ class LrUpdaterHook(ParamScheduleHook):
 
     def get_regular_lr(self, runner: RunnerView) -> Values:
         """Every group's learning rate without warm-up."""
-        if isinstance(self.base, list):  # in every iteration
-            return list(map(self.get_lr, repeat(runner), self.base))
-        return each(self.base, partial(self.get_lr, runner))
+        return computed(self.get_lr, runner, self.base)
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Every group's learning rate in the warm-up's iteration ``cur_iters``."""

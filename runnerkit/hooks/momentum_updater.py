@@ -7,8 +7,6 @@ initial momentum.
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -19,6 +17,7 @@ from runnerkit.hooks.param_schedule import (
     alias,
     assign,
     build_policy_hook,
+    computed,
     each,
     per_optimizer,
 )
@@ -95,9 +94,7 @@ class MomentumUpdaterHook(ParamScheduleHook):
 
     def get_regular_momentum(self, runner: RunnerView) -> Values:
         """Every group's momentum without warm-up."""
-        if isinstance(self.base, list):  # in every iteration
-            return list(map(self.get_momentum, repeat(runner), self.base))
-        return each(self.base, partial(self.get_momentum, runner))
+        return computed(self.get_momentum, runner, self.base)
 
     def get_warmup_momentum(self, cur_iters: int) -> Values:
         """Every group's momentum in the warm-up's iteration ``cur_iters``."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runnerkit.optim.fused import use_fused
+from runnerkit.optim.step import step
 
 AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
@@ -149,7 +150,7 @@ class Update:
         if self.scaler is None:
             norm = None if self.grad_clip is None else self.clip()
             for optimizer in self.optimizers:
-                optimizer.step()
+                step(optimizer)
             return norm
         for optimizer in self.optimizers:
             self.scaler.unscale_(optimizer)

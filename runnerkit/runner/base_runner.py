@@ -278,12 +278,13 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
         """One unit after another, from where a resumed run stopped: the index of its workflow entry, and its mode."""
         index, done = self._cursor
+        is_finished = self._is_finished()
         while self._stop_reason is None:
             before, is_whole = (self._epoch, self._iter), (index, done) == (0, 0)
             for i in range(index, len(workflow)):
                 mode, n = workflow[i]
                 for k in range(done, n):
-                    if self._is_finished() and trains(mode, self):
+                    if is_finished and trains(mode, self):
                         break
                     # The validation iterations of an entry are one evaluation, which is not cut.
                     signals = self._signals
@@ -293,6 +294,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                             return
                     self._cursor, self._unit_done = (i, k), False
                     yield i, mode
+                    is_finished = self._is_finished()
                     if self._has_gone_back:
                         self._has_gone_back = False
                         yield from self._units(workflow)
@@ -304,7 +306,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 done = 0
             index = 0
             # A workflow that has not moved on would never end: one without any training runs once.
-            if self._is_finished() or (is_whole and (self._epoch, self._iter) == before):
+            if is_finished or (is_whole and (self._epoch, self._iter) == before):
                 return
 
     def _is_finished(self) -> bool:

@@ -25,6 +25,9 @@ Reduce = Callable[[Sequence[float]], Sequence[float]]
 
 _NUMBERS = {float, int, bool}
 
+# Read of all values at each log line, by C code.
+_device, _dtype, _version = map(operator.attrgetter, ('device', 'dtype', '_version'))
+
 #: How many values wait, at most, for being sorted in.
 _MOST_NEW = 300
 
@@ -232,12 +235,16 @@ class LogBuffer:
     def _sort(self) -> None:
         """Put what came in under its names. What is beyond the window is summed up, always the same parts of it
         together, whenever that is done."""
+        values, counts = self._values, self._counts
         for key, value, count in self._new:
-            self._values.setdefault(key, []).append(value)
-            self._counts.setdefault(key, []).append(count)
+            if key in values:
+                values[key].append(value)
+                counts[key].append(count)
+            else:
+                values[key], counts[key] = [value], [count]
         self._new.clear()
-        for key, values in self._values.items():
-            while len(values) > 2 * self.window:
+        for key, each in values.items():
+            while len(each) > 2 * self.window:
                 self._fold(key)
 
     def _fold(self, key: str) -> None:
@@ -318,28 +325,41 @@ def _to_host(
         tell_changed: called with each name of which a tensor was written to since it was logged.
     """
     found: dict[str, list[Any]] = {name: list(each) for name, each in values.items()}
-    mixed = {name: each for name, each in found.items() if not _are_numbers(each)}
-    tensors: list[Tensor] = []
-    for name, each in mixed.items():
-        own = [value for value in each if isinstance(value, Tensor)]
-        if tell_changed is not None and any(value._version for value in own):
-            tell_changed(name)
-        tensors += own
-    devices = {value.device for value in tensors}
+    own = {name: _tensors(each) for name, each in found.items() if not _are_numbers(each)}
+    if tell_changed is not None:
+        for name, tensors in own.items():
+            if any(map(_version, tensors)):
+                tell_changed(name)
+    numbers = iter(_read([tensor for tensors in own.values() for tensor in tensors]))
+    for name, tensors in own.items():
+        each = found[name]
+        if len(tensors) == len(each):
+            found[name] = list(islice(numbers, len(each)))
+        else:
+            found[name] = [next(numbers) if isinstance(value, Tensor) else value for value in each]
+    return found
+
+
+def _tensors(values: list[Any]) -> list[Tensor]:
+    """Those among ``values``."""
+    if all(type(value) is Tensor for value in values):
+        return values
+    return [value for value in values if isinstance(value, Tensor)]
+
+
+def _read(tensors: list[Tensor]) -> list[float]:
+    """The numbers in them."""
+    devices = set(map(_device, tensors))
     if len(devices) > 1:
         parts = {device: [value for value in tensors if value.device == device] for device in devices}
         read = {device: iter(_stack(part).tolist()) for device, part in parts.items()}
-        numbers = iter([next(read[value.device]) for value in tensors])
-    else:
-        numbers = iter(_stack(tensors).tolist() if tensors else ())
-    for name, each in mixed.items():
-        found[name] = [next(numbers) if isinstance(value, Tensor) else value for value in each]
-    return found
+        return [next(read[value.device]) for value in tensors]
+    return _stack(tensors).tolist() if tensors else []
 
 
 def _stack(values: Sequence[Any]) -> Tensor:
     """A vector of them; stacking alone would take the widest of their types, and a whole number may not fit into it."""
-    if len({value.dtype for value in values}) > 1:
+    if len(set(map(_dtype, values))) > 1:
         wide = torch.float32 if values[0].device.type == 'mps' else torch.float64
         values = [value.to(wide) for value in values]
     return torch.stack(list(values))

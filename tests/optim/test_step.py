@@ -1,0 +1,161 @@
+"""The shorter way to an optimizer's step: taken where nobody can tell, and only there."""
+
+import functools
+
+import pytest
+import torch
+from torch.optim import SGD, Adam, Optimizer
+from torch.optim import optimizer as torch_optimizer
+
+from runnerkit.optim import step as module
+from runnerkit.optim.step import step
+
+
+@pytest.fixture
+def optimizer():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    return SGD([parameter], lr=0.5)
+
+
+@pytest.fixture
+def ranges(monkeypatch):
+    """What is named for the profiler, which is what the shorter way leaves out."""
+    named = []
+    real = torch.autograd.profiler.record_function
+
+    def record(name, *args):
+        named.append(name)
+        return real(name, *args)
+
+    monkeypatch.setattr(torch.autograd.profiler, 'record_function', record)
+    return named
+
+
+def weight(optimizer):
+    return optimizer.param_groups[0]['params'][0][0].item()
+
+
+def test_torchs_wrapper_is_the_one_that_is_known(optimizer, ranges):
+    step(optimizer)
+    assert weight(optimizer) == 0.5
+    assert ranges == []
+    optimizer.step()
+    assert ranges == ['Optimizer.step#SGD.step']
+
+
+@pytest.mark.parametrize('kind', [SGD, Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad])
+def test_weights_are_those_of_the_ordinary_step(kind):
+    ends = []
+    for do in (step, kind.step):
+        parameter = torch.nn.Parameter(torch.linspace(-1, 1, 7))
+        optimizer = kind([parameter], lr=0.1)
+        for _ in range(3):
+            parameter.grad = parameter.detach() ** 2
+            do(optimizer)
+        ends.append(parameter.detach())
+    assert ends[0].equal(ends[1])
+
+
+def test_hooks_after_the_step_are_called_as_torch_calls_them(optimizer, ranges):
+    calls = []
+    optimizer.register_step_post_hook(lambda *given: calls.append(given))
+    step(optimizer)
+    optimizer.step()
+    assert calls[0] == calls[1] == (optimizer, (optimizer,), {})
+    assert ranges == ['Optimizer.step#SGD.step']
+
+
+def test_hooks_before_the_step_are_heard(optimizer, ranges):
+    calls = []
+    handle = optimizer.register_step_pre_hook(lambda *given: calls.append(given))
+    step(optimizer)
+    assert calls == [(optimizer, (optimizer,), {})]
+    handle.remove()
+    step(optimizer)
+    assert len(calls) == len(ranges) == 1
+
+
+@pytest.mark.parametrize('when', ['pre', 'post'])
+def test_hooks_of_all_optimizers_are_heard(optimizer, ranges, when):
+    calls = []
+    handle = getattr(torch_optimizer, f'register_optimizer_step_{when}_hook')(lambda *given: calls.append(given))
+    try:
+        step(optimizer)
+    finally:
+        handle.remove()
+    step(optimizer)
+    assert len(calls) == len(ranges) == 1
+
+
+def test_a_profiler_sees_the_step(optimizer):
+    with torch.profiler.profile() as profile:
+        step(optimizer)
+    assert 'Optimizer.step#SGD.step' in {event.key for event in profile.key_averages()}
+
+
+def test_a_step_put_on_the_instance_is_the_one_that_is_called(optimizer):
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # counts steps there
+    step(optimizer)
+    assert optimizer._opt_called
+    optimizer.step = lambda: 'mine'
+    before = weight(optimizer)
+    step(optimizer)
+    assert weight(optimizer) == before
+
+
+def test_a_step_put_on_the_class_is_the_one_that_is_called(optimizer, monkeypatch):
+    calls = []
+    real = SGD.step
+
+    @functools.wraps(real)  # bears all the marks of torch's
+    def counted(self, *args):
+        calls.append(self)
+        return real(self, *args)
+
+    monkeypatch.setattr(SGD, 'step', counted)
+    step(optimizer)
+    assert calls == [optimizer]
+    assert weight(optimizer) == 0.5
+
+
+class Doubled(SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        super().step(closure)
+
+
+def test_a_subclass_steps_as_it_says(optimizer):
+    step(Doubled(optimizer.param_groups[0]['params'], lr=0.25))
+    assert weight(optimizer) == 0.5
+
+
+class Delegate:
+    """No optimizer of torch's, but something that steps."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self):
+        self.optimizer.step()
+
+
+def test_what_is_no_optimizer_of_torch_only_has_to_step(optimizer):
+    step(Delegate(optimizer))
+    assert weight(optimizer) == 0.5
+
+
+def test_a_wrapper_that_does_more_is_called(optimizer, ranges, monkeypatch):
+    def more(function):
+        def wrapper(self):
+            something_new(self)  # noqa: F821
+            return function(self)
+
+        return wrapper
+
+    code = more(None).__code__
+    assert not module.is_known(code)
+    assert module.is_known(Optimizer.profile_hook_step(None).__code__)
+    monkeypatch.setattr(module, '_IS_KNOWN', False)
+    step(optimizer)
+    assert ranges == ['Optimizer.step#SGD.step']
