@@ -5,20 +5,24 @@
     make bench QUICK=1                               # a few minutes, to see that all works: its figures say nothing
 
 Every training is a process of its own, in its engine's environment (`speed/worker.py`). First each one trains once,
-untimed, and must end with the weights of the plain loop. Then, round by round, all train again in a new order, the
-plain loops twice. An engine that cannot be installed, fails, or ends with other weights is reported as such.
+untimed, and must end with the weights of the plain loop. Then, round by round, all train again, the plain loops twice:
+they start one after another and then take turns, so that whatever else the machine does befalls them all alike. An
+engine that cannot be installed, fails, or ends with other weights is reported as such.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +59,69 @@ class Failed(Exception):
     """A training that cannot be measured; says why in a line."""
 
 
+class Process:
+    """A process that says ``turn`` in a line of its own and waits, any number of times, and then what it has found.
+
+    Args:
+        command: how it is started.
+        environment: its environment variables.
+        patience: seconds for which it may say nothing.
+    """
+
+    def __init__(self, command: list[str], environment: dict[str, str], patience: float = 900) -> None:
+        self._patience = patience
+        self._errors = tempfile.TemporaryFile('w+')  # noqa: SIM115 (closed with the process)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment
+        )
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def go_on(self) -> None:
+        """Tell it that it is its turn."""
+        with contextlib.suppress(BrokenPipeError):  # it has died: `read` says of what
+            self._process.stdin.write('\n')
+            self._process.stdin.flush()
+
+    def read(self) -> dict[str, Any] | None:
+        """Wait for what it says next: its result, or None if its turn is over.
+
+        Raises:
+            Failed: it has died, or says nothing.
+        """
+        watch = threading.Timer(self._patience, self._process.kill)
+        watch.start()
+        line = self._process.stdout.readline()
+        is_late = not watch.is_alive()
+        watch.cancel()
+        if line == 'turn\n':
+            return None
+        code = self._process.wait()
+        if is_late:
+            raise Failed(f'says nothing for {self._patience / 60:.0f} minutes')
+        if code != 0:
+            self._errors.seek(0)
+            raise Failed((self._errors.read().strip().splitlines() or [f'exit code {code}'])[-1])
+        return json.loads(line)
+
+
+def checked(result: dict[str, Any]) -> dict[str, Any]:
+    """``result``, of the right training.
+
+    Raises:
+        Failed: it has ended with other weights.
+    """
+    if not result['difference'] <= SAME:  # NaN is no number of any size
+        raise Failed(f'ends with weights that differ by {result["difference"]:.1e}')
+    return result
+
+
 @dataclass
 class Bench:
     """Starts the processes.
@@ -70,28 +137,48 @@ class Bench:
     sizes: dict[str, dict[str, int]]
 
     def train(self, entry: Entry, **options: Any) -> dict[str, Any]:
-        """Train once, in a process of its own."""
+        """Train once, alone."""
+        with self.begin(entry, **options) as process:
+            return checked(process.read())
+
+    def take_turns(self, entries: list[Entry], order: random.Random) -> list[tuple[Entry, dict[str, Any] | Failed]]:
+        """Train all ``entries`` side by side, one at a time: what each has taken, or why it failed."""
+        ended: list[tuple[Entry, dict[str, Any] | Failed]] = []
+        with contextlib.ExitStack() as stack:
+            waiting: list[tuple[Entry, Process | None]] = [(entry, None) for entry in entries]  # None: not started
+            while waiting:
+                turn, waiting = waiting, []
+                order.shuffle(turn)
+                for entry, process in turn:
+                    try:
+                        if process is None:
+                            process = stack.enter_context(self.begin(entry, turns=True))
+                        else:
+                            process.go_on()
+                        result = process.read()
+                        if result is None:
+                            waiting.append((entry, process))
+                        else:
+                            ended.append((entry, checked(result)))
+                    except Failed as error:
+                        ended.append((entry, error))
+        return ended
+
+    @contextlib.contextmanager
+    def begin(self, entry: Entry, **options: Any) -> Iterator[Process]:
+        """A training in a process of its own."""
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             reference = str(self.folder / f'{entry.job}_{entry.default_like}.pt')
             task = {**asdict(entry), **self.sizes[entry.job], 'folder': place, 'reference': reference, **options}
-            result = self.start(entry.engine, 'speed.worker', json.dumps({**task, 'started': time.time()}))
-        if not result['difference'] <= SAME:  # NaN is no number of any size
-            raise Failed(f'ends with weights that differ by {result["difference"]:.1e}')
-        return result
+            with self.start(entry.engine, 'speed.worker', json.dumps({**task, 'started': time.time()})) as process:
+                yield process
 
-    def start(self, engine: str, *command: str) -> dict[str, Any]:
+    def start(self, engine: str, *command: str) -> Process:
         """Run a module of ``speed`` in the environment of ``engine``."""
         paths = os.pathsep.join([str(HERE), str(HERE.parent)])  # this checkout, whatever is installed
         environment = {**os.environ, 'PYTHONPATH': paths, 'OMP_NUM_THREADS': '1', 'PYTHONHASHSEED': '0'}
         environment.pop('PYTHONDONTWRITEBYTECODE', None)  # pip has compiled the peers, and nobody this package
-        command = (self.python(engine), '-m', *command)
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
-        except subprocess.TimeoutExpired as error:
-            raise Failed('takes more than 15 minutes') from error
-        if done.returncode != 0:
-            raise Failed((done.stderr.strip().splitlines() or [f'exit code {done.returncode}'])[-1])
-        return json.loads(done.stdout.splitlines()[-1])
+        return Process([self.python(engine), '-m', *command], environment)
 
     def python(self, engine: str) -> str:
         """Its interpreter.
@@ -141,20 +228,21 @@ def measure(
 ) -> dict[Entry, list[list[dict[str, Any]]]]:
     """What each entry took, in each round once; the plain loops twice. What fails now leaves, too."""
     taken: dict[Entry, list[list[dict[str, Any]]]] = {entry: [] for entry in entries if entry not in failed}
-    for turn in range(rounds):
-        order = [*taken, *(entry for entry in taken if entry == bare(entry))]
-        random.Random(turn).shuffle(order)
+    for number in range(rounds):
+        order = random.Random(number)
         for each in taken.values():
             each.append([])
-        for entry in order:
-            try:
-                taken[entry][-1].append(bench.train(entry))
-            except Failed as error:
-                if entry == bare(entry):
-                    raise
-                failed[entry] = f'in round {turn + 1}: {error}'
-                del taken[entry]
-        say(f'round {turn + 1} of {rounds}')
+        for job in bench.sizes:
+            chosen = [entry for entry in taken if entry.job == job]
+            for entry, result in bench.take_turns([*chosen, *(one for one in chosen if one == bare(one))], order):
+                if not isinstance(result, Failed):
+                    taken[entry][-1].append(result)
+                elif entry == bare(entry):
+                    raise result
+                else:
+                    failed[entry] = f'in round {number + 1}: {result}'
+                    del taken[entry]
+        say(f'round {number + 1} of {rounds}')
     return taken
 
 
@@ -204,7 +292,8 @@ def main() -> None:
             if args.quick:
                 options.update(warmup=20, measured=100, long=20_000)
             try:
-                rows[row] = bench.start('runnerkit', 'speed.rows', row, json.dumps(options))
+                with bench.start('runnerkit', 'speed.rows', row, json.dumps(options)) as process:
+                    rows[row] = process.read()
                 say(f'measured {row}')
             except Failed as error:
                 say(f'{row} is left out: {error}')

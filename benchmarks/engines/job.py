@@ -33,12 +33,15 @@ class Clock:
         marks: at which ticks, beside the second. Garbage is collected before the first of them.
         calls: count the calls of Python functions between the first two marks after tick 2. Nothing else can be
             measured then.
+        pause: called at each of ``marks``; what it takes is taken off all times.
     """
 
-    def __init__(self, marks: Iterable[int], calls: bool = False) -> None:
+    def __init__(self, marks: Iterable[int], calls: bool = False, pause: Callable[[], None] | None = None) -> None:
         self.count = self.calls = 0
         self.times: list[tuple[int, float, float]] = []
+        self.paused_cpu = self.paused_wall = 0.0
         self._counting = calls
+        self._pause = pause
         ordered = sorted({2, *marks})
         self.last = ordered[-1]
         self._marks = iter(ordered)
@@ -49,10 +52,19 @@ class Clock:
         if self.count == self._due:
             if len(self.times) == 1:
                 gc.collect()  # what imports have left takes 0.1 s, and would fall into one measurement or another
-            self.times.append((self.count, time.process_time(), time.perf_counter()))
+            self.times.append((self.count, *self.now()))
             self._due = next(self._marks, 0)
+            if self._pause is not None and len(self.times) > 1:
+                cpu, wall = time.process_time(), time.perf_counter()
+                self._pause()
+                self.paused_cpu += time.process_time() - cpu
+                self.paused_wall += time.perf_counter() - wall
             if self._counting and len(self.times) in (2, 3):
                 sys.setprofile(self._call if len(self.times) == 2 else None)
+
+    def now(self) -> tuple[float, float]:
+        """CPU and wall time, without the pauses."""
+        return time.process_time() - self.paused_cpu, time.perf_counter() - self.paused_wall
 
     def _call(self, frame: Any, event: str, argument: Any) -> None:
         self.calls += event == 'call'

@@ -2,7 +2,8 @@
 
     PYTHONPATH=benchmarks python -m speed.worker '{"engine": "plain", "kind": "epoch", "folder": "/tmp", …}'
 
-Its standard output is one line of JSON; what the engine prints goes to standard error.
+Its standard output is one line of JSON; what the engine prints goes to standard error. With ``turns``, it first says
+``turn`` each time that a turn is over, and goes on when it reads a line.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ import platform
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from engines.job import Clock, Job, points
 from torch.utils.data import DataLoader, TensorDataset
 
 MNIST = Path(__file__).resolve().parent.parent.parent / 'configs' / 'mnist'
-STRETCH = 100  # iterations between two looks at the clock
+STRETCH = 100  # iterations of the tiny job between two looks at the clock; also its turn
+DIGITS_TURN = 50  # iterations of the other job
 
 
 @dataclass
@@ -43,6 +47,7 @@ class Task:
         length: iterations an epoch of the tiny job; a multiple of `STRETCH`.
         warmup: iterations before the first that counts; a multiple of `STRETCH` and a half.
         calls: count calls of Python functions instead of measuring time.
+        turns: wait for others after the start, and then after every turn.
         reference: a file with the weights that the training must end with; None: whatever they are.
         writes_reference: write that file instead.
     """
@@ -58,18 +63,20 @@ class Task:
     length: int = 500
     warmup: int = 250
     calls: bool = False
+    turns: bool = False
     writes_reference: bool = False
 
 
-def main(task: Task) -> dict[str, Any]:
+def main(task: Task, output: IO[str] = sys.stdout) -> dict[str, Any]:
     """Train, and say what it took."""
     torch.set_num_threads(1)
-    job = tiny(task) if task.job == 'tiny' else digits(task)
+    pause = partial(let_others, output) if task.turns else None
+    job = tiny(task, pause) if task.job == 'tiny' else digits(task, pause)
     cpu = time.process_time()
     engine = importlib.import_module(f'engines.{task.engine}')
     import_cpu = time.process_time() - cpu
     engine.train(job, task.kind)
-    cpu, wall = time.process_time(), time.perf_counter()
+    cpu, wall = job.clock.now()
     if job.clock.count != job.iterations:
         raise RuntimeError(f'{task.engine} has trained {job.clock.count} iterations, not {job.iterations}')
     # The first is taken after one whole step: torch imports parts of itself in it.
@@ -84,18 +91,25 @@ def main(task: Task) -> dict[str, Any]:
         'difference': difference(job, task),
         'training_cpu_s': cpu - begin_cpu,
         'training_wall_s': wall - begin_wall,
-        **per_iteration(job.clock, task),
+        **(per_iteration(job.clock, task) if task.job == 'tiny' else {}),
     }
 
 
-def tiny(task: Task) -> Job:
+def let_others(output: IO[str]) -> None:
+    """Say that a turn is over, and wait for the next."""
+    print('turn', file=output, flush=True)
+    if not sys.stdin.readline():
+        raise EOFError('whoever gives the turns is gone')
+
+
+def tiny(task: Task, pause: Callable[[], None] | None) -> Job:
     """Linear(64, 10), batches of 8."""
     last = (task.epochs - 1) * task.length + task.warmup  # as many epochs' ends as there are epochs in what is measured
-    clock = Clock(range(task.warmup, last + 1, STRETCH), task.calls)
+    clock = Clock(range(task.warmup, last + 1, STRETCH), task.calls, pause)
     return Job(DataLoader(points(task.length), 8), task.epochs, clock, Path(task.folder), task.default_like)
 
 
-def digits(task: Task) -> Job:
+def digits(task: Task, pause: Callable[[], None] | None) -> Job:
     """The network and the data of configs/mnist, without augmentation: batches of 64 in a new order each epoch."""
     sys.path.insert(0, str(MNIST))
     from digits import PARTS, SPLIT_SEED, read
@@ -106,13 +120,12 @@ def digits(task: Task) -> Job:
     chosen = torch.randperm(len(labels), generator=generator)[PARTS['train']]
     loader = DataLoader(TensorDataset(images[chosen], labels[chosen]), 64, shuffle=True, generator=generator)
     options = {'network': LeNet, 'lr': 0.05, 'weight_decay': 5e-4}
-    return Job(loader, task.epochs, Clock([3]), Path(task.folder), task.default_like, **options)
+    clock = Clock(range(3, task.epochs * len(loader), DIGITS_TURN), pause=pause)
+    return Job(loader, task.epochs, clock, Path(task.folder), task.default_like, **options)
 
 
 def per_iteration(clock: Clock, task: Task) -> dict[str, float]:
     """Time per iteration, and beyond that at an epoch's end; or calls of Python functions."""
-    if len(clock.times) < 3:
-        return {}
     if task.calls:
         return {'calls': clock.calls / STRETCH - 1}  # but the clock's own
     marks = clock.times[1:]
@@ -151,5 +164,5 @@ def difference(job: Job, task: Task) -> float:
 if __name__ == '__main__':
     output = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        result = main(Task(**json.loads(sys.argv[1])))
+        result = main(Task(**json.loads(sys.argv[1])), output)
     print(json.dumps(result), file=output)
