@@ -119,12 +119,25 @@ def test_a_process_waits_for_its_turns_and_ends_with_its_result(tmp_path):
         assert process.read() is None
         process.go_on()
         assert process.read() == {'difference': 0, 'told': '2'}
+    for said in ('noise\\nturn', ''):
+        command = [sys.executable, '-c', f'print({said!r})' if said else '']
+        with bench.Process(command, {}) as process, pytest.raises(bench.Failed, match='ends with no result'):
+            process.read()
     with talker(bench, 0, 'dies') as process, pytest.raises(bench.Failed, match=r'^ValueError: it hurts$'):
         process.read()
-    with talker(bench, 1, tmp_path / 'end', patience=0.5) as process:
-        process.read()
+    lingers = "import time; print('{}', flush=True); time.sleep(600)"
+    with bench.Process([sys.executable, '-c', lingers], {}, patience=1) as process:
         with pytest.raises(bench.Failed, match='says nothing for 0 minutes'):
             process.read()
+
+
+def test_what_engines_print_goes_nowhere_near_the_result():
+    prints = 'import os; from speed.worker import own_output; output = own_output()\n'
+    prints += "print('noise', flush=True); os.system('echo more noise'); print('{}', file=output)"
+    bench = script('bench')
+    environment = {'PYTHONPATH': str(ROOT / 'benchmarks'), 'PATH': bench.os.environ['PATH']}
+    with bench.Process([sys.executable, '-c', prints], environment) as process:
+        assert process.read() == {}
 
 
 def test_trainings_take_turns_one_at_a_time(monkeypatch, tmp_path):

@@ -48,12 +48,13 @@ at commit {machine['commit']}{changed}. {machine['cpu']}, {machine['cores']} cor
 Python {', '.join(sorted(pythons))}, torch {versions.get('plain', '?')}, one thread; {named}.
 
 CPU time is that of all threads of a process. A figure is the median of the rounds, with the least and the most in
-brackets. Ratios are taken within a round, to the mean of the plain loop's two runs in it; the plain loop's own ratio is
-that of each run to their mean, and shows how far noise goes. Every training is a process of its own, on the same
-batches from the same torch DataLoader, and must end with the weights of the plain loop. The trainings of a round start
-one after another, and then take turns of 100 iterations in an order that changes, so that whatever else the machine
-does befalls all alike; waiting is not counted. Garbage, of which imports leave a lot, is collected once before what is
-measured begins."""
+brackets, unless a table says otherwise. Ratios are taken within a round, to the mean of the plain loop's two runs in
+it; the plain loop's own ratio is that of each run to their mean, and shows how far noise goes. Every training is a
+process of its own, on the same batches from the same torch DataLoader, and must end with the weights of the plain loop.
+The trainings of a round start one after another and wait once they are warm; then they take turns of 100 iterations (50
+of the real job) in an order that changes, so that whatever else the machine does befalls all alike. Waiting is not
+counted; that every turn finds the caches as others have left them is, in all of them. Garbage, of which imports leave a
+lot, is collected once before what is measured begins."""
 
 
 def tiny_job(entries: list[Entry], default_like: bool, length: int) -> str:
@@ -309,11 +310,19 @@ def of_entries(entries: list[Entry]) -> Iterable[tuple[str, str, bool]]:
                 max(mine) < theirs[best],
             )
     if ours:
-        importing = min(each for entry in ours for each in figures(entry, 'import_cpu_s'))
-        yield 'import on top of torch: at most 0.05 s of CPU', f'{importing:.3f} s', importing <= 0.05
+        importing = max(min(figures(entry, 'import_cpu_s')) for entry in ours)
+        yield (
+            'import on top of torch, least of the rounds: at most 0.05 s of CPU',
+            f'{importing:.3f} s',
+            importing <= 0.05,
+        )
         for key, clock in (('startup_cpu_s', 'CPU'), ('startup_wall_s', 'wall')):
             most = max(least_beyond(entry, tiny, key) for entry in ours)
-            yield f'start-up, {clock}, over the plain script: at most 0.1 s', f'{most:.3f} s', most <= 0.1
+            yield (
+                f'start-up, {clock}, least of the rounds, over the plain script: at most 0.1 s',
+                f'{most:.3f} s',
+                most <= 0.1,
+            )
         most = max(median(beyond(entry, tiny, 'memory_mib')) for entry in ours)
         yield 'memory over the plain script: at most 5 MiB', f'{most:.3f} MiB', most <= 5
         for entry in ours:

@@ -25,6 +25,7 @@ import torch
 from engines import mmcv_style, plain
 from engines.job import Clock, Job, points
 from engines.runnerkit import Step
+from speed.worker import own_output
 from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader
@@ -292,7 +293,6 @@ ROWS = {row.__name__: row for row in (loops, modules, log_event, adamw, clipping
 
 if __name__ == '__main__':
     torch.set_num_threads(1)
-    output = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        row = ROWS[sys.argv[1]](Options(**json.loads(sys.argv[2])))
+    output = own_output()
+    row = ROWS[sys.argv[1]](Options(**json.loads(sys.argv[2])))
     print(json.dumps(row), file=output)

@@ -8,10 +8,10 @@ Its standard output is one line of JSON; what the engine prints goes to standard
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import itertools
 import json
+import os
 import platform
 import statistics
 import sys
@@ -102,6 +102,13 @@ def let_others(output: IO[str]) -> None:
         raise EOFError('whoever gives the turns is gone')
 
 
+def own_output() -> IO[str]:
+    """Standard output for this process's own lines; what engines print there, from C, too, goes to standard error."""
+    output = os.fdopen(os.dup(1), 'w')
+    os.dup2(2, 1)
+    return output
+
+
 def tiny(task: Task, pause: Callable[[], None] | None) -> Job:
     """Linear(64, 10), batches of 8."""
     last = (task.epochs - 1) * task.length + task.warmup  # as many epochs' ends as there are epochs in what is measured
@@ -162,7 +169,6 @@ def difference(job: Job, task: Task) -> float:
 
 
 if __name__ == '__main__':
-    output = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        result = main(Task(**json.loads(sys.argv[1])), output)
+    output = own_output()
+    result = main(Task(**json.loads(sys.argv[1])), output)
     print(json.dumps(result), file=output)

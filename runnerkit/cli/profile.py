@@ -83,10 +83,13 @@ def check_trace(path: str) -> None:
     """Whether a trace can be written to ``path``.
 
     Raises:
-        UsageError: its folder is missing, or ``path`` is a folder.
+        UsageError: its folder is missing, ``path`` is a folder, or may not be written.
     """
     folder = os.path.dirname(path) or '.'
     if not os.path.isdir(folder):
         raise UsageError(f'--trace {path}: there is no folder {folder}')
     if os.path.isdir(path):
         raise UsageError(f'--trace {path} is a folder: give a file, such as {os.path.join(path, "trace.json")}')
+    place = path if os.path.exists(path) else folder
+    if not os.access(place, os.W_OK):
+        raise UsageError(f'--trace {path}: {place} may not be written: give another place')

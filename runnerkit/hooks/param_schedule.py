@@ -199,10 +199,10 @@ def each(values: Values, function: Callable[[Any], Any]) -> Values:
 
 
 def computed(function: Callable[[RunnerView, Any], float], runner: RunnerView, values: Values) -> Values:
-    """``function`` of the runner and every item, in the same arrangement."""
+    """``function`` of the runner and every item, in the same arrangement: `each` for every iteration."""
     if isinstance(values, dict):
         return {name: [function(runner, value) for value in part] for name, part in values.items()}
-    made = []  # in every iteration: a comprehension would be one more call
+    made = []  # a comprehension would be one more call
     for value in values:
         made.append(function(runner, value))  # noqa: PERF401
     return made

@@ -68,7 +68,7 @@ class LogBuffer:
         self._prefix: dict[str, _Prefix] = {}
         self._computed: set[str] = set()  # names of tensors that are kept and not copied
         self._made: tuple[Any, dict[str, float]] | None = None  # what was averaged last, and how, unless updated since
-        self._warned = False
+        self._warned: set[str] = set()  # of what, already
 
     @property
     def val_history(self) -> dict[str, list[float | Tensor]]:
@@ -190,20 +190,22 @@ class LogBuffer:
                 reduced += reduce(values[room:])
             return reduced[:number], reduced[number:]
         self._warn_once(
+            'names',
             f'the ranks log different names (this one: {", ".join(names)}), so that averages are of this rank '
-            f'only: log the same ones everywhere, with 0 and a count of 0 where a rank has nothing to say'
+            f'only: log the same ones everywhere, with 0 and a count of 0 where a rank has nothing to say',
         )
         return sums, weights
 
     def _warn_of_change(self, name: str) -> None:
         self._warn_once(
+            'change',
             f'the log value {name!r} was changed in place after it was logged, and it is what it is now that goes into '
-            f'the average: log a copy, {name}.clone()'
+            f'the average: log a copy, {name}.clone()',
         )
 
-    def _warn_once(self, message: str) -> None:
-        if not self._warned:
-            self._warned = True
+    def _warn_once(self, what: str, message: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
             warnings.warn(message, RuntimeWarning, stacklevel=5)
 
     def _entry(self, key: str, value: Any) -> float | Tensor:

@@ -129,6 +129,16 @@ def test_wrong_usage(profile, options, text):
     assert os.listdir(profile.here) == []
 
 
+def test_a_trace_that_may_not_be_written_is_told_before_the_training(profile, monkeypatch):
+    (profile.here / 'mine.json').write_text('{}')
+    access = os.access
+    monkeypatch.setattr(os, 'access', lambda path, mode: str(path) != 'mine.json' and access(path, mode))
+    code, _, out, err = profile('--trace', 'mine.json')
+    assert (code, out) == (2, '')
+    assert 'error: --trace mine.json: mine.json may not be written' in err
+    assert (profile.here / 'mine.json').read_text() == '{}'
+
+
 def test_a_hook_that_fails_shows_its_own_line(profile):
     code, _, _, err = profile(more="custom_hooks = [dict(type='{{ fileDirname }}/points.py:FailingHook')]\n")
     assert code == 1

@@ -45,9 +45,9 @@ def test_torchs_wrapper_is_the_one_that_is_known(optimizer, ranges):
 
 
 @pytest.mark.parametrize('kind', [SGD, Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad])
-def test_weights_are_those_of_the_ordinary_step(kind):
+def test_weights_are_those_of_the_ordinary_step(kind, ranges):
     ends = []
-    for do in (step, kind.step):
+    for do in (step, lambda optimizer: optimizer.step()):
         parameter = torch.nn.Parameter(torch.linspace(-1, 1, 7))
         optimizer = kind([parameter], lr=0.1)
         for _ in range(3):
@@ -55,6 +55,7 @@ def test_weights_are_those_of_the_ordinary_step(kind):
             do(optimizer)
         ends.append(parameter.detach())
     assert ends[0].equal(ends[1])
+    assert len(ranges) == 3  # the ordinary ones
 
 
 def test_hooks_after_the_step_are_called_as_torch_calls_them(optimizer, ranges):
@@ -145,17 +146,34 @@ def test_what_is_no_optimizer_of_torch_only_has_to_step(optimizer):
     assert weight(optimizer) == 0.5
 
 
+def around(function):
+    """What torch's wrapper could become."""
+
+    def wrapper(self):
+        for hook in [each for each in self._optimizer_step_post_hooks.values() if each]:
+            hook(self)
+        return function(self)
+
+    return wrapper
+
+
 def test_a_wrapper_that_does_more_is_called(optimizer, ranges, monkeypatch):
-    def more(function):
-        def wrapper(self):
-            something_new(self)  # noqa: F821
-            return function(self)
-
-        return wrapper
-
-    code = more(None).__code__
-    assert not module.is_known(code)
+    assert not module.is_known(around(None).__code__)
     assert module.is_known(Optimizer.profile_hook_step(None).__code__)
+    names = module._NAMES
+    for changed in (names + ' another', names.replace('chain', '')):
+        monkeypatch.setattr(module, '_NAMES', changed)
+        assert not module.is_known(module._WRAPPER)
     monkeypatch.setattr(module, '_IS_KNOWN', False)
     step(optimizer)
     assert ranges == ['Optimizer.step#SGD.step']
+
+
+@pytest.mark.parametrize('there', [None, lambda function: functools.partial(function)])
+def test_a_torch_that_wraps_in_another_way_will_do(monkeypatch, there):
+    if there is None:
+        monkeypatch.delattr(Optimizer, 'profile_hook_step')
+    else:
+        monkeypatch.setattr(Optimizer, 'profile_hook_step', staticmethod(there))
+    assert module.code_of_wrapper() is None
+    assert not module.is_known(None)

@@ -322,6 +322,20 @@ def test_ranks_that_log_different_names_are_told_once_and_go_on_by_themselves():
     assert 'the ranks log different names (this one: loss, only here)' in str(caught[0].message)
 
 
+def test_one_warning_does_not_stand_in_for_the_other():
+    first, second = LogBuffer(), filled([3.0])
+    for _ in range(2):
+        loss = torch.ones(())
+        first.update({'loss': loss, 'only here': 7.0})
+    loss += 1
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        together(first, second)
+    told = [str(each.message) for each in caught]
+    assert sum('different names' in each for each in told) == 2  # a rank each
+    assert sum('changed in place' in each for each in told) == 1
+
+
 #: Around the numbers of names at which one vector is full, at which a second would be, and far beyond.
 NUMBERS = (0, 1, 28, 29, 30, 31, 32, 33, 59, 61, 62, 200)
 
