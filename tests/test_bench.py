@@ -243,6 +243,15 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
     assert str(ROOT) not in text
 
 
+@pytest.mark.parametrize('took, quiet', [((300, 310), True), ((300, 400), False)])
+def test_the_report_says_if_the_machine_was_not_quiet(took, quiet):
+    entry = {'engine': 'plain', 'kind': 'epoch', 'job': 'tiny', 'rounds': [[{'cpu_us': each} for each in took]]}
+    digits = {**entry, 'job': 'digits', 'rounds': [[{'training_cpu_s': 1.0}]]}
+    said = script('speed.report').disturbed([entry, digits])
+    assert (said == '') is quiet
+    assert quiet or 'took 300 to 400 µs' in said
+
+
 def test_the_gpu_part_runs_all_its_code_on_the_cpu_too(monkeypatch, capsys):
     monkeypatch.setattr(sys, 'argv', ['gpu.py', '--device', 'cpu', '--smoke'])
     torch.set_num_threads(1)

@@ -20,7 +20,7 @@ NAMES = {
 
 def report(results: dict[str, Any]) -> str:
     """RESULTS.md."""
-    parts = [head(results)]
+    parts = [head(results), disturbed(results['entries'])]
     tiny = [entry for entry in results['entries'] if entry['job'] == 'tiny']
     digits = [entry for entry in results['entries'] if entry['job'] == 'digits']
     if tiny:
@@ -55,6 +55,17 @@ The trainings of a round start one after another and wait once they are warm; th
 of the real job) in an order that changes, so that whatever else the machine does befalls all alike. Waiting is not
 counted; that every turn finds the caches as others have left them is, in all of them. Garbage, of which imports leave a
 lot, is collected once before what is measured begins."""
+
+
+def disturbed(entries: list[Entry]) -> str:
+    """A warning, if the plain loop has not taken the same time throughout."""
+    plain = [entry for entry in entries if entry['engine'] == 'plain' and entry['job'] == 'tiny']
+    spent = [each for entry in plain for each in figures(entry, 'cpu_us')]
+    if not spent or max(spent) < 1.15 * min(spent):
+        return ''
+    return f"""**The machine was not quiet**: the plain loop itself took {min(spent):.0f} to {max(spent):.0f} µs an
+iteration. Ratios between those that took turns stand that; start-up and the closer looks, which have no turns that
+short, do not."""
 
 
 def tiny_job(entries: list[Entry], default_like: bool, length: int) -> str:
