@@ -9,12 +9,25 @@ RECORD = side_by_side.recorded()
 SAME_BITS = side_by_side.by_hand() == RECORD['by hand']
 
 
+#: Biases before a norm, and the norms' means, which move with them. Such a bias has no gradient but what rounding
+#: leaves, of which Adam makes whole steps: on another machine, other ones.
+MADE_OF_ROUNDING = (
+    'conv.bias',
+    'ema_conv_bias',
+    'norm.running_mean',
+    'body.0.bias',
+    'ema_body_0_bias',
+    'body.1.running_mean',
+)
+
+
 def assert_same(found, expected):
     """Lists of ``float.hex`` by name are equal; on a machine that computes otherwise, but for rounding."""
     assert found.keys() == expected.keys()
     if SAME_BITS:
         assert found == expected
-    for name, values in found.items():
+    for name in found.keys() - set(MADE_OF_ROUNDING):
+        values = found[name]
         assert [float.fromhex(x) for x in values] == pytest.approx(
             [float.fromhex(x) for x in expected[name]], rel=1e-3, abs=1e-5
         )
