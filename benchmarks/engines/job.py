@@ -33,7 +33,8 @@ class Clock:
         marks: at which ticks, beside the second. Garbage is collected before the first of them.
         calls: count the calls of Python functions between the first two marks after tick 2. Nothing else can be
             measured then.
-        pause: called at each of ``marks``; what it takes is taken off all times.
+        pause: called at each of ``marks``; what it takes is taken off all times, and with it whatever other threads do
+            meanwhile: an engine that works in the background would get that for nothing (none does here).
     """
 
     def __init__(self, marks: Iterable[int], calls: bool = False, pause: Callable[[], None] | None = None) -> None:
