@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from runnerkit.distributed import broadcast_object
+from runnerkit.distributed import broadcast_object, reduce_sums
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import Group, groups_of, pair, per_optimizer
+from runnerkit.hooks.param_schedule import Group, given_optimizer
+from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.torch_schedules import (
     build_scheduler,
     find_scheduler,
@@ -76,13 +76,13 @@ class TorchLrUpdaterHook(Hook):
         if self.schedulers:
             return
         self._epoch = runner.epoch
-        groups = groups_of(runner.optimizer)
+        optimizers = named_optimizers(given_optimizer(runner.optimizer))
         # A scheduler begins by setting the first step's values, which in a resumed run are long past.
-        self._resumed = [(group, _copy_values(group)) for group, _ in pair(groups, groups)]
-        built = per_optimizer(
-            runner.optimizer, lambda _, optimizer: build_scheduler(self.scheduler, optimizer, **self.arguments)
-        )
-        self.schedulers = built if isinstance(built, dict) else {'optimizer': built}
+        self._resumed = [(group, _copy_values(group)) for one in optimizers.values() for group in one.param_groups]
+        self.schedulers = {
+            name or 'optimizer': build_scheduler(self.scheduler, one, **self.arguments)
+            for name, one in optimizers.items()
+        }
         if self._pending is not None:
             self.load_state_dict(self._pending)
 
@@ -150,9 +150,9 @@ class TorchLrUpdaterHook(Hook):
         if self._mode == 'val':
             return
         if self._mode == 'train':
-            mean = _mean_over_ranks(self._sum, self._count)
+            total, count = reduce_sums([float(self._sum), float(self._count)])
             self._sum, self._count = 0.0, 0
-            self._step(mean)
+            self._step(total / count)
         else:
             self._step()
 
@@ -223,17 +223,3 @@ def _copy_values(group: Group) -> Group:
         for key, value in group.items()
         if key != 'params'
     }
-
-
-def _several_ranks() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
-def _mean_over_ranks(total: Any, count: int) -> float:
-    """The mean of everything that all ranks summed up."""
-    if not _several_ranks():
-        return float(total) / count
-    device = 'cuda' if dist.get_backend() == 'nccl' else 'cpu'
-    both = torch.tensor([float(total), float(count)], dtype=torch.float64, device=device)
-    dist.all_reduce(both)
-    return float(both[0] / both[1])

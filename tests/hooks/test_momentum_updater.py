@@ -50,7 +50,9 @@ def test_the_base_class_has_no_policy():
     view = make_view(torch.optim.SGD(parameters(), lr=1.0))
     hook = MomentumUpdaterHook()
     hook.before_run(view)
-    with pytest.raises(NotImplementedError, match='override get_momentum'):
+    with pytest.raises(
+        NotImplementedError, match='MomentumUpdaterHook has no formula: .*override get_lr or get_momentum'
+    ):
         hook.before_train_epoch(view)
 
 
