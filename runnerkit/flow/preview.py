@@ -6,10 +6,8 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from runnerkit.hooks.hook import Hook
-from runnerkit.hooks.param_schedule import ParamScheduleHook, read
+from runnerkit.hooks.param_schedule import ParamScheduleHook, copied, read
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.named import named_optimizers
 
@@ -96,9 +94,10 @@ def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
 
     curves = []
     for key, name, groups, values in tracks:
-        # A scheduler of torch is about the learning rate, but some of them move the momentum, too.
-        sources = [hook for hook in hooks if getattr(hook, 'key', key) == key]
-        if key == 'lr' or len(set(values)) > 1 or any(isinstance(hook, ParamScheduleHook) for hook in sources):
+        own = [hook for hook in hooks if getattr(hook, 'key', 'lr') == key]
+        if key == 'lr' or own or len(set(values)) > 1:
+            # Some of torch's schedulers move the momentum, too.
+            sources = own or [hook for hook in hooks if isinstance(hook, TorchLrUpdaterHook)]
             source = ', '.join(getattr(hook, 'scheduler', type(hook).__name__) for hook in sources) or 'no schedule'
             several = f'; the first of {len(groups)} parameter groups' if len(groups) > 1 else ''
             curves.append(Curve(f'{TITLES[key]} of {name}' if name else TITLES[key], source + several, values))
@@ -115,8 +114,5 @@ def stand_in(optimizer: Any) -> Any:
     if isinstance(optimizer, dict):
         return {name: stand_in(one) for name, one in optimizer.items()}
     double = copy.copy(optimizer)
-    double.param_groups = [
-        {key: value.clone() if isinstance(value, Tensor) else value for key, value in group.items()}
-        for group in optimizer.param_groups
-    ]
+    double.param_groups = [copied(group) for group in optimizer.param_groups]
     return double

@@ -9,37 +9,12 @@ import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from runnerkit.hooks import param_schedule as engine
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import (
-    ParamScheduleHook,
-    Values,
-    alias,
-    build_policy_hook,
-    check_per_group,
-    check_target,
-    each,
-    format_param,
-    initial_values,
-    pairs,
-    per_optimizer,
-)
+from runnerkit.hooks.param_schedule import ParamScheduleHook, Values, alias, check_target, format_param
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
-from runnerkit.optim.schedules import (
-    CosineAnnealing,
-    CosineRestart,
-    Cyclic,
-    Exp,
-    FlatCosineAnnealing,
-    Inv,
-    LinearAnnealing,
-    OneCycle,
-    Poly,
-    Step,
-    annealing_cos,
-    annealing_linear,
-    check_positive,
-    get_position_from_periods,
-)
+from runnerkit.optim import schedules
+from runnerkit.optim.schedules import annealing_cos, annealing_linear, get_position_from_periods
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -73,18 +48,13 @@ def build_lr_hook(lr_config: Any) -> Hook:
         >>> build_lr_hook(dict(policy='step', step=[8, 11])).gamma
         0.1
     """
-    return build_policy_hook(lr_config, 'LrUpdaterHook', TorchLrUpdaterHook)
+    return engine.build_policy_hook(lr_config, 'LrUpdaterHook', TorchLrUpdaterHook)
 
 
 class LrUpdaterHook(ParamScheduleHook):
     """Sets learning rates; a policy overrides `get_lr`.
 
-    Args:
-        by_epoch: Whether the schedule counts epochs or iterations.
-        warmup: 'constant', 'linear' or 'exp'; None for no warm-up.
-        warmup_iters: Length of the warm-up in iterations, or in epochs with ``warmup_by_epoch``.
-        warmup_ratio: Where the warm-up starts, as a share of the regular learning rate, in (0, 1].
-        warmup_by_epoch: Whether ``warmup_iters`` counts epochs.
+    Its arguments are those of `ParamScheduleHook`.
     """
 
     key = 'lr'
@@ -99,7 +69,7 @@ class LrUpdaterHook(ParamScheduleHook):
     def before_run(self, runner: RunnerView) -> None:
         """Record the initial learning rates."""
         super().before_run(runner)
-        self.base_lr = initial_values(runner.optimizer, 'lr')
+        self.base_lr = engine.initial_values(runner.optimizer, 'lr')
 
     def get_lr(self, runner: RunnerView, base_lr: float) -> float:
         """The learning rate now of a group that started with ``base_lr``, without warm-up."""
@@ -109,11 +79,11 @@ class LrUpdaterHook(ParamScheduleHook):
         """Every group's learning rate without warm-up."""
         get = partial(self.get_lr, runner)
         # The ordinary case is written out, as it saves a call in each iteration.
-        return each(get, self.base_lr) if isinstance(self.base_lr, dict) else list(map(get, self.base_lr))
+        return engine.each(get, self.base_lr) if isinstance(self.base_lr, dict) else list(map(get, self.base_lr))
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Every group's learning rate in the warm-up's iteration ``cur_iters``."""
-        return each(partial(operator.mul, self.warmup_factor(cur_iters)), self.regular_lr)
+        return engine.each(partial(operator.mul, self._warmup_factor(cur_iters)), self.regular_lr)
 
     _set_lr = ParamScheduleHook._set_groups
 
@@ -136,38 +106,38 @@ class FixedLrUpdaterHook(LrUpdaterHook):
 
 
 @HOOKS.register_module()
-class StepLrUpdaterHook(LrUpdaterHook, Step):
+class StepLrUpdaterHook(LrUpdaterHook, schedules.Step):
     """`Step`, with ``min_lr`` as its minimum."""
 
     def __init__(self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any) -> None:
-        Step.__init__(self, step, gamma, min_lr)
+        schedules.Step.__init__(self, step, gamma, min_lr)
         LrUpdaterHook.__init__(self, **kwargs)
 
 
 @HOOKS.register_module()
-class ExpLrUpdaterHook(LrUpdaterHook, Exp):
+class ExpLrUpdaterHook(LrUpdaterHook, schedules.Exp):
     """`Exp`."""
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
-        Exp.__init__(self, gamma)
+        schedules.Exp.__init__(self, gamma)
         LrUpdaterHook.__init__(self, **kwargs)
 
 
 @HOOKS.register_module()
-class PolyLrUpdaterHook(LrUpdaterHook, Poly):
+class PolyLrUpdaterHook(LrUpdaterHook, schedules.Poly):
     """`Poly`, with ``min_lr`` as its minimum."""
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
-        Poly.__init__(self, power, min_lr)
+        schedules.Poly.__init__(self, power, min_lr)
         LrUpdaterHook.__init__(self, **kwargs)
 
 
 @HOOKS.register_module()
-class InvLrUpdaterHook(LrUpdaterHook, Inv):
+class InvLrUpdaterHook(LrUpdaterHook, schedules.Inv):
     """`Inv`."""
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
-        Inv.__init__(self, gamma, power)
+        schedules.Inv.__init__(self, gamma, power)
         LrUpdaterHook.__init__(self, **kwargs)
 
 
@@ -181,12 +151,12 @@ class _AnnealedLrHook(LrUpdaterHook):
 
 
 @HOOKS.register_module()
-class CosineAnnealingLrUpdaterHook(_AnnealedLrHook, CosineAnnealing):
+class CosineAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.CosineAnnealing):
     """`CosineAnnealing` to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
 
 
 @HOOKS.register_module()
-class FlatCosineAnnealingLrUpdaterHook(_AnnealedLrHook, FlatCosineAnnealing):
+class FlatCosineAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.FlatCosineAnnealing):
     """`FlatCosineAnnealing` to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
 
     def __init__(
@@ -196,12 +166,12 @@ class FlatCosineAnnealingLrUpdaterHook(_AnnealedLrHook, FlatCosineAnnealing):
         min_lr_ratio: float | None = None,
         **kwargs: Any,
     ) -> None:
-        FlatCosineAnnealing.__init__(self, start_percent)
+        schedules.FlatCosineAnnealing.__init__(self, start_percent)
         _AnnealedLrHook.__init__(self, min_lr, min_lr_ratio, **kwargs)
 
 
 @HOOKS.register_module()
-class CosineRestartLrUpdaterHook(_AnnealedLrHook, CosineRestart):
+class CosineRestartLrUpdaterHook(_AnnealedLrHook, schedules.CosineRestart):
     """`CosineRestart`, each period down to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
 
     def __init__(
@@ -212,17 +182,17 @@ class CosineRestartLrUpdaterHook(_AnnealedLrHook, CosineRestart):
         min_lr_ratio: float | None = None,
         **kwargs: Any,
     ) -> None:
-        CosineRestart.__init__(self, periods, restart_weights)
+        schedules.CosineRestart.__init__(self, periods, restart_weights)
         _AnnealedLrHook.__init__(self, min_lr, min_lr_ratio, **kwargs)
 
 
 @HOOKS.register_module()
-class LinearAnnealingLrUpdaterHook(_AnnealedLrHook, LinearAnnealing):
+class LinearAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.LinearAnnealing):
     """`LinearAnnealing` to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
 
 
 @HOOKS.register_module()
-class CyclicLrUpdaterHook(LrUpdaterHook, Cyclic):
+class CyclicLrUpdaterHook(LrUpdaterHook, schedules.Cyclic):
     """`Cyclic`."""
 
     def __init__(
@@ -235,22 +205,20 @@ class CyclicLrUpdaterHook(LrUpdaterHook, Cyclic):
         gamma: float = 1,
         **kwargs: Any,
     ) -> None:
-        Cyclic.__init__(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
+        schedules.Cyclic.__init__(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
         LrUpdaterHook.__init__(self, by_epoch, **kwargs)
 
 
 @HOOKS.register_module()
-class OneCycleLrUpdaterHook(LrUpdaterHook, OneCycle):
+class OneCycleLrUpdaterHook(LrUpdaterHook, schedules.OneCycle):
     """`OneCycle` from ``max_lr / div_factor`` to ``max_lr`` and down to ``max_lr / div_factor / final_div_factor``.
 
     Args:
         max_lr: The peak: a number, a list with one per parameter group, or a dict of either by optimizer.
         total_steps: Length of the cycle in iterations, at least that of the run; None for the run's.
-        pct_start: As for `OneCycle`.
-        anneal_strategy: As for `OneCycle`.
         div_factor: The peak as a multiple of the start.
         final_div_factor: The start as a multiple of the end.
-        three_phase: As for `OneCycle`.
+        pct_start, anneal_strategy, three_phase: As for `OneCycle`.
         **kwargs: As for `LrUpdaterHook`.
     """
 
@@ -265,11 +233,11 @@ class OneCycleLrUpdaterHook(LrUpdaterHook, OneCycle):
         three_phase: bool = False,
         **kwargs: Any,
     ) -> None:
-        self._max_lr = check_per_group('max_lr', max_lr)
+        self._max_lr = engine.check_per_group('max_lr', max_lr)
         self.div_factor = div_factor
         self.final_div_factor = final_div_factor
-        self.total_steps = None if total_steps is None else check_positive('total_steps', total_steps)
-        OneCycle.__init__(self, pct_start, anneal_strategy, three_phase)
+        self.total_steps = None if total_steps is None else schedules.check_positive('total_steps', total_steps)
+        schedules.OneCycle.__init__(self, pct_start, anneal_strategy, three_phase)
         LrUpdaterHook.__init__(self, **{'by_epoch': False, **kwargs})
 
     def before_run(self, runner: RunnerView) -> None:
@@ -279,12 +247,13 @@ class OneCycleLrUpdaterHook(LrUpdaterHook, OneCycle):
                 f'total_steps={self.total_steps} ends before the run does, after {runner.max_iters} iterations; '
                 'give at least as many, or leave total_steps out'
             )
-        self.base_lr = per_optimizer(runner.optimizer, self._starts)
-        for group, start in pairs(runner.optimizer, self.base_lr):
-            group.setdefault('initial_lr', start)
+        self.base_lr = engine.per_optimizer(runner.optimizer, self._starts)
 
     def _starts(self, name: str, optimizer: Optimizer) -> list[float]:
-        return [peak / self.div_factor for peak in format_param(name, optimizer, self._max_lr)]
+        starts = [peak / self.div_factor for peak in format_param(name, optimizer, self._max_lr)]
+        for group, start in zip(optimizer.param_groups, starts, strict=True):
+            group.setdefault('initial_lr', start)
+        return starts
 
     def get_lr(self, runner: RunnerView, base_lr: float) -> float:
         """Once up and down over the whole run."""

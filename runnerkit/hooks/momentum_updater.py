@@ -9,20 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from runnerkit.hooks import param_schedule as engine
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import (
-    ParamScheduleHook,
-    Values,
-    alias,
-    build_policy_hook,
-    check_per_group,
-    check_target,
-    each,
-    format_param,
-    initial_values,
-    per_optimizer,
-)
-from runnerkit.optim.schedules import CosineAnnealing, Cyclic, LinearAnnealing, OneCycle, Step
+from runnerkit.hooks.param_schedule import ParamScheduleHook, Values, alias, check_target, format_param
+from runnerkit.optim import schedules
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -45,18 +35,13 @@ def build_momentum_hook(momentum_config: Any) -> Hook:
         >>> build_momentum_hook(dict(policy='step', step=[8, 11])).gamma
         0.5
     """
-    return build_policy_hook(momentum_config, 'MomentumUpdaterHook')
+    return engine.build_policy_hook(momentum_config, 'MomentumUpdaterHook')
 
 
 class MomentumUpdaterHook(ParamScheduleHook):
     """Sets momenta; a policy overrides `get_momentum`. A warm-up divides by what it multiplies learning rates with.
 
-    Args:
-        by_epoch: Whether the schedule counts epochs or iterations.
-        warmup: 'constant', 'linear' or 'exp'; None for no warm-up.
-        warmup_iters: Length of the warm-up in iterations, or in epochs with ``warmup_by_epoch``.
-        warmup_ratio: The warm-up starts at the regular momentum divided by this, in (0, 1].
-        warmup_by_epoch: Whether ``warmup_iters`` counts epochs.
+    Its arguments are those of `ParamScheduleHook`.
     """
 
     key = 'momentum'
@@ -81,7 +66,7 @@ class MomentumUpdaterHook(ParamScheduleHook):
     def before_run(self, runner: RunnerView) -> None:
         """Record the initial momenta."""
         super().before_run(runner)
-        self.base_momentum = initial_values(runner.optimizer, 'momentum')
+        self.base_momentum = engine.initial_values(runner.optimizer, 'momentum')
 
     def get_momentum(self, runner: RunnerView, base_momentum: Any) -> float:
         """The momentum now of a group that started with ``base_momentum``, without warm-up."""
@@ -92,15 +77,15 @@ class MomentumUpdaterHook(ParamScheduleHook):
         get = partial(self.get_momentum, runner)
         # The ordinary case is written out, as it saves a call in each iteration.
         return (
-            each(get, self.base_momentum)
+            engine.each(get, self.base_momentum)
             if isinstance(self.base_momentum, dict)
             else list(map(get, self.base_momentum))
         )
 
     def get_warmup_momentum(self, cur_iters: int) -> Values:
         """Every group's momentum in the warm-up's iteration ``cur_iters``."""
-        factor = self.warmup_factor(cur_iters)
-        return each(lambda momentum: momentum / factor, self.regular_momentum)
+        factor = self._warmup_factor(cur_iters)
+        return engine.each(lambda momentum: momentum / factor, self.regular_momentum)
 
     _set_momentum = ParamScheduleHook._set_groups
 
@@ -111,13 +96,13 @@ class MomentumUpdaterHook(ParamScheduleHook):
 
 
 @HOOKS.register_module()
-class StepMomentumUpdaterHook(MomentumUpdaterHook, Step):
+class StepMomentumUpdaterHook(MomentumUpdaterHook, schedules.Step):
     """`Step`, with ``min_momentum`` as its minimum."""
 
     def __init__(
         self, step: int | list[int], gamma: float = 0.5, min_momentum: float | None = None, **kwargs: Any
     ) -> None:
-        Step.__init__(self, step, gamma, min_momentum)
+        schedules.Step.__init__(self, step, gamma, min_momentum)
         MomentumUpdaterHook.__init__(self, **kwargs)
 
 
@@ -133,17 +118,17 @@ class _AnnealedMomentumHook(MomentumUpdaterHook):
 
 
 @HOOKS.register_module()
-class CosineAnnealingMomentumUpdaterHook(_AnnealedMomentumHook, CosineAnnealing):
+class CosineAnnealingMomentumUpdaterHook(_AnnealedMomentumHook, schedules.CosineAnnealing):
     """`CosineAnnealing` to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum."""
 
 
 @HOOKS.register_module()
-class LinearAnnealingMomentumUpdaterHook(_AnnealedMomentumHook, LinearAnnealing):
+class LinearAnnealingMomentumUpdaterHook(_AnnealedMomentumHook, schedules.LinearAnnealing):
     """`LinearAnnealing` to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum."""
 
 
 @HOOKS.register_module()
-class CyclicMomentumUpdaterHook(MomentumUpdaterHook, Cyclic):
+class CyclicMomentumUpdaterHook(MomentumUpdaterHook, schedules.Cyclic):
     """`Cyclic`."""
 
     def __init__(
@@ -156,20 +141,18 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook, Cyclic):
         gamma: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        Cyclic.__init__(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
+        schedules.Cyclic.__init__(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
         MomentumUpdaterHook.__init__(self, by_epoch, **kwargs)
 
 
 @HOOKS.register_module()
-class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, OneCycle):
+class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, schedules.OneCycle):
     """`OneCycle` from ``max_momentum`` to ``base_momentum`` and back: low where the learning rate is high.
 
     Args:
         base_momentum: The lower value: a number, a list with one per parameter group, or a dict of either by optimizer.
         max_momentum: The higher value, likewise.
-        pct_start: As for `OneCycle`.
-        anneal_strategy: As for `OneCycle`.
-        three_phase: As for `OneCycle`.
+        pct_start, anneal_strategy, three_phase: As for `OneCycle`.
         **kwargs: As for `MomentumUpdaterHook`.
     """
 
@@ -182,15 +165,15 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, OneCycle):
         three_phase: bool = False,
         **kwargs: Any,
     ) -> None:
-        self._base_momentum = check_per_group('base_momentum', base_momentum)
-        self._max_momentum = check_per_group('max_momentum', max_momentum)
-        OneCycle.__init__(self, pct_start, anneal_strategy, three_phase)
+        self._base_momentum = engine.check_per_group('base_momentum', base_momentum)
+        self._max_momentum = engine.check_per_group('max_momentum', max_momentum)
+        schedules.OneCycle.__init__(self, pct_start, anneal_strategy, three_phase)
         MomentumUpdaterHook.__init__(self, **{'by_epoch': False, **kwargs})
 
     def before_run(self, runner: RunnerView) -> None:
         """Look up every group's two values; `get_momentum` gets them, as a dict, in place of an initial momentum."""
         super().before_run(runner)
-        self.base_momentum = per_optimizer(runner.optimizer, self._limits)
+        self.base_momentum = engine.per_optimizer(runner.optimizer, self._limits)
 
     def _limits(self, name: str, optimizer: Optimizer) -> list[dict[str, float]]:
         lows = format_param(name, optimizer, self._base_momentum)

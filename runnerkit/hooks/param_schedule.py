@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor
@@ -114,10 +114,7 @@ class ParamScheduleHook(Policy, Hook):
         self.warmup_iters = (self.warmup_epochs or 0) * len(runner.data_loader)
         return self.warmup_iters
 
-    def warmup_factor(self, cur_iters: int) -> float:
-        """The warm-up's factor, in (0, 1], in iteration ``cur_iters``; 1 where there is no warm-up."""
-        if self.warmup is None:
-            return 1.0
+    def _warmup_factor(self, cur_iters: int) -> float:
         return warmup_factor(self.warmup, cur_iters, self.warmup_iters, self.warmup_ratio)
 
     def _position(self, runner: RunnerView) -> tuple[int, Any]:
@@ -141,13 +138,16 @@ class ParamScheduleHook(Policy, Hook):
     def _set_groups(self, runner: RunnerView, values: Values) -> None:
         # Called in every iteration, mostly with one optimizer and for plain numbers.
         key, optimizer = self.key, runner.optimizer
-        groups = getattr(optimizer, 'param_groups', None)
-        # Telling zip whether to be strict takes longer than all the rest.
-        for group, value in pairs(optimizer, values) if groups is None else zip(groups, values):  # noqa: B905
-            if key in group and type(group[key]) is float:
-                group[key] = value
-            else:
-                write(group, key, value)
+        parts: Any = [(optimizer, values)]
+        if isinstance(optimizer, dict):
+            parts = [(one, values[name]) for name, one in optimizer.items()]  # type: ignore[call-overload]
+        for one, part in parts:
+            # Telling zip whether to be strict takes longer than all the rest.
+            for group, value in zip(one.param_groups, part):  # noqa: B905
+                if key in group and type(group[key]) is float:
+                    group[key] = value
+                else:
+                    write(group, key, value)
 
 
 def read(group: Group, key: str) -> float | None:
@@ -167,23 +167,22 @@ def write(group: Group, key: str, value: float) -> None:
         group[key] = value
 
 
-def given_optimizer(optimizer: Any) -> Any:
-    """``optimizer``, if there is one.
+def copied(group: Group) -> Group:
+    """A parameter group of its own with the same parameters and values."""
+    return {key: value.clone() if isinstance(value, Tensor) else value for key, value in group.items()}
+
+
+def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> Any:
+    """``function`` of the optimizer's name and the optimizer; for a dict of optimizers, a dict of the results.
 
     Raises:
-        ValueError: If it is None.
+        ValueError: If there is no optimizer.
     """
     if optimizer is None:
         raise ValueError(
             'a schedule needs an optimizer, but the runner has none; give it one, or leave the schedule out'
         )
-    return optimizer
-
-
-def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> Any:
-    """``function`` of the optimizer's name and the optimizer; for a dict of optimizers, a dict of the results."""
-    optimizers = named_optimizers(given_optimizer(optimizer))
-    found = {name: function(name or type(one).__name__, one) for name, one in optimizers.items()}
+    found = {name: function(name or type(one).__name__, one) for name, one in named_optimizers(optimizer).items()}
     return found.get('', found)
 
 
@@ -192,12 +191,6 @@ def each(function: Callable[[Any], Any], values: Values) -> Values:
     if isinstance(values, dict):
         return {name: list(map(function, part)) for name, part in values.items()}
     return list(map(function, values))
-
-
-def pairs(optimizer: Any, values: Any) -> Iterable[tuple[Group, Any]]:
-    """Every parameter group with its value."""
-    for name, one in named_optimizers(optimizer).items():
-        yield from zip(one.param_groups, values[name] if name else values, strict=False)
 
 
 def initial_values(optimizer: Any, key: str) -> Any:

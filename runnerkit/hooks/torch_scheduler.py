@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from runnerkit.distributed import broadcast_object, reduce_sums
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import Group, given_optimizer
-from runnerkit.optim.named import named_optimizers
+from runnerkit.hooks.param_schedule import Group, copied, per_optimizer
 from runnerkit.optim.torch_schedules import (
     build_scheduler,
     find_scheduler,
@@ -76,15 +76,15 @@ class TorchLrUpdaterHook(Hook):
         if self.schedulers:
             return
         self._epoch = runner.epoch
-        optimizers = named_optimizers(given_optimizer(runner.optimizer))
-        # A scheduler begins by setting the first step's values, which in a resumed run are long past.
-        self._resumed = [(group, _copy_values(group)) for one in optimizers.values() for group in one.param_groups]
-        self.schedulers = {
-            name or 'optimizer': build_scheduler(self.scheduler, one, **self.arguments)
-            for name, one in optimizers.items()
-        }
+        built = per_optimizer(runner.optimizer, self._build)
+        self.schedulers = built if isinstance(built, dict) else {'optimizer': built}
         if self._pending is not None:
             self.load_state_dict(self._pending)
+
+    def _build(self, name: str, optimizer: Optimizer) -> LRScheduler:
+        # A scheduler begins by setting the first step's values, which in a resumed run are long past.
+        self._resumed += [(group, copied(group)) for group in optimizer.param_groups]
+        return build_scheduler(self.scheduler, optimizer, **self.arguments)
 
     def before_train_iter(self, runner: RunnerView) -> None:
         """Step at a new epoch in an iteration runner, which announces none."""
@@ -215,11 +215,3 @@ def check_arguments(scheduler: str, monitor: str | None, arguments: dict[str, An
         inspect.signature(found).bind(optimizer=None, **arguments)
     except TypeError as error:
         raise TypeError(f'{scheduler}: {error}; it takes {inspect.signature(found)}') from error
-
-
-def _copy_values(group: Group) -> Group:
-    return {
-        key: value.clone() if isinstance(value, torch.Tensor) else value
-        for key, value in group.items()
-        if key != 'params'
-    }

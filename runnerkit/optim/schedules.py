@@ -47,13 +47,14 @@ ANNEALINGS: dict[str, Annealing] = {'cos': annealing_cos, 'linear': annealing_li
 WARMUPS = ('constant', 'linear', 'exp')
 
 
-def warmup_factor(kind: str, progress: int, total: int, ratio: float) -> float:
+def warmup_factor(kind: str | None, progress: int, total: int, ratio: float) -> float:
     """The factor, from ``ratio`` up to 1, by which a warm-up scales the regular value.
 
     ========  ==========================================
     constant  ``ratio``
     linear    ``1 - (1 - progress / total) * (1 - ratio)``
     exp       ``ratio ** (1 - progress / total)``
+    None      1
     ========  ==========================================
 
     Source for linear: Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, 2017.
@@ -62,7 +63,7 @@ def warmup_factor(kind: str, progress: int, total: int, ratio: float) -> float:
         return ratio
     if kind == 'linear':
         return 1 - (1 - progress / total) * (1 - ratio)
-    return ratio ** (1 - progress / total)
+    return ratio ** (1 - progress / total) if kind == 'exp' else 1.0
 
 
 def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:
@@ -117,7 +118,6 @@ class Step(Policy):
         self.minimum = minimum
 
     def value(self, base: float, progress: int, total: int) -> float:
-        """``max(base * gamma ** n, minimum)``."""
         steps = progress // self.step if isinstance(self.step, int) else bisect_right(self.step, progress)
         value = base * self.gamma**steps
         return value if self.minimum is None else max(value, self.minimum)
@@ -132,7 +132,6 @@ class Exp(Policy):
         self.gamma = gamma
 
     def value(self, base: float, progress: int, total: int) -> float:
-        """``base * gamma ** progress``."""
         return base * self.gamma**progress
 
 
@@ -151,7 +150,6 @@ class Poly(Policy):
         self.minimum = minimum
 
     def value(self, base: float, progress: int, total: int) -> float:
-        """``(base - minimum) * (1 - progress / total) ** power + minimum``."""
         return (base - self.minimum) * (1 - progress / total) ** self.power + self.minimum
 
 
@@ -170,7 +168,6 @@ class Inv(Policy):
         self.power = power
 
     def value(self, base: float, progress: int, total: int) -> float:
-        """``base * (1 + gamma * progress) ** -power``."""
         return base * (1 + self.gamma * progress) ** (-self.power)
 
 
@@ -189,7 +186,6 @@ class LinearAnnealing(Annealed):
     """``base + (end - base) * progress / total``."""
 
     def value(self, base: float, progress: int, total: int) -> float:
-        """``base + (end - base) * progress / total``."""
         return annealing_linear(base, self.end(base), progress / total)
 
 
@@ -200,7 +196,6 @@ class CosineAnnealing(Annealed):
     """
 
     def value(self, base: float, progress: int, total: int) -> float:
-        """``end + (base - end) * (1 + cos(pi * progress / total)) / 2``."""
         return annealing_cos(base, self.end(base), progress / total)
 
 
@@ -215,7 +210,6 @@ class FlatCosineAnnealing(Annealed):
         self.start_percent = check_share('start_percent', start_percent)
 
     def value(self, base: float, progress: int, total: int) -> float:
-        """``base``, then half a cosine wave."""
         start = round(total * self.start_percent)
         if progress < start:
             return base
@@ -245,7 +239,6 @@ class CosineRestart(Annealed):
         self.cumulative_periods = list(accumulate(periods))
 
     def value(self, base: float, progress: int, total: int) -> float:
-        """Half a cosine wave per period."""
         index = get_position_from_periods(progress, self.cumulative_periods)
         start = self.cumulative_periods[index - 1] if index else 0
         share = min((progress - start) / self.periods[index], 1)
@@ -284,11 +277,6 @@ class Cyclic(Policy):
         self.gamma = gamma
 
     def value(self, base: float, progress: int, total: int) -> float:
-        """There and back again in every cycle.
-
-        Raises:
-            ValueError: If there are more cycles than iterations.
-        """
         if self.cyclic_times > total:
             raise ValueError(
                 f'{self.cyclic_times} cycles do not fit into {total} iterations; let cyclic_times be {total} at most'
@@ -324,7 +312,6 @@ class OneCycle(Policy):
         self.three_phase = three_phase
 
     def value(self, base: tuple[float, float, float], progress: int, total: int) -> float:
-        """From value to value; the last one is kept."""
         start, peak, end = base
         up, whole = self.pct_start * total - 1, total - 1
         phases = [(start, peak, up), (peak, end, whole)]

@@ -58,7 +58,7 @@ STEP_LR = {'policy': 'StepLR', 'step_size': 1, 'gamma': 0.5}
         ({'lr_config': STEP_LR}, ['Learning rate: StepLR']),
         (
             {'lr_config': STEP_LR, 'momentum_config': {'policy': 'step', 'step': [1]}},
-            ['Learning rate: StepLR', 'Momentum: StepLR, StepMomentumUpdaterHook'],
+            ['Learning rate: StepLR', 'Momentum: StepMomentumUpdaterHook'],
         ),
         (
             {'lr_config': {'policy': 'ReduceLROnPlateau', 'monitor': 'val/acc'}},

@@ -48,7 +48,7 @@ def test_a_policy_of_torch_and_a_momentum_of_ours():
     ]
     rate, momentum = preview(hooks, max_epochs=2)
     assert rate == ('Learning rate', 'StepLR', [1.0] * 7 + [0.5] * 7)
-    assert momentum[:2] == ('Momentum', 'StepLR, StepMomentumUpdaterHook')
+    assert momentum[:2] == ('Momentum', 'StepMomentumUpdaterHook')
     assert momentum[2] == pytest.approx([0.9] * 7 + [0.09] * 7)
 
 

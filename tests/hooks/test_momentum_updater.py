@@ -87,6 +87,16 @@ def test_warmup_divides():
     assert found == pytest.approx([0.6 / 0.5, 0.6 / 0.625, 0.6 / 0.75, 0.6 / 0.875, 0.6, 0.6])
 
 
+def test_settings_have_the_names_of_mmcv():
+    hook = build_momentum_hook(dict(policy='LinearAnnealing', min_momentum_ratio=0.5))
+    assert (hook.min_momentum, hook.min_momentum_ratio) == (None, 0.5)
+    hook.min_momentum_ratio, hook.min_momentum = None, 0.3
+    hook.before_run(make_view(torch.optim.SGD(parameters(), lr=1.0, momentum=0.8)))
+    view = make_view(torch.optim.SGD(parameters(), lr=1.0, momentum=0.8))
+    view.epoch = 10
+    assert hook.get_regular_momentum(view) == pytest.approx([0.3])
+
+
 def test_an_optimizer_without_momentum():
     hook = build_momentum_hook(dict(policy='step', step=1))
     with pytest.raises(ValueError, match=r'needs an optimizer with momentum or betas, but this one has .*lr_decay'):

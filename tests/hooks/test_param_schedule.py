@@ -207,7 +207,6 @@ def test_unknown_length_of_the_run(by_epoch, message):
 def test_an_abstract_engine_says_what_is_missing():
     with pytest.raises(NotImplementedError):
         ParamScheduleHook()._update(None, recompute=True, warming_up=False)
-    assert ParamScheduleHook().warmup_factor(3) == 1.0
 
 
 def test_by_iteration_only():

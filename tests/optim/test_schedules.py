@@ -20,7 +20,8 @@ def test_annealing_cos_with_a_weight_starts_lower():
 
 
 @pytest.mark.parametrize(
-    ('kind', 'expected'), [('constant', [0.1, 0.1]), ('linear', [0.1, 0.55]), ('exp', [0.1, math.sqrt(0.1)])]
+    ('kind', 'expected'),
+    [(None, [1, 1]), ('constant', [0.1, 0.1]), ('linear', [0.1, 0.55]), ('exp', [0.1, math.sqrt(0.1)])],
 )
 def test_warmup_factor(kind, expected):
     assert [schedules.warmup_factor(kind, progress, 10, 0.1) for progress in (0, 5)] == pytest.approx(expected)
