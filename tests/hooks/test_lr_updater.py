@@ -220,7 +220,7 @@ def test_one_cycle_starts_below_its_peak_and_leaves_a_resumed_group_alone():
     view = make_view(max_iters=None)  # the epoch runner may come to know it only when it sees its loader
     hook.before_run(view)
     assert hook.base_lr == [0.1]
-    assert hook.get_lr(make_view(), 0.1) == 0.1
+    assert hook.get_lr(make_view(), 0.1) == pytest.approx(0.1)
     assert view.optimizer.param_groups[0]['initial_lr'] == 0.1
     view.optimizer.param_groups[0]['initial_lr'] = 7
     hook.before_run(view)

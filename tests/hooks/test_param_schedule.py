@@ -136,6 +136,19 @@ def test_nothing_is_written_while_nothing_changes():
     assert count_writes(dict(policy='fixed', by_epoch=False), 70) == 70
 
 
+def test_by_epoch_the_regular_values_are_computed_once_an_epoch():
+    class Counted(LrUpdaterHook):
+        computed = 0
+
+        def get_lr(self, runner, base_lr):
+            self.computed += 1
+            return base_lr
+
+    hook = Counted(warmup='linear', warmup_iters=10)
+    drive(hook, make_view(sgd()), stop=21)
+    assert hook.computed == 3
+
+
 class ByEpoch(LrUpdaterHook):
     def get_lr(self, runner, base_lr):
         return base_lr * (1 + runner.epoch)
