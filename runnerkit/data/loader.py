@@ -114,14 +114,15 @@ class SeededLoader(DataLoader[Any]):
                 pass
             return batches
         if isinstance(self._source, EpochBatchSampler):
-            sampler = self._source.sampler
-            sampler.start = start * self._source.batch_size * sampler.world_size
-            return iter(self)
-        self._source.start = start
+            part: Any = self._source.sampler
+            part.start = start * self._source.batch_size * part.world_size
+        else:
+            part = self._source
+            part.start = start
         try:
             return iter(self)
         finally:
-            self._source.start = 0
+            part.start = 0
 
     def __iter__(self) -> Any:
         if self._reseed_generator:
