@@ -102,6 +102,23 @@ def print_log(msg: object, logger: logging.Logger | str | None = None, level: in
         )
 
 
+def printable(text: object, most: int = 1000) -> str:
+    """``text`` on one line that cannot change what a terminal or a log shows around it.
+
+    Use it for text that comes from a file or a server. Newlines, escape sequences, marks that reverse the direction of
+    writing and other invisible characters are shown as Python writes them (``\\n``, ``\\x1b``).
+
+    Args:
+        text: anything; its ``str`` is taken.
+        most: the number of characters, at most, that are shown.
+    """
+    text = str(text)
+    shown = text[:most]
+    if not shown.isprintable():
+        shown = ''.join(each if each.isprintable() else each.encode('unicode_escape').decode() for each in shown)
+    return shown if len(text) <= most else f'{shown}… ({len(text)} characters)'
+
+
 class WarnsOnce:
     """Says once that something cannot be written, and leaves it at that.
 
