@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import struct
 import zlib
 from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
-import torch
-
-from runnerkit.checkpoint.numpy_values import numbers_allowed
+from runnerkit.checkpoint.safe_load import refuse_old_torch, safe_load
 from runnerkit.utils.logging import printable
 
 BLOCK = 1 << 20
+
+#: More than any run makes: three years of a million iterations a second are 10 ** 14.
+_MOST_ITERATIONS = 10**15
 
 #: The parts of a zip archive that are read; times, versions and comments are passed over.
 _LOCAL_HEADER = struct.Struct('<4s2xHH4xLLLHH')
@@ -48,27 +50,65 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     `torch.save` stores a CRC-32 with every record, which `torch.load` never looks at: it would train on a flipped bit.
     Old files that are no zip archives carry no checksums; they count as whole when torch can read them.
     """
+    refuse_old_torch()
     is_archive = False
     try:
         with open(path, 'rb') as file:
             is_archive = check_records(file)
-        with numbers_allowed():  # torch must find everything by the names in the pickle; tensors are not read again
-            torch.load(path, map_location='cpu', weights_only=True, mmap=is_archive)
+        # Torch must find everything that the pickle names. The tensors of an archive are not read again.
+        safe_load(os.fspath(path), mmap=is_archive)
     except _Damage as damage:
         return printable(damage)
     except Exception as error:  # a damaged file can fail in any way; every one of them is the answer here
         reason = f'{type(error).__name__}: {error}'
         if is_archive and 'Weights only' in reason:
             return None  # whole, with objects that are not loaded unless they are trusted
-        return printable(reason.partition('\n')[0])
+        return printable(reason.partition('\n')[0], 200)
+    return None
+
+
+def training_state_problem(checkpoint: Any) -> str | None:
+    """Why a run cannot go on from ``checkpoint``, what was loaded from a file, or None if it can.
+
+    Weights that do not fit the model, and hooks that are gone, are the resuming runner's affair.
+    """
+    if not isinstance(checkpoint, Mapping):
+        return f'it holds a {type(checkpoint).__name__} instead of a dict'
+    meta = checkpoint.get('meta')
+    if not isinstance(meta, Mapping):
+        return 'it holds weights only, no training state'
+    if not isinstance(checkpoint.get('state_dict'), Mapping):
+        return 'it holds no weights (state_dict)'
+    for name in ('epoch', 'iter'):
+        if name not in meta:
+            return f'its meta does not say how far the run was ({name!r} is missing)'
+        problem = _problem_of_count(meta[name])
+        if problem is not None:
+            return f'its counter {name!r} {problem}'
+    if not isinstance(meta.get('hook_msgs', {}), Mapping):
+        return "its meta's hook_msgs are no dict"
+    state = checkpoint.get('runnerkit')
+    if state is not None and not isinstance(state, Mapping):
+        return "its state under 'runnerkit' is no dict"
+    return None
+
+
+def _problem_of_count(count: Any) -> str | None:
+    """What is wrong with ``count``, a number of epochs or iterations; MMCV's files may hold numpy's integers."""
+    try:
+        number = operator.index(count)
+    except TypeError:
+        return f'is a {type(count).__name__}, not an integer'
+    if isinstance(count, bool) or not 0 <= number <= _MOST_ITERATIONS:
+        return f'is {printable(count, 40)}, which no run can have reached'
     return None
 
 
 def check_records(file: IO[bytes]) -> bool:
     """Read every record of a zip archive and compare it with its own header and with the table of contents.
 
-    A reader that believes the table alone misses flipped bits there: a record that is marked as a folder is passed over,
-    and torch leaves its tensor uninitialised.
+    A reader that believes the table alone misses flipped bits there: torch passes over a record that is marked as a
+    folder, and leaves its tensor uninitialised.
 
     Returns:
         Whether ``file`` is an archive; of anything else nothing is known.

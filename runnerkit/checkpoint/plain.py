@@ -7,7 +7,7 @@ import io
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 
@@ -80,54 +80,66 @@ def _plain(value: Any, depth: int) -> Any:
         return _within_limits(value)
     if isinstance(value, Tensor):
         return _plain_tensor(value)
-    if isinstance(value, np.generic):
-        return _plain(_from_numpy(value), depth)
     if isinstance(value, Enum):
         return _plain(value.value, depth)
-    for base, plain in _PLAIN_NUMBERS:
-        if isinstance(value, base):
-            return _within_limits(plain(value))
-    if kind is bytes or kind is bytearray:
-        return _within_limits(kind(value)) if value else bytearray() if kind is bytearray else _EmptyBytes()
-    if kind is torch.dtype:
-        if not _is_readable(value):
-            raise _Refused(f'{value}, which torch.load refuses: give its name, a string')
-        return value
-    if isinstance(value, np.ndarray) and value.dtype.char in _NUMPY_NUMBERS and type(value) is np.ndarray:
-        return value.tolist()
-    if isinstance(value, PurePath):
-        return str(value)
-    if isinstance(value, range):
-        return list(value)
-    return _plain_container(value, depth)
+    if isinstance(value, np.generic):
+        return _plain(_from_numpy(value), depth)
+    if isinstance(value, (Mapping, set, frozenset, list, tuple, np.ndarray)):
+        if depth == 0:
+            raise _Refused(f'values that are nested more than {_DEPTH} levels deep, or that hold themselves')
+        return _plain_container(value, depth)
+    return _plain_single(value)
 
 
 def _plain_container(value: Any, depth: int) -> Any:
-    if depth == 0:
-        raise _Refused(f'values that are nested more than {_DEPTH} levels deep, or that hold themselves')
     if isinstance(value, Mapping):
-        items = {_plain_key(key, depth): _at(key, item, depth) for key, item in value.items()}
-        if len(items) < len(value):
-            raise _Refused(f'keys that become equal when they are made plain: {_short(list(value))}')
-        if isinstance(value, OrderedDict):
-            ordered = OrderedDict(items)
-            if hasattr(value, '_metadata'):  # the versions of the modules in a state dict
-                ordered._metadata = _at('_metadata', value._metadata, depth)  # type: ignore[attr-defined]
-            return ordered
-        return Counter(items) if isinstance(value, Counter) else items
+        return _plain_mapping(value, depth)
     if isinstance(value, (set, frozenset)):
         members = {_plain_key(item, depth) for item in value}
         if len(members) < len(value):
             raise _Refused(f'members that become equal when they are made plain: {_short(value)}')
         return members
     if isinstance(value, np.ndarray):
-        value = _from_numpy(value)
-    if isinstance(value, (list, tuple)):
-        listed = [_at(i, item, depth) for i, item in enumerate(value)]
-        return tuple(listed) if isinstance(value, tuple) else listed
+        listed = _from_numpy(value)
+        if value.dtype.char in _NUMPY_NUMBERS:
+            return listed
+        return _plain(listed, depth)
+    items = [_at(i, item, depth) for i, item in enumerate(value)]
+    return tuple(items) if isinstance(value, tuple) else items
+
+
+def _plain_mapping(value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
+    items = {_plain_key(key, depth): _at(key, item, depth) for key, item in value.items()}
+    if len(items) < len(value):
+        raise _Refused(f'keys that become equal when they are made plain: {_short(list(value))}')
+    if isinstance(value, Counter):
+        return Counter(items)
+    if not isinstance(value, OrderedDict):
+        return items
+    ordered = OrderedDict(items)
+    if hasattr(value, '_metadata'):  # the versions of the modules in a state dict
+        ordered._metadata = _at('_metadata', value._metadata, depth)  # type: ignore[attr-defined]
+    return ordered
+
+
+def _plain_single(value: Any) -> Any:
+    for base, plain in _PLAIN_NUMBERS:
+        if isinstance(value, base):
+            return _within_limits(plain(value))
+    if type(value) is bytes:
+        return _within_limits(value) if value else _EmptyBytes()
+    if type(value) is bytearray:
+        return bytearray(_within_limits(value))
+    if type(value) is torch.dtype and _is_readable(value):
+        return value
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, range):
+        return list(value)
+    name = str(value) if isinstance(value, torch.dtype) else f'a {_name(value)}'
     raise _Refused(
-        f'a {_name(value)}, which a checkpoint cannot hold: give tensors, numbers, strings, lists, tuples, sets and '
-        'dicts (a hook: in its state_dict)'
+        f'{name}, which a checkpoint cannot hold: give tensors, numbers, strings, lists, tuples, sets and dicts '
+        '(a hook: in its state_dict)'
     )
 
 
@@ -196,7 +208,7 @@ def _plain_tensor(tensor: Tensor) -> Tensor:
         return tensor.detach().as_subclass(Tensor).requires_grad_(tensor.requires_grad)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _is_readable(dtype: torch.dtype) -> bool:
     """Whether torch.load reads ``dtype`` and tensors of it."""
     try:

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -117,6 +118,12 @@ def printable(text: object, most: int = 1000) -> str:
     if not shown.isprintable():
         shown = ''.join(each if each.isprintable() else each.encode('unicode_escape').decode() for each in shown)
     return shown if len(text) <= most else f'{shown}… ({len(text)} characters)'
+
+
+def shortened(names: Sequence[object], most: int = 12) -> str:
+    """The first ``most`` of ``names``, which may come from a file, separated by commas, and how many there are."""
+    shown = ', '.join(printable(name, 200) for name in names[:most])
+    return shown + (f' … ({len(names)} in all)' if len(names) > most else '')
 
 
 class WarnsOnce:

@@ -1,28 +1,73 @@
-"""numpy numbers and arrays of numbers in checkpoints, as MMCV's files hold them, made by code of ours alone.
+"""`torch.load` that never runs code from a file: tensors, plain values, and numpy numbers and arrays of numbers.
 
-numpy's own constructors are not safe: ``dtype.__setstate__`` believes what a file says, and an array of objects made of
-a file's bytes is an array of pointers that whoever wrote the file has chosen.
+MMCV's files hold numpy values (a best score). numpy's own constructors are not safe: ``dtype.__setstate__`` believes
+what a file says, and an array of objects that is made of a file's bytes holds pointers that the file's author chose. So
+the names that numpy values have in a file stand for functions of ours, which make numbers and nothing else.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
+import torch
 from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
 
 #: The number types that a file may name, as numpy writes them: kind and size in bytes.
-_CODES = frozenset('b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 f16 c8 c16 c32'.split())
+_CODES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8', 'f16', 'c8', 'c16', 'c32'))
 
-#: The end of the state of a number type.
+#: The end of the state of a number type: no sub-array, no fields, no flags.
 _NO_MORE = (None, None, None, -1, -1, 0)
 
 _lock = threading.RLock()  # what torch.load allows is one list for all threads
+
+
+def refuse_old_torch() -> None:
+    """Stop where ``weights_only=True`` does not keep what it promises.
+
+    Raises:
+        RuntimeError: torch is older than 2.6.
+    """
+    if tuple(int(part) for part in torch.__version__.split('.')[:2]) < (2, 6):
+        raise RuntimeError(
+            f'torch {torch.__version__} runs code from checkpoints even with weights_only=True (CVE-2025-32434), so '
+            "none is loaded: pip install 'torch>=2.6'"
+        )
+
+
+def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
+    """What is in ``file``, without running code from it.
+
+    What the user allows elsewhere (`torch.serialization.add_safe_globals`) counts, but for numpy's own constructors.
+
+    Args:
+        file: a path, or an open file.
+        map_location: as in `torch.load`.
+        mmap: leave the tensors in the file, which must be a path.
+
+    Raises:
+        pickle.UnpicklingError: the file holds something else; torch's text has the words "Weights only".
+        RuntimeError: torch is older than 2.6.
+        ValueError: the values are nested too deeply.
+    """
+    refuse_old_torch()
+    with _lock:
+        before = get_safe_globals()
+        clear_safe_globals()
+        add_safe_globals([each for each in before if not _full_name(each).startswith('numpy.')])
+        add_safe_globals([(stand_in, name) for name, stand_in in _STAND_INS.items()])
+        try:
+            loaded = torch.load(file, map_location=map_location, weights_only=True, mmap=mmap)
+        finally:
+            clear_safe_globals()
+            add_safe_globals(before)
+    try:
+        return _with_arrays(loaded, {})
+    except RecursionError:
+        raise ValueError('its values are nested too deeply') from None
 
 
 class _Dtype:
@@ -49,9 +94,13 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for an array in a file; `arrays_in` puts the array itself in its place."""
+    """Stands for an array in a file; `_with_arrays` puts the array itself in its place."""
 
     numpy: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        if args:
+            raise UnpicklingError('numpy.ndarray is called, as no file of numpy does')
 
     def __setstate__(self, state: Any) -> None:
         if type(state) is not tuple or len(state) != 5:
@@ -94,46 +143,22 @@ _STAND_INS: dict[str, Any] = {
 }
 
 
-@contextmanager
-def numbers_allowed() -> Iterator[None]:
-    """Inside, ``torch.load(…, weights_only=True)`` reads numpy numbers and arrays; give what it returns to `arrays_in`.
-
-    What the user allows elsewhere of numpy (`torch.serialization.add_safe_globals`) does not count meanwhile.
-    """
-    with _lock:
-        before = get_safe_globals()
-        clear_safe_globals()
-        add_safe_globals([each for each in before if not _full_name(each).startswith('numpy.')])
-        add_safe_globals([(stand_in, name) for name, stand_in in _STAND_INS.items()])
-        try:
-            yield
-        finally:
-            clear_safe_globals()
-            add_safe_globals(before)
-
-
 def _full_name(allowed: Any) -> str:
     return str(allowed[1]) if isinstance(allowed, tuple) else f'{allowed.__module__}.{allowed.__qualname__}'
 
 
-def arrays_in(value: Any) -> Any:
-    """``value`` with numpy's arrays in the place of what stands for them; dicts and lists are changed in place.
-
-    Raises:
-        ValueError: it is nested too deeply.
-    """
-    try:
-        return _with_arrays(value, {})
-    except RecursionError:
-        raise ValueError('its values are nested too deeply') from None
-
-
 def _with_arrays(value: Any, done: dict[int, Any]) -> Any:
+    """``value`` with arrays in the place of what stands for them; dicts and lists are changed in place.
+
+    Args:
+        value: what was loaded.
+        done: what has been seen, by its id: a file can refer to a value any number of times, also from within itself.
+    """
     if type(value) is _Array:
         return value.numpy
     if not isinstance(value, (dict, list, tuple)):
         return value
-    if id(value) in done:  # a file can refer to the same value any number of times, also from within itself
+    if id(value) in done:
         return done[id(value)]
     done[id(value)] = value
     if isinstance(value, tuple):
