@@ -5,7 +5,7 @@ from __future__ import annotations
 import _codecs
 import io
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from pathlib import PurePath
@@ -21,7 +21,11 @@ from runnerkit.utils.logging import printable
 _UNCHANGED = frozenset({type(None), bool, float, complex, torch.Size, torch.device, torch.layout})
 
 #: The plain value of an instance of a subclass, whatever methods that overrides.
-_PLAIN_NUMBERS = ((int, int.__int__), (float, float.__float__), (str, str.__str__))
+_PLAIN_NUMBERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+)
 
 #: torch.load reads integers of 255 bytes at most; one bit is the sign.
 _INT_BITS = 255 * 8 - 1
