@@ -340,8 +340,11 @@ class EvalHook(StoringHook):
             *reversed(name.removesuffix('.pth').rsplit('_', 2)[1:]),
         )
         # One of the run that this one was resumed from, in another folder, is not ours to delete.
-        if former is not None and former not in (path, name) and former == self._path(os.path.basename(former)):
-            self._delete(former)
+        # What the file says is not believed further than that: it could name anything.
+        if isinstance(former, str) and former not in (path, name):
+            best = re.fullmatch(r'best_[\w.@-]+\.pth', os.path.basename(former), re.ASCII)
+            if best and former == self._path(best[0]):
+                self._delete(former)
 
     def state_dict(self) -> dict[str, Any]:
         return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}

@@ -60,9 +60,9 @@ def step_of(line: dict[str, Any]) -> int | None:
 
 
 def parsed_line(line: bytes | str) -> dict[str, Any] | None:
-    """A line of a log; None for one that was torn when its process was killed."""
+    """A line of a log; None for one that was torn when its process was killed, or that no run wrote."""
     try:
         parsed = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None

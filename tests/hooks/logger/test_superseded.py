@@ -70,4 +70,5 @@ def test_lines_that_say_no_step_stay(tmp_path):
 def test_parsing():
     assert parsed_line(b'{"a": 1}\n') == {'a': 1}
     assert parsed_line('[1]') is parsed_line('{"a"') is None
+    assert parsed_line('{"a": ' * 100_000) is None
     assert step_of({'step': 3}) is step_of({'mode': 'train'}) is None
