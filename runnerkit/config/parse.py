@@ -40,6 +40,10 @@ _MARK = re.compile(_MARK_PREFIX + r'(\d+)__')
 _PLAIN = (dict, list, str, int, float, bool, type(None))
 
 
+class ConfigDeprecationWarning(FutureWarning, DeprecationWarning):
+    """A config file has been replaced by another. MMCV warns of a deprecation here, later ones of the future."""
+
+
 class Bases(NamedTuple):
     """What the files named by ``_base_`` hold together, and their texts."""
 
@@ -68,18 +72,29 @@ def read_config(
     if not os.path.isfile(path):
         named_by = f'; {chain[-1]} names it as its base' if chain else ''
         raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
+    check_type(path)
     with open(path, encoding='utf-8') as file:
         text = file.read()
     return read_text(text, path, use_predefined_variables, chain)
+
+
+def check_type(path: str) -> str:
+    """The extension of a config file.
+
+    Raises:
+        OSError: it is not that of a config.
+    """
+    extension = os.path.splitext(path)[1]
+    if extension not in EXTENSIONS:
+        raise OSError(f'Only py/yml/yaml/json type are supported now! {path!r} is none of them')
+    return extension
 
 
 def read_text(
     text: str, path: str, use_predefined_variables: bool = True, chain: tuple[str, ...] = ()
 ) -> tuple[ConfigDict, str]:
     """`read_config` for a text that is, or could be, the file at the absolute ``path``."""
-    extension = os.path.splitext(path)[1]
-    if extension not in EXTENSIONS:
-        raise OSError(f'Only py/yml/yaml/json type are supported now! {path!r} is none of them')
+    extension = check_type(path)
     source = _fill_in_file_variables(text, path) if use_predefined_variables else text
 
     def read_bases(names: Any) -> Bases:
@@ -121,8 +136,8 @@ def _warn_of_deprecation(notice: Any, path: str) -> None:
         message += f' Please use {notice["expected"]} instead.'
     if 'reference' in notice:
         message += f' More information can be found at {notice["reference"]}'
-    # Not a DeprecationWarning, which Python does not show to those who run the config.
-    warnings.warn(message, FutureWarning, stacklevel=2)
+    # By default Python shows a DeprecationWarning only if it comes from the program that is run: so this one does.
+    warnings.warn_explicit(message, ConfigDeprecationWarning, path, 1, module='__main__')
 
 
 def _read_bases(names: Any, path: str, use_predefined_variables: bool, chain: tuple[str, ...]) -> Bases:

@@ -120,9 +120,10 @@ class EMAHook(Hook):
             for name, parameter in list(model.named_parameters()):
                 self.param_ema_buffer[name] = ema_name(name)
                 model.register_buffer(ema_name(name), parameter.detach().clone())
-        buffers, parameters = dict(model.named_buffers()), dict(model.named_parameters())
-        self._parameters: list[Tensor] = [parameters[name].detach() for name in self.param_ema_buffer]
-        self._averages: list[Tensor] = [buffers[twin] for twin in self.param_ema_buffer.values()]
+        # By name, for subclasses written for MMCV.
+        self.model_parameters, self.model_buffers = dict(model.named_parameters()), dict(model.named_buffers())
+        self._parameters: list[Tensor] = [self.model_parameters[name].detach() for name in self.param_ema_buffer]
+        self._averages: list[Tensor] = [self.model_buffers[twin] for twin in self.param_ema_buffer.values()]
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -130,13 +131,14 @@ class EMAHook(Hook):
         if self._swapped:
             yield
             return
-        self._swap()
+        self._swap_ema_parameters()
         try:
             yield
         finally:
-            self._swap()
+            self._swap_ema_parameters()
 
-    def _swap(self) -> None:
+    def _swap_ema_parameters(self) -> None:
+        """Exchange weights and averages; MMCV's name, under which subclasses call and replace it."""
         with torch.no_grad():
             for parameter, average in zip(self._parameters, self._averages, strict=True):
                 kept = average.clone()

@@ -226,6 +226,8 @@ class Fp16OptimizerHook(OptimizerHook):
         self.bucket_size_mb = bucket_size_mb
         self.distributed = distributed
         self.loss_scaler = make_scaler(loss_scale, 'cpu')  # the update's own from the start of the run
+        #: What subclasses that step by themselves pass to ``loss_scaler.update``, as in MMCV: a fixed scale, or None.
+        self._scale_update_param = float(loss_scale) if isinstance(loss_scale, (int, float)) else None
 
     def before_run(self, runner: RunnerView) -> None:
         wrap_fp16_model(runner.model)

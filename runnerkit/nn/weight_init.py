@@ -289,13 +289,24 @@ def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, 
 
 
 def update_init_info(module: nn.Module, init_info: str) -> None:
-    """Note, while `BaseModule.init_weights` runs, how those parameters of ``module`` came about that have changed."""
+    """Note, while `BaseModule.init_weights` runs, how those parameters of ``module`` came about that have changed.
+
+    Raises:
+        KeyError: a parameter is not among those of which notes are kept.
+    """
     noted = getattr(module, '_params_init_info', None)
     if noted is None:
         return
-    for parameter in module.parameters():
+    for name, parameter in module.named_parameters():
         mean = mean_value(parameter)
-        if mean != noted[parameter]['tmp_mean_value']:
+        try:
+            changed = mean != noted[parameter]['tmp_mean_value']
+        except KeyError:
+            raise WrongKey(
+                f'{type(module).__name__} has a parameter {name!r} that its _params_init_info does not list: do not '
+                f'add or replace parameters while weights are initialised'
+            ) from None
+        if changed:
             noted[parameter].update(init_info=init_info, tmp_mean_value=mean)
 
 

@@ -255,7 +255,7 @@ class TextLoggerHook(LoggerHook):
 
     def _move_out(self, runner: RunnerView, work_dir: Path, out_dir: str) -> None:
         endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
-        for name in list(scandir(work_dir, endings, recursive=True)):
+        for name in sorted(scandir(work_dir, endings, recursive=True)):
             path, copy = work_dir / name, self.file_client.join_path(out_dir, work_dir.name, name)
             self.file_client.put_text(path.read_text(encoding='utf-8'), copy)
             if not self.keep_local:
