@@ -31,8 +31,9 @@ DEPRECATION_KEY = '_deprecation_'
 EXTENSIONS = ('.py', '.json', '.yaml', '.yml')
 
 _FILE_VARIABLE = re.compile(r'\{\{\s*(fileDirname|fileBasename|fileBasenameNoExtension|fileExtname)\s*\}\}')
-_BASE_REFERENCE = re.compile(r'\{\{\s*_base_\.([\w.]+)\s*\}\}')
-_JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + _BASE_REFERENCE.pattern)
+#: What refers to a value of the bases.
+BASE_REFERENCE = re.compile(r'\{\{\s*_base_\.([\w.]+)\s*\}\}')
+_JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + BASE_REFERENCE.pattern)
 #: What stands for a reference until the bases are read: a name that no config has by chance.
 _MARK_PREFIX = f'__base_{os.urandom(8).hex()}_'
 _MARK = re.compile(_MARK_PREFIX + r'(\d+)__')
@@ -95,7 +96,7 @@ def read_text(
 ) -> tuple[ConfigDict, str]:
     """`read_config` for a text that is, or could be, the file at the absolute ``path``."""
     extension = check_type(path)
-    source = _fill_in_file_variables(text, path) if use_predefined_variables else text
+    source = fill_in_file_variables(text, path) if use_predefined_variables else text
 
     def read_bases(names: Any) -> Bases:
         return _read_bases(names, path, use_predefined_variables, (*chain, path))
@@ -116,7 +117,8 @@ def _near_files(path: str) -> str:
     return f'; {hint}' if hint else ''
 
 
-def _fill_in_file_variables(text: str, path: str) -> str:
+def fill_in_file_variables(text: str, path: str) -> str:
+    """``text`` with ``{{ fileDirname }}`` and its like replaced by what they are for the absolute ``path``."""
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
     values = {
@@ -174,7 +176,7 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     if not isinstance(values, dict):
         raise TypeError(f'{path} must hold a dict at its top level, but holds {type(values)}')
     bases = read_bases(values.pop(BASE_KEY, []))
-    filled = _fill_in(values, lambda index: _look_up(references[index], bases.config, path))
+    filled = _fill_in(values, lambda index: look_up(references[index], bases.config, path))
     return as_config(filled, Place(path)), bases
 
 
@@ -216,7 +218,7 @@ def _execute_over_bases(
         tree.body = tree.body[start:]
         names = scope.pop(BASE_KEY, [])
     bases = read_bases(names)
-    filler = _FillIn(lambda index: _look_up(references[index], bases.config, path))
+    filler = _FillIn(lambda index: look_up(references[index], bases.config, path))
     tree = filler.visit(tree)
     scope.update(filler.names)
     _execute(tree, path, scope)
@@ -290,7 +292,7 @@ def _mark(source: str, references: list[str]) -> str:
         references.append(found[1])
         return f'{_MARK_PREFIX}{len(references) - 1}__'
 
-    return _BASE_REFERENCE.sub(mark, source)
+    return BASE_REFERENCE.sub(mark, source)
 
 
 def _mark_json(source: str, references: list[str]) -> str:
@@ -303,7 +305,12 @@ def _mark_json(source: str, references: list[str]) -> str:
     return _JSON_STRING_OR_REFERENCE.sub(mark, source)
 
 
-def _look_up(reference: str, base: ConfigDict, path: str) -> Any:
+def look_up(reference: str, base: dict[str, Any], path: str) -> Any:
+    """What ``reference``, in the file ``path``, means in its bases.
+
+    Raises:
+        KeyError: nothing.
+    """
     value: Any = base
     for key in reference.split('.'):
         if isinstance(value, list | tuple) and key.isdigit() and int(key) < len(value):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from runnerkit.checkpoint.loader import _load_checkpoint_with_prefix
 from runnerkit.checkpoint.state_dict import load_checkpoint, load_state_dict
 from runnerkit.registry import Registry, build_from_cfg
-from runnerkit.utils.exceptions import WrongValue
+from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.suggest import did_you_mean
 
 INITIALIZERS = Registry('initializer')
@@ -265,7 +265,10 @@ class PretrainedInit:
         else:
             state = _load_checkpoint_with_prefix(self.prefix, self.checkpoint, map_location=self.map_location)
             load_state_dict(module, state, strict=False, logger=_LOG)
-        update_init_info(module, f'PretrainedInit: load from {self.checkpoint}')
+        update_init_info(module, self._get_init_info())
+
+    def _get_init_info(self) -> str:
+        return f'PretrainedInit: load from {self.checkpoint}'
 
 
 def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, Any]]) -> None:

@@ -44,7 +44,7 @@ def symlink(src: StrPath, dst: StrPath, overwrite: bool = True, **kwargs: Any) -
 def scandir(
     dir_path: StrPath, suffix: str | tuple[str, ...] | None = None, recursive: bool = False, case_sensitive: bool = True
 ) -> Iterator[str]:
-    """Files in a folder that are not hidden themselves, as paths relative to it, in the order in which the system gives them.
+    """Files in a folder that are not hidden themselves, as paths relative to it, in the system's order.
 
     Args:
         dir_path: the folder.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runnerkit.utils.devices import IS_IPU_AVAILABLE
+from runnerkit.compat.device_type import IS_IPU_AVAILABLE
 
 __all__ = ['IS_IPU_AVAILABLE']
 

@@ -5,7 +5,7 @@ import torch
 from support import Tiny
 from torch import nn
 
-from runnerkit.device.wrappers import AcceleratorDataParallel, AcceleratorDistributedDataParallel
+from runnerkit.compat.device.wrappers import AcceleratorDataParallel, AcceleratorDistributedDataParallel
 from runnerkit.parallel import DataContainer, is_module_wrapper
 
 
@@ -42,7 +42,7 @@ def test_a_device_that_torch_does_not_know():
 
 
 def test_several_processes_bring_batches_to_their_own_device(monkeypatch):
-    from runnerkit.device import scatter_gather
+    from runnerkit.compat.device import scatter_gather
 
     monkeypatch.setattr(scatter_gather, 'get_device', lambda: 'meta')
     wrapper = AcceleratorDistributedDataParallel.__new__(AcceleratorDistributedDataParallel)

@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from typing import Any, TypeVar, cast
 
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.imports import import_modules_from_strings as import_modules_from_strings  # MMCV has it here, too
 
 F = TypeVar('F', bound=Callable[..., Any])
 

@@ -3,9 +3,9 @@
 import torch
 from support import Tiny
 
-from runnerkit.device.mps import MPSDataParallel
+from runnerkit.compat.device.mps import MPSDataParallel
+from runnerkit.compat.device_type import IS_MPS_AVAILABLE
 from runnerkit.parallel import is_module_wrapper
-from runnerkit.utils.devices import IS_MPS_AVAILABLE
 
 
 def test_a_step():

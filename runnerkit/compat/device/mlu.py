@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runnerkit.device.wrappers import AcceleratorDataParallel, AcceleratorDistributedDataParallel
+from runnerkit.compat.device.wrappers import AcceleratorDataParallel, AcceleratorDistributedDataParallel
 from runnerkit.parallel import MODULE_WRAPPERS
 
 __all__ = ['MLUDataParallel', 'MLUDistributedDataParallel']

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnerkit.device import get_device, utils
+from runnerkit.compat.device import get_device, utils
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from runnerkit.utils import misc
-from runnerkit.utils.misc import (
+from runnerkit.compat import misc
+from runnerkit.compat.misc import (
     check_prerequisites,
     concat_list,
     deprecated_api_warning,

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils import cpp_extension
 
 import runnerkit.utils as utils
-from runnerkit.utils import torch_layers
+from runnerkit.compat import torch_layers
 
 
 def test_classes_are_torchs_own():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.nn import LossScaler
+from runnerkit.compat.loss_scaler import LossScaler
 
 
 def test_the_course_of_a_dynamic_scale():

@@ -3,7 +3,7 @@
 import pytest
 from support import Tiny
 
-from runnerkit.device.mlu import MLUDataParallel, MLUDistributedDataParallel
+from runnerkit.compat.device.mlu import MLUDataParallel, MLUDistributedDataParallel
 from runnerkit.parallel import MODULE_WRAPPERS, MMDataParallel, MMDistributedDataParallel
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from runnerkit.device.scatter_gather import Target, device_of
+from runnerkit.compat.device.scatter_gather import Target, device_of
 from runnerkit.parallel import to_device
 
 
@@ -16,7 +16,7 @@ def scatter(input: Any, devices: Sequence[Target]) -> Any:
 
     Args:
         input: a tensor, or a list of tensors and lists.
-        devices: devices, or numbers of those of the kind that `runnerkit.device.get_device` names.
+        devices: devices, or numbers of those of the kind that `runnerkit.compat.device.get_device` names.
 
     Raises:
         TypeError: ``input`` is, or holds, something else.

@@ -5,7 +5,7 @@ from collections import namedtuple
 import pytest
 import torch
 
-from runnerkit.device import scatter, scatter_gather, scatter_kwargs
+from runnerkit.compat.device import scatter, scatter_gather, scatter_kwargs
 from runnerkit.parallel import DataContainer
 
 Pair = namedtuple('Pair', 'a b')

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnerkit.device import ipu
+from runnerkit.compat.device import ipu
 
 
 def test_what_is_there_and_what_is_not():

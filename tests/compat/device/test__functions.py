@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runnerkit.device._functions import Scatter, scatter
+from runnerkit.compat.device._functions import Scatter, scatter
 
 
 def test_tensors_in_lists_go_to_the_first_device():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runnerkit.utils.devices import IS_CUDA_AVAILABLE, IS_MLU_AVAILABLE, IS_MPS_AVAILABLE, IS_NPU_AVAILABLE
+from runnerkit.compat.device_type import IS_CUDA_AVAILABLE, IS_MLU_AVAILABLE, IS_MPS_AVAILABLE, IS_NPU_AVAILABLE
 
 
 def get_device() -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from runnerkit.device.wrappers import AcceleratorDataParallel
+from runnerkit.compat import device_type
+from runnerkit.compat.device.wrappers import AcceleratorDataParallel
 from runnerkit.parallel import MODULE_WRAPPERS
-from runnerkit.utils import devices
 
 __all__ = ['MPSDataParallel']
 
@@ -19,4 +19,4 @@ class MPSDataParallel(AcceleratorDataParallel):
     package = 'torch for macOS'
 
     def _own_device(self, number: int) -> torch.device:
-        return super()._own_device(number) if devices.IS_MPS_AVAILABLE else torch.device('cpu')
+        return super()._own_device(number) if device_type.IS_MPS_AVAILABLE else torch.device('cpu')

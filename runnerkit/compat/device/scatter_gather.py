@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runnerkit.device.utils import get_device
+from runnerkit.compat.device.utils import get_device
 from runnerkit.parallel import DataContainer, to_device
 from runnerkit.parallel.scatter_gather import like, sequence_like
 

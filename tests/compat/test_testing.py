@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.utils.testing import (
+from runnerkit.compat.testing import (
     assert_attrs_equal,
     assert_dict_contains_subset,
     assert_dict_has_keys,

@@ -19,6 +19,8 @@ from torch.nn.modules.pooling import (
 )
 from torch.utils.data import DataLoader
 
+from runnerkit.utils.env import cuda_home as _get_cuda_home
+
 __all__ = [
     'TORCH_VERSION',
     'DataLoader',
@@ -42,7 +44,7 @@ TORCH_VERSION = torch.__version__
 PoolDataLoader = DataLoader
 
 # Importing where these live imports setuptools, and looks for a compiler.
-_FOR_EXTENSIONS = ('BuildExtension', 'CUDAExtension', 'CppExtension')
+_FOR_EXTENSIONS = ('BuildExtension', 'CppExtension', 'CUDAExtension')
 
 
 def __getattr__(name: str) -> Any:
@@ -53,7 +55,7 @@ def __getattr__(name: str) -> Any:
 
 def is_rocm_pytorch() -> bool:
     """Whether torch is built for AMD's GPUs, and their compiler is there."""
-    return torch.version.hip is not None and _cpp_extension().ROCM_HOME is not None
+    return torch.version.hip is not None and import_module('torch.utils.cpp_extension').ROCM_HOME is not None
 
 
 def get_build_config() -> str:
@@ -66,12 +68,24 @@ def torch_meshgrid(*tensors: Tensor) -> tuple[Tensor, ...]:
     return torch.meshgrid(*tensors, indexing='ij')
 
 
-def _get_cuda_home() -> str | None:
-    """Where the CUDA toolkit is (ROCm's, if torch is built for that); None where there is none."""
-    extension = _cpp_extension()
-    home: str | None = extension.ROCM_HOME if is_rocm_pytorch() else extension.CUDA_HOME
-    return home
+# Functions by which MMCV chooses between torch's classes and those of another framework.
 
 
-def _cpp_extension() -> Any:
-    return import_module('torch.utils.cpp_extension')
+def _get_conv() -> tuple[type, ...]:
+    return _ConvNd, _ConvTransposeMixin
+
+
+def _get_dataloader() -> tuple[type, ...]:
+    return DataLoader, PoolDataLoader
+
+
+def _get_extension() -> tuple[Any, ...]:
+    return tuple(__getattr__(name) for name in _FOR_EXTENSIONS)
+
+
+def _get_norm() -> tuple[type, ...]:
+    return _BatchNorm, _InstanceNorm, SyncBatchNorm
+
+
+def _get_pool() -> tuple[type, ...]:
+    return _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd

@@ -3,7 +3,7 @@
 import pytest
 from support import Tiny
 
-from runnerkit.device.npu import NPUDataParallel, NPUDistributedDataParallel
+from runnerkit.compat.device.npu import NPUDataParallel, NPUDistributedDataParallel
 from runnerkit.parallel import MODULE_WRAPPERS, MMDataParallel, MMDistributedDataParallel
 
 

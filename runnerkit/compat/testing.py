@@ -47,7 +47,7 @@ def assert_is_norm_layer(module: Any) -> bool:
     """Whether a module is a normalisation layer of batch, instance, group or layer."""
     from torch.nn import GroupNorm, LayerNorm
 
-    from runnerkit.utils.torch_layers import _BatchNorm, _InstanceNorm
+    from runnerkit.compat.torch_layers import _BatchNorm, _InstanceNorm
 
     return isinstance(module, (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm))
 

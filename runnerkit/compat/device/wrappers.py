@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from runnerkit.device.scatter_gather import scatter_kwargs
+from runnerkit.compat.device.scatter_gather import scatter_kwargs
 from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel
 
 Arguments = tuple[tuple[Any, ...], tuple[Any, ...]]
