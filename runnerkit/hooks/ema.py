@@ -16,6 +16,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongValue
+from runnerkit.utils.numbers import check_whole_number
 
 
 @HOOKS.register_module()
@@ -46,8 +47,7 @@ class EMAHook(Hook):
         resume_from: str | None = None,
         decay_warm_up: int = 0,
     ) -> None:
-        if not isinstance(interval, int) or interval < 1:
-            raise WrongValue(f'interval must be a whole number of at least 1, but got {interval!r}')
+        check_whole_number('interval', interval)
         if not 0 < momentum < 1:
             raise WrongValue(f'momentum must lie between 0 and 1, but got {momentum!r}')
         if decay_warm_up < 0:

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
 from runnerkit.optim.update import Update, cycle_length, log_anomalous_params, make_scaler
-from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.numbers import check_whole_number
 
 
 @HOOKS.register_module()
@@ -146,10 +146,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
     """
 
     def __init__(self, cumulative_iters: int = 1, **kwargs: Any) -> None:
-        if not isinstance(cumulative_iters, int):
-            raise WrongType(f'cumulative_iters only accepts a positive int, but got {type(cumulative_iters)}')
-        if cumulative_iters < 1:
-            raise WrongValue(f'cumulative_iters only accepts a positive int, but got {cumulative_iters}')
+        check_whole_number('cumulative_iters', cumulative_iters)
         super().__init__(**kwargs)
         self.cumulative_iters = cumulative_iters
         self.divisible_iters = 0

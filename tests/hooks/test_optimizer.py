@@ -349,7 +349,7 @@ def test_whether_there_is_a_batch_norm():
 
 @pytest.mark.parametrize('wrong', ['3', 2.0, 0, -1])
 def test_wrong_cycles(wrong):
-    with pytest.raises(AssertionError, match='cumulative_iters only accepts a positive int'):
+    with pytest.raises(AssertionError, match='cumulative_iters must be a whole number of at least 1'):
         GradientCumulativeOptimizerHook(cumulative_iters=wrong)
 
 
