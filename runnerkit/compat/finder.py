@@ -54,7 +54,10 @@ def _execute_with_old_names(execute: Callable[[ModuleType], None], module: Modul
     execute(module)
     inner = module.__name__.partition('.')[2]
     if inner in OLD_NAMES:
-        vars(module)['__getattr__'] = partial(_old_name, module.__name__, OLD_NAMES[inner])
+        inside = vars(module)
+        inside['__getattr__'] = partial(_old_name, module.__name__, OLD_NAMES[inner])
+        if '__all__' in inside:
+            inside['__all__'] += [name for name in OLD_NAMES[inner] if not name.startswith('_')]
     for owner, methods in OLD_METHODS.items():
         home, _, cls = owner.partition(':')
         if home == inner:

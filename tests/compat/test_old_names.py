@@ -134,6 +134,12 @@ def test_the_data_loader_is_torchs():
     assert _get_dataloader() == (DataLoader, DataLoader)
 
 
+def test_a_star_brings_what_mmcvs_package_has():
+    scope = {}
+    exec('from runnerkit.runner import *', scope)
+    assert scope['LossScaler'] is importlib.import_module('runnerkit.compat.loss_scaler').LossScaler
+
+
 def test_a_name_that_is_nowhere_is_an_ordinary_error():
     module = importlib.import_module('runnerkit.optim.builder')
     with pytest.raises(AttributeError, match=r"module 'runnerkit.optim.builder' has no attribute 'register_tensors'"):
