@@ -8,7 +8,6 @@ Where things are, each folder building only on those above it::
     config/         Config, ConfigDict, DictAction
     distributed/    joining processes, talking, collecting results
     parallel/       model wrappers, batches in containers
-    device/         what this machine computes on
     checkpoint/     what is saved, written whole, read without running code
     nn/             BaseModule, weight initialisation, Supervised
     optim/          optimizers and schedules by name, the update

@@ -21,6 +21,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.optim.finite import FirstBad, StepGuard, is_fused, largest
 from runnerkit.parallel import unwrap
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
 
 ACTIONS = ('stop', 'skip', 'rollback')
@@ -78,8 +79,7 @@ class NonFiniteHook(Hook):
             hint = did_you_mean(str(action), ACTIONS)
             raise ValueError(f'action must be one of {", ".join(ACTIONS)}, but got {action!r}; {hint}'.rstrip('; '))
         for name, value in (('interval', interval), ('max_tries', max_tries)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f'{name} must be a whole number of at least 1, or None, but got {value!r}')
+            check_whole_number(name, value, or_none=True)
         if leave_out and action != 'rollback':
             raise ValueError(f"leave_out belongs to action='rollback', but got action={action!r}")
         self.action = action

@@ -17,7 +17,7 @@ from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_in
 from runnerkit.hooks import *  # noqa: F403
 from runnerkit.hooks import __all__ as _hooks
 from runnerkit.nn import BaseModule, ModuleDict, ModuleList, Sequential
-from runnerkit.nn.amp import LossScaler, auto_fp16, force_fp32, wrap_fp16_model
+from runnerkit.nn.amp import auto_fp16, force_fp32, wrap_fp16_model
 from runnerkit.optim import (
     OPTIMIZER_BUILDERS,
     OPTIMIZERS,
@@ -50,7 +50,6 @@ __all__ = [
     'IterBasedRunner',
     'IterLoader',
     'LogBuffer',
-    'LossScaler',
     'ModuleDict',
     'ModuleList',
     'Runner',
