@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.runner.hook_table import HookTable
-from runnerkit.runner.log_buffer import LogBuffer
 
 
 class Updates:
