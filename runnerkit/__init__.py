@@ -15,6 +15,7 @@ Where things are, each folder building only on those above it::
     data/           loaders, samplers, seeded samples
     evaluation.py   predictions and scores
     log_buffer.py   values between two log lines
+    log_files.py    the lines of a log
     hooks/          one behaviour a file
     runner/         EpochBasedRunner, IterBasedRunner
     flow/           the five stages of a run
