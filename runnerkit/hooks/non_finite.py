@@ -53,26 +53,25 @@ class Place(NamedTuple):
 
 @HOOKS.register_module()
 class NonFiniteHook(Hook):
-    """Ends the run, or saves it, when its loss, gradients or weights are NaN or infinite.
+    """Stops, skips or goes back when the loss, gradients or weights of a run are NaN or infinite.
 
-    Loss and gradients are looked at in each iteration, on their device: that waits for nothing. What was seen is read
-    in the iterations that are logged, before each evaluation and before each checkpoint. Then the weights are looked
-    at, too, so that no checkpoint ever holds a bad number, whoever saves it. In a distributed run all ranks come to the
-    same conclusion.
+    Loss and gradients are checked in each iteration on their device, without waiting for it. The results are read in
+    the iterations that are logged, before each evaluation and before each checkpoint; the weights are checked then too,
+    so that no checkpoint ever holds a bad number, whoever saves it. In a distributed run all ranks act alike.
 
-    A step that a gradient scaler (fp16) leaves out because of its own scale is no error. The hook belongs behind the
-    one that updates, where its default priority has it.
+    A step that a gradient scaler (fp16) skips because of its own scale is no error. The hook must come after the one
+    that updates, as it does with its default priority.
 
     Args:
-        action: ``'stop'`` ends the run with `NonFiniteError`, which says which batch it was and how to look at it.
-            ``'skip'`` leaves out each update whose gradients are bad: on the device with fused optimizers, while others
-            make each update wait for it. ``'rollback'`` goes back to the last whole checkpoint, and on from there.
+        action: ``'stop'`` ends the run with `NonFiniteError`, which names the batch and how to look at it. ``'skip'``
+            skips each update with bad gradients: fused optimizers do so on the device; with others, each update waits
+            for the device. ``'rollback'`` continues from the last intact checkpoint.
         interval: iterations between two looks; by default, those that are logged.
         max_tries: how many times to go back (by default 3), or how many updates to skip in a row (50), before the run
-            is ended after all.
-        leave_out: after going back, leave out the update from the batch that was bad. Without it, what does not depend
-            on chance happens again.
-        gradients: whether to look at them. It costs one more reading of all gradients in each update.
+            ends with `NonFiniteError`.
+        leave_out: after going back, skip the update from the bad batch. Without it, whatever is not random happens
+            again.
+        gradients: whether to check them. It reads all gradients once more in each update.
     """
 
     def __init__(
@@ -165,7 +164,8 @@ class NonFiniteHook(Hook):
             self._look(runner)
 
     def _see(self, checks: list[tuple[int, Tensor]], value: Tensor) -> None:
-        checks.append((self._places[-1].iteration, torch.isfinite(value.detach()).all()))
+        if self._places:  # none: something steps before the first iteration
+            checks.append((self._places[-1].iteration, torch.isfinite(value.detach()).all()))
 
     def _is_due(self, runner: RunnerView) -> bool:
         done, in_epoch = runner.iter + 1, runner.inner_iter + 1
