@@ -13,6 +13,8 @@ Where things are, each folder building only on those above it::
     optim/          optimizers and schedules by name, the update
     data/           loaders, samplers, seeded samples
     evaluation.py   predictions and scores
+    log_buffer.py   values between two log lines
+    log_files.py    the lines of a log
     hooks/          one behaviour a file
     runner/         EpochBasedRunner, IterBasedRunner
     flow/           the five stages of a run

@@ -41,6 +41,7 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'runner.fp16_utils': 'nn.amp',
     'runner.hooks': 'hooks',
     'runner.hooks.logger': 'hooks.logger',
+    'runner.log_buffer': 'log_buffer',
     'runner.optimizer': 'optim',
     'runner.priority': 'hooks.priority',
     'runner.utils': ('utils.env', 'utils.imports', 'utils.seed'),

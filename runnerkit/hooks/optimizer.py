@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
+from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update, cycle_length, log_anomalous_params, make_scaler
 from runnerkit.utils.numbers import check_whole_number
 
@@ -76,7 +77,9 @@ class OptimizerHook(Hook):
         self._update = runner.configure_update(**options) if hasattr(runner, 'configure_update') else None
         if not isinstance(self._update, Update):
             self._stands_alone = True
-            self._update = Update(_listed(runner.optimizer), parameters=runner.model.parameters(), **options)
+            self._update = Update(
+                list(named_optimizers(runner.optimizer).values()), parameters=runner.model.parameters(), **options
+            )
             return
         if self.fused is not None:
             runner.logger.info('fused: %s', _which(self._update))
@@ -285,7 +288,3 @@ def _has_sparse_gradients(model: Any) -> bool:
     """Whether the model has an embedding with sparse gradients, which no fused optimizer takes."""
     embeddings = (nn.Embedding, nn.EmbeddingBag)
     return any(isinstance(part, embeddings) and part.sparse for part in model.modules())
-
-
-def _listed(optimizer: Any) -> list[Any]:
-    return list(optimizer.values()) if isinstance(optimizer, dict) else [optimizer]

@@ -18,7 +18,7 @@ from runnerkit.distributed import reduce_max
 from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
-from runnerkit.hooks.logger.superseded import ENDING, set_aside
+from runnerkit.log_files import ENDING, set_aside
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.paths import scandir

@@ -1,4 +1,4 @@
-"""Log lines that a killed run wrote beyond the point from where it goes on: they are moved aside, never deleted."""
+"""The ``*.log.json`` files of a work dir: parsing lines, and moving those aside that a resumed run writes again."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def step_of(line: dict[str, Any]) -> int | None:
 
 
 def parsed_line(line: bytes | str) -> dict[str, Any] | None:
-    """A line of a log; None for one that was torn when its process was killed, or that no run wrote."""
+    """A line of a log; None for what is none, such as a line that was torn when its process was killed."""
     try:
         parsed = json.loads(line)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # the latter: nested a thousand times or more
         return None
     return parsed if isinstance(parsed, dict) else None

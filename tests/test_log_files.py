@@ -1,10 +1,10 @@
-"""Log lines beyond the point from where a run goes on."""
+"""The lines of a log, and moving those aside that a resumed run writes again."""
 
 import json
 
 import pytest
 
-from runnerkit.hooks.logger.superseded import ENDING, parsed_line, set_aside, step_of
+from runnerkit.log_files import ENDING, parsed_line, set_aside, step_of
 
 
 def line(step, mode='train', **more):
@@ -52,6 +52,14 @@ def test_a_run_that_begins_again_keeps_nothing_but_meta(tmp_path):
     write(tmp_path, '1.log.json', '{"seed": 1}\n', line(1), line(0, 'val'))
     set_aside(tmp_path)
     assert (tmp_path / '1.log.json').read_text() == '{"seed": 1}\n'
+
+
+def test_a_line_that_is_nested_too_deeply_is_moved_like_a_torn_one(tmp_path):
+    deep = '{"step": 2, "mode": "train", "x": ' + '[' * 100_000 + ']' * 100_000 + '}\n'
+    write(tmp_path, '1.log.json', line(2), deep, line(4))
+    set_aside(tmp_path, 4, None)
+    assert (tmp_path / '1.log.json').read_text() == line(2) + line(4)
+    assert (tmp_path / f'1.log.json{ENDING}').read_text() == deep
 
 
 def test_torn_lines_are_moved_too(tmp_path):
