@@ -9,7 +9,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from itertools import count as counter
@@ -24,7 +23,7 @@ STOPPING: tuple[signal.Signals, ...] = tuple(
     getattr(signal, name) for name in ('SIGTERM', 'SIGINT', 'SIGUSR1') if hasattr(signal, name)
 )
 
-#: Torch's launcher forwards Ctrl-C to processes that have had it from the terminal: within these seconds it is the same.
+#: Torch's launcher forwards Ctrl-C to processes that the terminal has told already: within these seconds it is one.
 ECHO = 3.0
 
 _NOTICE = b'\nSIGINT: the run ends after the running iteration and is saved; once more to leave at once\n'
