@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import Instance
 from runnerkit.flow.network import Network
+from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.startup import Startup
 from runnerkit.flow.terminal import Terminal
 from runnerkit.flow.training import Runner
@@ -26,11 +27,12 @@ class Flow:
         self.stages: list[Stage] = default if stages is None else list(stages)
 
     def __call__(self, context: Context) -> Context:
-        """Run all stages over ``context``."""
+        """Run all stages over ``context``; what they change for the whole process is put back at the end."""
         *working, last = self.stages
-        try:
-            for stage in working:
-                stage(context)
-        finally:
-            last(context)
+        with preserved_process_state():
+            try:
+                for stage in working:
+                    stage(context)
+            finally:
+                last(context)
         return context

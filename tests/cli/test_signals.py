@@ -77,15 +77,8 @@ def test_sigterm_ends_a_process_that_waits_for_its_peers(project, monkeypatch):
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         port = free.getsockname()[1]
-    variables = {
-        'RANK': '0',
-        'LOCAL_RANK': '0',
-        'WORLD_SIZE': '2',
-        'MASTER_ADDR': '127.0.0.1',
-        'MASTER_PORT': str(port),
-    }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    for name, value in {'RANK': 0, 'WORLD_SIZE': 2, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}.items():
+        monkeypatch.setenv(name, str(value))
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage has a handler of its own
