@@ -44,7 +44,7 @@ def check_yaml(source: str) -> None:
 
     from runnerkit.fileio.yaml_format import YamlLoader
 
-    sizes: dict[str, int] = {}
+    sizes: dict[str | None, int] = {}
     # Of each collection that is open: its name, its values so far, and how many of these come from aliases.
     open_: list[tuple[str | None, int, int]] = [(None, 0, 0)]
 
@@ -66,7 +66,8 @@ def check_yaml(source: str) -> None:
             add(size, 0)
         elif isinstance(event, yaml.AliasEvent):
             if any(name == event.anchor for name, _, _ in open_):
-                raise ValueError(f'the alias *{event.anchor} in line {event.start_mark.line + 1} names what it is in')
+                line = event.start_mark.line + 1 if event.start_mark else '?'
+                raise ValueError(f'the alias *{event.anchor} in line {line} names what it is in')
             size = sizes.get(event.anchor, 0)
             add(size, size)
         elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):

@@ -22,7 +22,7 @@ class Terminal:
                 self.report(context)
                 self.draw(context)
         finally:
-            if (context.outcome or '').startswith(('completed', 'stopped')):
+            if str(context.outcome).startswith(('completed', 'stopped')):
                 barrier()  # no rank leaves the process group while another still talks
             shutdown()
             if context.lock is not None:
