@@ -28,7 +28,6 @@ class DryRun:
             batch = next(iter(loader))
             say('First batch of mode %r:\n%s', mode, '\n'.join(describe(batch)))
             self.one_iteration(context, mode, batch)
-        context.outcome = 'dry run'
 
     def show_schedules(self, context: Context) -> None:
         """A plot of the learning rate, and of the momentum if it has a schedule, over the whole run."""
