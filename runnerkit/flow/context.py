@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.hooks.hook import Outcome
 from runnerkit.utils.lock import FolderLock
 
 
@@ -43,7 +44,7 @@ class Context:
         lock: the claim on the work dir, on the first rank.
         loaders: one for each entry of the workflow.
         val_loader: what `EvalHook` evaluates on, if anything.
-        outcome: how the run ended.
+        outcome: how the training ended; None where there was none, as in a dry run.
     """
 
     cfg: Any
@@ -63,4 +64,4 @@ class Context:
     model: Any = None
     optimizer: Any = None
     runner: Any = None
-    outcome: str | None = None
+    outcome: Outcome | None = None

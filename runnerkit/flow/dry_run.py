@@ -27,7 +27,6 @@ class DryRun:
             batch = next(iter(loader))
             say('First batch of mode %r:\n%s', mode, '\n'.join(describe(batch)))
             self.one_iteration(context, mode, batch)
-        context.outcome = 'dry run'
 
     def learning_rates(self, context: Context) -> list[float]:
         """The learning rate of the first parameter group over the whole run."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.optim import Optimizer
 
-from runnerkit.checkpoint import load_checkpoint
+from runnerkit.checkpoint import NotSavedError, load_checkpoint
 from runnerkit.checkpoint.async_writer import AsyncWriter
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.old_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.save import checkpoint_of, save_latest_link, write_checkpoint
 from runnerkit.checkpoint.state_dict import load_state_dict, revised
-from runnerkit.distributed import gather_objects
+from runnerkit.distributed import from_first_rank, gather_objects
 from runnerkit.fileio.paths import is_url, join
-from runnerkit.hooks.hook import Hook
+from runnerkit.hooks.hook import Hook, Score
 from runnerkit.utils.seed import rng_state, set_rng_state
 
 if TYPE_CHECKING:
@@ -48,8 +48,10 @@ class Checkpoints:
     optimizer: Optimizer | dict[str, Optimizer] | None
     meta: dict[str, Any]
     logger: logging.Logger
+    scores: dict[str, Score]
     _train_log: LogBuffer
     call_hook: Callable[[str], None]
+    save_checkpoint: Callable[..., str]
     by_epoch: bool
     _hook_table: HookTable
     _updates: dict[Any, Update]
@@ -119,6 +121,25 @@ class Checkpoints:
         if self._beside is None:
             self.call_hook('after_save')
         return path
+
+    def save(self, out_dir: str, filename_tmpl: str, **options: Any) -> str:
+        """Save a checkpoint together with all ranks; ``options`` go to ``save_checkpoint``.
+
+        Raises:
+            NotSavedError: the storage could not take it; on every rank.
+        """
+        self.gather_rank_states()
+
+        def attempt() -> str | NotSavedError:
+            try:
+                return self.save_checkpoint(out_dir, filename_tmpl, **options)
+            except NotSavedError as error:
+                return error
+
+        saved = from_first_rank(attempt)
+        if isinstance(saved, NotSavedError):
+            raise saved
+        return saved
 
     @contextmanager
     def saving_beside(
@@ -212,6 +233,7 @@ class Checkpoints:
             'cursor': list(self._next_unit()),
             'hooks': {name: hook.state_dict() for name, hook in self._named_hooks()},
             'optimizers': optimizer_kinds(self.optimizer),
+            'scores': {name: list(score) for name, score in self.scores.items()},
         }
 
     def _rank_state(self) -> dict[str, Any]:
@@ -324,6 +346,7 @@ class Checkpoints:
         is over."""
         if self._resumed is None:
             return
+        self.scores = {name: Score(*score) for name, score in self._resumed.get('scores', {}).items()}
         hooks = self._resumed['hooks']
         for name, hook in self._named_hooks():
             if hooks.get(name):

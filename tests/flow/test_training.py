@@ -24,9 +24,9 @@ def test_the_outcome_is_published_whatever_it_is(tmp_path):
     context = Context(cfg, work_dir=tmp_path, runner=Fake(), loaders=[1], workflow=[('train', 2)])
     Runner()(context)
     assert context.runner.seen == ([1], [('train', 2)])
-    assert context.outcome == 'completed'
+    assert context.outcome.kind == 'completed'
     assert Config.fromfile(str(tmp_path / 'config.py')).seed == 7
     context = Context(cfg, work_dir=tmp_path, runner=Fake(ValueError('boom')))
     with pytest.raises(ValueError, match='boom'):
         Runner()(context)
-    assert context.outcome == 'failed'
+    assert context.outcome.kind == 'failed'

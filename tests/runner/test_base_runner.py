@@ -59,7 +59,7 @@ def test_current_lr_and_momentum():
 
 
 def test_after_run_fires_and_learns_the_outcome_whatever_happens():
-    for error, outcome in ((ValueError('boom'), "failed: ValueError('boom')"), (KeyboardInterrupt(), 'interrupted')):
+    for error, kind in ((ValueError('boom'), 'failed'), (KeyboardInterrupt(), 'interrupted')):
         ended = []
 
         class Fail(Hook):
@@ -79,7 +79,7 @@ def test_after_run_fires_and_learns_the_outcome_whatever_happens():
         runner.register_hook(Second())
         with pytest.raises(type(error)):
             runner.run([loader(8)], [('train', 1)])
-        assert ended == [outcome, outcome]
+        assert ended == [Outcome(kind, error=error)] * 2
 
 
 def test_a_failing_after_run_fails_a_run_that_was_fine():
@@ -237,8 +237,9 @@ def test_nested_hooks_hear_an_evaluation_and_the_runners_do_not():
     runner = tiny_runner(max_epochs=1)
     runner.register_hook(own)
     runner.evaluate(loader(4), hooks=[nested])
-    assert own.names() == ['after_forward']
-    assert nested.names() == ['before_val_epoch', 'before_val_iter', 'after_val_iter', 'after_val_epoch']
+    assert own.names() == ['after_forward', 'after_evaluate']
+    val_points = ['before_val_epoch', 'before_val_iter', 'after_val_iter', 'after_val_epoch']
+    assert nested.names() == ['before_run', *val_points, 'after_evaluate', 'after_run']
 
 
 def test_a_runner_can_run_twice(caplog):

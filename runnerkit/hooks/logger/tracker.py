@@ -104,7 +104,8 @@ class TrackerHook(LoggerHook):
 
 def has_failed(runner: RunnerView) -> bool:
     """Whether the run has ended by an error or Ctrl-C."""
-    return str(getattr(runner, 'outcome', None)).startswith(('failed', 'interrupted'))
+    outcome = getattr(runner, 'outcome', None)  # MMCV's runners have none
+    return outcome is not None and not outcome.ended_well
 
 
 def _number(value: Any) -> Any:
