@@ -4,6 +4,7 @@ import pytest
 
 from runnerkit.config import Config
 from runnerkit.flow import Context, Runner
+from runnerkit.hooks.hook import Outcome
 
 
 class Fake:
@@ -14,7 +15,7 @@ class Fake:
 
     def run(self, loaders, workflow):
         self.seen = loaders, workflow
-        self.outcome = 'failed' if self.error else 'completed'
+        self.outcome = Outcome('failed' if self.error else 'completed', error=self.error)
         if self.error:
             raise self.error
 
