@@ -49,8 +49,8 @@ class EvalHook(StoringHook):
         out_dir: where the best checkpoint goes, instead of the work dir: to ``<out_dir>/<name of the work dir>``.
         file_client_args: arguments of `FileClient`, which deletes the former best; None: as ``out_dir`` says, which
             may be a URL.
-        hooks: hooks (or their configs) that hear the evaluation's ``val`` points; see ``runner.evaluate``. Not for data
-            sets with ``evaluate``, with which there are none.
+        hooks: hooks (or their configs) that hear the evaluation's ``val`` points; see ``runner.evaluate``. A data set
+            with ``evaluate`` has no such points: a warning says so.
         **eval_kwargs: handed to the data set's ``evaluate``.
     """
 
@@ -129,6 +129,13 @@ class EvalHook(StoringHook):
 
     def before_run(self, runner: RunnerView) -> None:
         messages = runner.meta.setdefault('hook_msgs', {})
+        if self.hooks and self._asks_dataset:
+            runner.logger.warning(
+                'the hooks of this %s are never called (%s): predictions are handed to %s, without val points',
+                type(self).__name__,
+                ', '.join(type(hook).__name__ for hook in self.hooks),
+                f'{type(self.dataloader.dataset).__name__}.evaluate',
+            )
         if self.save_best is None:
             return
         self._settle_out_dir(runner)

@@ -83,10 +83,10 @@ class Outcome:
     """How a run ended. As text, what the log says of it: ``'stopped: SIGTERM'``.
 
     Attributes:
-        kind: ``'completed'``; ``'stopped'`` by ``runner.stop``, which a signal calls too; ``'interrupted'`` by Ctrl-C
-            inside an iteration; ``'failed'``.
+        kind: ``'completed'``; ``'stopped'`` by ``runner.stop``, which a first signal calls, too; ``'interrupted'`` by a
+            KeyboardInterrupt; ``'failed'`` by any other exception.
         reason: what ``runner.stop`` was given.
-        error: what ended the run, where it was interrupted or failed.
+        error: the exception, where the run was interrupted or failed.
     """
 
     kind: Literal['completed', 'stopped', 'interrupted', 'failed']

@@ -215,6 +215,16 @@ def test_a_logger_of_the_evaluation_writes_its_own_lines(tmp_path):
     assert not list(tmp_path.glob('*.superseded'))
 
 
+def test_hooks_that_a_data_set_with_evaluate_never_calls_are_told(tmp_path, caplog):
+    evaluated(tmp_path, [0.1])
+    assert 'never called' not in caplog.text
+    hook = EvalHook(DataLoader(Scored([0.1]), batch_size=2), hooks=[TextLoggerHook()])
+    runner = tiny_runner(model=Predicts(), max_epochs=1)
+    runner.register_hook(hook)
+    runner.run([loader(8)], [('train', 1)])
+    assert 'the hooks of this EvalHook are never called (TextLoggerHook)' in caplog.text
+
+
 def test_nested_hooks_from_config(tmp_path):
     hook = EvalHook(loader(4), hooks=[{'type': 'IterTimerHook'}])
     assert [type(each).__name__ for each in hook.hooks] == ['IterTimerHook']
