@@ -21,7 +21,7 @@ def test_the_whole_life_of_a_run_in_order():
     recorder = run(tiny_runner(max_epochs=1), [('train', 1), ('val', 1)])
     assert recorder.names() == (
         ['before_run', 'before_train_epoch', *iteration * 2, 'after_train_epoch']
-        + ['before_val_epoch', *validation * 2, 'after_val_epoch', 'after_run']
+        + ['before_val_epoch', *validation * 2, 'after_val_epoch', 'after_evaluate', 'after_run']
     )
 
 
