@@ -23,7 +23,7 @@ class Terminal:
                 self.report(context)
                 self.draw(context)
         finally:
-            if str(context.outcome).startswith(('completed', 'stopped')):
+            if context.outcome is not None and context.outcome.ended_well:
                 barrier()  # no rank leaves the process group while another still talks
             shutdown()
             if context.lock is not None:

@@ -130,14 +130,15 @@ class CheckpointHook(StoringHook):
 
     def after_run(self, runner: RunnerView) -> None:
         # A run that was stopped on purpose has an end, too, which lies between two intervals.
-        stopped = (runner.outcome or '').startswith('stopped')
+        outcome = runner.outcome
+        stopped = outcome is not None and outcome.kind == 'stopped'
         if self.save_last and stopped and self._saved_at != runner.completed_iters:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._synchronise(runner)
             name = f'iter_{runner.completed_iters}.pth'
             self._stops.append(name)  # before it is written: the run that goes on from it has to know
             self._write(runner, name, {**self.args, 'filename_tmpl': 'iter_{iter}.pth'})
-        if self._failure is not None and (runner.outcome == 'completed' or stopped):
+        if self._failure is not None and outcome is not None and outcome.ended_well:
             last = runner.meta['hook_msgs'].get('last_ckpt')
             raise NotSavedError(
                 f'the run is over, but its last checkpoint is missing: {self._failure}. '

@@ -207,7 +207,7 @@ class NonFiniteHook(Hook):
         yield
 
     def after_run(self, runner: RunnerView) -> None:
-        ended_well = runner.outcome is None or not runner.outcome.startswith(('failed', 'interrupted'))
+        ended_well = runner.outcome is None or runner.outcome.ended_well
         try:
             if self._unread and ended_well:
                 self._look(runner, may_go_back=False)

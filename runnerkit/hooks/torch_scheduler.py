@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from runnerkit.distributed import broadcast_object, reduce_sums
+from runnerkit.distributed import reduce_sums
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.param_schedule import Group, copied, per_optimizer
 from runnerkit.optim.torch_schedules import (
@@ -112,26 +110,15 @@ class TorchLrUpdaterHook(Hook):
         if self.by_epoch:
             self._advance()
 
-    @contextmanager
-    def around_val(self, runner: RunnerView) -> Iterator[None]:
-        """Step on what an evaluation found; one that is not due finds nothing."""
-        if self._mode != 'val':
-            yield
-            return
-        output = runner.log_buffer.output
-        before = {self._key: output.pop(self._key)} if self._key in output else {}
-        yield
-        output = runner.log_buffer.output
-        # The first rank alone may know what an evaluation found.
-        found = broadcast_object(float(output[self._key]) if self._key in output else None)
-        if found is None:
-            output.update(before)
-        else:
-            self._step(found)
+    def after_evaluate(self, runner: RunnerView, scores: dict[str, float]) -> None:
+        """Step on what an evaluation found."""
+        if self._mode == 'val' and self._key in scores:
+            self._step(scores[self._key])
 
     def after_run(self, runner: RunnerView) -> None:
         """Say so if there was nothing to watch."""
-        if self._mode == 'val' and not self._stepped and runner.outcome == 'completed':
+        is_complete = runner.outcome is not None and runner.outcome.kind == 'completed'
+        if self._mode == 'val' and not self._stepped and is_complete:
             runner.logger.warning(
                 "%s did nothing: no evaluation has found its monitor='%s'", self.scheduler, self.monitor
             )

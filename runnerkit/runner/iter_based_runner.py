@@ -95,7 +95,7 @@ class IterBasedRunner(BaseRunner):
             self._val_log, self._val_scores = LogBuffer(), Scores(self.model)
         self.log_buffer = self._val_log
         try:
-            with self.around_val(), report_scope(self.log_buffer):
+            with self.around_val() as found, report_scope(self.log_buffer):
                 if data_loader not in self._readers:
                     self._admit(data_loader)
                 self.mode, self.data_loader, self.data_batch = 'val', data_loader, next(data_loader)
@@ -106,6 +106,7 @@ class IterBasedRunner(BaseRunner):
                     if not self._workflow or k + 1 == self._workflow[entry][1]:
                         self.log_buffer.update(self._val_scores.compute())
                         self.log_buffer.average(reduce=self._log_reduce())
+                        found.update(self.log_buffer.output)
                     self.call_hook('after_val_iter')
         finally:
             self.log_buffer = self._train_log

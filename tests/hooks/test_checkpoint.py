@@ -191,7 +191,7 @@ def test_a_save_that_fails_is_said_and_the_next_one_comes(tmp_path, monkeypatch,
     refusing(monkeypatch, 3)
     found, runner = saved(tmp_path, interval=1, max_keep_ckpts=2)
     assert found == ['epoch_4.pth', 'epoch_5.pth', 'latest.pth']
-    assert runner.outcome == 'completed'
+    assert runner.outcome.kind == 'completed'
     errors = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
     path = tmp_path / 'run' / 'epoch_3.pth'
     assert len(errors) == 1
@@ -275,7 +275,7 @@ def test_a_hook_that_failed_in_one_run_begins_the_next_one_anew(tmp_path, monkey
         with pytest.raises(NotSavedError):
             runner.run([loader(4)], [('train', 1)])
     runner.run([loader(4)], [('train', 1)])  # nothing is left to do, and nothing to save
-    assert runner.outcome == 'completed'
+    assert runner.outcome.kind == 'completed'
 
 
 def test_a_run_may_stop_at_the_first_save_that_fails(tmp_path, monkeypatch):

@@ -125,8 +125,8 @@ class LoggerHook(Hook):
         return 'val'
 
     def get_epoch(self, runner: RunnerView) -> int:
-        """How many epochs have begun by now; that is the running one's number, from 1."""
-        return runner.epoch if runner.mode == 'val' else runner.epoch + 1
+        """The number, from 1, of the epoch that is running, or in an evaluation of the last one that is complete."""
+        return runner.completed_epochs if runner.mode == 'val' else runner.epoch + 1
 
     def get_iter(self, runner: RunnerView, inner_iter: bool = False) -> int:
         """The running iteration, from 1; between two, the next one.

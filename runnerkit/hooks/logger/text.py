@@ -95,7 +95,8 @@ class TextLoggerHook(LoggerHook):
             return
         self.json_log_path = os.path.join(runner.work_dir, f'{runner.timestamp}.log.json')
         self._trouble = WarnsOnce(f'the log file {self.json_log_path}')
-        self._open(runner, self.json_log_path, moves=self.start_iter > 0)
+        # A logger of an evaluation joins in the middle of a run, of which nothing is going to be logged again.
+        self._open(runner, self.json_log_path, moves=self.start_iter > 0 and self in runner.hooks)
         if runner.meta:
             self._dump_log(runner.meta, runner)
 

@@ -102,4 +102,5 @@ class TrackerHook(LoggerHook):
 
 def has_failed(runner: RunnerView) -> bool:
     """Whether the run has ended by an error or Ctrl-C."""
-    return str(getattr(runner, 'outcome', None)).startswith(('failed', 'interrupted'))
+    outcome = getattr(runner, 'outcome', None)  # MMCV's runners have none
+    return outcome is not None and not outcome.ended_well
