@@ -34,7 +34,7 @@ import traceback
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
@@ -647,15 +647,24 @@ def killed_at(kind, name, moments, folder, label, whole):
         attempt.kill_after(60)
         if moment is not None and attempt.result.exists():
             return Finding('NOT KILLED')
-    told = [json.loads(line) for line in read(folder / label / 'told').splitlines()]
-    first = next((text for resumed, level, text in told if resumed and level != 'INFO'), '')
+    first = first_told(folder / label, resumed=True)
     if not attempt.result.exists():
         return Finding('FAILS', last_line(attempt.errors))
-    found = pickle.loads(attempt.result.read_bytes())
+    return judged(pickle.loads(attempt.result.read_bytes()), whole, first)
+
+
+def judged(found, whole, told):
+    """The finding for a resumed run that ended with ``found`` where the undisturbed one did with ``whole``."""
     count = len(found['losses'])
     if count > 0 and found == {**whole, 'losses': whole['losses'][-count:]}:
-        return Finding('exact, but told' if first else 'exact, quiet', first)
-    return Finding('differs, told' if first else 'DIFFERS IN SILENCE', first)
+        return Finding('exact, but told' if told else 'exact, quiet', told)
+    return Finding('differs, told' if told else 'DIFFERS IN SILENCE', told)
+
+
+def first_told(work_dir, resumed):
+    """The first that runs in this work dir said when they were resumed, or else when they were started."""
+    lines = [json.loads(line) for line in read(work_dir / 'told').splitlines()]
+    return next((text for was, level, text in lines if was == resumed and (not resumed or level != 'INFO')), '')
 
 
 def read(path):
@@ -666,15 +675,22 @@ def last_line(path):
     return read(path).strip().rpartition('\n')[2]
 
 
-def prove_kind(kind, name, folder):
-    """What became of a kind in the runner ``name``, by moment."""
+def prove_kind(kind, name, folder, labels=()):
+    """What became of a kind in the runner ``name``, by moment; only at the moments ``labels``, if there are any."""
     attempt = Attempt(partial(train_kind, kind, name, None), folder, 'whole')
     attempt.kill_after(60)
     if not attempt.result.exists():
         return {'undisturbed': Finding('FAILS', last_line(attempt.errors))}
     whole = pickle.loads(attempt.result.read_bytes())
     chosen = moments_of(kind.build(), name)
-    found = {label: killed_at(kind, name, moments, folder, label, whole) for label, moments in chosen.items()}
+    found = {
+        label: killed_at(kind, name, moments, folder, label, whole)
+        for label, moments in chosen.items()
+        if label in labels or not labels
+    }
+    at_start = first_told(folder / 'whole', resumed=False)
+    if at_start:
+        found['at the start'] = Finding('told', at_start)
     if any(each.verdict == 'DIFFERS IN SILENCE' for each in found.values()):
         again = Attempt(partial(train_kind, kind, name, None), folder, 'again')
         again.kill_after(60)
@@ -683,19 +699,23 @@ def prove_kind(kind, name, folder):
     return found
 
 
+#: Verdicts that are right for every kind, and for those of which not all state is in sight.
+GOOD, GOOD_TOO = ('exact, quiet',), ('exact, but told', 'differs, told', 'told')
+
+
 def is_good(finding, quiet):
     """Whether it is as promised: nothing in silence, and nothing said of a kind that is known to be exact."""
-    return finding.verdict == 'exact, quiet' or (finding.verdict in ('exact, but told', 'differs, told') and not quiet)
+    return finding.verdict in GOOD or (finding.verdict in GOOD_TOO and not quiet)
 
 
-def prove_loaders(titles=()):
+def prove_loaders(titles=(), labels=()):
     """Print what became of the kinds of loaders of these names, or of all; how many are not as promised."""
     kinds = importlib.import_module('loader_kinds').KINDS
     bad = cells = 0
     for title in titles or kinds:
         for name in kinds[title].runners:
             with tempfile.TemporaryDirectory(prefix='loaders-') as folder:
-                findings = prove_kind(kinds[title], name, Path(folder))
+                findings = prove_kind(kinds[title], name, Path(folder), labels)
             good = all(is_good(each, kinds[title].quiet) for each in findings.values())
             bad, cells = bad + (not good), cells + 1
             print(f'{" " if good else "!"} {title} | {name} | {summary(findings)}', flush=True)
@@ -720,10 +740,11 @@ def main():
     parser.add_argument('--seed', type=int, default=0, help='of the moments of the kills')
     parser.add_argument('--list', action='store_true', help='print the cells and stop')
     parser.add_argument('--loaders', nargs='*', metavar='KIND', help='try these kinds of loaders, or all, instead')
+    parser.add_argument('--moments', nargs='*', default=(), help='kill them at these moments only')
     args = parser.parse_args()
     if args.loaders is not None:
         warm_up([])
-        return int(prove_loaders(args.loaders) > 0)
+        return int(prove_loaders(args.loaders, args.moments) > 0)
     chosen = cells()[: args.cells]
     for i, cell in enumerate(chosen):
         print(f'{i:3}: {name_of(cell)}')

@@ -563,7 +563,7 @@ class Paired:
 class Endless:
     """Gives batches for ever and knows no length."""
 
-    def __init__(self, draw=Drawn('python')):
+    def __init__(self):
         self.rng = random.Random(3)
 
     def __iter__(self):
