@@ -655,8 +655,8 @@ def killed_at(kind, name, moments, folder, label, whole):
 
 def judged(found, whole, told):
     """The finding for a resumed run that ended with ``found`` where the undisturbed one did with ``whole``."""
-    count = len(found['losses'])
-    if count > 0 and found == {**whole, 'losses': whole['losses'][-count:]}:
+    last = whole['losses'][max(0, len(whole['losses']) - len(found['losses'])) :]
+    if found == {**whole, 'losses': last}:
         return Finding('exact, but told' if told else 'exact, quiet', told)
     return Finding('differs, told' if told else 'DIFFERS IN SILENCE', told)
 
