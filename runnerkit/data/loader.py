@@ -113,6 +113,10 @@ class SeededLoader(DataLoader[Any]):
             for _ in islice(batches, start):
                 pass
             return batches
+        if isinstance(self._source, EpochBatchSampler):
+            sampler = self._source.sampler
+            sampler.start = start * self._source.batch_size * sampler.world_size
+            return iter(self)
         self._source.start = start
         try:
             return iter(self)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
-from runnerkit.data.position import loader_seed
+from runnerkit.data import loader_seed
 from runnerkit.distributed import broadcast_object, from_first_rank, reduce_sums
 from runnerkit.fileio.paths import is_url
 from runnerkit.hooks.checkpoint import CheckpointHook

@@ -12,6 +12,7 @@ from runnerkit.checkpoint import (
     save_checkpoint,
     weights_to_cpu,
 )
+from runnerkit.data.reader import IterLoader
 from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_info, init_dist, master_only
 from runnerkit.hooks import *  # noqa: F403
 from runnerkit.hooks import __all__ as _hooks
@@ -28,7 +29,7 @@ from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNER_BUILDERS, RUNNERS, DefaultRunnerConstructor, build_runner
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner, Runner
 from runnerkit.runner.hook_table import HookTable
-from runnerkit.runner.iter_based_runner import IterBasedRunner, IterLoader
+from runnerkit.runner.iter_based_runner import IterBasedRunner
 from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.utils.env import get_host_info, get_time_str
 from runnerkit.utils.imports import obj_from_dict

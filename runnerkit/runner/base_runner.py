@@ -11,14 +11,14 @@ import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.data.position import epoch_batches, set_epoch
+from runnerkit.data.reader import Reader, length_of, set_epoch
 from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_sums
 from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
 from runnerkit.fileio.paths import is_url, local_path
@@ -29,6 +29,7 @@ from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.log_buffer import LogBuffer
+from runnerkit.runner.progress import Progress
 from runnerkit.runner.registration import Registration
 from runnerkit.runner.rollback import Rollback
 from runnerkit.runner.signals import StopSignals
@@ -111,9 +112,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._epoch = self._iter = self._inner_iter = 0
         self._max_epochs, self._max_iters = max_epochs, max_iters
         self._stops_by_iters = max_iters is not None
-        self._done_iter = self._done_epoch = -1  # the last iteration and epoch that are done
-        self._epoch_start = self._epoch_rest = 0  # the iteration with which the running epoch began; see _begin_epoch
-        self._epoch_is_open = self._epoch_is_cut = self._unit_done = False
+        self._progress = Progress()
+        self._epoch_start = 0  # the iteration with which the running epoch began
+        self._unit = 0  # the number of the running unit within its workflow entry
+        self._is_inside = False  # a resumed run has not entered the epoch yet that was open
         self._stop_reason: str | None = None
         self._outcome: str | None = None
         self._signals: StopSignals | None = None
@@ -124,9 +126,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._updates: dict[Any, Update] = {}
         self._update_options: dict[str, Any] = {}
         self._workflow: list[tuple[str, int]] = []
-        self._cursor = (0, 0)
+        self._readers: list[Any] = []  # one for each entry of the workflow
+        self._evaluation_readers: list[Reader] = []
         self._resumed: dict[str, Any] | None = None
-        self._entering: Any = None
+        self._is_restored = True
 
     # --- what hooks read ---------------------------------------------------------------------------------------------
 
@@ -159,14 +162,29 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     )
 
     @property
+    def progress(self) -> Progress:
+        """What is done. Runners with loops of their own may have written ``_epoch`` and ``_iter``, which count here."""
+        progress = self._progress
+        if progress.iters != self._iter + 1:
+            progress.iters = self._iter
+        if progress.epochs != self._epoch + 1:
+            progress.epochs = self._epoch
+        reader = self._reader_of(self.data_loader) if progress.epoch_is_open and progress.batches else None
+        if reader is not None and reader.is_open:
+            progress.samples = reader.samples(progress.batches - reader.left_out)
+        elif not progress.epoch_is_open:
+            progress.samples = 0
+        return progress
+
+    @property
     def completed_iters(self) -> int:
         """How many training iterations are done; from ``after_train_iter`` on that includes the running one."""
-        return self._iter + (self._done_iter == self._iter)
+        return self.progress.iters
 
     @property
     def completed_epochs(self) -> int:
         """How many training epochs are done; in ``after_train_epoch`` that includes the running one."""
-        return self._epoch + (self._done_epoch == self._epoch)
+        return self.progress.epochs
 
     max_epochs = _read_only('_max_epochs', 'After how many epochs the run ends; None where that is not known (yet).')
     max_iters = _read_only(
@@ -258,7 +276,6 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             return
         self.call_hook('before_train_iter')
         self.run_iter(self.data_batch, train_mode=True, **kwargs)
-        self._unit_done = not self.by_epoch
         self.call_hook('after_train_iter')
 
     def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:
@@ -276,38 +293,33 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         return outputs[key]
 
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
-        """One unit after another, from where a resumed run stopped: the index of its workflow entry, and its mode."""
-        index, done = self._cursor
-        is_finished = self._is_finished()
+        """One unit after another, from where the run is: the index of its workflow entry, and its mode."""
+        progress, round_began = self._progress, None
         while self._stop_reason is None:
-            before, is_whole = (self._epoch, self._iter), (index, done) == (0, 0)
-            for i in range(index, len(workflow)):
-                mode, n = workflow[i]
-                for k in range(done, n):
-                    if is_finished and trains(mode, self):
-                        break
-                    # The validation iterations of an entry are one evaluation, which is not cut.
-                    signals = self._signals
-                    if signals and signals.pending and (self.by_epoch or k == 0 or trains(mode, self)):
-                        self._heed(signals)
-                        if self._stop_reason is not None:
-                            return
-                    self._cursor, self._unit_done = (i, k), False
-                    yield i, mode
-                    is_finished = self._is_finished()
-                    if self._has_gone_back:
-                        self._has_gone_back = False
-                        yield from self._units(workflow)
-                        return
-                    if self._unit_done or not (self._epoch_is_cut or self._stop_reason):
-                        self._cursor, self._unit_done = (i, k + 1), False
-                    if self._stop_reason is not None:
-                        return
-                done = 0
-            index = 0
-            # A workflow that has not moved on would never end: one without any training runs once.
-            if is_finished or (is_whole and (self._epoch, self._iter) == before):
-                return
+            if progress.entry >= len(workflow):
+                # A workflow that has not moved on would never end: one without any training runs once.
+                if self._is_finished() or round_began == (self._epoch, self._iter):
+                    return
+                progress.entry = progress.units = 0
+            if (progress.entry, progress.units) == (0, 0):
+                round_began = (self._epoch, self._iter)
+            mode, n = workflow[progress.entry]
+            if progress.units >= n or (trains(mode, self) and self._is_finished()):
+                progress.entry, progress.units = progress.entry + 1, 0
+                continue
+            # The validation iterations of an entry are one evaluation, which is not cut.
+            signals = self._signals
+            if signals and signals.pending and (self.by_epoch or progress.units == 0 or trains(mode, self)):
+                self._heed(signals)
+                if self._stop_reason is not None:
+                    return
+            self._unit = progress.units
+            yield progress.entry, mode
+
+    def _end_unit(self) -> None:
+        """A unit was run without being interrupted."""
+        if not self._progress.epoch_is_open or self._stop_reason is None:
+            self._progress.units = self._unit + 1
 
     def _is_finished(self) -> bool:
         if self._stops_by_iters:
@@ -317,8 +329,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     @contextmanager
     def _running(self, workflow: Workflow) -> Iterator[None]:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
-        self._outcome, self._stop_reason, self._cursor, self.stop_signal = None, None, (0, 0), None
-        self._workflow = [(mode, n) for mode, n in workflow]
+        self._outcome, self._stop_reason, self.stop_signal = None, None, None
+        former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
+        if self._progress.entry >= len(workflow) or self._workflow != former:
+            self._progress.entry = self._progress.units = 0
         with ExitStack() as stack:
             signals = stack.enter_context(StopSignals(lambda: self._iter, self._rank, self._world_size))
             stack.enter_context(report_scope(self.log_buffer))
@@ -343,7 +357,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                     if error is None:
                         raise
                     self.logger.exception('after_run of a hook failed')
-                self._resumed = self._entering = None
+                self._resumed = None
                 self.stop_signal = self.stop_signal or signals.received
         if self.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
@@ -362,18 +376,25 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 'the run'
             )
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let runners count that have a ``call_hook`` of their own (mmgen's has)."""
+        super().__init_subclass__(**kwargs)
+        if 'call_hook' in vars(cls):
+            cls.call_hook = _counting(vars(cls)['call_hook'])  # type: ignore[method-assign]
+
     def call_hook(self, fn_name: str) -> None:
         """Call the method ``fn_name`` of every hook that does something there, in order. Any name may be a point.
 
-        The runner keeps its own books by the points that pass here, so that runners with loops of their own (MMCV's
+        The runner counts what is done by the points that pass here, so that runners with loops of their own (MMCV's
         shape) count, save and resume as well.
         """
         if fn_name == 'after_train_iter':
-            self._done_iter = self._iter
-        elif fn_name in _BOOKKEEPING:
-            _BOOKKEEPING[fn_name](self)
-            if fn_name in ('before_run', 'after_run'):
-                return
+            self._count_iter()
+        elif fn_name in _COUNTED:
+            self._count(fn_name)
+        if fn_name in ('before_run', 'after_run'):
+            (self._enter_hooks if fn_name == 'before_run' else self._leave_hooks)()
+            return
         if self._in_flight is not None and fn_name == 'before_train_iter':
             self._hear_of_saving()
         for call in self._hook_table.calls[fn_name]:
@@ -381,7 +402,47 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         if self._signals is not None and self._signals.pending and fn_name == 'after_train_iter':
             self._heed(self._signals)
 
-    def _before_run(self) -> None:
+    def _count_iter(self) -> None:
+        """A training iteration is done; it may be said more than once."""
+        progress = self._progress
+        progress.iters = self._iter + 1
+        if self.by_epoch:
+            progress.batches = progress.iters - self._epoch_start
+        else:
+            progress.units, progress.epochs = self._inner_iter + 1, self._epoch
+
+    def _count(self, point: str) -> None:
+        """Note what the other points mean for what is done; it may be said more than once."""
+        progress = self._progress
+        if point == 'before_run':
+            self._is_restored = False
+        elif point == 'before_train_epoch':
+            self._begin_epoch()
+        elif point == 'after_train_epoch':
+            if self._epoch_is_whole():
+                progress.epochs, progress.units = self._epoch + 1, self._unit + 1
+                progress.epoch_is_open, progress.batches = False, 0
+                self._reader_of(self.data_loader).close()
+        elif point == 'after_val_epoch':
+            progress.units = self._unit + 1
+        elif not self.by_epoch:  # after_val_iter
+            progress.units = self._inner_iter + 1
+
+    def _begin_epoch(self) -> None:
+        """An epoch begins, or goes on after what is done of it."""
+        progress = self._progress
+        if not progress.epoch_is_open:
+            progress.epoch_is_open, progress.batches, progress.iters = True, 0, self._iter
+        self._epoch_start = self._iter - progress.batches
+        set_epoch(self.data_loader, self._epoch)
+
+    def _epoch_is_whole(self) -> bool:
+        """Whether the open epoch has ended, rather than been cut short by the run's ``max_iters``."""
+        if not self._stops_by_iters or self._progress.iters < (self._max_iters or 0):
+            return True
+        return self._progress.batches == length_of(self.data_loader)
+
+    def _enter_hooks(self) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
         self._entered_hooks = []
         while True:
@@ -390,13 +451,23 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 break
             self._entered_hooks.append(waiting[0])
             waiting[0].before_run(self)
+        self._begin_run()
+
+    def _begin_run(self) -> None:
+        """After ``before_run``: say what is going to happen, and be where a resumed run was."""
+        if self._is_restored:
+            return
+        self._is_restored = True
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
         self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
-        self._restore_hooks()
+        self._take_evaluation_loaders()
+        if self._resumed is None:
+            self._tell_doubts()
+        self._restore()
 
-    def _after_run(self) -> None:
+    def _leave_hooks(self) -> None:
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
         failures = []
         try:
@@ -414,17 +485,6 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                     failures.append(failure)
         if failures:
             raise failures[0]
-
-    def _begin_epoch(self) -> None:
-        # One that an earlier run of this runner left open is gone on with, after what is done of it.
-        self._epoch_rest = self._position()
-        self._epoch_start, self._epoch_is_open, self._epoch_is_cut = self._iter, True, False
-        set_epoch(self.data_loader, self._epoch)
-
-    def _end_epoch(self) -> None:
-        if not self._epoch_is_cut:
-            self._done_epoch, self._unit_done, self._epoch_is_open = self._epoch, True, False
-        self._entering = None
 
     def _rings(self, span: str) -> AbstractContextManager[Any]:
         """The hooks' context managers for ``span``, nested; the lowest priority number is the outermost."""
@@ -479,17 +539,18 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         train_log, self.log_buffer = self.log_buffer, LogBuffer(copies=self._train_log.copies)
         self.mode, self.data_loader = mode, loader
         call = self.call_hook if hooks is self._hook_table else partial(_call, hooks, self)
-        scores = Scores(self.model)
+        scores, reader = Scores(self.model), self._evaluation_reader(loader)
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
                 call('before_val_epoch')
-                for self._inner_iter, self.data_batch in enumerate(self._batches(loader, epoch)):
+                for self._inner_iter, self.data_batch in enumerate(reader.begin(epoch)):
                     with self._rings('around_iter'):
                         call('before_val_iter')
                         self.run_iter(self.data_batch, train_mode=False)
                         scores.update(self.outputs)
                         call('after_val_iter')
                     self.data_batch = None
+                reader.close()
                 self.log_buffer.update(scores.compute())
                 self.log_buffer.average(reduce=self._log_reduce())
                 results = dict(self.log_buffer.output)
@@ -498,8 +559,51 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             self.log_buffer = train_log
         return results
 
-    def _batches(self, loader: Any, epoch: int, start: int = 0, state: Any = None) -> Iterator[Any]:
-        return epoch_batches(loader, epoch, start, state)
+    # --- readers -----------------------------------------------------------------------------------------------------
+
+    def _open_readers(self, data_loaders: Sequence[Any], kind: type[Reader]) -> None:
+        """One reader for each workflow entry; those of an earlier run go on where the loaders are the same."""
+        former = self._readers
+        kept = [reader for reader, loader in zip(former, data_loaders, strict=False) if reader.dataloader is loader]
+        if len(kept) == len(data_loaders):
+            self._readers = kept
+        else:
+            self._readers = [kind(loader) for loader in data_loaders]
+        for reader in self._readers:
+            reader.held  # noqa: B018 (what the loader holds is looked at before anything is read)
+
+    def _reader_of(self, loader: Any) -> Reader:
+        """The reader of the running entry, or of another with this loader; a new one for a loader of a user's own
+        loop."""
+        entry = self._progress.entry
+        candidates = [*self._readers[entry : entry + 1], *self._readers]
+        for reader in candidates:
+            if reader.dataloader is loader or reader is loader:
+                return reader
+        self._readers.append(Reader(loader))
+        return self._readers[-1]
+
+    def _take_evaluation_loaders(self) -> None:
+        """Readers for the loaders of validations and of hooks that evaluate, which are restored before they are read."""
+        loaders = [
+            reader.dataloader for reader, (mode, _) in zip(self._readers, self._workflow, strict=False) if mode == 'val'
+        ]
+        for loader in [*loaders, *(getattr(hook, 'dataloader', None) for hook in self._hook_table)]:
+            if loader is not None:
+                self._evaluation_reader(loader)
+
+    def _evaluation_reader(self, loader: Any) -> Reader:
+        for reader in self._evaluation_readers:
+            if reader.dataloader is loader:
+                return reader
+        reader = Reader(loader)
+        reader.held  # noqa: B018 (as above)
+        self._evaluation_readers.append(reader)
+        return reader
+
+    def _trained_batch(self) -> Any:
+        """The batch at hand, if it has been trained on."""
+        return self.data_batch if self._progress.iters == self._iter + 1 else None
 
     def _log_reduce(self) -> Callable[..., Any] | None:
         return reduce_sums if self._world_size > 1 else None
@@ -528,10 +632,21 @@ def _call(hooks: HookTable, runner: BaseRunner, point: str) -> None:
         call(runner)
 
 
-#: What the runner notes when a point passes; before_run and after_run have a dispatch of their own.
-_BOOKKEEPING: dict[str, Callable[[BaseRunner], None]] = {
-    'before_run': BaseRunner._before_run,
-    'after_run': BaseRunner._after_run,
-    'before_train_epoch': BaseRunner._begin_epoch,
-    'after_train_epoch': BaseRunner._end_epoch,
-}
+#: The points that mean something for what is done, beside after_train_iter.
+_COUNTED = frozenset(['before_run', 'before_train_epoch', 'after_train_epoch', 'after_val_epoch', 'after_val_iter'])
+
+
+def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRunner, str], None]:
+    """A subclass's own ``call_hook``, in which the runner counts as it does in its own."""
+
+    @wraps(call_hook)
+    def counted(self: BaseRunner, fn_name: str) -> None:
+        if fn_name == 'after_train_iter':
+            self._count_iter()
+        elif fn_name in _COUNTED:
+            self._count(fn_name)
+        call_hook(self, fn_name)
+        if fn_name == 'before_run':
+            self._begin_run()
+
+    return counted
