@@ -20,6 +20,8 @@ from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 #: Of the data set and of each rank's batches; two ranks consume 12 of the 31 samples before they stop.
 LENGTH, BATCH, STOP = 31, 2, 3
 RUNNERS = {'epoch': EpochBasedRunner, 'iter': IterBasedRunner}
+#: At least two epochs on any number of ranks.
+LIMITS = {'epoch': {'max_epochs': 2}, 'iter': {'max_iters': 30}}
 #: What runs: the runner, whether what does not fill a batch on every rank is left out, and whether it is shuffled.
 CASES = [*product(RUNNERS, [False, True], [True]), ('epoch', False, False)]
 
@@ -61,13 +63,12 @@ class Sees(Hook):
 
 
 def train(case, folder, stop=None, wrap=lambda model: model):
-    """Go on from the newest checkpoint in ``folder``, if there is one, to ``stop`` or to the end of two epochs."""
+    """Go on from the newest checkpoint in ``folder``, if there is one, to ``stop`` or to the end."""
     name, drop_last, shuffle = case
     torch.manual_seed(0)
     model = wrap(Net())
-    runner = RUNNERS[name](
-        model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), work_dir=str(folder), max_epochs=2
-    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    runner = RUNNERS[name](model, optimizer=optimizer, work_dir=str(folder), **LIMITS[name])
     runner.register_training_hooks({'policy': 'fixed'}, {}, CheckpointHook(1000, by_epoch=False))
     sees = Sees(stop)
     runner.register_hook(sees)
