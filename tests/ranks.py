@@ -11,7 +11,7 @@ import torch
 from torch import multiprocessing as mp
 
 #: Processes are forked from one that has imported this, which takes each of them seconds otherwise.
-PRELOADED = ['torch', 'torch._dynamo', 'torchmetrics', 'pytest', 'runnerkit.runner', 'runnerkit.parallel', 'runnerkit.data']
+PRELOADED = ['torch._dynamo', 'torchmetrics', 'pytest', 'runnerkit.runner', 'runnerkit.parallel', 'runnerkit.data']
 
 
 def on_ranks(path, name, *args, world_size=2):
