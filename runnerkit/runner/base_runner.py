@@ -313,8 +313,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 self._heed(signals)
                 if self._stop_reason is not None:
                     return
-            self._unit = progress.units
+            self._unit, before = progress.units, self._iter
             yield progress.entry, mode
+            if self._iter < before:  # the run has gone back, into the middle of another round
+                round_began = None
 
     def _end_unit(self) -> None:
         """A unit was run without being interrupted."""
@@ -331,7 +333,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
         self._outcome, self._stop_reason, self.stop_signal = None, None, None
         former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
-        if self._progress.entry >= len(workflow) or self._workflow != former:
+        if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0
         with ExitStack() as stack:
             signals = stack.enter_context(StopSignals(lambda: self._iter, self._rank, self._world_size))

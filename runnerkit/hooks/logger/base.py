@@ -96,7 +96,9 @@ class LoggerHook(Hook):
         """What ``checkpoint`` remembers of this logger: for those that need it before the run begins."""
         kind = type(self).__name__
         place = [hook for hook in runner.hooks if type(hook).__name__ == kind].index(self)
-        state: dict[str, Any] = checkpoint.get('runnerkit', {}).get('hooks', {}).get(f'{kind}#{place}', {})
+        saved = checkpoint.get('runnerkit', {})
+        hooks = saved['ranks'][0].get('hooks', {}) if saved.get('ranks') else {}
+        state: dict[str, Any] = saved.get('hooks', hooks).get(f'{kind}#{place}', {})
         return state
 
     # --- under which names -------------------------------------------------------------------------------------------
