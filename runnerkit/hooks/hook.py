@@ -29,7 +29,8 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, runtime_checkable
 
 from runnerkit.registry import Registry
 
@@ -69,6 +70,32 @@ POINTS = (*STAGES, *dict.fromkeys(FALLBACKS.values()), *UPDATE_POINTS)
 
 #: Spans that a hook may put a context manager around.
 RINGS = ('around_run', 'around_epoch', 'around_iter', 'around_val', 'around_save')
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. As text, what the log says of it: ``'stopped: SIGTERM'``.
+
+    Attributes:
+        kind: ``'completed'``; ``'stopped'`` by ``runner.stop``, which a first signal calls, too; ``'interrupted'`` by a
+            KeyboardInterrupt; ``'failed'`` by any other exception.
+        reason: what ``runner.stop`` was given.
+        error: the exception, where the run was interrupted or failed.
+    """
+
+    kind: Literal['completed', 'stopped', 'interrupted', 'failed']
+    reason: str | None = None
+    error: BaseException | None = None
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether the run is complete or was stopped on purpose."""
+        return self.kind in ('completed', 'stopped')
+
+    def __str__(self) -> str:
+        if self.kind == 'failed':
+            return f'failed: {self.error!r}'
+        return self.kind if self.reason is None else f'{self.kind}: {self.reason}'
 
 
 @runtime_checkable

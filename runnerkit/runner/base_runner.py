@@ -19,16 +19,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.data.reader import Reader, length_of, set_epoch
-from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_sums
+from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_named_sums
 from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
-from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.registration import Registration
 from runnerkit.runner.rollback import Rollback
@@ -239,8 +239,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """Write everything that resuming needs to a file in ``out_dir``; returns its path."""
 
     def stop(self, reason: str) -> None:
-        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log."""
-        self._stop_reason = reason
+        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log.
+
+        In a distributed run any rank may call it, and all ranks stop after the same iteration: after the running one
+        if all of them call it there, else as soon as all of them can.
+        """
+        if self._signals is None or self._world_size == 1:
+            self._stop_reason = reason
+        else:
+            self._signals.request(reason)
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Hand one batch to the model and keep what it returns as ``outputs``. The slot that subclasses replace."""
@@ -308,13 +315,16 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 progress.entry, progress.units = progress.entry + 1, 0
                 continue
             # The validation iterations of an entry are one evaluation, which is not cut.
-            signals = self._signals
-            if signals and signals.pending and (self.by_epoch or progress.units == 0 or trains(mode, self)):
-                self._heed(signals)
+            if self._signals is not None and (self.by_epoch or progress.units == 0 or trains(mode, self)):
+                self._signals.boundaries += 1
+                if self._signals.pending:
+                    self._stop_if_signalled(self._signals)
                 if self._stop_reason is not None:
                     return
-            self._unit = progress.units
+            self._unit, before = progress.units, self._iter
             yield progress.entry, mode
+            if self._iter < before:  # the run has gone back, into the middle of another round
+                round_began = None
 
     def _end_unit(self) -> None:
         """A unit was run without being interrupted."""
@@ -331,10 +341,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
         self._outcome, self._stop_reason, self.stop_signal = None, None, None
         former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
-        if self._progress.entry >= len(workflow) or self._workflow != former:
+        if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0
         with ExitStack() as stack:
-            signals = stack.enter_context(StopSignals(lambda: self._iter, self._rank, self._world_size))
+            signals = stack.enter_context(StopSignals(self._rank, self._world_size))
             stack.enter_context(report_scope(self.log_buffer))
             self._signals = signals
             error: BaseException | None = None
@@ -362,14 +372,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         if self.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
 
-    def _heed(self, signals: StopSignals) -> None:
-        """At a boundary: stop here if a signal says so."""
-        number = signals.due(self.completed_iters)
-        if number is None or self._stop_reason is not None:
+    def _stop_if_signalled(self, signals: StopSignals) -> None:
+        """At a boundary: stop here because of a signal, or because some rank has called `stop`."""
+        due = signals.due()
+        if due is None or self._stop_reason is not None:
             return
-        self.stop_signal = number
-        self.stop(number.name)
-        self.logger.warning('%s: the run stops after iteration %d', number.name, self.completed_iters)
+        self._stop_reason, self.stop_signal = due
+        if due.signal is None:
+            return
+        self.logger.warning('%s: the run stops after iteration %d', due.reason, self.completed_iters)
         if not any(isinstance(hook, CheckpointHook) and hook.save_last for hook in self._hook_table):
             self.logger.warning(
                 'nothing is saved: no CheckpointHook with save_last=True is registered, which would save the end of '
@@ -399,8 +410,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             self._hear_of_saving()
         for call in self._hook_table.calls[fn_name]:
             call(self)
-        if self._signals is not None and self._signals.pending and fn_name == 'after_train_iter':
-            self._heed(self._signals)
+        if self._signals is not None and fn_name == 'after_train_iter':
+            self._signals.boundaries += 1
+            if self._signals.pending:
+                self._stop_if_signalled(self._signals)
 
     def _count_iter(self) -> None:
         """A training iteration is done; it may be said more than once."""
@@ -536,7 +549,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     def _validate(self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0) -> dict[str, Any]:
         """One pass of ``val_step`` over ``loader`` in a log scope of its own; ``hooks`` hear the val points."""
-        train_log, self.log_buffer = self.log_buffer, LogBuffer(copies=self._train_log.copies)
+        train_log, self.log_buffer = self.log_buffer, LogBuffer()
         self.mode, self.data_loader = mode, loader
         call = self.call_hook if hooks is self._hook_table else partial(_call, hooks, self)
         scores, reader = Scores(self.model), self._evaluation_reader(loader)
@@ -606,7 +619,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         return self.data_batch if self._progress.iters == self._iter + 1 else None
 
     def _log_reduce(self) -> Callable[..., Any] | None:
-        return reduce_sums if self._world_size > 1 else None
+        return reduce_named_sums if self._world_size > 1 else None
 
 
 @contextmanager

@@ -233,7 +233,7 @@ def test_a_full_disk_is_told_and_training_goes_on(tmp_path, full, caplog):
     assert 'iter_6.pth could not be saved: No space left on device' in caplog.text
     assert len(hears.heard) == 3
     assert runner.meta['hook_msgs']['last_ckpt'] == str(tmp_path / 'iter_12.pth')
-    assert torch.load(tmp_path / 'iter_12.pth')['runnerkit']['hooks']['CheckpointHook#0'] == {
+    assert torch.load(tmp_path / 'iter_12.pth')['runnerkit']['ranks'][0]['hooks']['CheckpointHook#0'] == {
         'missed': [6],
         'stops': [],
     }

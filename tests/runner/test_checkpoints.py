@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from runnerkit.checkpoint import save_checkpoint
+from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 
 
@@ -152,9 +153,15 @@ def test_entering_an_epoch_loads_nothing_before_it(tmp_path):
     runner.run([loader(20)], [('train', 1)])
     resumed = tiny_runner(work_dir=tmp_path, max_iters=5)
     resumed.resume(str(tmp_path / 'iter_3.pth'))
-    given = loader(20)
-    resumed.run([given], [('train', 1)])
-    assert len(given.dataset.loaded) == 8
+    asked = []
+
+    class Counted(Noisy):
+        def __getitem__(self, i):
+            asked.append(i)
+            return super().__getitem__(i)
+
+    resumed.run([build_dataloader(Counted(20), 4, 0, seed=5)], [('train', 1)])
+    assert len(asked) == 12  # the last batch before is read again, to compare it
 
 
 def test_a_stopped_run_says_where_it_is(tmp_path):
@@ -230,8 +237,8 @@ def test_checkpoints_hold_nothing_that_would_run(tmp_path):
     cell = CELLS['evaluation']
     run(build('epoch', tmp_path, cell, 4, 2), cell)
     loaded = torch.load(tmp_path / 'iter_4.pth', weights_only=True)
-    assert loaded['runnerkit']['hooks']['Counts#0'] == {'n': 4}
-    assert loaded['runnerkit']['optimizers'] == {'': 'SGD'}
+    assert loaded['runnerkit']['ranks'][0]['hooks']['Counts#0'] == {'n': 4}
+    assert loaded['runnerkit']['conditions']['optimizer'] == {'': 'SGD'}
 
 
 def test_the_fused_implementation_is_recorded(tmp_path):
@@ -239,7 +246,7 @@ def test_the_fused_implementation_is_recorded(tmp_path):
         work_dir=tmp_path, optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.1, fused=True), max_epochs=1
     )
     runner.save_checkpoint(str(tmp_path))
-    assert torch.load(tmp_path / 'epoch_1.pth')['runnerkit']['optimizers'] == {'': 'SGD (fused)'}
+    assert torch.load(tmp_path / 'epoch_1.pth')['runnerkit']['conditions']['optimizer'] == {'': 'SGD (fused)'}
 
 
 # --- other people's files --------------------------------------------------------------------------------------------
@@ -482,7 +489,7 @@ def test_an_update_by_the_optimizer_itself_is_saved_under_its_name(tmp_path):
     resumed = tiny_runner(optimizer=two_optimizers, max_epochs=1, seed=3)
     resumed.configure_update(cumulative_iters=2)
     resumed.resume(path)
-    resumed._restore_hooks()
+    resumed._restore()
     before = resumed.model.body[0].weight.clone()
     resumed._iter = 1
     resumed.update(resumed.model(torch.rand(8, 4)).sum(), resumed.optimizer['body'])
