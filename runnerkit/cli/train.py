@@ -89,7 +89,7 @@ def guarded(stage: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def stopped_by(runner: Any) -> int | None:
     """The signal that has stopped the run; None where it ended otherwise, or has not ended."""
-    if runner is None or not (runner.outcome or '').startswith('stopped'):
+    if runner is None or runner.outcome is None or runner.outcome.kind != 'stopped':
         return None
     number: int | None = runner.stop_signal
     return number

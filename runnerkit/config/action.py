@@ -67,10 +67,11 @@ def parse_value(text: str, depth: int = 0) -> Any:
         return tuple(items) if opening == '(' else items
     if len(parts := _split(inner)) > 1 or inner.endswith(','):
         return [parse_value(part, depth + 1) for part in parts]
-    return _scalar(text)
+    return parse_scalar(text)
 
 
-def _scalar(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
+    """The number or word that ``text`` stands for, or ``text`` itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if text == 'None':

@@ -85,8 +85,8 @@ class EpochBasedRunner(BaseRunner):
 
         ``kwargs`` are for the training step and go no further, as in MMCV: a ``val_step`` need not take them.
         """
-        with self.around_val():
-            self._validate(data_loader, self._hook_table, 'val', self._epoch)
+        with self.around_val() as found:
+            found.update(self._validate(data_loader, self._hook_table, 'val', self._epoch))
 
     def save_checkpoint(
         self,
@@ -120,8 +120,11 @@ class EpochBasedRunner(BaseRunner):
         # What hooks have drawn and cleared in before_train_epoch, they had before the save.
         is_resumed, self._is_inside = self._is_inside, False
         self._inner_iter = self._progress.batches - 1  # the last one done, should none be left
+        if is_resumed and not reader.is_to_enter:
+            self._restore_moment()
+        moves = reader.is_to_enter
         batches = reader.batches(self._epoch)
-        if is_resumed:
+        if moves:
             self._restore_moment()
         return enumerate(batches, self._progress.batches)
 

@@ -45,7 +45,7 @@ class Forked:
             with open(self.work_dir / 'said', 'w') as said:
                 os.dup2(said.fileno(), 2)
             runner = train(self.work_dir, **options)
-            code = 0 if runner.outcome == 'completed' else 128 + runner.stop_signal
+            code = 0 if runner.outcome.kind == 'completed' else 128 + runner.stop_signal
         except KeyboardInterrupt:
             code = 130
         except BaseException:
@@ -210,7 +210,7 @@ def test_the_former_handlers_are_put_back(tmp_path, former, caplog):
     runner.register_hook(CheckpointHook())
     runner.register_hook(Signalling(signal.SIGUSR1))
     runner.run([loader()], [('train', 1)])
-    assert (runner.outcome, runner.stop_signal, runner.iter) == ('stopped: SIGUSR1', signal.SIGUSR1, 7)
+    assert (str(runner.outcome), runner.stop_signal, runner.iter) == ('stopped: SIGUSR1', signal.SIGUSR1, 7)
     assert all(signal.getsignal(number) is handler for number in STOPPING)
     assert heard == []
     assert saved(tmp_path) == ['iter_7.pth']
@@ -229,7 +229,7 @@ def test_an_interrupt_is_raised_when_the_run_is_saved(tmp_path, former):
     runner.register_hook(Signalling(signal.SIGINT, at=2))
     with pytest.raises(KeyboardInterrupt):
         runner.run([loader()], [('train', 1)])
-    assert (runner.outcome, saved(tmp_path)) == ('stopped: SIGINT', ['iter_3.pth'])
+    assert (str(runner.outcome), saved(tmp_path)) == ('stopped: SIGINT', ['iter_3.pth'])
     assert signal.getsignal(signal.SIGINT) is former[0]
 
 
@@ -250,7 +250,7 @@ def test_a_run_inside_another_hands_the_signal_on(number, tmp_path, former):
     with raised:
         outer.run([loader()], [('train', 1)])
     for runner, saves in ((nesting.inner, ['iter_3.pth']), (outer, ['iter_7.pth'])):
-        assert (runner.outcome, runner.stop_signal) == (f'stopped: {number.name}', number)
+        assert (str(runner.outcome), runner.stop_signal) == (f'stopped: {number.name}', number)
         assert saved(Path(runner.work_dir)) == saves
     assert signal.getsignal(number) is former[0]
 
@@ -263,7 +263,7 @@ def test_a_signal_in_after_run_comes_too_late(tmp_path, former):
     runner = build(tmp_path, 'epoch', epochs=1, seconds=0)
     runner.register_hook(Late())
     runner.run([loader()], [('train', 1)])
-    assert (runner.outcome, runner.stop_signal) == ('completed', signal.SIGTERM)
+    assert (str(runner.outcome), runner.stop_signal) == ('completed', signal.SIGTERM)
 
 
 def test_without_a_checkpoint_hook_it_says_that_nothing_is_saved(tmp_path, former, caplog):
@@ -295,7 +295,7 @@ def test_another_thread_installs_none(tmp_path, former):
     thread = threading.Thread(target=runner.run, args=([loader()], [('train', 1)]))
     thread.start()
     thread.join()
-    assert runner.outcome == 'completed'
+    assert runner.outcome.kind == 'completed'
     assert seen == [[handler] * len(STOPPING)] * 5
 
 
@@ -334,7 +334,7 @@ def test_validation_of_the_iteration_runner_is_not_cut(tmp_path, former):
     runner = build(tmp_path, 'iter', seconds=0)
     runner.register_hook(InVal())
     runner.run([loader(), loader()], [('train', 4), ('val', 3)])
-    assert (runner.outcome, runner.iter, runner.inner_iter) == ('stopped: SIGTERM', 4, 3)
+    assert (str(runner.outcome), runner.iter, runner.inner_iter) == ('stopped: SIGTERM', 4, 3)
 
 
 def test_between_training_and_validation_the_run_stops_before_the_validation(tmp_path, former):
