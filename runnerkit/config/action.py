@@ -59,10 +59,11 @@ def parse_value(text: str) -> Any:
         return tuple(items) if opening == '(' else items
     if len(parts := _split(inner)) > 1 or inner.endswith(','):
         return [parse_value(part) for part in parts]
-    return _scalar(text)
+    return parse_scalar(text)
 
 
-def _scalar(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
+    """The number or word that ``text`` stands for, or ``text`` itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if text == 'None':

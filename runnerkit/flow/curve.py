@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runnerkit.hooks.logger.superseded import parsed_line
+from runnerkit.log_files import parsed_line
 
 #: Numbers of a log line that are not about learning.
 _NOT_CURVES = {

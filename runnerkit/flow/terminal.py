@@ -10,7 +10,7 @@ from runnerkit.distributed import barrier, shutdown
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context
 from runnerkit.flow.curve import plot
-from runnerkit.utils.logging import close_logger
+from runnerkit.utils.logging import close_logger, printable
 
 
 class Terminal:
@@ -54,7 +54,5 @@ class Terminal:
 def shown(path: str | os.PathLike[str]) -> str:
     """``path`` as one would type it here: relative where it lies below the current folder."""
     path = os.fspath(path)
-    if is_url(path):
-        return path
-    below = os.path.abspath(path).startswith(os.getcwd() + os.sep)
-    return os.path.relpath(path) if below else path
+    below = not is_url(path) and os.path.abspath(path).startswith(os.getcwd() + os.sep)
+    return printable(os.path.relpath(path) if below else path)

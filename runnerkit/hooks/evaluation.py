@@ -342,9 +342,11 @@ class EvalHook(StoringHook):
             unit,
         )
         # One of the run that this one was resumed from, in another folder, is not ours to delete.
-        is_ours = former is not None and former != path and former == self._path(os.path.basename(former))
-        if is_ours and runner.rank == 0:
-            self._delete(str(former))
+        # What the file says is not believed further than that: it could name anything.
+        if runner.rank == 0 and isinstance(former, str) and former != path:
+            best = re.fullmatch(r'best_[\w.@-]+\.pth', os.path.basename(former), re.ASCII)
+            if best and former == self._path(best[0]):
+                self._delete(former)
 
     def state_dict(self) -> dict[str, Any]:
         return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}

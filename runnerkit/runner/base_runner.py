@@ -19,16 +19,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.data.reader import Reader, length_of, set_epoch
-from runnerkit.distributed import broadcast_buffers, broadcast_object, get_dist_info, reduce_sums
+from runnerkit.distributed import broadcast_buffers, broadcast_object, get_dist_info, reduce_named_sums
 from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome, Score
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
-from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.registration import Registration
 from runnerkit.runner.rollback import Rollback
@@ -592,7 +592,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     def _validate(self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0) -> dict[str, Any]:
         """One pass of ``val_step`` over ``loader`` in a log scope of its own; ``hooks`` hear the val points."""
-        train_log, self.log_buffer = self.log_buffer, LogBuffer(copies=self._train_log.copies)
+        train_log, self.log_buffer = self.log_buffer, LogBuffer()
         self.mode, self.data_loader = mode, loader
         call = self.call_hook if hooks is self._hook_table else partial(hooks.dispatch, runner=self)
         scores, reader = Scores(self.model), self._evaluation_reader(loader)
@@ -662,7 +662,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         return self.data_batch if self._progress.iters == self._iter + 1 else None
 
     def _log_reduce(self) -> Callable[..., Any] | None:
-        return reduce_sums if self._world_size > 1 else None
+        return reduce_named_sums if self._world_size > 1 else None
 
 
 @contextmanager

@@ -28,9 +28,9 @@ from runnerkit.runner.progress import Progress
 from runnerkit.utils.seed import rng_state, set_rng_state
 
 if TYPE_CHECKING:
+    from runnerkit.log_buffer import LogBuffer
     from runnerkit.optim.update import Update
     from runnerkit.runner.hook_table import HookTable
-    from runnerkit.runner.log_buffer import LogBuffer
 
 STATE_FORMAT = 2
 

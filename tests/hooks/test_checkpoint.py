@@ -364,3 +364,20 @@ def test_all_ranks_hear_of_a_failure(tmp_path):
     for stop, go_on in on_ranks(__file__, 'hear_of_failures', str(tmp_path)):
         assert 'epoch_2.pth could not be saved: No space left' in stop
         assert 'epoch_3.pth could not be saved: No space left' in go_on
+
+
+@pytest.mark.parametrize('name', ['../precious.pth', '{}/precious.pth', 'notes.pth', '..', 3])
+def test_what_a_checkpoint_says_of_older_ones_deletes_nothing_else(name, tmp_path):
+    """The names of the ends to delete come from a file that somebody else may have made."""
+    (tmp_path / 'run').mkdir()
+    name = name.format(tmp_path) if isinstance(name, str) else name
+    precious = [tmp_path / 'precious.pth', tmp_path / 'run' / 'notes.pth']
+    for path in precious:
+        path.write_text('kept')
+    hook = CheckpointHook(max_keep_ckpts=1)
+    hook.load_state_dict({'missed': [], 'stops': [name, 'iter_3.pth']})
+    assert hook.state_dict()['stops'] == ['iter_3.pth']
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=2)
+    runner.register_hook(hook)
+    runner.run([loader(4)], [('train', 1)])
+    assert all(path.exists() for path in precious)

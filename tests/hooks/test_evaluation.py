@@ -486,6 +486,23 @@ def test_the_best_of_the_run_that_was_resumed_is_not_deleted(tmp_path):
     assert best_files(tmp_path / 'second') == ['best_acc_epoch_1.pth']
 
 
+@pytest.mark.parametrize('name', ['{}/epoch_9.pth', '{}/../precious.pth', '{}/best_of.txt', '{}/..', 3])
+def test_what_a_checkpoint_says_of_the_best_one_deletes_nothing_else(name, tmp_path):
+    """That path comes from a file that somebody else may have made."""
+    work_dir = tmp_path / 'run'
+    work_dir.mkdir()
+    precious = [work_dir / 'epoch_9.pth', work_dir / 'best_of.txt', tmp_path / 'precious.pth']
+    for path in precious:
+        path.write_text('kept')
+    runner = tiny_runner(model=Predicts(), work_dir=work_dir, max_epochs=1)
+    former = name.format(work_dir) if isinstance(name, str) else name
+    runner.meta['hook_msgs'] = {'best_score': 0.5, 'best_ckpt': former}
+    runner.register_hook(EvalHook(DataLoader(Scored([0.6]), batch_size=2), save_best='acc'), 'LOW')
+    runner.run([loader(8)], [('train', 1)])
+    assert all(path.exists() for path in precious)
+    assert (work_dir / 'best_acc_epoch_1.pth').exists()
+
+
 @pytest.mark.parametrize('metrics', [dict, torch.nn.ModuleDict])
 def test_auto_with_a_rule_takes_the_metric_too(tmp_path, metrics):
     runner = tiny_runner(model=Measured(metrics), work_dir=tmp_path, max_epochs=1)
