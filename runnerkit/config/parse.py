@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runnerkit.config.config_dict import ConfigDict, as_config
+from runnerkit.config.limits import TOO_DEEP, check_depth, check_yaml
 from runnerkit.config.merge import merge
 from runnerkit.config.origin import Place, SourceLines
 from runnerkit.utils.exceptions import raise_with_context
@@ -167,8 +168,13 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     try:
         if path.endswith('.json'):
             values = json.loads(_mark_json(source, references))
+            check_depth(values)
         else:
-            values = yaml_format.load(_mark(source, references))
+            marked = _mark(source, references)
+            check_yaml(marked)
+            values = yaml_format.load(marked)
+    except RecursionError:
+        raise ValueError(f'{path}: {TOO_DEEP}') from None
     except (ValueError, yaml_format.YAMLError) as error:
         raise_with_context(error, f'{path}: ')
     if values is None:
@@ -211,15 +217,17 @@ def _execute_over_bases(
             f'write {BASE_KEY} first'
         )
 
-    for node in before:
-        _FillIn(too_early).visit(node)
+    with _syntax_errors(path):
+        for node in before:
+            _FillIn(too_early).visit(node)
     if names is None:
         _execute(ast.Module(tree.body[:start], []), path, scope)
         tree.body = tree.body[start:]
         names = scope.pop(BASE_KEY, [])
     bases = read_bases(names)
     filler = _FillIn(lambda index: look_up(references[index], bases.config, path))
-    tree = filler.visit(tree)
+    with _syntax_errors(path):
+        tree = filler.visit(tree)
     scope.update(filler.names)
     _execute(tree, path, scope)
     scope.pop(BASE_KEY, None)
@@ -262,6 +270,8 @@ def _syntax_errors(path: str) -> Iterator[None]:
         message = f'There are syntax errors in config file {path}: {error.msg}'
         text = error.text and _MARK.sub(f'{{{{ {BASE_KEY} }}}}', error.text)
         raise SyntaxError(message, (error.filename, error.lineno, error.offset, text)) from None
+    except (RecursionError, MemoryError):  # in spite of its name, the parser's stack is what has run out
+        raise ValueError(f'{path}: an expression in it is too deep for Python to compile; {TOO_DEEP}') from None
 
 
 def _frames(error: Exception) -> Iterator[tuple[str, int]]:

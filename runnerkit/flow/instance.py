@@ -173,7 +173,7 @@ def claim(work_dir: Path) -> FolderLock:
         ) from None
     except OSError as error:
         raise type(error)(
-            f'nothing can be written to the work dir {work_dir} ({error.strerror}): choose another one with --work-dir'
+            f'the work dir {work_dir} cannot be used ({error.strerror}): choose another one with --work-dir'
         ) from error
 
 

@@ -10,11 +10,11 @@ from runnerkit.distributed import barrier, shutdown
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context
 from runnerkit.flow.curve import plot
-from runnerkit.utils.logging import close_logger, printable
+from runnerkit.utils.logging import printable
 
 
 class Terminal:
-    """Say where the results are, draw the learning curve, leave the process group, close the log."""
+    """Say where the results are, draw the learning curve, leave the process group."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
@@ -26,7 +26,6 @@ class Terminal:
             if context.outcome is not None and context.outcome.ended_well:
                 barrier()  # no rank leaves the process group while another still talks
             shutdown()
-            close_logger('runnerkit')
             if context.lock is not None:
                 context.lock.release()
             if context.options.dry_run and context.work_dir.name.startswith('runnerkit-dry-run-'):

@@ -343,7 +343,7 @@ class EvalHook(StoringHook):
         )
         # One of the run that this one was resumed from, in another folder, is not ours to delete.
         # What the file says is not believed further than that: it could name anything.
-        if runner.rank == 0 and isinstance(former, str) and former != path:
+        if runner.rank == 0 and isinstance(former, str) and former not in (path, name):
             best = re.fullmatch(r'best_[\w.@-]+\.pth', os.path.basename(former), re.ASCII)
             if best and former == self._path(best[0]):
                 self._delete(former)

@@ -241,8 +241,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """Write everything that resuming needs to a file in ``out_dir``; returns its path."""
 
     def stop(self, reason: str) -> None:
-        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log."""
-        self._stop_reason = reason
+        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log.
+
+        In a distributed run any rank may call it, and all ranks stop after the same iteration: after the running one
+        if all of them call it there, else as soon as all of them can.
+        """
+        if self._signals is None or self._world_size == 1:
+            self._stop_reason = reason
+        else:
+            self._signals.request(reason)
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Hand one batch to the model and keep what it returns as ``outputs``. The slot that subclasses replace."""
@@ -310,9 +317,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 progress.entry, progress.units = progress.entry + 1, 0
                 continue
             # The validation iterations of an entry are one evaluation, which is not cut.
-            signals = self._signals
-            if signals and signals.pending and (self.by_epoch or progress.units == 0 or trains(mode, self)):
-                self._heed(signals)
+            if self._signals is not None and (self.by_epoch or progress.units == 0 or trains(mode, self)):
+                self._signals.boundaries += 1
+                if self._signals.pending:
+                    self._stop_if_signalled(self._signals)
                 if self._stop_reason is not None:
                     return
             self._unit, before = progress.units, self._iter
@@ -338,7 +346,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0
         with ExitStack() as stack:
-            signals = stack.enter_context(StopSignals(lambda: self._iter, self._rank, self._world_size))
+            signals = stack.enter_context(StopSignals(self._rank, self._world_size))
             stack.enter_context(report_scope(self.log_buffer))
             self._signals = signals
             error: BaseException | None = None
@@ -367,14 +375,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         if self.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
 
-    def _heed(self, signals: StopSignals) -> None:
-        """At a boundary: stop here if a signal says so."""
-        number = signals.due(self.completed_iters)
-        if number is None or self._stop_reason is not None:
+    def _stop_if_signalled(self, signals: StopSignals) -> None:
+        """At a boundary: stop here because of a signal, or because some rank has called `stop`."""
+        due = signals.due()
+        if due is None or self._stop_reason is not None:
             return
-        self.stop_signal = number
-        self.stop(number.name)
-        self.logger.warning('%s: the run stops after iteration %d', number.name, self.completed_iters)
+        self._stop_reason, self.stop_signal = due
+        if due.signal is None:
+            return
+        self.logger.warning('%s: the run stops after iteration %d', due.reason, self.completed_iters)
         if not any(isinstance(hook, CheckpointHook) and hook.save_last for hook in self._hook_table):
             self.logger.warning(
                 'nothing is saved: no CheckpointHook with save_last=True is registered, which would save the end of '
@@ -404,8 +413,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             self._hear_of_saving()
         for call in self._hook_table.calls[fn_name]:
             call(self)
-        if self._signals is not None and self._signals.pending and fn_name == 'after_train_iter':
-            self._heed(self._signals)
+        if self._signals is not None and fn_name == 'after_train_iter':
+            self._signals.boundaries += 1
+            if self._signals.pending:
+                self._stop_if_signalled(self._signals)
 
     def _count_iter(self) -> None:
         """A training iteration is done; it may be said more than once."""
@@ -640,7 +651,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         return self._readers[-1]
 
     def _take_evaluation_loaders(self) -> None:
-        """Readers for the loaders of validations and of hooks that evaluate, which are restored before they are read."""
+        """Make readers for validations and hooks that evaluate: they are restored before anything is read."""
         loaders = [
             reader.dataloader for reader, (mode, _) in zip(self._readers, self._workflow, strict=False) if mode == 'val'
         ]
