@@ -48,7 +48,7 @@ from runnerkit.checkpoint.files import why_damaged
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
 from runnerkit.hooks.hook import POINTS
-from runnerkit.hooks.logger.superseded import set_aside
+from runnerkit.log_files import set_aside
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 
 BATCHES, EPOCHS = 5, 3

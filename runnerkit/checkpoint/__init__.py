@@ -1,7 +1,8 @@
 """Checkpoints: what is in them, how they are written whole, and how they are read without running code."""
 
-from runnerkit.checkpoint.files import checkpoints_in, find_latest_checkpoint, sweep_temporaries, why_damaged
+from runnerkit.checkpoint.files import checkpoints_in, find_latest_checkpoint, sweep_temporaries
 from runnerkit.checkpoint.hub import load_url
+from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.loader import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix
 from runnerkit.checkpoint.names import get_state_dict
 from runnerkit.checkpoint.remote import find_latest_at, sweep_at

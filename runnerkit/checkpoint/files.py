@@ -6,14 +6,12 @@ import errno
 import logging
 import os
 import re
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
-
+from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.fileio.paths import local_path
 
 BLOCK = 1 << 20
@@ -134,32 +132,6 @@ def sweep_temporaries(folder: str | os.PathLike[str]) -> list[str]:
         if found and not _is_alive(int(found[1])) and _remove_quietly(path):
             swept.append(path.name)
     return swept
-
-
-def why_damaged(path: str | os.PathLike[str]) -> str | None:
-    """Why the checkpoint file cannot be believed, or None if it is whole.
-
-    `torch.save` stores a CRC-32 with every record, which `torch.load` never looks at: a flipped bit would be trained
-    on. Old files that are no zip archives carry no checksums; they count as whole when torch can read them.
-    """
-    is_archive = False
-    try:
-        if Path(path).stat().st_size == 0:
-            return 'it is empty'
-        is_archive = zipfile.is_zipfile(path)
-        if is_archive:
-            with zipfile.ZipFile(path) as archive:
-                bad = archive.testzip()
-            if bad is not None:
-                return f'the checksum of its record {bad!r} is wrong'
-        # The table of contents carries no checksum: torch must find everything by it, too, without reading the tensors.
-        torch.load(path, map_location='cpu', weights_only=True, mmap=is_archive)
-    except Exception as error:  # a damaged file can fail in any way; every one of them is the answer here
-        reason = f'{type(error).__name__}: {error}'
-        if is_archive and 'Weights only' in reason:
-            return None  # whole, with objects that are not loaded unless they are trusted
-        return reason.splitlines()[0]
-    return None
 
 
 def resolve_latest(path: Path) -> Path:

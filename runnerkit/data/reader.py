@@ -127,6 +127,9 @@ class Reader:
         self._epoch = epoch
         self._began = self._states()
         set_epoch(self._dataloader, epoch)
+        order = order_of(self._dataloader)
+        if order is not None:
+            order.sampler.start = 0
         self._iterator = iter(self._dataloader)
         return self._iterator
 

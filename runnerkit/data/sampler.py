@@ -85,14 +85,14 @@ class EpochSampler(Sampler[int]):
         self.round_up = round_up
         self.drop_last = drop_last
         self.epoch = 0
-        #: The position at which the next iteration begins: it leaves out so many samples of the order. Others begin at
-        #: the epoch's beginning.
+        #: The position of the order at which iterations begin, until another epoch is chosen.
         self.start = 0
         self._order: tuple[tuple[int, int, bool], Any] | None = None  # of the epoch that was asked for last
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch (0-based) of iterations that begin from now on."""
-        self.epoch = epoch
+        if epoch != self.epoch:
+            self.epoch, self.start = epoch, 0
 
     def __len__(self) -> int:
         return self.share_of(0)
@@ -131,12 +131,7 @@ class EpochSampler(Sampler[int]):
         return [int(order[position % self.length]) for position in positions]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.indices(self.epoch, self.positions(self.take_start())))
-
-    def take_start(self) -> int:
-        """`start`, for the iteration that begins now; the next one begins at the epoch's beginning again."""
-        start, self.start = self.start, 0
-        return start
+        return iter(self.indices(self.epoch, self.positions(self.start)))
 
 
 class EpochBatchSampler(Sampler[SampleBatch]):
@@ -172,7 +167,7 @@ class EpochBatchSampler(Sampler[SampleBatch]):
 
     def __iter__(self) -> Iterator[SampleBatch]:
         # Epoch and start are read now and not at the first batch: what is set later is for later iterations.
-        return self._batches(self.epoch, self.sampler.take_start())
+        return self._batches(self.epoch, self.sampler.start)
 
     def _batches(self, epoch: int, start: int) -> Iterator[SampleBatch]:
         positions = self.sampler.positions(start)

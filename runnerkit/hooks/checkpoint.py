@@ -9,11 +9,13 @@ from functools import partial
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError, sweep_at, sweep_temporaries
+from runnerkit.checkpoint.files import checkpoint_number
 from runnerkit.distributed import allreduce_params, from_first_rank
 from runnerkit.fileio.paths import is_url
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.exceptions import check_keywords
+from runnerkit.utils.logging import shortened
 from runnerkit.utils.suggest import did_you_mean
 
 _NO_ROOM = 'Make room there, or save less often (interval) and keep fewer (max_keep_ckpts).'
@@ -128,14 +130,15 @@ class CheckpointHook(StoringHook):
 
     def after_run(self, runner: RunnerView) -> None:
         # A run that was stopped on purpose has an end, too, which lies between two intervals.
-        stopped = (runner.outcome or '').startswith('stopped')
+        outcome = runner.outcome
+        stopped = outcome is not None and outcome.kind == 'stopped'
         if self.save_last and stopped and self._saved_at != runner.completed_iters:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._synchronise(runner)
             name = f'iter_{runner.completed_iters}.pth'
             self._stops.append(name)  # before it is written: the run that goes on from it has to know
             self._write(runner, name, {**self.args, 'filename_tmpl': 'iter_{iter}.pth'})
-        if self._failure is not None and (runner.outcome == 'completed' or stopped):
+        if self._failure is not None and outcome is not None and outcome.ended_well:
             last = runner.meta['hook_msgs'].get('last_ckpt')
             raise NotSavedError(
                 f'the run is over, but its last checkpoint is missing: {self._failure}. '
@@ -146,7 +149,9 @@ class CheckpointHook(StoringHook):
         return {'missed': sorted(self._missed), 'stops': list(self._stops)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._missed, self._stops = set(state['missed']), list(state.get('stops', ()))
+        # They will be deleted: a file must not name others than checkpoints of this folder.
+        self._stops = [name for name in state.get('stops', ()) if checkpoint_number(str(name)) is not None]
+        self._missed = set(state['missed'])
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
         """The last epoch; also one that the run's ``max_iters`` cuts short, which does not count as complete."""
@@ -235,7 +240,7 @@ class CheckpointHook(StoringHook):
         except (OSError, NotImplementedError, AttributeError):  # a storage that cannot list or delete
             return
         if swept:
-            runner.logger.info('half-written files of a killed run are deleted: %s', ', '.join(swept))
+            runner.logger.info('half-written files of a killed run are deleted: %s', shortened(swept))
 
     @property
     def _template(self) -> str:

@@ -7,7 +7,6 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -50,7 +49,8 @@ class EvalHook(StoringHook):
         out_dir: where the best checkpoint goes, instead of the work dir: to ``<out_dir>/<name of the work dir>``.
         file_client_args: arguments of `FileClient`, which deletes the former best; None: as ``out_dir`` says, which
             may be a URL.
-        hooks: hooks (or their configs) that hear the evaluation's val points: a nested run.
+        hooks: hooks (or their configs) that hear the evaluation's ``val`` points; see ``runner.evaluate``. A data set
+            with ``evaluate`` has no such points: a warning says so.
         **eval_kwargs: handed to the data set's ``evaluate``.
     """
 
@@ -109,8 +109,8 @@ class EvalHook(StoringHook):
                 f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
             )
         self.best_ckpt_path: str | None = None
-        self._former_best: tuple[str | None, dict[str, Any]] = (None, {})
-        self._is_evaluating = self._has_new_best = False
+        self._is_evaluating = False
+        self._candidate: float | None = None  # the score of the running evaluation
         self.rule: str | None = None
         self.key_indicator = save_best or ''
         if save_best is not None and (rule is not None or self._asks_dataset):
@@ -129,6 +129,13 @@ class EvalHook(StoringHook):
 
     def before_run(self, runner: RunnerView) -> None:
         messages = runner.meta.setdefault('hook_msgs', {})
+        if self.hooks and self._asks_dataset:
+            runner.logger.warning(
+                'the hooks of this %s are never called (%s): predictions are handed to %s, without val points',
+                type(self).__name__,
+                ', '.join(type(hook).__name__ for hook in self.hooks),
+                f'{type(self.dataloader.dataset).__name__}.evaluate',
+            )
         if self.save_best is None:
             return
         self._settle_out_dir(runner)
@@ -176,15 +183,23 @@ class EvalHook(StoringHook):
 
     def _evaluate(self, runner: RunnerView) -> None:
         # Whatever a subclass does in _do_evaluate, it sees the averaged weights where there are some, in evaluation
-        # mode.
+        # mode; and what it writes to the log buffer's output are the runner's scores.
+        self._candidate = None
         with runner.around_val():
             self._is_evaluating = True
             try:
                 self._do_evaluate(runner)
             finally:
                 self._is_evaluating = False
-            if self.save_best is not None and runner.world_size > 1:
-                self._save_together(runner)
+        if self.save_best is None:
+            return
+        # The first rank alone may know the score, and what 'auto' has come to.
+        score, key, rule = broadcast_object((self._candidate, self.key_indicator, self.rule))
+        if self.rule is None and rule is not None:
+            self._init_rule(rule, key)
+        if score is not None:
+            from_first_rank(runner.finish_saving)  # what went wrong with another one is not taken for this one's
+            self._keep_if_best(runner, score, runner.save)
 
     def _do_evaluate(self, runner: RunnerView) -> None:
         """Evaluate, log, and save if it is the best; subclasses replace it."""
@@ -280,68 +295,58 @@ class EvalHook(StoringHook):
         )
 
     def _save_ckpt(self, runner: RunnerView, key_score: float) -> None:
-        """Save the checkpoint if ``key_score`` is the best so far; the former best is deleted when the new one is
-        safe. The first rank's score counts, and the others need not come here."""
+        """Save the checkpoint if ``key_score`` is the best so far. The first rank's score counts, and the others need
+        not come here.
+
+        During an evaluation the score is only noted: when it is over, all ranks decide and save together. At any other
+        time the first rank saves alone and at once.
+        """
+        if self._is_evaluating:
+            self._candidate = key_score
+        elif runner.rank == 0:
+            self._keep_if_best(runner, key_score, runner.save_checkpoint)
+
+    def _keep_if_best(self, runner: RunnerView, score: float, save: Callable[..., str]) -> None:
+        """Save the checkpoint through ``save`` if ``score`` is the best so far; the former best is deleted when the new
+        one is safe."""
         messages = runner.meta.setdefault('hook_msgs', {})
-        best = messages.get('best_score', self.init_value_map[str(self.rule)])
-        if runner.rank != 0 or not self.compare_func(key_score, best):
+        if not self.compare_func(score, messages.get('best_score', self.init_value_map[str(self.rule)])):
             return
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
         name = f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", self.key_indicator)}_{unit}_{done}.pth'
-        self._former_best = self.best_ckpt_path, {key: messages[key] for key in BEST if key in messages}
-        self.best_ckpt_path = self._path(name)
-        messages.update(best_score=key_score, best_ckpt=self.best_ckpt_path)
-        if self._is_evaluating and runner.world_size > 1:
-            self._has_new_best = True  # every rank has a part in the file: see _save_together
-        else:
-            self._write_best(runner)
-
-    def _save_together(self, runner: RunnerView) -> None:
-        """Let all ranks know what the first one found to be the best, and have their part in its file."""
-        messages = runner.meta['hook_msgs']
-        found = (self._has_new_best, self.key_indicator, self.rule, self.best_ckpt_path, messages.get('best_score'))
-        is_new, key, rule, path, score = broadcast_object(found)
-        self._has_new_best = False
-        if rule is not None and self.rule is None:
-            self._init_rule(rule, key)
-        if is_new:
-            self.best_ckpt_path = path
-            messages.update(best_score=score, best_ckpt=path)
-            runner.gather_rank_states()
-            from_first_rank(partial(self._write_best, runner))
-            self.best_ckpt_path, best = broadcast_object(
-                (self.best_ckpt_path, {key: messages.get(key) for key in BEST})
-            )
-            _set_best(messages, best)
-
-    def _write_best(self, runner: RunnerView) -> None:
-        path, (former, messages) = str(self.best_ckpt_path), self._former_best
-        name = os.path.basename(path)
-        runner.finish_saving()  # what went wrong with another one is not taken for this one's
+        path, former = self._path(name), self.best_ckpt_path
+        said_before = {key: messages.pop(key) for key in BEST if key in messages}
+        self.best_ckpt_path = path
+        messages.update(best_score=score, best_ckpt=path)  # before it is written: the file says it of itself
         try:
-            runner.save_checkpoint(
-                str(self.out_dir), filename_tmpl=name, create_symlink=False, **self._storage_arguments()
-            )
+            save(str(self.out_dir), name, create_symlink=False, **self._storage_arguments())
         except NotSavedError as error:
             # The score goes back, too: one that is as good may be saved later.
             self.best_ckpt_path = former
-            _set_best(runner.meta['hook_msgs'], messages)
-            runner.logger.error(
-                'the best checkpoint %s could not be saved: %s. The former one is kept, and training goes on',
-                path,
-                error.strerror or error,
-            )
+            for key in BEST:
+                del messages[key]
+            messages.update(said_before)
+            if runner.rank == 0:
+                runner.logger.error(
+                    'the best checkpoint %s could not be saved: %s. The former one is kept, and training goes on',
+                    path,
+                    error.strerror or error,
+                )
             return
         runner.logger.info(
             'Now best checkpoint is saved as %s. Best %s is %0.4f at %s %s.',
             name,
             self.key_indicator,
-            runner.meta['hook_msgs']['best_score'],
-            *reversed(name.removesuffix('.pth').rsplit('_', 2)[1:]),
+            score,
+            done,
+            unit,
         )
         # One of the run that this one was resumed from, in another folder, is not ours to delete.
-        if former is not None and former not in (path, name) and former == self._path(os.path.basename(former)):
-            self._delete(former)
+        # What the file says is not believed further than that: it could name anything.
+        if runner.rank == 0 and isinstance(former, str) and former not in (path, name):
+            best = re.fullmatch(r'best_[\w.@-]+\.pth', os.path.basename(former), re.ASCII)
+            if best and former == self._path(best[0]):
+                self._delete(former)
 
     def state_dict(self) -> dict[str, Any]:
         return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}
@@ -352,37 +357,19 @@ class EvalHook(StoringHook):
             self._init_rule(state['rule'], state['key_indicator'])
 
 
-def _set_best(messages: dict[str, Any], best: Mapping[str, Any]) -> None:
-    """Let ``messages`` say of the best checkpoint what ``best`` says, and no more."""
-    for key in BEST:
-        messages.pop(key, None)
-        if best.get(key) is not None:
-            messages[key] = best[key]
-
-
 @HOOKS.register_module()
 class DistEvalHook(EvalHook):
-    """`EvalHook` for several processes, which that serves, too: this one has the settings of `multi_gpu_test`.
+    """`EvalHook` with the settings of `multi_gpu_test`; that serves several processes, too.
+
+    The arguments are those of `EvalHook`, in MMCV's order, and these:
 
     Args:
-        dataloader: this rank's share of what to evaluate on, every ``world_size``-th sample.
-        start: as in `EvalHook`, like all that are not named here.
-        interval: as in `EvalHook`.
-        by_epoch: as in `EvalHook`.
-        save_best: as in `EvalHook`.
-        rule: as in `EvalHook`.
         test_fn: ``test_fn(model, loader, tmpdir=…, gpu_collect=…) -> predictions``, None on all ranks but the first.
-        greater_keys: as in `EvalHook`.
-        less_keys: as in `EvalHook`.
         broadcast_bn_buffer: whether a subclass's own evaluation is to broadcast the statistics of batch norms first.
             Ours always does, with all other buffers.
         tmpdir: a folder that all ranks see, for collecting through files. None: ``.eval_hook`` in the work dir for
             a ``test_fn``; else not through files where the ranks can talk otherwise.
         gpu_collect: collect through the devices' memory instead.
-        out_dir: as in `EvalHook`.
-        file_client_args: as in `EvalHook`.
-        hooks: as in `EvalHook`.
-        **eval_kwargs: handed to the data set's ``evaluate``.
     """
 
     def __init__(
@@ -401,24 +388,10 @@ class DistEvalHook(EvalHook):
         gpu_collect: bool = False,
         out_dir: str | None = None,
         file_client_args: dict[str, Any] | None = None,
-        hooks: Sequence[Any] = (),
-        **eval_kwargs: Any,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            dataloader,
-            start=start,
-            interval=interval,
-            by_epoch=by_epoch,
-            save_best=save_best,
-            rule=rule,
-            test_fn=test_fn,
-            greater_keys=greater_keys,
-            less_keys=less_keys,
-            out_dir=out_dir,
-            file_client_args=file_client_args,
-            hooks=hooks,
-            **eval_kwargs,
-        )
+        shared = (dataloader, start, interval, by_epoch, save_best, rule, test_fn, greater_keys, less_keys)
+        super().__init__(*shared, out_dir, file_client_args, **kwargs)
         self.broadcast_bn_buffer = broadcast_bn_buffer
         self.tmpdir = tmpdir
         self.gpu_collect = gpu_collect

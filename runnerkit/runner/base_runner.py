@@ -19,16 +19,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.data.reader import Reader, length_of, set_epoch
-from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_sums
-from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
+from runnerkit.distributed import broadcast_buffers, broadcast_object, get_dist_info, reduce_named_sums
+from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.checkpoint import CheckpointHook
-from runnerkit.hooks.hook import Hook
+from runnerkit.hooks.hook import Hook, Outcome, Score
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
-from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.registration import Registration
 from runnerkit.runner.rollback import Rollback
@@ -117,12 +117,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._unit = 0  # the number of the running unit within its workflow entry
         self._is_inside = False  # a resumed run has not entered the epoch yet that was open
         self._stop_reason: str | None = None
-        self._outcome: str | None = None
+        self._outcome: Outcome | None = None
+        #: The latest value of each score by name, the same on every rank.
+        self.scores: dict[str, Score] = {}
         self._signals: StopSignals | None = None
         #: The signal that asked the last run to stop, also if that came too late to change its outcome.
         self.stop_signal: signal.Signals | None = None
-        self._in_val = False
+        self._found: dict[str, Any] | None = None  # the scores of the running evaluation
         self._entered_hooks: list[Hook] = []
+        self._guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
         self._updates: dict[Any, Update] = {}
         self._update_options: dict[str, Any] = {}
         self._workflow: list[tuple[str, int]] = []
@@ -192,9 +195,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     )
 
     @property
-    def outcome(self) -> str | None:
-        """How the run ended: ``'completed'``, ``'stopped: <reason>'``, ``'interrupted'`` or ``'failed: <error>'``;
-        else None."""
+    def outcome(self) -> Outcome | None:
+        """How the run ended; None before it has."""
         return self._outcome
 
     def current_lr(self) -> list[float] | dict[str, list[float]]:
@@ -239,8 +241,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """Write everything that resuming needs to a file in ``out_dir``; returns its path."""
 
     def stop(self, reason: str) -> None:
-        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log."""
-        self._stop_reason = reason
+        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log.
+
+        In a distributed run any rank may call it, and all ranks stop after the same iteration: after the running one
+        if all of them call it there, else as soon as all of them can.
+        """
+        if self._signals is None or self._world_size == 1:
+            self._stop_reason = reason
+        else:
+            self._signals.request(reason)
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Hand one batch to the model and keep what it returns as ``outputs``. The slot that subclasses replace."""
@@ -308,9 +317,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 progress.entry, progress.units = progress.entry + 1, 0
                 continue
             # The validation iterations of an entry are one evaluation, which is not cut.
-            signals = self._signals
-            if signals and signals.pending and (self.by_epoch or progress.units == 0 or trains(mode, self)):
-                self._heed(signals)
+            if self._signals is not None and (self.by_epoch or progress.units == 0 or trains(mode, self)):
+                self._signals.boundaries += 1
+                if self._signals.pending:
+                    self._stop_if_signalled(self._signals)
                 if self._stop_reason is not None:
                     return
             self._unit, before = progress.units, self._iter
@@ -336,7 +346,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0
         with ExitStack() as stack:
-            signals = stack.enter_context(StopSignals(lambda: self._iter, self._rank, self._world_size))
+            signals = stack.enter_context(StopSignals(self._rank, self._world_size))
             stack.enter_context(report_scope(self.log_buffer))
             self._signals = signals
             error: BaseException | None = None
@@ -346,12 +356,13 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 yield
             except BaseException as caught:
                 error = caught
-                self._outcome = 'interrupted' if isinstance(caught, KeyboardInterrupt) else f'failed: {caught!r}'
+                kind: Any = 'interrupted' if isinstance(caught, KeyboardInterrupt) else 'failed'
+                self._outcome = Outcome(kind, error=caught)
                 raise
             finally:
                 self._signals = None
                 if error is None:
-                    self._outcome = 'completed' if self._stop_reason is None else f'stopped: {self._stop_reason}'
+                    self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
                 self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
                 try:
                     self.call_hook('after_run')
@@ -364,14 +375,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         if self.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
 
-    def _heed(self, signals: StopSignals) -> None:
-        """At a boundary: stop here if a signal says so."""
-        number = signals.due(self.completed_iters)
-        if number is None or self._stop_reason is not None:
+    def _stop_if_signalled(self, signals: StopSignals) -> None:
+        """At a boundary: stop here because of a signal, or because some rank has called `stop`."""
+        due = signals.due()
+        if due is None or self._stop_reason is not None:
             return
-        self.stop_signal = number
-        self.stop(number.name)
-        self.logger.warning('%s: the run stops after iteration %d', number.name, self.completed_iters)
+        self._stop_reason, self.stop_signal = due
+        if due.signal is None:
+            return
+        self.logger.warning('%s: the run stops after iteration %d', due.reason, self.completed_iters)
         if not any(isinstance(hook, CheckpointHook) and hook.save_last for hook in self._hook_table):
             self.logger.warning(
                 'nothing is saved: no CheckpointHook with save_last=True is registered, which would save the end of '
@@ -401,8 +413,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             self._hear_of_saving()
         for call in self._hook_table.calls[fn_name]:
             call(self)
-        if self._signals is not None and self._signals.pending and fn_name == 'after_train_iter':
-            self._heed(self._signals)
+        if self._signals is not None and fn_name == 'after_train_iter':
+            self._signals.boundaries += 1
+            if self._signals.pending:
+                self._stop_if_signalled(self._signals)
 
     def _count_iter(self) -> None:
         """A training iteration is done; it may be said more than once."""
@@ -446,7 +460,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     def _enter_hooks(self) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
-        self._entered_hooks = []
+        self._entered_hooks, self._guests = [], []
         while True:
             waiting = [hook for hook in self._hook_table if not any(hook is done for done in self._entered_hooks)]
             if not waiting:
@@ -478,15 +492,23 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             self.logger.exception('the checkpoint that was written beside the training failed')
             failures.append(failure)
         self._writer = None  # with its thread, and the memory of its copies
-        for hook in self._hook_table.dispatch_order():
-            if any(hook is entered for entered in self._entered_hooks):
-                try:
-                    hook.after_run(self)
-                except Exception as failure:
-                    self.logger.exception('after_run of %s failed', type(hook).__name__)
-                    failures.append(failure)
+        entered = {id(hook) for hook in self._entered_hooks}
+        failures += self._leave([hook for hook in self._hook_table.dispatch_order() if id(hook) in entered])
+        guests, self._guests = self._guests or [], None
+        failures += self._leave(guests)
         if failures:
             raise failures[0]
+
+    def _leave(self, hooks: Iterable[Hook]) -> list[Exception]:
+        """Call ``after_run`` of each of ``hooks``, also where another one's fails; returns what failed."""
+        failures: list[Exception] = []
+        for hook in hooks:
+            try:
+                hook.after_run(self)
+            except Exception as failure:
+                self.logger.exception('after_run of %s failed', type(hook).__name__)
+                failures.append(failure)
+        return failures
 
     def _rings(self, span: str) -> AbstractContextManager[Any]:
         """The hooks' context managers for ``span``, nested; the lowest priority number is the outermost."""
@@ -496,23 +518,40 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     # --- evaluation --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def around_val(self) -> Iterator[None]:
-        """The span of an evaluation: the hooks' ``around_val`` rings (entered once, however deep), evaluation mode,
-        own log."""
-        if self._in_val:
-            yield
+    def around_val(self) -> Iterator[dict[str, Any]]:
+        """The span of an evaluation; one inside another is part of it.
+
+        The hooks' ``around_val`` rings are entered, the model is in evaluation mode, and afterwards the runner is as it
+        was before. All ranks enter and leave it together.
+
+        Yields:
+            The evaluation's scores by name, to be filled in. What code in the span writes to ``log_buffer.output``
+            counts as well, as MMCV's evaluation hooks do. On leaving, rank 0's numbers among them become part of
+            `scores` on every rank, and the hooks' ``after_evaluate`` is called, unless there are none.
+        """
+        if self._found is not None:
+            yield self._found
             return
         names = ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')
         kept = {name: getattr(self, name, None) for name in names}  # MMCV's loops delete the batch
-        self._in_val = True
+        found: dict[str, Any] = {}
+        self._found, log, before = found, self.log_buffer, dict(self.log_buffer.output)
+        log.output.clear()
         broadcast_buffers(self.model.buffers())  # all ranks evaluate what rank 0 would save
         try:
             with self._rings('around_val'), evaluation_mode(self.model):
-                yield
+                yield found
         finally:
-            self._in_val = False
+            self._found = None
+            written = dict(log.output)
+            log.output.clear()
+            log.output.update({**before, **written})
             for name, value in kept.items():
                 setattr(self, name, value)
+        scores = broadcast_object(numbers_of({**written, **found}))
+        if scores:
+            self.scores.update({name: Score(value, self.completed_iters) for name, value in scores.items()})
+            self._hook_table.dispatch('after_evaluate', self, scores)
 
     def evaluate(
         self, loader: Any, hooks: Iterable[Hook] = (), test_fn: Callable[..., Any] | None = None, scope: str = 'val'
@@ -523,24 +562,50 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             loader: a loader; if its data set has a method ``evaluate``, that is asked with the model's predictions
                 (``model(return_loss=False, **data)``), else ``model.val_step`` gives losses and what the model's
                 metrics need.
-            hooks: whose ``val`` points are called meanwhile.
+            hooks: hooks whose ``val`` points and ``after_evaluate`` are called. Those that are not the runner's own are
+                entered and left as in a run. ``before_run`` is called at the first evaluation that is given the hook,
+                and ``after_run`` at the end of the runner's run, whatever happens: a logger writes one file. Outside
+                of a run, ``after_run`` is called at the end of this evaluation.
             test_fn: ``test_fn(model, loader) -> predictions`` instead of the loop.
             scope: the name of the log scope, which is `mode` meanwhile.
 
         Returns:
-            Scores by name.
+            Scores by name. What a data set's ``evaluate`` gives, rank 0 has as it is, and the others have the numbers
+            among it.
         """
-        with self.around_val():
+        table = hooks if isinstance(hooks, HookTable) else HookTable(hooks)
+        guests = HookTable(hook for hook in table if not any(hook is own for own in self._hook_table))
+        with self._visited_by(guests), self.around_val() as found:
             if test_fn is not None or hasattr(getattr(loader, 'dataset', None), 'evaluate'):
-                return score_dataset(self.model, loader, test_fn, logger=self.logger)
-            table = hooks if isinstance(hooks, HookTable) else HookTable(hooks)
-            return self._validate(loader, table, scope)
+                scores = score_dataset(self.model, loader, test_fn, logger=self.logger)
+            else:
+                scores = self._validate(loader, table, scope)
+            found.update(scores)
+            numbers = broadcast_object(numbers_of(scores))
+            guests.dispatch('after_evaluate', self, numbers)
+        return scores or dict(numbers)
+
+    @contextmanager
+    def _visited_by(self, guests: Iterable[Hook]) -> Iterator[None]:
+        """Call ``before_run`` of those ``guests`` that are new; they leave with the run, or where there is none,
+        here."""
+        entered = [] if self._guests is None else self._guests
+        try:
+            for hook in guests:
+                if not any(hook is known for known in entered):
+                    entered.append(hook)
+                    hook.before_run(self)
+            yield
+        finally:
+            failures = self._leave(entered) if self._guests is None else []
+        if failures:
+            raise failures[0]
 
     def _validate(self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0) -> dict[str, Any]:
         """One pass of ``val_step`` over ``loader`` in a log scope of its own; ``hooks`` hear the val points."""
-        train_log, self.log_buffer = self.log_buffer, LogBuffer(copies=self._train_log.copies)
+        train_log, self.log_buffer = self.log_buffer, LogBuffer()
         self.mode, self.data_loader = mode, loader
-        call = self.call_hook if hooks is self._hook_table else partial(_call, hooks, self)
+        call = self.call_hook if hooks is self._hook_table else partial(hooks.dispatch, runner=self)
         scores, reader = Scores(self.model), self._evaluation_reader(loader)
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
@@ -608,7 +673,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         return self.data_batch if self._progress.iters == self._iter + 1 else None
 
     def _log_reduce(self) -> Callable[..., Any] | None:
-        return reduce_sums if self._world_size > 1 else None
+        return reduce_named_sums if self._world_size > 1 else None
 
 
 @contextmanager
@@ -627,11 +692,6 @@ def _absolute(work_dir: str | os.PathLike[str]) -> str:
             f'the hooks that write there, checkpoint_config=dict(out_dir={path!r}, ...); the train tool does that'
         )
     return os.path.abspath(path)
-
-
-def _call(hooks: HookTable, runner: BaseRunner, point: str) -> None:
-    for call in hooks.calls[point]:
-        call(runner)
 
 
 #: The points that mean something for what is done, beside after_train_iter.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from runnerkit.checkpoint import load_checkpoint
+from runnerkit.checkpoint import NotSavedError, load_checkpoint
 from runnerkit.checkpoint.async_writer import AsyncWriter
 from runnerkit.checkpoint.format_1 import from_format_1
 from runnerkit.checkpoint.loader import _load_checkpoint
@@ -19,18 +19,18 @@ from runnerkit.checkpoint.old_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.save import checkpoint_of, save_latest_link, write_checkpoint
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
-from runnerkit.distributed import gather_objects
+from runnerkit.distributed import from_first_rank, gather_objects
 from runnerkit.fileio.paths import is_url, join
-from runnerkit.hooks.hook import Hook
+from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel import unwrap
 from runnerkit.runner.conditions import changes, general_conditions, hook_changes, loader_changes, table
 from runnerkit.runner.progress import Progress
 from runnerkit.utils.seed import rng_state, set_rng_state
 
 if TYPE_CHECKING:
+    from runnerkit.log_buffer import LogBuffer
     from runnerkit.optim.update import Update
     from runnerkit.runner.hook_table import HookTable
-    from runnerkit.runner.log_buffer import LogBuffer
 
 STATE_FORMAT = 2
 
@@ -57,8 +57,10 @@ class Checkpoints:
     optimizer: Optimizer | dict[str, Optimizer] | None
     meta: dict[str, Any]
     logger: logging.Logger
+    scores: dict[str, Score]
     _train_log: LogBuffer
     call_hook: Callable[[str], None]
+    save_checkpoint: Callable[..., str]
     by_epoch: bool
     _hook_table: HookTable
     _updates: dict[Any, Update]
@@ -131,6 +133,25 @@ class Checkpoints:
         if self._beside is None:
             self.call_hook('after_save')
         return path
+
+    def save(self, out_dir: str, filename_tmpl: str, **options: Any) -> str:
+        """Save a checkpoint together with all ranks; ``options`` go to ``save_checkpoint``.
+
+        Raises:
+            NotSavedError: the storage could not take it; on every rank.
+        """
+        self.gather_rank_states()
+
+        def attempt() -> str | NotSavedError:
+            try:
+                return self.save_checkpoint(out_dir, filename_tmpl, **options)
+            except NotSavedError as error:
+                return error
+
+        saved = from_first_rank(attempt)
+        if isinstance(saved, NotSavedError):
+            raise saved
+        return saved
 
     @contextmanager
     def saving_beside(
@@ -209,6 +230,7 @@ class Checkpoints:
             'world_size': self._world_size,
             'progress': self.progress.state_dict(),
             'conditions': self._conditions(),
+            'scores': {name: list(score) for name, score in self.scores.items()},
         }
 
     def _rank_state(self) -> dict[str, Any]:
@@ -375,6 +397,7 @@ class Checkpoints:
             self._go_to_counts()
         if self._resumed is None:
             return
+        self.scores = {name: Score(*score) for name, score in self._resumed.get('scores', {}).items()}
         own = self._own_rank()
         names = dict(self._named_hooks())
         for name, hook in names.items():

@@ -85,8 +85,8 @@ class EpochBasedRunner(BaseRunner):
 
         ``kwargs`` are for the training step and go no further, as in MMCV: a ``val_step`` need not take them.
         """
-        with self.around_val():
-            self._validate(data_loader, self._hook_table, 'val', self._epoch)
+        with self.around_val() as found:
+            found.update(self._validate(data_loader, self._hook_table, 'val', self._epoch))
 
     def save_checkpoint(
         self,

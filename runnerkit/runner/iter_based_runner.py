@@ -10,9 +10,9 @@ import torch
 
 from runnerkit.data.reader import IterLoader, is_cheap_to_enter, place
 from runnerkit.evaluation import Scores
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
-from runnerkit.runner.log_buffer import LogBuffer
 from runnerkit.runner.registration import HookConfig
 from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.workflow import check_workflow, first_training_loader, iters_in, trains, unit_of
@@ -92,10 +92,10 @@ class IterBasedRunner(BaseRunner):
         """Validate one batch; the entry's last one logs the averages and scores of all its batches."""
         entry, k = self._progress.entry, self._inner_iter
         if k == 0 or self._val_log is None:
-            self._val_log, self._val_scores = LogBuffer(copies=self._train_log.copies), Scores(self.model)
+            self._val_log, self._val_scores = LogBuffer(), Scores(self.model)
         self.log_buffer = self._val_log
         try:
-            with self.around_val(), report_scope(self.log_buffer):
+            with self.around_val() as found, report_scope(self.log_buffer):
                 if data_loader not in self._readers:
                     self._admit(data_loader)
                 self.mode, self.data_loader, self.data_batch = 'val', data_loader, next(data_loader)
@@ -106,6 +106,7 @@ class IterBasedRunner(BaseRunner):
                     if not self._workflow or k + 1 == self._workflow[entry][1]:
                         self.log_buffer.update(self._val_scores.compute())
                         self.log_buffer.average(reduce=self._log_reduce())
+                        found.update(self.log_buffer.output)
                     self.call_hook('after_val_iter')
         finally:
             self.log_buffer = self._train_log

@@ -3,9 +3,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
-
-from runnerkit.data.loader import SeededLoader
 from runnerkit.data.position import (
     epoch_batches,
     generator_states,
@@ -14,6 +11,9 @@ from runnerkit.data.position import (
     set_epoch,
     set_generator_states,
 )
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
+
+from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.utils.user_files import module_of_file
 

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
+from runnerkit.hooks.hook import Score
 
 
 class Counts(Hook):
@@ -558,6 +559,36 @@ def test_loaders_with_a_state_of_their_own_are_asked(kind, tmp_path):
     given = Stateful()
     resumed.run([given], [('train', 1)])
     assert given.given == [3, 4, 0, 1]
+
+
+def test_scores_are_remembered_by_a_resumed_run_and_by_one_that_went_back(tmp_path):
+    class Looks(Hook):
+        def __init__(self):
+            self.seen = []
+
+        def before_train_epoch(self, runner):
+            self.seen.append(dict(runner.scores))
+
+        def after_train_epoch(self, runner):
+            if runner.epoch == 1 and len(self.seen) == 2:
+                assert runner.scores != self.seen[1]
+                runner.roll_back(str(tmp_path / 'epoch_1.pth'))
+
+    def start(**options):
+        runner = tiny_runner(work_dir=tmp_path, max_epochs=2, **options)
+        looks = Looks()
+        for hook, priority in ((EvalHook(loader(6)), 'LOW'), (CheckpointHook(1), 'NORMAL'), (looks, 'LOWEST')):
+            runner.register_hook(hook, priority)
+        return runner, looks
+
+    runner, looks = start()
+    runner.run([loader(8)], [('train', 1)])
+    assert looks.seen == [{}, {'loss': Score(looks.seen[1]['loss'].value, 2)}, looks.seen[1]]
+    resumed, found = start(seed=5)
+    resumed.resume(str(tmp_path / 'epoch_1.pth'))
+    resumed.run([loader(8)], [('train', 1)])
+    assert found.seen == looks.seen[1:2]
+    assert resumed.scores == runner.scores
 
 
 # --- runners with loops of their own, as downstream projects have them -----------------------------------------------
