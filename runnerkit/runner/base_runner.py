@@ -651,7 +651,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         return self._readers[-1]
 
     def _take_evaluation_loaders(self) -> None:
-        """Readers for the loaders of validations and of hooks that evaluate, which are restored before they are read."""
+        """Make readers for validations and for hooks that evaluate, so that they can be restored before they are read."""
         loaders = [
             reader.dataloader for reader, (mode, _) in zip(self._readers, self._workflow, strict=False) if mode == 'val'
         ]
