@@ -394,7 +394,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """Let runners count that have a ``call_hook`` of their own (mmgen's has)."""
         super().__init_subclass__(**kwargs)
         if 'call_hook' in vars(cls):
-            cls.call_hook = _counting(vars(cls)['call_hook'])  # type: ignore[method-assign]
+            cls.call_hook = _counting(vars(cls)['call_hook'])  # type: ignore[assignment, method-assign]
 
     def call_hook(self, fn_name: str) -> None:
         """Call the method ``fn_name`` of every hook that does something there, in order. Any name may be a point.
@@ -651,7 +651,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         return self._readers[-1]
 
     def _take_evaluation_loaders(self) -> None:
-        """Make readers for validations and for hooks that evaluate, so that they can be restored before they are read."""
+        """Make readers for validations and hooks that evaluate: they are restored before anything is read."""
         loaders = [
             reader.dataloader for reader, (mode, _) in zip(self._readers, self._workflow, strict=False) if mode == 'val'
         ]
@@ -667,10 +667,6 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         reader.held  # noqa: B018 (as above)
         self._evaluation_readers.append(reader)
         return reader
-
-    def _trained_batch(self) -> Any:
-        """The batch at hand, if it has been trained on."""
-        return self.data_batch if self._progress.iters == self._iter + 1 else None
 
     def _log_reduce(self) -> Callable[..., Any] | None:
         return reduce_named_sums if self._world_size > 1 else None

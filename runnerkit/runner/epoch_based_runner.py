@@ -146,7 +146,10 @@ class EpochBasedRunner(BaseRunner):
 
     def _state_of(self, reader: Reader) -> dict[str, Any]:
         if reader.is_open and self._progress.epoch_is_open:
-            return reader.state_dict(self._progress.batches - reader.left_out, self._trained_batch())
+            waits = self.data_batch is not None and self._progress.iters == self._iter
+            return reader.state_dict(
+                self._progress.batches - reader.left_out, None if waits else self.data_batch, waits
+            )
         return reader.state_dict()
 
 

@@ -194,5 +194,5 @@ class IterBasedRunner(BaseRunner):
         if reader is not self.data_loader or not reader.is_open:
             return reader.state_dict()
         # A batch that was fetched and is not trained on is fetched again.
-        waits = self.data_batch is not None and self._progress.iters == self._iter
-        return reader.state_dict(reader.given - waits, self._trained_batch())
+        waits = self.data_batch is not None and self._progress.units != self._inner_iter + 1
+        return reader.state_dict(reader.given - waits, None if waits else self.data_batch, waits)
