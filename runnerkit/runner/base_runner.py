@@ -634,7 +634,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
                 call('before_val_epoch')
-                for self._inner_iter, self.data_batch in enumerate(reader.begin(epoch)):
+                for self._inner_iter, self.data_batch in enumerate(reader.batches(epoch)):
                     with self._rings('around_iter'):
                         call('before_val_iter')
                         self.run_iter(self.data_batch, train_mode=False)
