@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -135,6 +135,11 @@ class Reader:
         self._iterator = iter(self._dataloader)
         return self._iterator
 
+    def exhaust(self) -> None:
+        """After the last batch, let the loader come to its end: some samplers draw once more there."""
+        if self._iterator is not None and (batch := next(self._iterator, _END)) is not _END:
+            self._iterator = chain([batch], self._iterator)
+
     def close(self) -> None:
         """The pass is over."""
         self._iterator, self._began, self._first, self._pending = None, None, None, None
@@ -237,10 +242,10 @@ class Reader:
             )
         if state['about']:
             self._probe()
-        in_workers = [place for place in in_samples if not place.startswith('loader.worker')]
-        if in_workers and getattr(loader, 'num_workers', 0) and (state['begun'] or state['workers_live']):
+        workers = loader.num_workers if isinstance(loader, DataLoader) else 0
+        if in_samples and workers and (state['begun'] or state['workers_live']):
             self._tell(
-                f'{", ".join(in_workers)} moves on in the workers, where it cannot be saved: let samples draw from the '
+                f'{", ".join(in_samples)} moves on in the workers, where it cannot be saved: let samples draw from the '
                 "process's generators, which build_dataloader seeds for each of them"
             )
         if state['workers_live'] and not isinstance(loader, SeededLoader):

@@ -130,6 +130,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
         self._updates: dict[Any, Update] = {}
         self._update_options: dict[str, Any] = {}
+        self._options_of: dict[Any, dict[str, Any]] = {}
         self._workflow: list[tuple[str, int]] = []
         self._readers: list[Any] = []  # one for each entry of the workflow
         self._evaluation_readers: list[Reader] = []

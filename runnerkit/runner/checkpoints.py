@@ -253,13 +253,16 @@ class Checkpoints:
         updates = {self._update_name(key): update for key, update in self._updates.items()}
         return {
             **general_conditions(),
-            'runner': 'by epoch' if self.by_epoch else 'by iteration',
+            'runner': self._kind(),
             'workflow': [list(entry) for entry in self._workflow],
             'world size': self._world_size,
             'optimizer': optimizer_kinds(self.optimizer),
             'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
             'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
         }
+
+    def _kind(self) -> str:
+        return 'by epoch' if self.by_epoch else 'by iteration'
 
     def _named_hooks(self) -> list[tuple[str, Hook]]:
         """Every hook under a name that is the same in the resumed run: its class, and a number if there are several."""
@@ -406,6 +409,8 @@ class Checkpoints:
         self._restore_updates()
         self._tell_changes(own, names)
         progress = self._progress
+        if self._resumed['conditions'].get('runner', self._kind()) != self._kind():
+            progress.epoch_is_open, progress.batches = False, 0
         if self._resumed['conditions'].get('workflow') != [list(entry) for entry in self._workflow]:
             progress.entry = progress.units = 0
         for reader, state in zip(self._readers, own['readers'], strict=False):
@@ -433,7 +438,9 @@ class Checkpoints:
         other_ranks = self._resumed['world_size'] != self._world_size  # type: ignore[index]
         other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
         state = {**state, 'rng': own['rng']}
-        if state['begun'] and (other_ranks or other_batches):
+        if self._resumed['conditions'].get('runner', self._kind()) != self._kind():  # type: ignore[index]
+            state.update(begun=False, batches=0, samples=0)
+        elif state['begun'] and (other_ranks or other_batches):
             if state['samples'] is None or order_of(reader.dataloader) is None:
                 state.update(begun=False, batches=0, samples=0)
                 if progress.epoch_is_open:

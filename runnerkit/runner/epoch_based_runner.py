@@ -11,7 +11,7 @@ from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, unit_of
+from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, trains, unit_of
 from runnerkit.utils.exceptions import WrongValue
 
 
@@ -73,6 +73,8 @@ class EpochBasedRunner(BaseRunner):
                 if self._stop_reason is not None or (self._stops_by_iters and self._iter == self._max_iters):
                     reader.remember(self.data_batch)
                     self.data_batch = None
+                    if self._progress.batches == length_of(data_loader):
+                        reader.exhaust()
                     break
                 self.data_batch = None
             # An epoch that was stopped goes on later; one that the run's max_iters cuts short is over all the same.
@@ -129,8 +131,13 @@ class EpochBasedRunner(BaseRunner):
         return enumerate(batches, self._progress.batches)
 
     def _last_iter(self, data_loader: Any) -> int | None:
-        """How many iterations the run will have: those before the running epoch, and all that come."""
-        return iters_in(self._max_epochs, data_loader)
+        """How many iterations the run will have: those before the running epoch, and all that come. Earlier epochs may
+        have had other lengths, with another number of ranks."""
+        whole, progress = iters_in(self._max_epochs, data_loader), self._progress
+        if whole is None or sum(trains(mode, self) for mode, _ in self._workflow) != 1:
+            return whole
+        before = self._iter - progress.batches if progress.epoch_is_open else self._iter
+        return whole + before - self._epoch * len(data_loader)
 
     def _go_to_counts(self) -> None:
         """Go back into the epoch in which MMCV saved by iteration: its file calls that epoch done, and itself one
