@@ -34,8 +34,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from runnerkit.checkpoint import find_latest_checkpoint
-from runnerkit.checkpoint.files import why_damaged
+from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.hooks.logger.superseded import set_aside

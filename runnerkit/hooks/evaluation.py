@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -15,7 +13,8 @@ from torch.utils.data import DataLoader
 
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.distributed import broadcast_object, from_first_rank
+from runnerkit.checkpoint.store import best_name
+from runnerkit.distributed import broadcast_object
 from runnerkit.evaluation import declared_rule, metrics_of
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -131,7 +130,7 @@ class EvalHook(StoringHook):
         messages = runner.meta.setdefault('hook_msgs', {})
         if self.save_best is None:
             return
-        self._settle_out_dir(runner)
+        self.claim_store(runner)
         self.best_ckpt_path = messages.get('best_ckpt')
         if self.rule is None and self.save_best != 'auto' and not self._asks_dataset:
             self._check_score_exists(runner)
@@ -287,14 +286,13 @@ class EvalHook(StoringHook):
         if runner.rank != 0 or not self.compare_func(key_score, best):
             return
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
-        name = f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", self.key_indicator)}_{unit}_{done}.pth'
         self._former_best = self.best_ckpt_path, {key: messages[key] for key in BEST if key in messages}
-        self.best_ckpt_path = self._path(name)
+        self.best_ckpt_path = self.store(runner).path(best_name(self.key_indicator, unit, done))
         messages.update(best_score=key_score, best_ckpt=self.best_ckpt_path)
         if self._is_evaluating and runner.world_size > 1:
             self._has_new_best = True  # every rank has a part in the file: see _save_together
         else:
-            self._write_best(runner)
+            self._write_best(runner, together=runner.world_size == 1)
 
     def _save_together(self, runner: RunnerView) -> None:
         """Let all ranks know what the first one found to be the best, and have their part in its file."""
@@ -307,22 +305,17 @@ class EvalHook(StoringHook):
         if is_new:
             self.best_ckpt_path = path
             messages.update(best_score=score, best_ckpt=path)
-            runner.gather_rank_states()
-            from_first_rank(partial(self._write_best, runner))
+            self._write_best(runner, together=True)
             self.best_ckpt_path, best = broadcast_object(
                 (self.best_ckpt_path, {key: messages.get(key) for key in BEST})
             )
             _set_best(messages, best)
 
-    def _write_best(self, runner: RunnerView) -> None:
+    def _write_best(self, runner: RunnerView, together: bool) -> None:
         path, (former, messages) = str(self.best_ckpt_path), self._former_best
-        name = os.path.basename(path)
-        runner.finish_saving()  # what went wrong with another one is not taken for this one's
-        try:
-            runner.save_checkpoint(
-                str(self.out_dir), filename_tmpl=name, create_symlink=False, **self._storage_arguments()
-            )
-        except NotSavedError as error:
+        name, store = os.path.basename(path), self.store(runner)
+
+        def failed(error: NotSavedError) -> None:
             # The score goes back, too: one that is as good may be saved later.
             self.best_ckpt_path = former
             _set_best(runner.meta['hook_msgs'], messages)
@@ -331,6 +324,18 @@ class EvalHook(StoringHook):
                 path,
                 error.strerror or error,
             )
+
+        storage = {} if self.file_client_args is None else {'file_client_args': self.file_client_args}
+        if together:
+            if runner.save(store.place, name, create_symlink=False, on_error=failed, **storage) is None:
+                return
+        else:
+            try:
+                runner.save_checkpoint(store.place, filename_tmpl=name, create_symlink=False, **storage)
+            except NotSavedError as error:
+                failed(error)
+                return
+        if runner.rank != 0:
             return
         runner.logger.info(
             'Now best checkpoint is saved as %s. Best %s is %0.4f at %s %s.',
@@ -340,8 +345,8 @@ class EvalHook(StoringHook):
             *reversed(name.removesuffix('.pth').rsplit('_', 2)[1:]),
         )
         # One of the run that this one was resumed from, in another folder, is not ours to delete.
-        if former is not None and former not in (path, name) and former == self._path(os.path.basename(former)):
-            self._delete(former)
+        if former is not None and former not in (path, name) and former == store.path(os.path.basename(former)):
+            store.delete(os.path.basename(former))
 
     def state_dict(self) -> dict[str, Any]:
         return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}

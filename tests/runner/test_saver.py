@@ -1,4 +1,4 @@
-"""Checkpoints that are written beside the training: the same files, while it goes on."""
+"""How a runner saves: together with all ranks, and in the background."""
 
 import os
 import signal
@@ -13,11 +13,10 @@ import torch
 from ranks import on_ranks
 from support import Noisy, Tiny, loader, tiny_runner, weights
 
-import runnerkit.runner.checkpoints as module
-from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
-from runnerkit.checkpoint.save import NotSavedError
+from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
+from runnerkit.runner.saver import Saver
 
 TESTS = Path(__file__).parent.parent
 
@@ -25,7 +24,7 @@ TESTS = Path(__file__).parent.parent
 @pytest.fixture
 def slow(monkeypatch):
     """Writing takes a while, before the file and after it; where it happens is noted."""
-    threads, write = [], module.write_checkpoint
+    threads, write = [], Store.write
 
     def write_slowly(*args):
         threads.append(threading.current_thread())
@@ -33,14 +32,14 @@ def slow(monkeypatch):
         write(*args)
         time.sleep(0.02)
 
-    monkeypatch.setattr(module, 'write_checkpoint', write_slowly)
+    monkeypatch.setattr(Store, 'write', write_slowly)
     return threads
 
 
 @pytest.fixture
 def full(monkeypatch):
     """The disk is full for those saves whose numbers, from 0, are put into the list that this gives."""
-    bad, count, write = [], [], module.write_checkpoint
+    bad, count, write = [], [], Store.write
 
     def write_if_there_is_room(*args):
         count.append(1)
@@ -48,7 +47,7 @@ def full(monkeypatch):
             raise NotSavedError(28, 'No space left on device', 'disk')
         write(*args)
 
-    monkeypatch.setattr(module, 'write_checkpoint', write_if_there_is_room)
+    monkeypatch.setattr(Store, 'write', write_if_there_is_room)
     return bad
 
 
@@ -137,7 +136,7 @@ def test_the_files_are_those_of_a_synchronous_run(kind, name, tmp_path, slow):
 
 def test_training_goes_on_meanwhile(tmp_path, monkeypatch):
     """The file is written only when training is two iterations further, and holds what was."""
-    further, write = threading.Event(), module.write_checkpoint
+    further, write = threading.Event(), Store.write
 
     def write_later(*args):
         assert further.wait(20)
@@ -148,7 +147,7 @@ def test_training_goes_on_meanwhile(tmp_path, monkeypatch):
             if runner.iter == 5:
                 further.set()
 
-    monkeypatch.setattr(module, 'write_checkpoint', write_later)
+    monkeypatch.setattr(Store, 'write', write_later)
     hears = Hears()
     go(build(tmp_path, asynchronous(4, save_last=False), hooks=[Goes(), hears], iters=7))
     assert torch.load(tmp_path / 'iter_4.pth')['meta']['iter'] == 4
@@ -259,7 +258,7 @@ def test_a_run_may_stop_there(tmp_path, full):
 @pytest.fixture
 def late(monkeypatch):
     """A run hears of what was written beside it only when it saves again."""
-    monkeypatch.setattr(module.Checkpoints, '_hear_of_saving', lambda runner: None)
+    monkeypatch.setattr(Saver, 'poll', lambda saver: None)
 
 
 def test_its_error_is_not_taken_for_that_of_another_hook(tmp_path, full, late):
@@ -299,7 +298,7 @@ def test_another_error_ends_the_run_at_the_next_iteration(tmp_path, monkeypatch)
         def after_iter(self, runner):
             time.sleep(0.01)
 
-    monkeypatch.setattr(module, 'write_checkpoint', fail)
+    monkeypatch.setattr(Store, 'write', fail)
     runner = build(tmp_path, asynchronous(9), hooks=[Waits()], iters=20)
     runner.register_hook(hears := Hears())
     with pytest.raises(TypeError, match='a bug'):
@@ -312,13 +311,11 @@ def test_without_the_hook(tmp_path, slow):
     """Anybody may save beside the training; what goes wrong is raised where the end is heard of."""
     runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
     written = []
-    with runner.saving_beside(lambda: written.append(threading.current_thread())):
-        path = runner.save_checkpoint(str(tmp_path))
+    path = runner.save(async_save=True, after_write=lambda: written.append(threading.current_thread()))
     runner.finish_saving()
     assert os.path.isfile(path)
     assert written == slow
-    with runner.saving_beside(lambda: 1 / 0):
-        runner.save_checkpoint(str(tmp_path))
+    runner.save(async_save=True, after_write=lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         runner.finish_saving()
     runner.finish_saving()
@@ -334,8 +331,7 @@ def test_a_save_at_once_waits_for_the_one_in_flight(tmp_path):
         order.append('beside')
 
     runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
-    with runner.saving_beside(last):
-        runner.save_checkpoint(str(tmp_path), filename_tmpl='iter_1.pth')
+    runner.save(tmp_path, 'iter_1.pth', async_save=True, after_write=last)
     runner.save_checkpoint(str(tmp_path), filename_tmpl='iter_2.pth')
     order.append('at once')
     assert order == ['beside', 'at once']
@@ -348,22 +344,22 @@ PROGRAM = """
 import os, sys, time
 import torch
 sys.path.insert(0, {tests!r})
-import runnerkit.runner.checkpoints as module
-from runner.test_async_save import asynchronous, build, go
-write = module.write_checkpoint
+from runnerkit.checkpoint import Store
+from runner.test_saver import asynchronous, build, go
+write = Store.write
 
-def write_slowly(checkpoint, path, client):
-    import runnerkit.checkpoint.save as save
+def write_slowly(store, name, checkpoint, latest):
+    import runnerkit.checkpoint.store as store_module
     dump = torch.save
     def dump_slowly(what, file):
         dump(what, file)
-        if path.endswith('iter_6.pth'):
+        if name == 'iter_6.pth':
             print('writing', flush=True)
             time.sleep(1)
-    save.torch.save = dump_slowly
-    write(checkpoint, path, client)
+    store_module.torch.save = dump_slowly
+    write(store, name, checkpoint, latest)
 
-module.write_checkpoint = write_slowly
+Store.write = write_slowly
 
 from runnerkit.hooks import Hook
 class Waits(Hook):
@@ -422,16 +418,14 @@ class Steps(torch.nn.Module):
 
 
 def train_on_a_rank(rank, folder):
-    import runnerkit.runner.checkpoints as checkpoints
-
     whole = _train(rank, f'{folder}/sync', None, CheckpointHook(interval=2, by_epoch=False))
-    write = checkpoints.write_checkpoint
+    write = Store.write
 
     def write_slowly(*args):
         time.sleep(0.05)
         write(*args)
 
-    checkpoints.write_checkpoint = write_slowly
+    Store.write = write_slowly
     beside = _train(rank, f'{folder}/async', None, asynchronous(2))
     resumed = _train(rank, f'{folder}/resumed', f'{folder}/async/iter_4.pth', asynchronous(2))
     return torch.equal(whole, beside), torch.equal(whole, resumed)
