@@ -108,3 +108,32 @@ def test_a_file_url_is_a_folder_with_links(tmp_path):
     assert hook.store(runner).place == str(tmp_path / 'kept' / 'run')
     runner.run([loader(4)], [('train', 1)])
     assert sorted(path.name for path in (tmp_path / 'kept' / 'run').glob('*.pth')) == ['epoch_1.pth', 'latest.pth']
+
+
+def run_in(work_dir, out_dir, resume=None, epochs=1):
+    runner = tiny_runner(work_dir=work_dir, max_epochs=epochs)
+    runner.register_hook(CheckpointHook(interval=1, out_dir=str(out_dir)))
+    if resume is not None:
+        runner.resume(str(resume))
+    runner.run([loader(4)], [('train', 1)])
+
+
+@pytest.mark.parametrize('where', ['folder', 'url'])
+def test_two_work_dirs_of_one_name_do_not_share_a_folder(where, tmp_path, memory):
+    out_dir = 'memory://shared' if where == 'url' else tmp_path / 'shared'
+    run_in(tmp_path / 'a' / 'run', out_dir)
+    with pytest.raises(FileExistsError, match=r'shared/run belongs to the run in .*/a/run.* on .*the run in .*/b/run'):
+        run_in(tmp_path / 'b' / 'run', out_dir)
+    assert not list((tmp_path / 'b' / 'run').glob('*.pth'))
+    run_in(tmp_path / 'b' / 'other', out_dir)
+    run_in(tmp_path / 'a' / 'run', out_dir, epochs=2)  # the same work dir
+    checkpoint = f'{out_dir}/run/epoch_1.pth'
+    run_in(tmp_path / 'c' / 'run', out_dir, resume=checkpoint, epochs=2)  # the same run, by its checkpoint
+
+
+def test_without_an_out_dir_nothing_is_noted(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.run([loader(4)], [('train', 1)])
+    assert sorted(path.name for path in (tmp_path / 'run').iterdir()) == ['epoch_1.pth', 'latest.pth']
+    assert 'run' not in runner.meta['hook_msgs']

@@ -13,9 +13,10 @@ import torch
 from ranks import on_ranks
 from support import Noisy, Tiny, loader, tiny_runner, weights
 
-from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, why_damaged
+from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
+from runnerkit.runner import EpochBasedRunner
 from runnerkit.runner.saver import Saver
 
 TESTS = Path(__file__).parent.parent
@@ -336,6 +337,134 @@ def test_a_save_at_once_waits_for_the_one_in_flight(tmp_path):
     order.append('at once')
     assert order == ['beside', 'at once']
     assert (tmp_path / 'latest.pth').resolve().name == 'iter_2.pth'
+
+
+# --- together --------------------------------------------------------------------------------------------------------
+
+
+def test_a_place_and_a_name_of_its_own(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
+    assert runner.save() == str(tmp_path / 'run' / 'epoch_1.pth')
+    path = runner.save(tmp_path / 'own', 'x.pth', save_optimizer=False, meta={'more': 1}, create_symlink=False)
+    assert [each.name for each in (tmp_path / 'own').iterdir()] == ['x.pth']
+    saved = torch.load(path)
+    assert 'optimizer' not in saved
+    assert saved['meta']['more'] == 1
+    with pytest.raises(ValueError, match='nowhere to save to: give save an out_dir, or the runner a work_dir'):
+        tiny_runner(max_epochs=1).save()
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+def test_messages_are_in_the_file_and_taken_back_without_it(tmp_path, full, async_save):
+    full.append(1)
+    runner, told = tiny_runner(work_dir=tmp_path, max_epochs=1), []
+    runner.meta['hook_msgs'] = {'a': 1}
+
+    def save(**messages):
+        path = runner.save(
+            filename_tmpl=f'{len(told)}.pth', messages=messages, async_save=async_save, on_error=told.append
+        )
+        runner.finish_saving()
+        return path
+
+    assert torch.load(save(a=2, b=2))['meta']['hook_msgs'] == {'a': 2, 'b': 2}
+    assert (save(b=3, c=3) is None) != async_save
+    assert [type(each) for each in told] == [NotSavedError]
+    assert runner.meta['hook_msgs'] == {'a': 2, 'b': 2}
+
+
+def test_without_anybody_to_tell_it_raises(tmp_path, full):
+    full.append(0)
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    with pytest.raises(NotSavedError, match='No space left'):
+        runner.save(messages={'a': 1})
+    assert runner.meta['hook_msgs'] == {}
+
+
+class OfMmcvsTime(EpochBasedRunner):
+    """Writes its checkpoints itself, as runners of projects of that time do: other arguments, and nothing returned."""
+
+    def save_checkpoint(
+        self, out_dir, filename_tmpl='epoch_{}.pth', save_optimizer=True, meta=None, create_symlink=True
+    ):
+        path = os.path.join(out_dir, filename_tmpl.format(self.epoch + 1, epoch=0, iter=self.iter + 1))
+        meta = {**(meta or {}), **self.meta, 'epoch': self.epoch + 1, 'iter': self.iter}
+        save_checkpoint(self.model, path, optimizer=self.optimizer if save_optimizer else None, meta=meta)
+
+
+class OfOurs(EpochBasedRunner):
+    """Adds to what is saved, in MMCV's signature."""
+
+    def save_checkpoint(
+        self, out_dir, filename_tmpl='epoch_{}.pth', save_optimizer=True, meta=None, create_symlink=True
+    ):
+        meta = {**(meta or {}), 'own': True}
+        return super().save_checkpoint(out_dir, filename_tmpl, save_optimizer, meta, create_symlink)
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+@pytest.mark.parametrize('kind', [OfMmcvsTime, OfOurs])
+def test_hooks_go_through_a_save_checkpoint_of_a_subclass(tmp_path, kind, async_save):
+    model = Tiny()
+    runner = kind(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), work_dir=str(tmp_path), max_epochs=4)
+    hears = Hears()
+    runner.register_hook(hears)
+    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=2, async_save=async_save))
+    runner.register_hook(EvalHook(loader(8), save_best='loss', start=4))
+    runner.run([loader(8)], [('train', 1)])
+    assert sorted(path.name for path in tmp_path.glob('epoch*')) == ['epoch_3.pth', 'epoch_4.pth']
+    assert (tmp_path / 'best_loss_epoch_4.pth').is_file()
+    assert len(hears.heard) == 5
+    assert all(there for _, there, _ in hears.heard[:3])
+    meta = torch.load(tmp_path / 'epoch_4.pth')['meta']
+    assert meta['hook_msgs']['last_ckpt'] == str(tmp_path / 'epoch_4.pth')
+    assert ('own' in meta) == (kind is OfOurs)
+    assert runner.save(filename_tmpl='own.pth') == str(tmp_path / 'own.pth')
+
+
+def test_the_last_one_that_is_whole(tmp_path, slow):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    assert runner.last_checkpoint() is None
+    for name in ('iter_1.pth', 'iter_2.pth'):
+        runner.save(tmp_path, name, messages={'last_ckpt': str(tmp_path / name)}, async_save=True)
+    assert runner.last_checkpoint() == str(tmp_path / 'iter_2.pth')  # which had to be waited for
+    (tmp_path / 'iter_2.pth').write_bytes(b'half')
+    assert runner.last_checkpoint() == str(tmp_path / 'iter_1.pth')
+
+
+def save_on_a_rank(rank, folder):
+    """Together in a hook, where the first disk is full, and alone on the first rank, of which nobody else knows."""
+
+    class Saves(Hook):
+        def after_train_iter(self, runner):
+            self.path = runner.save(messages={'last_ckpt': 'x'})
+            if runner.rank == 0:
+                runner.save_checkpoint(runner.work_dir, filename_tmpl='alone.pth')
+
+    runner, saves = tiny_runner(work_dir=folder, max_iters=1, seed=rank), Saves()
+    runner.register_hook(saves)
+    runner.run([loader(4)], [('train', 1)])
+    write = Store.write
+
+    def refuse(*args):
+        raise NotSavedError(28, 'No space left on device', 'disk')
+
+    Store.write = refuse
+    with pytest.raises(NotSavedError, match='No space left') as caught:
+        runner.save()
+    Store.write = write
+    return saves.path, str(caught.value), runner.meta['hook_msgs']
+
+
+def test_all_ranks_save_and_one_may_do_so_alone(tmp_path):
+    first, second = on_ranks(__file__, 'save_on_a_rank', str(tmp_path))
+    assert first == second
+    assert first[0] == str(tmp_path / 'epoch_1.pth')
+    together, alone = (torch.load(tmp_path / name)['runnerkit'] for name in ('epoch_1.pth', 'alone.pth'))
+    assert len(together['ranks']) == together['world_size'] == 2
+    generators = [each['rng']['torch'] for each in together['ranks']]
+    assert not torch.equal(*generators)
+    assert (len(alone['ranks']), alone['world_size']) == (1, 2)
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
