@@ -3,12 +3,17 @@
     python benchmarks/faults.py                     # 200 kills over all cells; some minutes
     python benchmarks/faults.py --kills 10 --cells 5
     python benchmarks/faults.py --list              # the cells
+    python benchmarks/faults.py --loaders           # the table of loader_kinds.py: exact and quiet, or told
+    python benchmarks/faults.py --loaders 'stream, 2 workers' 'prefetcher'
 
 A cell is a training: one value of each dimension below. Every pair of values that can occur together does so in at
 least one cell. A run is a process of its own, forked from this one (which has imported everything), and ended by
 SIGKILL after a random time; then it is started again and resumes by itself, until it ends. It must end with the very
 bits of a run that nobody disturbed: weights, averages, optimizer states, random states, hooks' states, the best score,
 and every line of the log, each once. No checkpoint under its real name may be damaged at any time.
+
+With ``--loaders`` the trainings are those of loader_kinds.py, each killed at chosen moments. They must end with the
+bits of an undisturbed run, or the resumed run must have said that they may not.
 """
 
 import argparse
@@ -16,6 +21,7 @@ import hashlib
 import importlib
 import itertools
 import json
+import logging
 import os
 import pickle
 import random
@@ -25,7 +31,10 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
@@ -36,8 +45,9 @@ from torch.utils.data import Dataset
 
 from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
-from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
-from runnerkit.hooks.logger.superseded import set_aside
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
+from runnerkit.hooks.hook import POINTS
+from runnerkit.log_files import set_aside
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 
 BATCHES, EPOCHS = 5, 3
@@ -319,6 +329,11 @@ def resumed_by_itself(cell, work_dir):
     return runner
 
 
+def go_on(cell, work_dir):
+    """One process of a cell: from the newest checkpoint to the end."""
+    return train(cell, resumed_by_itself(cell, work_dir))
+
+
 def older_events(folder):
     """Make a dead run's event files sort first: TensorBoard reads them in the order of their names, which within one
     second, in which nobody but this script starts runs anew, is that of process ids as texts."""
@@ -367,23 +382,23 @@ def curves_of(work_dir):
 
 
 class Attempt:
-    """A training as a process; its result, once it is through, is in a file."""
+    """A training as a process: ``job(work_dir)``. What that returns, once it is through, is in a file."""
 
-    def __init__(self, cell, folder, name):
+    def __init__(self, job, folder, name):
         self.result, self.errors = folder / f'{name}.result', folder / f'{name}.errors'
         self.started = time.monotonic()
         self.pid = os.fork()
         if self.pid == 0:
-            self._run(cell, folder / name)
+            self._run(job, folder / name)
 
-    def _run(self, cell, work_dir):
+    def _run(self, job, work_dir):
         code = 1
         try:
             os.setsid()  # its loader workers die with it
             errors = os.open(self.errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(errors, 1)
             os.dup2(errors, 2)
-            found = train(cell, resumed_by_itself(cell, work_dir))
+            found = job(work_dir)
             self.result.write_bytes(pickle.dumps(found))
             code = 0
         except BaseException:
@@ -427,7 +442,7 @@ def warm_up(chosen):
 
 def undisturbed(cell, folder, seconds=60):
     """The result of a run that nobody kills, and how long it took."""
-    attempt = Attempt(cell, folder, 'whole')
+    attempt = Attempt(partial(go_on, cell), folder, 'whole')
     if attempt.kill_after(seconds) or not attempt.result.exists():
         raise RuntimeError(f'the undisturbed run of [{name_of(cell)}] failed:\n{attempt.errors.read_text()[-3000:]}')
     return pickle.loads(attempt.result.read_bytes()), time.monotonic() - attempt.started
@@ -444,7 +459,7 @@ class Tally:
 def disturbed(cell, folder, name, kills, duration, draw, tally):
     """The result of a run that is killed up to ``kills`` times."""
     while True:
-        attempt = Attempt(cell, folder, name)
+        attempt = Attempt(partial(go_on, cell), folder, name)
         killed = attempt.kill_after(draw.uniform(0, duration) if kills > 0 else 60)
         tally.damaged += [f'{path}: {why}' for path in checkpoints(folder / name, tally) if (why := why_damaged(path))]
         if not killed:
@@ -492,6 +507,230 @@ def prove(chosen, kills, kills_per_run=4, seed=0):
     return tally
 
 
+# --- loaders ---------------------------------------------------------------------------------------------------------
+
+
+class Small(Net):
+    """`Net` with a second training step, and dropout: the run's own random stream matters."""
+
+    def __init__(self):
+        super().__init__(0.3)
+
+    gen_step = Net.train_step
+
+
+class Dies(Hook):
+    """Writes down all losses; at a moment, saves and dies.
+
+    Args:
+        moment: a point and how many times it passes in this process; None: never.
+    """
+
+    runs_last = True
+
+    def __init__(self, moment):
+        self.moment = moment
+        self.passed = dict.fromkeys(POINTS, 0)
+        self.losses = []
+
+    def _pass(self, point, runner):
+        self.passed[point] += 1
+        if self.moment == (point, self.passed[point]):
+            runner.save_checkpoint(runner.work_dir, filename_tmpl='saved.pth')
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def before_train_iter(self, runner):
+        self._pass('before_train_iter', runner)
+
+    def after_train_iter(self, runner):
+        self.losses.append((runner.mode, runner.iter, float(runner.outputs['loss'])))
+        self._pass('after_train_iter', runner)
+
+    def after_train_epoch(self, runner):
+        self._pass('after_train_epoch', runner)
+
+    def after_val_iter(self, runner):
+        self.losses.append(('val', runner.iter, float(runner.outputs['loss'])))
+        self._pass('after_val_iter', runner)
+
+    def after_val_epoch(self, runner):
+        self._pass('after_val_epoch', runner)
+
+
+class Told(logging.Handler):
+    """Writes to a file what the run says about its exactness: records that are marked so, and warnings that name a
+    loader."""
+
+    def __init__(self, path, resumed):
+        super().__init__()
+        self.path, self.resumed = path, resumed
+
+    def emit(self, record):
+        if getattr(record, 'exactness', False):
+            self.note(record.levelname, record.getMessage())
+
+    def warn(self, message, *where, **more):
+        if 'loader' in str(message).lower() and any(
+            part in where[1] for part in ('runnerkit/data', 'runnerkit/runner')
+        ):
+            self.note('WARNING', str(message))
+
+    def note(self, level, text):
+        with self.path.open('a') as file:
+            file.write(json.dumps([self.resumed, level, text]) + '\n')
+
+
+def moments_of(plan, name):
+    """When to kill, by what to call it: in each process at one moment, a point and how many times it passes."""
+    found = {
+        'in epoch 1': [('after_train_iter', 2)],
+        'last batch of epoch 1': [('after_train_iter', 5)],
+        'batch fetched': [('before_train_iter', 7)],
+        'in epoch 2': [('after_train_iter', 8)],
+    }
+    if name == 'epoch':
+        found['end of epoch 1'] = [('after_train_epoch', 1)]
+    if plan.by_epoch[-1][0] == 'val':
+        found['in validation'] = [('after_val_iter', 1)]
+        found['after validation'] = [('after_val_epoch', 1) if name == 'epoch' else ('after_val_iter', 2)]
+    found['3 times'] = [('after_train_iter', 3)] * 3
+    return found
+
+
+def train_kind(kind, name, moment, work_dir, every=False):
+    """One process of a kind of loaders in one of its runners: from the checkpoint to ``moment``, or to the end.
+
+    Args:
+        every: whether a checkpoint is saved after each iteration.
+    """
+    np.random.seed(0)
+    random.seed(0)
+    torch.manual_seed(0)
+    resumed = (work_dir / 'saved.pth').exists()
+    model, dies, told = Small(), Dies(moment), Told(work_dir / 'told', resumed)
+    limit = kind.limit or ({'max_epochs': EPOCHS} if name == 'epoch' else {'max_iters': BATCHES * EPOCHS})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    runner = kind.runners[name](model, optimizer=optimizer, work_dir=str(work_dir), **limit)
+    logging.getLogger('runnerkit').addHandler(told)
+    warnings.simplefilter('always')
+    warnings.showwarning = told.warn
+    plan = kind.build()
+    for hook in plan.hooks:
+        runner.register_hook(hook)
+    if not any(isinstance(hook, OptimizerHook) for hook in plan.hooks):
+        runner.register_hook(OptimizerHook())
+    runner.register_hook(CheckpointHook(1 if every else 1000, by_epoch=False, save_last=False, max_keep_ckpts=1))
+    runner.register_hook(dies)
+    np.random.seed(99)  # what is resumed owes nothing to where the generators happen to be
+    random.seed(99)
+    torch.manual_seed(99)
+    if resumed:
+        runner.resume(str(work_dir / 'saved.pth'))
+    runner.run(plan.loaders, plan.workflow(name))
+    best = runner.meta.get('hook_msgs', {}).get('best_score')
+    state = digest([model.state_dict(), optimizer.state_dict(), str(best), runner.epoch, runner.iter])
+    return {'losses': dies.losses, 'state': state}
+
+
+class Finding(NamedTuple):
+    """What became of a kind in a runner, and the first that it said when it was resumed."""
+
+    verdict: str
+    told: str = ''
+
+
+def killed_at(kind, name, moments, folder, label, whole):
+    """The finding for runs that are killed at ``moments``, each process at the next one."""
+    for moment in (*moments, None):
+        attempt = Attempt(partial(train_kind, kind, name, moment, every=len(moments) > 1), folder, label)
+        attempt.kill_after(60)
+        if moment is not None and attempt.result.exists():
+            return Finding('NOT KILLED')
+    first = first_told(folder / label, resumed=True)
+    if not attempt.result.exists():
+        return Finding('FAILS', last_line(attempt.errors))
+    return judged(pickle.loads(attempt.result.read_bytes()), whole, first)
+
+
+def judged(found, whole, told):
+    """The finding for a resumed run that ended with ``found`` where the undisturbed one did with ``whole``."""
+    last = whole['losses'][max(0, len(whole['losses']) - len(found['losses'])) :]
+    if found == {**whole, 'losses': last}:
+        return Finding('exact, but told' if told else 'exact, quiet', told)
+    return Finding('differs, told' if told else 'DIFFERS IN SILENCE', told)
+
+
+def first_told(work_dir, resumed):
+    """The first that runs in this work dir said when they were resumed, or else when they were started."""
+    lines = [json.loads(line) for line in read(work_dir / 'told').splitlines()]
+    return next((text for was, level, text in lines if was == resumed and (not resumed or level != 'INFO')), '')
+
+
+def read(path):
+    return path.read_text() if path.exists() else ''
+
+
+def last_line(path):
+    return read(path).strip().rpartition('\n')[2]
+
+
+def prove_kind(kind, name, folder, labels=()):
+    """What became of a kind in the runner ``name``, by moment; only at the moments ``labels``, if there are any."""
+    attempt = Attempt(partial(train_kind, kind, name, None), folder, 'whole')
+    attempt.kill_after(60)
+    if not attempt.result.exists():
+        return {'undisturbed': Finding('FAILS', last_line(attempt.errors))}
+    whole = pickle.loads(attempt.result.read_bytes())
+    chosen = moments_of(kind.build(), name)
+    found = {
+        label: killed_at(kind, name, moments, folder, label, whole)
+        for label, moments in chosen.items()
+        if label in labels or not labels
+    }
+    at_start = first_told(folder / 'whole', resumed=False)
+    if at_start:
+        found['at the start'] = Finding('told', at_start)
+    if any(each.verdict == 'DIFFERS IN SILENCE' for each in found.values()):
+        again = Attempt(partial(train_kind, kind, name, None), folder, 'again')
+        again.kill_after(60)
+        if pickle.loads(again.result.read_bytes()) != whole:
+            found['undisturbed'] = Finding('NOT REPEATABLE')
+    return found
+
+
+#: Verdicts that are right for every kind, and for those of which not all state is in sight.
+GOOD, GOOD_TOO = ('exact, quiet',), ('exact, but told', 'differs, told', 'told')
+
+
+def is_good(finding, quiet):
+    """Whether it is as promised: nothing in silence, and nothing said of a kind that is known to be exact."""
+    return finding.verdict in GOOD or (finding.verdict in GOOD_TOO and not quiet)
+
+
+def prove_loaders(titles=(), labels=()):
+    """Print what became of the kinds of loaders of these names, or of all; how many are not as promised."""
+    kinds = importlib.import_module('loader_kinds').KINDS
+    bad = cells = 0
+    for title in titles or kinds:
+        for name in kinds[title].runners:
+            with tempfile.TemporaryDirectory(prefix='loaders-') as folder:
+                findings = prove_kind(kinds[title], name, Path(folder), labels)
+            good = all(is_good(each, kinds[title].quiet) for each in findings.values())
+            bad, cells = bad + (not good), cells + 1
+            print(f'{" " if good else "!"} {title} | {name} | {summary(findings)}', flush=True)
+    print(f'{cells} kinds of loaders in a runner each, {bad} not as promised')
+    return bad
+
+
+def summary(findings):
+    """Each verdict, with its moments where not all are alike, and what was told first."""
+    verdicts = {}
+    for label, each in findings.items():
+        verdicts.setdefault(each.verdict, []).append(label)
+    told = next((f' | {each.told}' for each in findings.values() if each.told), '')
+    return '; '.join(key if len(verdicts) == 1 else f'{key} ({", ".join(verdicts[key])})' for key in verdicts) + told
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--kills', type=int, default=200, help='how many at least')
@@ -499,7 +738,12 @@ def main():
     parser.add_argument('--cells', type=int, help='only the first so many')
     parser.add_argument('--seed', type=int, default=0, help='of the moments of the kills')
     parser.add_argument('--list', action='store_true', help='print the cells and stop')
+    parser.add_argument('--loaders', nargs='*', metavar='KIND', help='try these kinds of loaders, or all, instead')
+    parser.add_argument('--moments', nargs='*', default=(), help='kill them at these moments only')
     args = parser.parse_args()
+    if args.loaders is not None:
+        warm_up([])
+        return int(prove_loaders(args.loaders, args.moments) > 0)
     chosen = cells()[: args.cells]
     for i, cell in enumerate(chosen):
         print(f'{i:3}: {name_of(cell)}')

@@ -8,12 +8,13 @@ Where things are, each folder building only on those above it::
     config/         Config, ConfigDict, DictAction
     distributed/    joining processes, talking, collecting results
     parallel/       model wrappers, batches in containers
-    device/         what this machine computes on
     checkpoint/     what is saved, written whole, read without running code
     nn/             BaseModule, weight initialisation, Supervised
     optim/          optimizers and schedules by name, the update
     data/           loaders, samplers, seeded samples
     evaluation.py   predictions and scores
+    log_buffer.py   values between two log lines
+    log_files.py    the lines of a log
     hooks/          one behaviour a file
     runner/         EpochBasedRunner, IterBasedRunner
     flow/           the five stages of a run

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -92,6 +95,18 @@ def score_dataset(
             'returned into scores'
         )
     return dict(evaluate(results, logger=logger, **options))
+
+
+def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among ``scores``, as plain ones; MMCV's ``eval_iter_num``, a note for loggers, is no score."""
+    numbers = {name: _number(value) for name, value in scores.items() if name != 'eval_iter_num'}
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
+        value = value.item()
+    return float(value) if isinstance(value, Real) else None
 
 
 def metrics_of(model: nn.Module) -> Mapping[str, Any]:

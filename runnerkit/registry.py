@@ -214,7 +214,7 @@ class Registry:
         """
         if not isinstance(force, bool):
             raise TypeError(f'force must be a boolean, but got {type(force)}')
-        if inspect.isclass(name) or inspect.isroutine(name):
+        if inspect.isclass(name) or inspect.isfunction(name):
             return self.deprecated_register_module(name, force)
         if not (name is None or isinstance(name, str) or _is_list_of_str(name)):
             raise TypeError(
@@ -244,7 +244,7 @@ class Registry:
         return cls
 
     def _register_module(self, module: Any, module_name: Any = None, force: bool = False) -> None:
-        if not (inspect.isclass(module) or inspect.isroutine(module)):
+        if not (inspect.isclass(module) or inspect.isfunction(module)):
             raise TypeError(f'module must be a class or a function, but got {type(module)}')
         names = [module_name or module.__name__] if isinstance(module_name, str | None) else list(module_name)
         for name in names:

@@ -10,11 +10,16 @@ from pathlib import Path
 import torch
 from torch import multiprocessing as mp
 
+#: Processes are forked from one that has imported this, which takes each of them seconds otherwise.
+PRELOADED = ['torch._dynamo', 'torchmetrics', 'pytest', 'runnerkit.runner', 'runnerkit.parallel', 'runnerkit.data']
+
 
 def on_ranks(path, name, *args, world_size=2):
     """What the function ``name`` of the file ``path``, called as ``name(rank, *args)``, returns on each rank."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_process, (str(path), name, args, world_size, folder), nprocs=world_size)
+        mp.get_context('forkserver').set_forkserver_preload(PRELOADED)
+        arguments = (str(path), name, args, world_size, folder)
+        mp.start_processes(_process, arguments, nprocs=world_size, start_method='forkserver')
         return [torch.load(os.path.join(folder, f'{rank}.pth'), weights_only=False) for rank in range(world_size)]
 
 

@@ -113,7 +113,7 @@ class Recorder(Hook):
 
 
 def _listener(point):
-    def listen(self, runner):
+    def listen(self, runner, *args):
         self.heard.append((point, runner.epoch, runner.iter, runner.inner_iter))
 
     return listen

@@ -105,6 +105,9 @@ def test_a_taken_name_needs_force(registry):
         ({'name': ['a', 3]}, 'name must be'),
         ({'force': 1}, 'force must be a boolean'),
         ({'module': 3}, 'module must be a class or a function'),
+        ({'module': Registry('dog').get}, 'module must be a class or a function'),
+        ({'module': len}, 'module must be a class or a function'),
+        ({'name': Registry('dog').get}, 'name must be either of None'),
     ],
 )
 def test_registering_wrong_things(registry, kwargs, message):

@@ -90,7 +90,7 @@ class _Round:
     def twin(self, tensor: Tensor) -> Tensor:
         """The tensor that will hold ``tensor``'s values after `copy`."""
         if not _is_ordinary(tensor):
-            return tensor.detach().clone()
+            return tensor.detach().clone().requires_grad_(tensor.requires_grad)
         storage = tensor.untyped_storage()
         key = (storage.device, storage.data_ptr(), storage.nbytes())
         if key not in self.buffers:

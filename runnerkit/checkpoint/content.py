@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from copy import copy
 from typing import Any
 
 from torch import nn
@@ -72,14 +71,15 @@ def checkpoint_of(
     classes = getattr(unwrap(model), 'CLASSES', None)
     if classes is not None:
         about['CLASSES'] = classes
-    checkpoint: dict[str, Any] = {'meta': to_plain(about, 'meta'), 'state_dict': copy(get_state_dict(model))}
-    for name, value in checkpoint['state_dict'].items():  # what a module's get_extra_state gives may be anything
-        checkpoint['state_dict'][name] = to_plain(value, f'state_dict[{name!r}]')
+    checkpoint: dict[str, Any] = {
+        'meta': to_plain(about, 'meta'),
+        'state_dict': to_plain(get_state_dict(model), 'state_dict'),
+    }
     if isinstance(optimizer, Optimizer):
         checkpoint['optimizer'] = to_plain(optimizer.state_dict(), 'optimizer')
     elif isinstance(optimizer, Mapping):
         checkpoint['optimizer'] = {
-            name: to_plain(each.state_dict(), f'optimizer {name}') for name, each in optimizer.items()
+            name: to_plain(each.state_dict(), f'optimizer[{name!r}]') for name, each in optimizer.items()
         }
     if state is not None:
         checkpoint['runnerkit'] = to_plain(state, 'runnerkit')

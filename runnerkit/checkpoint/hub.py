@@ -6,11 +6,13 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
 import torch
 
 from runnerkit.checkpoint.loader import load_from_local
+from runnerkit.fileio.paths import plain_file_name
+from runnerkit.utils.logging import printable
 
 #: The start of a file's SHA-256 at the end of its name, ``resnet50-0676ba61.pth``, and not a date.
 _HASH = re.compile(r'-(?!20\d\d[01]\d[0-3]\d\.)([0-9a-f]{8,64})\.')
@@ -33,24 +35,28 @@ def load_url(
         map_location: as in `torch.load`.
         progress: show how much has come.
         check_hash: insist on a hash in the name. Where there is one, it is checked in any case.
-        file_name: the name in the cache; by default that in the URL.
+        file_name: the name in the cache, without folders; by default that in the URL.
         weights_only: taken for torch's sake; whether code in a file may run is not its affair, but that of
             `runnerkit.checkpoint.trusted_pickles`.
 
     Raises:
         OSError: the file cannot be fetched.
-        ValueError: it has no hash and ``check_hash`` wants one; or it is damaged, or could run code.
+        ValueError: its name could lead out of the cache; it has no hash and ``check_hash`` wants one; or it is damaged,
+            or could run code.
         RuntimeError: it is not the file that its hash belongs to.
     """
-    path = Path(model_dir or os.path.join(torch.hub.get_dir(), 'checkpoints')) / (file_name or _name_in(url))
+    in_url = os.path.basename(urlparse(url).path)  # as it is, like torch: what %2F stands for would be a folder
+    try:
+        name = plain_file_name(in_url if file_name is None else file_name)
+    except ValueError as error:
+        raise ValueError(f'{printable(url)} gives no name for the cache: {error}. Give one (file_name)') from None
+    path = Path(model_dir or os.path.join(torch.hub.get_dir(), 'checkpoints')) / name
     if not path.exists():
-        found = _HASH.search(path.name) or _HASH.search(_name_in(url))
+        found = _HASH.search(name) or _HASH.search(in_url)
         if check_hash and not found:
-            raise ValueError(f'{url} has no hash in its name, as in name-<8 hexadecimal digits or more>.pth, to check')
+            raise ValueError(
+                f'{printable(url)} has no hash in its name, as in name-<8 hexadecimal digits or more>.pth, to check'
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.hub.download_url_to_file(url, str(path), found[1] if found else None, progress=progress)
     return load_from_local(str(path), map_location)
-
-
-def _name_in(url: str) -> str:
-    return unquote(os.path.basename(urlparse(url).path))

@@ -12,30 +12,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
 import torch
 
 from runnerkit.checkpoint.integrity import why_damaged
+from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.checkpoint.store import behind_link
 from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, open_file
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.logging import print_log
+from runnerkit.utils.logging import print_log, printable, shortened
 from runnerkit.utils.suggest import did_you_mean
 
 logger = logging.getLogger('runnerkit')
 
 Loader = Callable[..., Any]
-
-#: What old MMCV files hold beside tensors and plain values (a best score is a numpy number): harmless constructors
-# only.
-_NUMPY = [
-    np.dtype,
-    np.ndarray,
-    (np._core if hasattr(np, '_core') else np.core).multiarray.scalar,
-    (np._core if hasattr(np, '_core') else np.core).multiarray._reconstruct,
-    *{type(np.dtype(code)) for code in '?bBhHiIlLqQefdgFDG'},
-]
 
 
 def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) -> Any:
@@ -52,20 +42,19 @@ def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) 
     Raises:
         ValueError: the file holds something else, and is not trusted.
     """
-    name = str(path) if name is None else name
-    with torch.serialization.safe_globals(_NUMPY):
-        try:
-            return torch.load(path, map_location=map_location, weights_only=True)
-        except Exception as error:
-            if not _is_refusal(str(error)):
-                raise
-            reason = re.search(r'GLOBAL (\S+)', str(error))
-            what = f' ({reason[1]})' if reason else ''
-            if not pickles_are_trusted():
-                raise ValueError(
-                    f'{name} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints '
-                    f'of runnerkit hold tensors and plain values only. {HOW_TO_TRUST}'
-                ) from error
+    name = printable(path if name is None else name)
+    try:
+        return safe_load(path, map_location)
+    except Exception as error:
+        if not _is_refusal(str(error)):
+            raise
+        found = re.search(r'GLOBAL (\S+)', str(error))
+        what = f' ({printable(found[1], 100)})' if found else ''
+    if not pickles_are_trusted():
+        raise ValueError(
+            f'{name} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints of '
+            f'runnerkit hold tensors and plain values only. {HOW_TO_TRUST}'
+        )
     logger.warning(
         '%s holds objects%s that can run code; it is loaded all the same, since pickles are trusted', name, what
     )
@@ -95,7 +84,7 @@ def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> 
     try:
         weights: dict[str, Any] = load_file(os.fspath(path))
     except SafetensorError as error:
-        raise ValueError(f'the checkpoint {path} is damaged: {error}') from error
+        raise ValueError(f'the checkpoint {path} is damaged: {printable(error)}') from error
     if map_location is None or isinstance(map_location, (str, int, torch.device)):
         return weights if map_location is None else {name: each.to(map_location) for name, each in weights.items()}
     # A function or a table of devices: torch has its own ways with them.
@@ -171,7 +160,7 @@ class CheckpointLoader:
         loader = cls._get_checkpoint_loader(filename)
         if logger is not None:
             kind = getattr(loader, '__name__', type(loader).__name__).removeprefix('load_from_')
-            print_log(f'load checkpoint from {kind} path: {filename}', logger)
+            print_log(f'load checkpoint from {kind} path: {printable(filename)}', logger)
         return loader(filename, map_location)
 
 
@@ -207,7 +196,7 @@ def load_from_stream(file: IO[bytes], filename: str, map_location: Any = None) -
         ValueError: it is damaged, or could run code.
     """
     with tempfile.TemporaryDirectory(prefix='runnerkit-') as folder:
-        path = Path(folder) / ('checkpoint' + Path(filename).suffix)
+        path = Path(folder) / ('checkpoint' + Path(filename).suffix[:20])
         with path.open('wb') as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
         return _load_whole(path, filename, map_location)
@@ -246,5 +235,5 @@ def _load_checkpoint_with_prefix(
     part = {name[len(start) :]: value for name, value in state.items() if name.startswith(start)}
     if not part:
         tops = sorted({name.split('.')[0] for name in state})
-        raise WrongValue(f'{prefix} is not in the pretrained model {filename}; it has {", ".join(tops)}')
+        raise WrongValue(f'{prefix} is not in the pretrained model {filename}; it has {shortened(tops)}')
     return part

@@ -1,57 +1,243 @@
-"""What may stand in a checkpoint: tensors and plain Python values, so that loading one never has to run code."""
+"""What a checkpoint may hold: tensors and plain Python values, so that loading one never has to run code."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+import _codecs
+import io
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
 
-_SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.Tensor, torch.dtype, torch.device, torch.Size)
+from runnerkit.utils.logging import printable
+
+_UNCHANGED = frozenset({type(None), bool, float, complex, torch.Size, torch.device, torch.layout})
+
+#: The plain value of an instance of a subclass, whatever methods that overrides.
+_PLAIN_NUMBERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+)
+
+#: torch.load reads integers of 255 bytes at most; one bit is the sign.
+_INT_BITS = 255 * 8 - 1
+
+#: Longer texts need a pickle instruction that torch.load refuses.
+_LENGTH = 1 << 30
+
+_DEPTH = 100
+
+#: numpy's numbers that have an equal in Python: not long doubles, dates, records.
+_NUMPY_NUMBERS = frozenset('?bBhHiIlLqQefdFD')
+
+
+class _Refused(Exception):
+    """Why a value cannot be stored, as the end of "… holds"; ``steps`` lead to it, the innermost first."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.steps: list[str] = []
+
+
+class _EmptyBytes:
+    """Stands for ``b''``, which pickle writes as a call of ``bytes``; torch.load allows only ``_codecs.encode``."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        return _codecs.encode, ('', 'latin1')
 
 
 def to_plain(value: Any, where: str) -> Any:
-    """A copy of ``value`` made of tensors and plain Python values only; tensors are shared, not copied.
+    """A copy of ``value`` that ``torch.load(…, weights_only=True)`` reads back equal and with the same types.
 
-    numpy scalars become Python numbers, numpy arrays and ranges lists, mappings dicts, paths and enum members what they
-    stand for.
+    Tensors are shared, not copied. These become something plainer: tensors of subclasses (also `torch.nn.Parameter`)
+    and tensors with attributes become tensors; numpy scalars, enum members and subclasses of int, float and str the
+    Python values they stand for; numpy arrays and ranges lists; frozen sets sets; named tuples tuples; mappings other
+    than `OrderedDict` and `Counter` dicts; paths strings.
 
     Args:
         value: what is to be stored.
         where: its place in the checkpoint, for the error, e.g. ``"meta['env_info']"``.
 
     Raises:
-        TypeError: something in ``value`` could be stored only by pickling code that loading would have to run.
+        TypeError: something in ``value`` could not be read back; its place and the way out are given.
     """
+    try:
+        return _plain(value, _DEPTH)
+    except _Refused as refused:
+        place, reason = where + ''.join(reversed(refused.steps)), str(refused)
+    raise TypeError(f'{printable(place)} holds {printable(reason)}')
+
+
+def _plain(value: Any, depth: int) -> Any:
     kind = type(value)
-    if kind in _SCALARS or isinstance(value, torch.Tensor):
+    if kind in _UNCHANGED:
         return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return to_plain(value.tolist(), where)
-    if isinstance(value, OrderedDict):
-        return OrderedDict((key, to_plain(item, f'{where}[{key!r}]')) for key, item in value.items())
-    if isinstance(value, Mapping):
-        return {to_plain(key, where): to_plain(item, f'{where}[{key!r}]') for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        items = [to_plain(item, f'{where}[{i}]') for i, item in enumerate(value)]
-        return (
-            tuple(items) if isinstance(value, tuple) else set(items) if isinstance(value, (set, frozenset)) else items
-        )
-    if isinstance(value, range):
-        return list(value)
+    if kind is int or kind is str:
+        return _within_limits(value)
+    if isinstance(value, Tensor):
+        return _plain_tensor(value)
     if isinstance(value, Enum):
-        return to_plain(value.value, where)
+        return _plain(value.value, depth)
+    if isinstance(value, np.generic):
+        return _plain(_from_numpy(value), depth)
+    if isinstance(value, (Mapping, set, frozenset, list, tuple, np.ndarray)):
+        if depth == 0:
+            raise _Refused(f'values that are nested more than {_DEPTH} levels deep, or that hold themselves')
+        return _plain_container(value, depth)
+    return _plain_single(value)
+
+
+def _plain_container(value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        return _plain_mapping(value, depth)
+    if isinstance(value, (set, frozenset)):
+        members = {_plain_key(item, depth) for item in value}
+        if len(members) < len(value):
+            raise _Refused(f'members that become equal when they are made plain: {_short(value)}')
+        return members
+    if isinstance(value, np.ndarray):
+        listed = _from_numpy(value)
+        if value.dtype.char in _NUMPY_NUMBERS:
+            return listed
+        return _plain(listed, depth)
+    items = [_at(i, item, depth) for i, item in enumerate(value)]
+    return tuple(items) if isinstance(value, tuple) else items
+
+
+def _plain_mapping(value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
+    items = {_plain_key(key, depth): _at(key, item, depth) for key, item in value.items()}
+    if len(items) < len(value):
+        raise _Refused(f'keys that become equal when they are made plain: {_short(list(value))}')
+    if isinstance(value, Counter):
+        return Counter(items)
+    if not isinstance(value, OrderedDict):
+        return items
+    ordered = OrderedDict(items)
+    if hasattr(value, '_metadata'):  # the versions of the modules in a state dict
+        ordered._metadata = _at('_metadata', value._metadata, depth)  # type: ignore[attr-defined]
+    return ordered
+
+
+def _plain_single(value: Any) -> Any:
+    for base, plain in _PLAIN_NUMBERS:
+        if isinstance(value, base):
+            return _within_limits(plain(value))
+    if type(value) is bytes:
+        return _within_limits(value) if value else _EmptyBytes()
+    if type(value) is bytearray:
+        return bytearray(_within_limits(value))
+    if type(value) is torch.dtype and _is_readable(value):
+        return value
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, (bool, int, float, str)):  # their subclasses
-        return kind.__mro__[-2](value)
-    raise TypeError(
-        f'{where} holds a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot hold: give tensors, '
-        'numbers, strings, lists, tuples, sets and dicts (a hook: in its state_dict)'
+    if isinstance(value, range):
+        return list(value)
+    name = str(value) if isinstance(value, torch.dtype) else f'a {_name(value)}'
+    raise _Refused(
+        f'{name}, which a checkpoint cannot hold: give tensors, numbers, strings, lists, tuples, sets and dicts '
+        '(a hook: in its state_dict)'
     )
+
+
+def _at(key: Any, item: Any, depth: int) -> Any:
+    """The plain value of what stands at ``key`` of a container."""
+    try:
+        return _plain(item, depth - 1)
+    except _Refused as refused:
+        refused.steps.append(f'[{_short(key)}]')
+        raise
+
+
+def _plain_key(key: Any, depth: int) -> Any:
+    if type(key) is str:
+        return _within_limits(key)
+    plain = _plain(key, depth - 1)
+    try:
+        hash(plain)
+    except TypeError:
+        raise _Refused(f'the key {_short(key)}, which becomes a {_name(plain)} and is then no key') from None
+    if any(isinstance(part, Tensor) for part in (plain if isinstance(plain, tuple) else [plain])):
+        raise _Refused('a tensor as a key, which would not be found again: keys are compared by identity')
+    return plain
+
+
+def _within_limits(value: Any) -> Any:
+    """``value``, a number or text, unless torch.load has no instruction for one of its size."""
+    if isinstance(value, int):
+        if value.bit_length() > _INT_BITS:
+            raise _Refused(f'an integer of {value.bit_length()} bits; torch.load reads {_INT_BITS}: give a string')
+    elif not isinstance(value, float) and len(value) > _LENGTH:
+        raise _Refused(f'a {_name(value)} of length {len(value)}; up to {_LENGTH} can be stored: give a tensor')
+    return value
+
+
+def _from_numpy(value: Any) -> Any:
+    """The Python value of a numpy scalar, or the list of an array."""
+    if value.dtype.char not in _NUMPY_NUMBERS and value.dtype.kind not in 'USOT':
+        raise _Refused(f'a {_name(value)} of {value.dtype}, which Python has no equal for: give numbers or strings')
+    if isinstance(value, np.ma.MaskedArray):
+        raise _Refused(f'a {_name(value)}: give its data and its mask')
+    return value.tolist()
+
+
+def _plain_tensor(tensor: Tensor) -> Tensor:
+    is_subclass = type(tensor) is not Tensor
+    if is_subclass and is_lazy(tensor):
+        raise _Refused(f'an uninitialised {_name(tensor)}: run a batch through the model before the first save')
+    if is_subclass and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        raise _Refused(
+            f'a {_name(tensor)}, which wraps other tensors: give a plain one, e.g. its full_tensor(), to_local() or '
+            'dequantize()'
+        )
+    if tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested):
+        readable = _is_readable(tensor.dtype)
+    else:
+        readable = _is_read(tensor)
+    if not readable:
+        raise _Refused(
+            f'a tensor of {tensor.dtype}, {tensor.layout}, on {tensor.device}, which torch.load refuses: give a plain '
+            'one, e.g. its to_dense(), dequantize() or view(torch.uint8)'
+        )
+    if not is_subclass and not tensor.__dict__:
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.detach().as_subclass(Tensor).requires_grad_(tensor.requires_grad)
+
+
+@cache
+def _is_readable(dtype: torch.dtype) -> bool:
+    """Whether torch.load reads ``dtype`` and tensors of it."""
+    try:
+        return _is_read([dtype, torch.empty(1, dtype=dtype)])
+    except (RuntimeError, TypeError):  # there are no such tensors
+        return False
+
+
+def _is_read(value: Any) -> bool:
+    """Whether torch.load takes back what torch.save makes of ``value``, tried out."""
+    file = io.BytesIO()
+    try:
+        torch.save(value, file)
+        file.seek(0)
+        torch.load(file, weights_only=True)
+    except Exception:  # whatever torch says, the answer is no
+        return False
+    return True
+
+
+def _name(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == 'builtins' else f'{kind.__module__}.{kind.__qualname__}'
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f'{text[:77]}…'

@@ -76,7 +76,10 @@ def load_from_pavi(filename: str, map_location: Any = None) -> Any:
         raise ImportError('Please install pavi to load checkpoint from modelcloud: pip install pavi') from error
     model = modelcloud.get(filename[len('pavi://') :])
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, str(model.name))
+        # The server says what the model is called; only the kind of file is taken from it.
+        path = os.path.join(
+            folder, 'checkpoint' + ('.safetensors' if str(model.name).endswith('.safetensors') else '.pth')
+        )
         model.download(path)
         return load_from_local(path, map_location)
 

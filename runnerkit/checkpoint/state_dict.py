@@ -15,12 +15,14 @@ from torch.nn.parameter import is_lazy
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.names import to_names_of
 from runnerkit.parallel import unwrap
-from runnerkit.utils.logging import print_log
+from runnerkit.utils.logging import print_log, printable, shortened
 
 EMA_PREFIX = 'ema_'
 
 #: `load_checkpoint` looks through wrappers in files that were saved without doing so.
 WITHOUT_WRAPPER = [(r'^module\.', '')]
+
+_MISMATCHES_SHOWN = 12
 
 
 def weights_to_cpu(state_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:
@@ -106,8 +108,8 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Differences:
     own = inner.state_dict()
     given = to_names_of(inner, state_dict)
     wrong = {
-        name: f'size mismatch for {name}: copying a param with shape {getattr(value, "shape", None)} from '
-        f'checkpoint, the shape in current model is {own[name].shape}.'
+        name: f'size mismatch for {printable(name, 200)}: copying a param with shape {getattr(value, "shape", None)} '
+        f'from checkpoint, the shape in current model is {own[name].shape}.'
         for name, value in given.items()
         if _has_shape(own.get(name)) and getattr(value, 'shape', None) != own[name].shape
     }
@@ -129,7 +131,9 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Differences:
 
 
 def _tell(found: _Differences, strict: bool, logger: logging.Logger | str | None) -> None:
-    problems = list(found.mismatched)
+    problems = found.mismatched[:_MISMATCHES_SHOWN]
+    if len(problems) < len(found.mismatched):
+        problems.append(f'… ({len(found.mismatched)} size mismatches in all)')
     if found.unexpected:
         problems += ['unexpected key in source state_dict: ' + shortened(found.unexpected)]
     if found.missing:
@@ -164,8 +168,3 @@ def revised(state: Mapping[str, Any], revise_keys: Iterable[tuple[str, str]]) ->
 def ema_name(parameter: str) -> str:
     """The name under which MMCV keeps the twin of ``parameter``: a buffer's name may hold no dots."""
     return EMA_PREFIX + parameter.replace('.', '_')
-
-
-def shortened(names: Sequence[str], most: int = 12) -> str:
-    """The first names of a list that may be long."""
-    return ', '.join(names[:most]) + (f' … ({len(names)} in all)' if len(names) > most else '')

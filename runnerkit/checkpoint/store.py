@@ -26,6 +26,7 @@ BY_EPOCH, BY_ITER, LATEST = 'epoch_{}.pth', 'iter_{}.pth', 'latest.pth'
 #: The file that says which run a folder belongs to.
 OWNER = '.run.json'
 
+_BEST = re.compile(r'best_[\w.@-]+\.pth', re.ASCII)
 _NUMBERED = re.compile(r'(?:epoch|iter)_(\d+)\.pth')
 _CLOUD = 'pavi://'
 
@@ -171,11 +172,11 @@ class Store:
 
     def numbered(self) -> list[Stored]:
         """The checkpoints that a run saves at its intervals, newest first; not the best ones."""
-        return self._stored(lambda name: _NUMBERED.fullmatch(name) is not None)
+        return self._stored(lambda name: number_in(name) is not None)
 
     def best(self) -> list[Stored]:
         """The checkpoints with a best score, newest first."""
-        return self._stored(lambda name: name.startswith('best_') and name.endswith('.pth'))
+        return self._stored(is_best)
 
     def newest(self, problem: Callable[[Path], str | None] = why_damaged) -> Stored | None:
         """The newest checkpoint without a ``problem``: the one that ``latest.pth`` names, else the youngest.
@@ -224,12 +225,11 @@ class Store:
         return sorted(found, reverse=True)
 
     def _described(self, path: str) -> Stored:
-        numbered = _NUMBERED.fullmatch(os.path.basename(path))
         if self.is_local:
             written = os.stat(path).st_mtime
         else:  # a storage that does not tell the time has at least the numbers in the names
             written = getattr(self.client.client, 'modified', lambda path: 0.0)(path)
-        return Stored(written, int(numbered[1]) if numbered else 0, path)
+        return Stored(written, number_in(os.path.basename(path)) or 0, path)
 
     def _names(self) -> list[str]:
         try:
@@ -263,6 +263,12 @@ class Store:
             self.client.put(content, self.path(OWNER))
 
 
+def number_in(name: str) -> int | None:
+    """The n of ``epoch_<n>.pth`` and ``iter_<n>.pth``; None for any other name."""
+    match = _NUMBERED.fullmatch(name)
+    return int(match[1]) if match else None
+
+
 def best_name(score: str, unit: str, number: int) -> str:
     """What the best checkpoint is called.
 
@@ -272,6 +278,11 @@ def best_name(score: str, unit: str, number: int) -> str:
         number: which one, from 1.
     """
     return f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", score)}_{unit}_{number}.pth'
+
+
+def is_best(name: str) -> bool:
+    """Whether `best_name` may have given that name."""
+    return _BEST.fullmatch(name) is not None
 
 
 def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:

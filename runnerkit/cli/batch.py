@@ -66,8 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     """The indices (None if nobody knows them) and the content of the batch."""
-    from runnerkit.data import epoch_batches
-    from runnerkit.data.position import is_cheap_to_enter
+    from runnerkit.data import epoch_batches, is_cheap_to_enter
     from runnerkit.flow import Context, Instance
     from runnerkit.flow.instance import required_section
     from runnerkit.utils.seed import set_random_seed

@@ -54,15 +54,21 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
 
 
 @contextmanager
-def leaving_in_peace(leaves: Callable[[], bool]) -> Iterator[None]:
-    """Ignore SIGTERM and SIGUSR1 from when ``leaves()`` says that the process is on its way out because of one.
+def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
+    """Ignore SIGTERM and SIGUSR1 once a signal has stopped the run: until the process ends, not just in this context.
 
-    A launcher sends SIGTERM to the other processes as soon as one has ended, and a scheduler repeats it: neither must
-    cut off what comes after the run. Until then both do what they do anyway. SIGINT is not ignored.
+    A launcher sends SIGTERM to the other processes as soon as one has ended, and a scheduler repeats it: neither may
+    cut off what comes after the run. If the run was not stopped, both do what they did before. SIGINT is not ignored.
+
+    This is to surround the run and nothing before it: handlers of Python's do not run while C++ code waits, say for
+    the other ranks to join, and SIGTERM has to end that.
+
+    Args:
+        stopped: whether a signal has stopped the run.
     """
 
     def receive(number: int, frame: FrameType | None) -> None:
-        if not leaves():
+        if not stopped():
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -76,7 +82,7 @@ def leaving_in_peace(leaves: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         for number, handler in former.items():
-            signal.signal(number, signal.SIG_IGN if leaves() else handler)
+            signal.signal(number, signal.SIG_IGN if stopped() else handler)
 
 
 def is_ours(error: BaseException) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from runnerkit.cli.batch import count
-from runnerkit.cli.errors import SIGNALLED, UsageError, leaving_in_peace, usage_checked
-from runnerkit.cli.train import load_config, stopped_by
+from runnerkit.cli.errors import SIGNALLED, UsageError, usage_checked
+from runnerkit.cli.train import guarded, load_config, stopped_by
 from runnerkit.config import DictAction
 from runnerkit.utils.stopwatch import SORT_KEYS, time_table
 
@@ -51,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     stage = Profile(args.iters, args.warmup, args.trace)
     context = Context(cfg, Options(device=args.device, dry_run=True))
-    with leaving_in_peace(lambda: stopped_by(context.runner) is not None):
-        Flow([Instance(), Network(), stage, Terminal()])(context)
+    Flow([Instance(), Network(), guarded(stage), Terminal()])(context)
     number = stopped_by(context.runner)
     if number is not None:
         return SIGNALLED + number

@@ -61,7 +61,7 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
     from runnerkit.distributed import shutdown
     from runnerkit.flow import Context, Instance, Network, Options
     from runnerkit.flow.instance import required_section
-    from runnerkit.flow.switches import check_switches, keep_copies_of_logs
+    from runnerkit.flow.switches import check_switches
     from runnerkit.runner import build_runner
 
     check_switches(cfg)
@@ -74,7 +74,6 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
         network.build_model(context)
         # A runner that never runs: evaluation is the same method as in training.
         runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
-        keep_copies_of_logs(runner, cfg)
         with trusted_pickles() if args.trust_pickles else nullcontext():
             runner.load_checkpoint(checkpoint_meant(args.checkpoint, best=True))
         scores = runner.evaluate(loader, scope=args.split)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from runnerkit.cli.errors import SIGNALLED, UsageError, leaving_in_peace, usage_checked
+from runnerkit.cli.errors import SIGNALLED, UsageError, ignoring_repeated_signals, usage_checked
 from runnerkit.config import Config, DictAction
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import did_you_mean
@@ -69,18 +69,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     context = Context(cfg, options_of(args))
     flow = Flow()
-    if args.dry_run:
-        flow.stages[-2] = DryRun()
-    trust = trusted_pickles() if args.trust_pickles else nullcontext()
-    with leaving_in_peace(lambda: stopped_by(context.runner) is not None), trust:
+    flow.stages[-2] = guarded(DryRun() if args.dry_run else flow.stages[-2])
+    with trusted_pickles() if args.trust_pickles else nullcontext():
         flow(context)
     number = stopped_by(context.runner)
     return 0 if number is None else SIGNALLED + number
 
 
+def guarded(stage: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The stage that trains, with repeated signals ignored from when one has stopped it."""
+
+    def run(context: Any) -> None:
+        with ignoring_repeated_signals(lambda: stopped_by(context.runner) is not None):
+            stage(context)
+
+    return run
+
+
 def stopped_by(runner: Any) -> int | None:
     """The signal that has stopped the run; None where it ended otherwise, or has not ended."""
-    if runner is None or not (runner.outcome or '').startswith('stopped'):
+    if runner is None or runner.outcome is None or runner.outcome.kind != 'stopped':
         return None
     number: int | None = runner.stop_signal
     return number

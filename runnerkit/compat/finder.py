@@ -1,9 +1,10 @@
-"""Old module paths as other names of the modules that are there."""
+"""Old module paths as other names of the modules that are there, and old names in modules."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -12,11 +13,12 @@ from types import ModuleType
 from typing import Any
 
 from runnerkit.compat.aliases import ALIASES, homes_of
+from runnerkit.compat.old_names import MODULES, OLD_METHODS, OLD_NAMES
 
 PACKAGE = 'runnerkit'
 
-#: What aliases lie below.
-PARENTS = {alias.rpartition('.')[0] for alias in ALIASES}
+#: Modules that aliases lie below, under their own paths.
+PARENTS = {home for alias in ALIASES for home in homes_of(alias.rpartition('.')[0]) or [alias.rpartition('.')[0]]}
 
 
 class AliasFinder(MetaPathFinder):
@@ -36,14 +38,43 @@ class AliasFinder(MetaPathFinder):
         homes = homes_of(inner)
         if homes:
             return spec_from_loader(fullname, AliasLoader(homes))
-        return with_modules_below(PathFinder.find_spec(fullname, path)) if inner in PARENTS else None
+        if inner not in PARENTS and inner not in MODULES:
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and inner in PARENTS and spec.submodule_search_locations is None:
+            spec.submodule_search_locations = []  # Python imports nothing below what is only a module
+        if spec is not None and spec.loader is not None and inner in MODULES:
+            execute = partial(_execute_with_old_names, spec.loader.exec_module)
+            spec.loader.exec_module = execute  # type: ignore[method-assign]
+        return spec
 
 
-def with_modules_below(spec: ModuleSpec | None) -> ModuleSpec | None:
-    """``spec``, of a package also where it is only a module: Python imports nothing below a module."""
-    if spec is not None and spec.submodule_search_locations is None:
-        spec.submodule_search_locations = []
-    return spec
+def _execute_with_old_names(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Execute a module, and give it and its classes the names that code written for MMCV uses."""
+    execute(module)
+    inner = module.__name__.partition('.')[2]
+    if inner in OLD_NAMES:
+        inside = vars(module)
+        inside['__getattr__'] = partial(_old_name, module.__name__, OLD_NAMES[inner])
+        if '__all__' in inside:
+            inside['__all__'] += [name for name in OLD_NAMES[inner] if not name.startswith('_')]
+    for owner, methods in OLD_METHODS.items():
+        home, _, cls = owner.partition(':')
+        if home == inner:
+            for name, place in methods.items():
+                setattr(getattr(module, cls), name, staticmethod(_at(place)))
+
+
+def _old_name(module: str, places: dict[str, str], name: str) -> Any:
+    if name in places:
+        return _at(places[name])
+    raise AttributeError(f'module {module!r} has no attribute {name!r}')
+
+
+def _at(place: str) -> Any:
+    path, _, name = place.partition(':')
+    module = import_module(f'{PACKAGE}{path}' if path.startswith('.') else path)
+    return getattr(module, name) if name else module
 
 
 class AliasLoader(Loader):

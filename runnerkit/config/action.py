@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
+
 _CLOSING = {'(': ')', '[': ']'}
 _WORDS = {'true': True, 'false': False}
 
@@ -45,24 +47,31 @@ class DictAction(argparse.Action):
         setattr(namespace, self.dest, options)
 
 
-def parse_value(text: str) -> Any:
+def parse_value(text: str, depth: int = 0) -> Any:
     """The value that ``text`` stands for on the command line.
 
+    Args:
+        text: what is written there.
+        depth: in how many lists and tuples it stands.
+
     Raises:
-        ValueError: its brackets do not match.
+        ValueError: its brackets do not match, or are nested deeper than `MAX_DEPTH`.
     """
+    if depth > MAX_DEPTH:
+        raise ValueError(TOO_DEEP)
     text = text.strip(' ').strip('\'"')
     inner = text.strip(' ')
     opening = inner[:1]
     if opening in _CLOSING and _closes_at(inner) == len(inner) - 1:
-        items = [parse_value(item) for item in _split(inner[1:-1])]
+        items = [parse_value(item, depth + 1) for item in _split(inner[1:-1])]
         return tuple(items) if opening == '(' else items
     if len(parts := _split(inner)) > 1 or inner.endswith(','):
-        return [parse_value(part) for part in parts]
-    return _scalar(text)
+        return [parse_value(part, depth + 1) for part in parts]
+    return parse_scalar(text)
 
 
-def _scalar(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
+    """The number or word that ``text`` stands for, or ``text`` itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if text == 'None':

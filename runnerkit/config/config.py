@@ -90,9 +90,6 @@ class Config:
             _import_custom_modules(values)
         return _config_of(values, text, os.fspath(filename))
 
-    #: A file's values and its text; by this name code written for MMCV reads them.
-    _file2dict = staticmethod(read_config)
-
     @staticmethod
     def fromstring(cfg_str: str, file_format: str) -> Config:
         """Read a config from its text. Relative paths in it start from the working directory.

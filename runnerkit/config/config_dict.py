@@ -8,6 +8,7 @@ from typing import Any
 
 from addict import Dict
 
+from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
 from runnerkit.config.origin import Origin, Place
 from runnerkit.utils.suggest import did_you_mean
 
@@ -77,13 +78,19 @@ def _filled(fresh: ConfigDict, items: dict[Any, Any], origin: Origin | None) -> 
     return fresh
 
 
-def as_config(value: Any, place: Place | None = None) -> Any:
+def as_config(value: Any, place: Place | None = None, depth: int = 1) -> Any:
     """``value`` with every dict in it made a ConfigDict, in new containers; those that know their origin keep it.
 
     Args:
         value: anything.
         place: where it was written, for those dicts in it that do not know it.
+        depth: how many containers lead to it, with itself.
+
+    Raises:
+        ValueError: its containers are nested deeper than `MAX_DEPTH`.
     """
+    if depth > MAX_DEPTH:
+        raise ValueError(f'{place.file}: {TOO_DEEP}' if place else TOO_DEEP)
     if isinstance(value, dict):
         known = value._origin_ if isinstance(value, ConfigDict) else None
         # Past addict's constructor, which has nothing to do here: loading a config comes here for each of its dicts.
@@ -91,7 +98,7 @@ def as_config(value: Any, place: Place | None = None) -> Any:
         dict.update(fresh, value)
         for key, item in value.items():
             if isinstance(item, _CONTAINERS):
-                dict.__setitem__(fresh, key, as_config(item, place and place.below(key)))
+                dict.__setitem__(fresh, key, as_config(item, place and place.below(key), depth + 1))
         origin = known or (Origin((place,)) if place else None)
         if origin is not None:
             set_origin(fresh, origin)
@@ -99,7 +106,7 @@ def as_config(value: Any, place: Place | None = None) -> Any:
     if type(value) in (list, tuple):
         return type(value)(
             [
-                as_config(item, place and place.below(index)) if isinstance(item, _CONTAINERS) else item
+                as_config(item, place and place.below(index), depth + 1) if isinstance(item, _CONTAINERS) else item
                 for index, item in enumerate(value)
             ]
         )

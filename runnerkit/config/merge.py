@@ -17,7 +17,7 @@ DELETE_KEY = '_delete_'
 _LOG = logging.getLogger('runnerkit')
 
 
-def merge(child: dict[str, Any], base: dict[str, Any], list_keys: bool = False) -> ConfigDict:
+def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = False) -> ConfigDict:
     """``base`` with the values of ``child``, whose dicts are merged into those of ``base``; both stay as they are.
 
     What only one of the two has is not copied: the result shares it.
@@ -25,7 +25,7 @@ def merge(child: dict[str, Any], base: dict[str, Any], list_keys: bool = False) 
     Args:
         child: the values that win, as `as_config` makes them.
         base: the values that hold where ``child`` says nothing.
-        list_keys: let a dict with the keys '0', '1' … change items of a list.
+        allow_list_keys: let a dict with the keys '0', '1' … change items of a list.
 
     Raises:
         TypeError: ``child`` has a dict where ``base`` has something else.
@@ -34,7 +34,7 @@ def merge(child: dict[str, Any], base: dict[str, Any], list_keys: bool = False) 
     merged = copy.copy(base) if isinstance(base, ConfigDict) else as_config(base)
     for key, value in child.items():
         if key != DELETE_KEY:
-            laid = _over(value, base[key], key, list_keys) if key in base else _plain(value)
+            laid = _over(value, base[key], key, allow_list_keys) if key in base else _plain(value)
             dict.__setitem__(
                 merged, key, laid
             )  # past addict's own, of which a config of hundreds of keys needs nothing
@@ -43,12 +43,12 @@ def merge(child: dict[str, Any], base: dict[str, Any], list_keys: bool = False) 
     return merged
 
 
-def _over(value: Any, below: Any, key: str, list_keys: bool) -> Any:
+def _over(value: Any, below: Any, key: str, allow_list_keys: bool) -> Any:
     if not isinstance(value, dict) or value.get(DELETE_KEY):
         return _plain(value)
     if isinstance(below, dict):
-        return merge(value, below, list_keys)
-    if list_keys and isinstance(below, list):
+        return merge(value, below, allow_list_keys)
+    if allow_list_keys and isinstance(below, list):
         return _merge_list(value, below, key)
     origin = getattr(value, '_origin_', None)
     where = f' ({origin})' if isinstance(origin, Origin) else ''
@@ -68,7 +68,7 @@ def _merge_list(items: dict[str, Any], below: list[Any], key: str) -> list[Any]:
             )
         if int(index) >= len(below):
             raise KeyError(f'Index {index} exceeds the length of list {key}={below}')
-        merged[int(index)] = _over(value, below[int(index)], f'{key}.{index}', list_keys=True)
+        merged[int(index)] = _over(value, below[int(index)], f'{key}.{index}', allow_list_keys=True)
     return merged
 
 

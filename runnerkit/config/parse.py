@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runnerkit.config.config_dict import ConfigDict, as_config
+from runnerkit.config.limits import TOO_DEEP, check_depth, check_yaml
 from runnerkit.config.merge import merge
 from runnerkit.config.origin import Place, SourceLines
 from runnerkit.utils.exceptions import raise_with_context
@@ -31,13 +32,18 @@ DEPRECATION_KEY = '_deprecation_'
 EXTENSIONS = ('.py', '.json', '.yaml', '.yml')
 
 _FILE_VARIABLE = re.compile(r'\{\{\s*(fileDirname|fileBasename|fileBasenameNoExtension|fileExtname)\s*\}\}')
-_BASE_REFERENCE = re.compile(r'\{\{\s*_base_\.([\w.]+)\s*\}\}')
-_JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + _BASE_REFERENCE.pattern)
+#: What refers to a value of the bases.
+BASE_REFERENCE = re.compile(r'\{\{\s*_base_\.([\w.]+)\s*\}\}')
+_JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + BASE_REFERENCE.pattern)
 #: What stands for a reference until the bases are read: a name that no config has by chance.
 _MARK_PREFIX = f'__base_{os.urandom(8).hex()}_'
 _MARK = re.compile(_MARK_PREFIX + r'(\d+)__')
 #: Most values of most configs.
 _PLAIN = (dict, list, str, int, float, bool, type(None))
+
+
+class ConfigDeprecationWarning(FutureWarning, DeprecationWarning):
+    """A config file has been replaced by another. MMCV warns of a deprecation here, later ones of the future."""
 
 
 class Bases(NamedTuple):
@@ -68,19 +74,30 @@ def read_config(
     if not os.path.isfile(path):
         named_by = f'; {chain[-1]} names it as its base' if chain else ''
         raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
+    check_type(path)
     with open(path, encoding='utf-8') as file:
         text = file.read()
     return read_text(text, path, use_predefined_variables, chain)
+
+
+def check_type(path: str) -> str:
+    """The extension of a config file.
+
+    Raises:
+        OSError: it is not that of a config.
+    """
+    extension = os.path.splitext(path)[1]
+    if extension not in EXTENSIONS:
+        raise OSError(f'Only py/yml/yaml/json type are supported now! {path!r} is none of them')
+    return extension
 
 
 def read_text(
     text: str, path: str, use_predefined_variables: bool = True, chain: tuple[str, ...] = ()
 ) -> tuple[ConfigDict, str]:
     """`read_config` for a text that is, or could be, the file at the absolute ``path``."""
-    extension = os.path.splitext(path)[1]
-    if extension not in EXTENSIONS:
-        raise OSError(f'Only py/yml/yaml/json type are supported now! {path!r} is none of them')
-    source = _fill_in_file_variables(text, path) if use_predefined_variables else text
+    extension = check_type(path)
+    source = fill_in_file_variables(text, path) if use_predefined_variables else text
 
     def read_bases(names: Any) -> Bases:
         return _read_bases(names, path, use_predefined_variables, (*chain, path))
@@ -101,7 +118,8 @@ def _near_files(path: str) -> str:
     return f'; {hint}' if hint else ''
 
 
-def _fill_in_file_variables(text: str, path: str) -> str:
+def fill_in_file_variables(text: str, path: str) -> str:
+    """``text`` with ``{{ fileDirname }}`` and its like replaced by what they are for the absolute ``path``."""
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
     values = {
@@ -121,8 +139,8 @@ def _warn_of_deprecation(notice: Any, path: str) -> None:
         message += f' Please use {notice["expected"]} instead.'
     if 'reference' in notice:
         message += f' More information can be found at {notice["reference"]}'
-    # Not a DeprecationWarning, which Python does not show to those who run the config.
-    warnings.warn(message, FutureWarning, stacklevel=2)
+    # By default Python shows a DeprecationWarning only if it comes from the program that is run: so this one does.
+    warnings.warn_explicit(message, ConfigDeprecationWarning, path, 1, module='__main__')
 
 
 def _read_bases(names: Any, path: str, use_predefined_variables: bool, chain: tuple[str, ...]) -> Bases:
@@ -150,8 +168,13 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     try:
         if path.endswith('.json'):
             values = json.loads(_mark_json(source, references))
+            check_depth(values)
         else:
-            values = yaml_format.load(_mark(source, references))
+            marked = _mark(source, references)
+            check_yaml(marked)
+            values = yaml_format.load(marked)
+    except RecursionError:
+        raise ValueError(f'{path}: {TOO_DEEP}') from None
     except (ValueError, yaml_format.YAMLError) as error:
         raise_with_context(error, f'{path}: ')
     if values is None:
@@ -159,7 +182,7 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     if not isinstance(values, dict):
         raise TypeError(f'{path} must hold a dict at its top level, but holds {type(values)}')
     bases = read_bases(values.pop(BASE_KEY, []))
-    filled = _fill_in(values, lambda index: _look_up(references[index], bases.config, path))
+    filled = _fill_in(values, lambda index: look_up(references[index], bases.config, path))
     return as_config(filled, Place(path)), bases
 
 
@@ -194,15 +217,17 @@ def _execute_over_bases(
             f'write {BASE_KEY} first'
         )
 
-    for node in before:
-        _FillIn(too_early).visit(node)
+    with _syntax_errors(path):
+        for node in before:
+            _FillIn(too_early).visit(node)
     if names is None:
         _execute(ast.Module(tree.body[:start], []), path, scope)
         tree.body = tree.body[start:]
         names = scope.pop(BASE_KEY, [])
     bases = read_bases(names)
-    filler = _FillIn(lambda index: _look_up(references[index], bases.config, path))
-    tree = filler.visit(tree)
+    filler = _FillIn(lambda index: look_up(references[index], bases.config, path))
+    with _syntax_errors(path):
+        tree = filler.visit(tree)
     scope.update(filler.names)
     _execute(tree, path, scope)
     scope.pop(BASE_KEY, None)
@@ -245,6 +270,8 @@ def _syntax_errors(path: str) -> Iterator[None]:
         message = f'There are syntax errors in config file {path}: {error.msg}'
         text = error.text and _MARK.sub(f'{{{{ {BASE_KEY} }}}}', error.text)
         raise SyntaxError(message, (error.filename, error.lineno, error.offset, text)) from None
+    except (RecursionError, MemoryError):  # in spite of its name, the parser's stack is what has run out
+        raise ValueError(f'{path}: an expression in it is too deep for Python to compile; {TOO_DEEP}') from None
 
 
 def _frames(error: Exception) -> Iterator[tuple[str, int]]:
@@ -275,7 +302,7 @@ def _mark(source: str, references: list[str]) -> str:
         references.append(found[1])
         return f'{_MARK_PREFIX}{len(references) - 1}__'
 
-    return _BASE_REFERENCE.sub(mark, source)
+    return BASE_REFERENCE.sub(mark, source)
 
 
 def _mark_json(source: str, references: list[str]) -> str:
@@ -288,7 +315,12 @@ def _mark_json(source: str, references: list[str]) -> str:
     return _JSON_STRING_OR_REFERENCE.sub(mark, source)
 
 
-def _look_up(reference: str, base: ConfigDict, path: str) -> Any:
+def look_up(reference: str, base: dict[str, Any], path: str) -> Any:
+    """What ``reference``, in the file ``path``, means in its bases.
+
+    Raises:
+        KeyError: nothing.
+    """
     value: Any = base
     for key in reference.split('.'):
         if isinstance(value, list | tuple) and key.isdigit() and int(key) < len(value):

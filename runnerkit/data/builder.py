@@ -27,6 +27,7 @@ from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.data.wrappers import RepeatDataset
 from runnerkit.distributed.info import get_dist_info
 from runnerkit.registry import Registry
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
 
 DATASETS = Registry('dataset')
@@ -201,14 +202,9 @@ def build_dataloader(
 
 
 def _check_arguments(samples_per_gpu: int, workers_per_gpu: int, num_gpus: int, kwargs: dict[str, Any]) -> None:
-    numbers = (
-        ('samples_per_gpu', samples_per_gpu, 1),
-        ('workers_per_gpu', workers_per_gpu, 0),
-        ('num_gpus', num_gpus, 1),
-    )
-    for name, value, minimum in numbers:
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise ValueError(f'{name} must be a whole number of at least {minimum}, but got {value!r}')
+    check_whole_number('samples_per_gpu', samples_per_gpu)
+    check_whole_number('workers_per_gpu', workers_per_gpu, at_least=0)
+    check_whole_number('num_gpus', num_gpus)
     known = [*inspect.signature(build_dataloader).parameters, *_LOADER_OPTIONS]
     for name in kwargs:
         if name not in _LOADER_OPTIONS:

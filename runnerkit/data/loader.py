@@ -15,6 +15,7 @@ from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchS
 from runnerkit.data.samples import SeededSamples, SeededStream, WorkerInit, as_is
 from runnerkit.data.seeding import mix_seed
 from runnerkit.data.worker_signals import OutlivingSignals
+from runnerkit.utils.numbers import check_whole_number
 
 
 class SeededLoader(DataLoader[Any]):
@@ -59,11 +60,8 @@ class SeededLoader(DataLoader[Any]):
         prefetch_to: torch.device | str | None = None,
         **options: Any,
     ) -> None:
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(
-                f'batch_size must be a whole number of at least 1, but got {batch_size!r}; '
-                f'for a data set that makes its batches itself use torch.utils.data.DataLoader'
-            )
+        use_torchs = 'for a data set that makes its batches itself use torch.utils.data.DataLoader'
+        check_whole_number('batch_size', batch_size, hint=use_torchs)
         self.seed = seed
         self.rank = rank
         self.prefetch_to = None if prefetch_to is None else torch.device(prefetch_to)
@@ -113,11 +111,16 @@ class SeededLoader(DataLoader[Any]):
             for _ in islice(batches, start):
                 pass
             return batches
-        self._source.start = start
+        if isinstance(self._source, EpochBatchSampler):
+            part: Any = self._source.sampler
+            part.start = start * self._source.batch_size * part.world_size
+        else:
+            part = self._source
+            part.start = start
         try:
             return iter(self)
         finally:
-            self._source.start = 0
+            part.start = 0
 
     def __iter__(self) -> Any:
         if self._reseed_generator:

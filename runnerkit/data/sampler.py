@@ -85,33 +85,60 @@ class EpochSampler(Sampler[int]):
         self.round_up = round_up
         self.drop_last = drop_last
         self.epoch = 0
+        #: The position of the order at which iterations begin, until another epoch is chosen.
+        self.start = 0
+        self._order: tuple[tuple[int, int, bool], Any] | None = None  # of the epoch that was asked for last
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch (0-based) of iterations that begin from now on."""
-        self.epoch = epoch
+        if epoch != self.epoch:
+            self.epoch, self.start = epoch, 0
 
     def __len__(self) -> int:
-        if self.drop_last:
-            return self.length // self.world_size
-        if self.round_up:
-            return -(-self.length // self.world_size)
-        return len(range(self.rank, self.length, self.world_size))
+        return self.share_of(0)
 
-    def share(self, epoch: int) -> Tensor:
-        """This rank's indices in ``epoch``, as an int64 tensor; a subclass with another order overrides this."""
-        order = epoch_order(self.length, self.seed, epoch, self.shuffle)
-        positions = torch.arange(len(self)) * self.world_size + self.rank
-        return order[positions % max(self.length, 1)]
+    def share_of(self, start: int) -> int:
+        """How many samples this rank gets of those from the position ``start`` on."""
+        left = max(0, self.length - start)
+        if self.drop_last:
+            return left // self.world_size
+        if self.round_up:
+            return -(-left // self.world_size)
+        return len(range(self.rank, left, self.world_size))
+
+    def positions(self, start: int = 0) -> range:
+        """The positions of this rank's samples from the position ``start`` on. Those beyond the order's end stand for
+        its beginning (``round_up``)."""
+        first = start + self.rank
+        return range(first, first + self.share_of(start) * self.world_size, self.world_size)
+
+    def consumed(self, start: int, samples: int) -> int:
+        """The position of the order that all ranks have reached when each has had ``samples`` since ``start``."""
+        whole = self.share_of(start)
+        if samples < whole:
+            return start + samples * self.world_size
+        return max(self.length, start + whole * self.world_size) if self.round_up else self.length
+
+    def indices(self, epoch: int, positions: range) -> list[int]:
+        """The samples at these positions of an epoch's order; a subclass with another order overrides this."""
+        key = (epoch, self.seed, self.shuffle)
+        if self._order is None or self._order[0] != key:
+            # As an array, whose slices cost a fifth of a tensor's.
+            self._order = key, epoch_order(self.length, self.seed, epoch, self.shuffle).numpy()
+        order = self._order[1]
+        if positions and positions[-1] < self.length:
+            return order[positions.start : positions.stop : positions.step].tolist()
+        return [int(order[position % self.length]) for position in positions]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.share(self.epoch).tolist())
+        return iter(self.indices(self.epoch, self.positions(self.start)))
 
 
 class EpochBatchSampler(Sampler[SampleBatch]):
-    """Batches of an `EpochSampler`'s indices. An epoch can be entered at any batch without touching those before.
+    """Batches of an `EpochSampler`'s indices. An epoch can be entered at any sample without touching those before.
 
     Args:
-        sampler: whose epoch counts.
+        sampler: whose epoch and start count.
         batch_size: samples a batch, at least 1.
         drop_last: leave out a last batch that is smaller.
     """
@@ -120,8 +147,6 @@ class EpochBatchSampler(Sampler[SampleBatch]):
         self.sampler = sampler
         self.batch_size = batch_size
         self.drop_last = drop_last
-        #: How many batches iterations that begin from now on leave out.
-        self.start = 0
 
     @property
     def epoch(self) -> int:
@@ -133,20 +158,22 @@ class EpochBatchSampler(Sampler[SampleBatch]):
         self.sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.sampler), self.batch_size)
+        return self.batches_from(0)
+
+    def batches_from(self, start: int) -> int:
+        """How many batches this rank gets from the position ``start`` on."""
+        whole, rest = divmod(self.sampler.share_of(start), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[SampleBatch]:
         # Epoch and start are read now and not at the first batch: what is set later is for later iterations.
-        return self._batches(self.epoch, self.start)
+        return self._batches(self.epoch, self.sampler.start)
 
     def _batches(self, epoch: int, start: int) -> Iterator[SampleBatch]:
-        indices = self.sampler.share(epoch).numpy()  # whose slices cost a fifth of a tensor's
-        rank, world_size = self.sampler.rank, self.sampler.world_size
-        positions = range(rank, rank + len(indices) * world_size, world_size)
-        for number in range(start, len(self)):
-            part = slice(number * self.batch_size, (number + 1) * self.batch_size)
-            yield SampleBatch(indices[part].tolist(), epoch, positions[part])
+        positions = self.sampler.positions(start)
+        for number in range(self.batches_from(start)):
+            part = positions[number * self.batch_size : (number + 1) * self.batch_size]
+            yield SampleBatch(self.sampler.indices(epoch, part), epoch, part)
 
 
 class SeededBatchSampler(Sampler[SampleBatch]):

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator
-from types import SimpleNamespace
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +19,9 @@ T = TypeVar('T')
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+
+# Public, but missing in numpy's type stubs.
+_get_bits, _set_bits = np.random.get_bit_generator, np.random.set_bit_generator  # type: ignore[attr-defined]
 
 #: Bit generators that no open `private_streams` uses: making one takes longer than seeding a sample.
 _spare: list[np.random.MT19937] = []
@@ -65,24 +67,6 @@ def seed_streams(seed: int) -> None:
     random.seed(seed)
 
 
-def _beside_its_bits(call: Callable[[Any], T], argument: Any) -> T:
-    """Call ``np.random.get_state`` or ``set_state`` for what numpy keeps beside the bit generator: the waiting normal.
-
-    numpy draws normals in pairs, and forgets the second of a pair when the bit generator is exchanged. The whole state,
-    whose 624 words go through Python one by one, would take longer than all else that is done once a batch.
-    """
-    legacy = np.random.mtrand._rand
-    bits = legacy._bit_generator
-    # It is these two functions that look here; draws go to the bit generator directly.
-    legacy._bit_generator = SimpleNamespace(  # type: ignore[assignment]
-        state={'bit_generator': 'MT19937', 'state': None}
-    )
-    try:
-        return call(argument)
-    finally:
-        legacy._bit_generator = bits
-
-
 class private_streams:
     """A context in which the global generators are private, and torch computes with one thread as loader workers do.
 
@@ -97,14 +81,17 @@ class private_streams:
             torch.set_num_threads(1)
         self._torch = torch.default_generator.get_state()
         self._python = random.getstate()
-        self._normal = _beside_its_bits(np.random.get_state, False)
-        self._numpy = np.random.mtrand.get_bit_generator()
+        self._numpy = _get_bits()
+        self._numpy_state = np.random.get_state(legacy=False)
         self._own = _spare.pop() if _spare else np.random.MT19937(0)
-        np.random.mtrand.set_bit_generator(self._own)
+        _set_bits(self._own)
 
     def __exit__(self, *exc_info: object) -> None:
-        np.random.mtrand.set_bit_generator(self._numpy)
-        _beside_its_bits(np.random.set_state, self._normal)
+        _set_bits(self._numpy)
+        # numpy draws normals in pairs, and a waiting second one was dropped with the bits. The state is set only then:
+        # it costs 30 µs, since its 624 words are converted one by one.
+        if self._numpy_state['has_gauss']:
+            np.random.set_state(self._numpy_state)
         _spare.append(self._own)
         random.setstate(self._python)
         torch.default_generator.set_state(self._torch)

@@ -1,6 +1,7 @@
 """Several processes training together: starting, talking, collecting."""
 
 from runnerkit.distributed.collectives import (
+    all_gather_objects,
     allreduce_grads,
     allreduce_params,
     barrier,
@@ -9,6 +10,7 @@ from runnerkit.distributed.collectives import (
     from_first_rank,
     gather_objects,
     reduce_max,
+    reduce_named_sums,
     reduce_sums,
     same_seed_everywhere,
 )
@@ -17,6 +19,7 @@ from runnerkit.distributed.launch import init_dist, shutdown
 from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
 
 __all__ = [
+    'all_gather_objects',
     'allreduce_grads',
     'allreduce_params',
     'barrier',
@@ -32,6 +35,7 @@ __all__ = [
     'is_distributed',
     'master_only',
     'reduce_max',
+    'reduce_named_sums',
     'reduce_sums',
     'same_seed_everywhere',
     'shutdown',

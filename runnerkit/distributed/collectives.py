@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +16,9 @@ T = TypeVar('T')
 
 _MIB = 2**20
 
+#: The length of the vector that `reduce_named_sums` sums up first.
+_FIRST = 64
+
 
 def reduce_sums(values: Sequence[float]) -> list[float]:
     """The sums over all ranks, element by element, in double precision; every rank must give as many ``values``."""
@@ -23,6 +27,37 @@ def reduce_sums(values: Sequence[float]) -> list[float]:
     sums = torch.tensor(values, dtype=torch.float64, device=_device())
     dist.all_reduce(sums)
     return sums.tolist()
+
+
+def reduce_named_sums(sums: Mapping[str, tuple[float, float]]) -> tuple[dict[str, tuple[float, float]], set[str]]:
+    """The sums over all ranks of pairs of numbers, name by name, whatever names each rank has.
+
+    One collective where all ranks have the same names, at most 28 of them; else up to four.
+
+    Returns:
+        The sums, and the names that some ranks lack: they are summed up over the others.
+    """
+    if get_dist_info()[1] == 1:
+        return dict(sums), set()
+    # Vectors that meet must be equally long and mean the same. So the first one has a fixed length and begins with a
+    # checksum of the names. It is the same on all ranks if the sums of it and of its square say that it has no
+    # variance; it is sent in numbers so small that the sums of their squares are exact.
+    names = sorted(sums)
+    checksum = zlib.crc32('\n'.join(names).encode())
+    check = [1.0, *(float(x) for part in (len(names), checksum >> 16, checksum & 0xFFFF) for x in (part, part**2))]
+    room = _FIRST - len(check)
+    numbers = [number for name in names for number in sums[name]]
+    first = reduce_sums(check + numbers[:room] + [0.0] * (room - len(numbers)))
+    ranks, *pairs = first[: len(check)]
+    partial: set[str] = set()
+    if all(total**2 == ranks * squares for total, squares in zip(pairs[::2], pairs[1::2], strict=True)):
+        totals = first[len(check) :] + (reduce_sums(numbers[room:]) if len(numbers) > room else [])
+    else:
+        by_rank = all_gather_objects(names)
+        names = sorted(set().union(*by_rank))
+        partial = set(names) - set(names).intersection(*by_rank)
+        totals = reduce_sums([number for name in names for number in sums.get(name, (0.0, 0.0))])
+    return {name: (totals[2 * i], totals[2 * i + 1]) for i, name in enumerate(names)}, partial
 
 
 def reduce_max(value: float) -> float:
@@ -76,6 +111,16 @@ def gather_objects(obj: T) -> list[T]:
     gathered: list[Any] | None = [None] * world_size if rank == 0 else None
     dist.gather_object(obj, gathered, dst=0)
     return gathered or []
+
+
+def all_gather_objects(obj: T) -> list[T]:
+    """What each rank gave for ``obj``, in order of ranks, on all of them; anything that can be pickled."""
+    world_size = get_dist_info()[1]
+    if world_size == 1:
+        return [obj]
+    gathered: list[Any] = [None] * world_size
+    dist.all_gather_object(gathered, obj)
+    return gathered
 
 
 def broadcast_buffers(buffers: Iterable[Tensor], src: int = 0) -> None:

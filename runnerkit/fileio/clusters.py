@@ -12,7 +12,6 @@ from typing import Any
 from runnerkit.fileio.backends import BaseStorageBackend, Suffix, listing, local_copy
 from runnerkit.fileio.paths import PathOrUrl
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.misc import has_method
 
 
 def client_library(module: str, package: str, backend: BaseStorageBackend) -> Any:
@@ -228,7 +227,7 @@ class PetrelBackend(_Mapped):
 
     def _ask(self, *methods: str) -> Any:
         """The first of the client's ``methods``, all of which a version of it that can do this has."""
-        if not all(has_method(self._client, method) for method in methods):
+        if not all(callable(getattr(self._client, method, None)) for method in methods):
             needed = ' and '.join(f'`{method}`' for method in sorted(methods))
             raise NotImplementedError(
                 f'Current version of Petrel Python SDK has not supported the {needed} '

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from types import ModuleType
 from typing import IO, Any
 
 PathOrUrl = str | os.PathLike[str]
+
+#: In bytes; systems allow 255, and a file that is being written has a longer name.
+_LONGEST_NAME = 200
+
+_SEPARATORS = set('/\\:' if os.name == 'nt' else '/\\')
+
+#: What Windows takes for a device in any folder.
+_DEVICE = re.compile(r'(con|prn|aux|nul|com\d|lpt\d)( *\..*)?', re.IGNORECASE)
 
 
 def is_url(path: PathOrUrl) -> bool:
@@ -19,6 +28,26 @@ def local_path(path: PathOrUrl) -> str:
     path = os.fspath(path)
     scheme, found, rest = path.partition('://')
     return rest if found and scheme in ('file', 'local') else path
+
+
+def plain_file_name(name: str) -> str:
+    """``name``, if it names a file in a folder whatever the system: a name from a server, or from a file, must not lead
+    out of the folder that it is put into.
+
+    Raises:
+        ValueError: it is empty or too long, has separators, control or other invisible characters, or is a name that a
+            system gives a meaning of its own (``..``, ``NUL.pth``).
+    """
+    problem = None
+    if not name or len(name.encode('utf-8', 'replace')) > _LONGEST_NAME:
+        problem = f'is empty or longer than {_LONGEST_NAME} bytes'
+    elif not name.isprintable() or set(name) & _SEPARATORS:
+        problem = 'has separators or invisible characters'
+    elif name.rstrip(' .') != name or name[0] == ' ' or _DEVICE.fullmatch(name):
+        problem = 'means something else to an operating system'
+    if problem is not None:
+        raise ValueError(f'{name[:_LONGEST_NAME]!r} {problem}, so it cannot name a file')
+    return name
 
 
 def open_file(path: PathOrUrl, mode: str = 'r', **kwargs: Any) -> IO[Any]:

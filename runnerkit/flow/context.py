@@ -1,21 +1,23 @@
-"""What the stages of one run hand on to each other."""
+"""What the stages of one run pass on to each other."""
 
 from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from runnerkit.hooks.hook import Outcome
 from runnerkit.utils.lock import FolderLock
+from runnerkit.utils.suggest import did_you_mean
 
 
-@dataclass
+@dataclass(slots=True)
 class Options:
-    """What the command line says beside the config; None means it says nothing."""
+    """What the command line says beside the config; None where it says nothing."""
 
     work_dir: str | None = None
     resume_from: str | None = None
@@ -32,9 +34,12 @@ class Options:
     dry_run: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class Context:
     """The state of one run on its way through the stages. Each stage fills in what later ones need.
+
+    It has no other attributes than these; what stages of your own pass on to each other is an item,
+    ``context['name']``.
 
     Attributes:
         cfg: the config, with what the command line changed.
@@ -43,7 +48,8 @@ class Context:
         lock: the claim on the work dir, on the first rank.
         loaders: one for each entry of the workflow.
         val_loader: what `EvalHook` evaluates on, if anything.
-        outcome: how the run ended.
+        outcome: how the run ended, or that a stage before or after it has failed; None until then.
+        own: what stages of your own pass on; the items of the context.
     """
 
     cfg: Any
@@ -63,4 +69,28 @@ class Context:
     model: Any = None
     optimizer: Any = None
     runner: Any = None
-    outcome: str | None = None
+    outcome: Outcome | None = None
+    own: dict[str, Any] = field(default_factory=dict)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            object.__setattr__(self, name, value)
+        except AttributeError:
+            names = [each.name for each in fields(self)]
+            hint = did_you_mean(name, names)
+            raise AttributeError(
+                f'a Context has no attribute {name!r}; {f"{hint}, or " if hint else ""}set your own values as items, '
+                f'context[{name!r}] = …'
+            ) from None
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.own:
+            hint = did_you_mean(name, self.own)
+            raise KeyError(f'no stage has set context[{name!r}]' + (f'; {hint}' if hint else ''))
+        return self.own[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.own[name] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.own

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runnerkit.hooks.logger.superseded import parsed_line
+from runnerkit.log_files import parsed_line
 
 #: Numbers of a log line that are not about learning.
 _NOT_CURVES = {
@@ -64,14 +64,12 @@ def plot(work_dir: str | Path) -> Path | None:
     found = curves(read_log(work_dir))
     if not found:
         return None
-    import matplotlib
-
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure  # not pyplot, whose backend is the user's choice
 
     losses = {name: values for name, values in found.items() if 'loss' in name}
     scores = {name: values for name, values in found.items() if 'loss' not in name}
-    figure, panels = pyplot.subplots(1, 2 if scores and losses else 1, figsize=(10, 4), squeeze=False)
+    figure = Figure(figsize=(10, 4))
+    panels = figure.subplots(1, 2 if scores and losses else 1, squeeze=False)
     for panel, group in zip(panels[0], [part for part in (losses, scores) if part], strict=False):
         for name, points in group.items():
             steps, values = zip(*sorted(points), strict=True)
@@ -82,5 +80,4 @@ def plot(work_dir: str | Path) -> Path | None:
     figure.tight_layout()
     path = Path(work_dir) / 'curve.png'
     figure.savefig(path, dpi=100)
-    pyplot.close(figure)
     return path

@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from runnerkit.flow.context import Context
-from runnerkit.hooks.param_schedule import ParamScheduleHook, preview_curve
-from runnerkit.runner.workflow import epochs_in, first_training_loader, iters_in, length_of
+from runnerkit.flow.preview import preview_curves
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.runner.workflow import first_training_loader, length_of
 
 
 class DryRun:
@@ -19,7 +20,7 @@ class DryRun:
         """Show what a run would do, and do one iteration of each mode."""
         say = context.logger.info
         say('Hooks:\n%s', context.runner.get_hook_info())
-        say('Learning rate:\n%s', sketch(self.learning_rates(context)))
+        self.show_schedules(context)
         loaders = {mode: loader for (mode, _), loader in zip(context.workflow, context.loaders, strict=True)}
         if context.val_loader is not None:
             loaders.setdefault('val', context.val_loader)
@@ -27,19 +28,22 @@ class DryRun:
             batch = next(iter(loader))
             say('First batch of mode %r:\n%s', mode, '\n'.join(describe(batch)))
             self.one_iteration(context, mode, batch)
-        context.outcome = 'dry run'
 
-    def learning_rates(self, context: Context) -> list[float]:
-        """The learning rate of the first parameter group over the whole run."""
-        runner = context.runner
-        hook = next((each for each in runner.hooks if isinstance(each, ParamScheduleHook)), None)
-        loader = first_training_loader(context.loaders, context.workflow, runner)
-        length = length_of(loader)
-        epochs = runner.max_epochs or epochs_in(runner.max_iters, loader)
-        iters = runner.max_iters or iters_in(runner.max_epochs, loader)
-        if hook is None or iters is None or length is None:
-            return []
-        return preview_curve(hook, context.optimizer, epochs, iters, length)
+    def show_schedules(self, context: Context) -> None:
+        """A plot of the learning rate, and of the momentum if it has a schedule, over the whole run."""
+        runner, say = context.runner, context.logger.info
+        if context.optimizer is None:
+            say('Learning rate: none, as there is no optimizer')
+            return
+        for hook in runner.hooks:
+            if isinstance(hook, TorchLrUpdaterHook) and hook.monitor is not None:
+                say('%s follows %s, which is not known yet, and is not drawn', hook.scheduler, hook.monitor)
+        length = length_of(first_training_loader(context.loaders, context.workflow, runner))
+        if not length:
+            say('Learning rate: not drawn, as the length of the training loader is not known')
+            return
+        for curve in preview_curves(runner, length):
+            say('%s: %s\n%s', curve.title, curve.source, sketch(curve.values))
 
     def one_iteration(self, context: Context, mode: str, batch: Any) -> None:
         """One step of ``mode``, with an update where it trains."""
@@ -71,9 +75,7 @@ def describe(value: Any, name: str = 'batch') -> list[str]:
 
 
 def sketch(values: Sequence[float], width: int = 60, height: int = 8) -> str:
-    """A small plot in characters; the highest value on top, the run's start on the left."""
-    if not values:
-        return '  (no schedule, or a run of unknown length)'
+    """A small plot in characters of at least one value; the highest on top, the run's start on the left."""
     columns = [values[i * (len(values) - 1) // max(1, width - 1)] for i in range(min(width, len(values)))]
     if len(values) <= width:
         columns = list(values)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import Instance
 from runnerkit.flow.network import Network
+from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.startup import Startup
 from runnerkit.flow.terminal import Terminal
 from runnerkit.flow.training import Runner
+from runnerkit.hooks.hook import Outcome
 
 Stage = Callable[[Context], None]
 
@@ -26,11 +28,26 @@ class Flow:
         self.stages: list[Stage] = default if stages is None else list(stages)
 
     def __call__(self, context: Context) -> Context:
-        """Run all stages over ``context``."""
+        """Run all stages over ``context``; what they change for the whole process is put back at the end.
+
+        The last stage finds in ``context.outcome`` how the run ended, or which error another stage raised.
+        """
         *working, last = self.stages
-        try:
-            for stage in working:
-                stage(context)
-        finally:
-            last(context)
+        with preserved_process_state():
+            try:
+                for stage in working:
+                    run_stage(stage, context)
+            finally:
+                last(context)
         return context
+
+
+def run_stage(stage: Stage, context: Context) -> None:
+    """Call ``stage``; if it fails and has not said how the run ended, its failure is the outcome."""
+    before = context.outcome
+    try:
+        stage(context)
+    except BaseException as error:
+        if context.outcome is before:
+            context.outcome = Outcome('interrupted' if isinstance(error, KeyboardInterrupt) else 'failed', error=error)
+        raise

@@ -22,6 +22,7 @@ from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import draw_seed, set_random_seed
 from runnerkit.version import __version__
 
@@ -84,8 +85,7 @@ class Instance:
         """Take the seed from ``--seed``, else the config, else draw one; all ranks have the same."""
         cfg, options = context.cfg, context.options
         seed = options.seed if options.seed is not None else cfg.get('seed')
-        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
-            raise ValueError(f'seed must be a whole number of at least 0, but got {seed!r}')
+        check_whole_number('seed', seed, at_least=0, or_none=True)
         context.seed = same_seed_everywhere(draw_seed() if seed is None else seed)
         cfg.seed = context.seed
         set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
@@ -173,7 +173,7 @@ def claim(work_dir: Path) -> FolderLock:
         ) from None
     except OSError as error:
         raise type(error)(
-            f'nothing can be written to the work dir {work_dir} ({error.strerror}): choose another one with --work-dir'
+            f'the work dir {work_dir} cannot be used ({error.strerror}): choose another one with --work-dir'
         ) from error
 
 

@@ -8,7 +8,7 @@ import torch
 
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import required_section
-from runnerkit.flow.switches import compile_options, keep_copies_of_logs, use_channels_last
+from runnerkit.flow.switches import compile_options, use_channels_last
 from runnerkit.hooks import EvalHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.nn import build_model
@@ -70,7 +70,6 @@ class Network:
             },
         )
         context.runner.timestamp = context.timestamp
-        keep_copies_of_logs(context.runner, context.cfg)
 
     def register_hooks(self, context: Context) -> None:
         """Register the standard hooks, the evaluation, and the config's own."""

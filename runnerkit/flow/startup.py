@@ -12,7 +12,7 @@ from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.hooks import CheckpointHook
-from runnerkit.hooks.logger.superseded import set_aside
+from runnerkit.log_files import set_aside
 
 
 class Startup:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from runnerkit.nn.compiled import check_options, uses_cuda_graphs
+from runnerkit.nn.compiled import check_options
 from runnerkit.optim.update import AMP_DTYPES
 
 #: Keys that are True, False or None.
@@ -41,11 +41,6 @@ def use_channels_last(model: nn.Module) -> None:
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dim() == 4:
             tensor.data = tensor.data.to(memory_format=torch.channels_last)
-
-
-def keep_copies_of_logs(runner: Any, cfg: Any) -> None:
-    """Let ``runner`` copy what is logged where CUDA graphs write the next step's results to the same place."""
-    runner.log_buffer.copies = uses_cuda_graphs(compile_options(cfg) or {})
 
 
 def compile_options(cfg: Any) -> dict[str, Any] | None:

@@ -10,11 +10,11 @@ from runnerkit.distributed import barrier, shutdown
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context
 from runnerkit.flow.curve import plot
-from runnerkit.utils.logging import close_logger
+from runnerkit.utils.logging import printable
 
 
 class Terminal:
-    """Say where the results are, draw the learning curve, leave the process group, close the log."""
+    """Say where the results are, draw the learning curve, leave the process group."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
@@ -23,10 +23,9 @@ class Terminal:
                 self.report(context)
                 self.draw(context)
         finally:
-            if (context.outcome or '').startswith(('completed', 'stopped')):
+            if context.outcome is not None and context.outcome.ended_well:
                 barrier()  # no rank leaves the process group while another still talks
             shutdown()
-            close_logger('runnerkit')
             if context.lock is not None:
                 context.lock.release()
             if context.options.dry_run and context.work_dir.name.startswith('runnerkit-dry-run-'):
@@ -54,7 +53,5 @@ class Terminal:
 def shown(path: str | os.PathLike[str]) -> str:
     """``path`` as one would type it here: relative where it lies below the current folder."""
     path = os.fspath(path)
-    if is_url(path):
-        return path
-    below = os.path.abspath(path).startswith(os.getcwd() + os.sep)
-    return os.path.relpath(path) if below else path
+    below = not is_url(path) and os.path.abspath(path).startswith(os.getcwd() + os.sep)
+    return printable(os.path.relpath(path) if below else path)

@@ -4,7 +4,7 @@ from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.closure import ClosureHook
 from runnerkit.hooks.ema import EMAHook
 from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
-from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.hook import HOOKS, Hook, Outcome, RunnerView, Score
 from runnerkit.hooks.iter_timer import IterTimerHook
 from runnerkit.hooks.logger import (
     ClearMLLoggerHook,
@@ -91,12 +91,14 @@ __all__ = [
     'OneCycleLrUpdaterHook',
     'OneCycleMomentumUpdaterHook',
     'OptimizerHook',
+    'Outcome',
     'PaviLoggerHook',
     'PolyLrUpdaterHook',
     'Priority',
     'ProfilerHook',
     'ProgressBarHook',
     'RunnerView',
+    'Score',
     'SegmindLoggerHook',
     'StepLrUpdaterHook',
     'StepMomentumUpdaterHook',

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in
 from runnerkit.distributed import allreduce_params
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.exceptions import check_keywords
+from runnerkit.utils.logging import shortened
 from runnerkit.utils.suggest import did_you_mean
 
 _NO_ROOM = 'Make room there, or save less often (interval) and keep fewer (max_keep_ckpts).'
@@ -103,7 +104,7 @@ class CheckpointHook(StoringHook):
                 runner.logger.warning('create_symlink has no effect: %s has no links', store.client.name)
             self.args['create_symlink'] = False
         if runner.rank == 0 and (swept := store.sweep()):
-            runner.logger.info('half-written files of a killed run are deleted: %s', ', '.join(swept))
+            runner.logger.info('half-written files of a killed run are deleted: %s', shortened(swept))
         runner.logger.info('Checkpoints will be saved to %s by %s', store, store.client and store.client.name)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
@@ -126,14 +127,15 @@ class CheckpointHook(StoringHook):
 
     def after_run(self, runner: RunnerView) -> None:
         # A run that was stopped on purpose has an end, too, which lies between two intervals.
-        stopped = (runner.outcome or '').startswith('stopped')
+        outcome = runner.outcome
+        stopped = outcome is not None and outcome.kind == 'stopped'
         if self.save_last and stopped and self._saved_at != runner.completed_iters:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._synchronise(runner)
             name = BY_ITER.format(runner.completed_iters)
             self._stops.append(name)  # before it is written: the run that goes on from it has to know
             self._save(runner, name, {**self.args, 'filename_tmpl': name})
-        if self._failure is not None and (runner.outcome == 'completed' or stopped):
+        if self._failure is not None and outcome is not None and outcome.ended_well:
             last = runner.meta['hook_msgs'].get('last_ckpt')
             raise NotSavedError(
                 f'the run is over, but its last checkpoint is missing: {self._failure}. '
@@ -144,7 +146,9 @@ class CheckpointHook(StoringHook):
         return {'missed': sorted(self._missed), 'stops': list(self._stops)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._missed, self._stops = set(state['missed']), list(state.get('stops', ()))
+        # They will be deleted: a file must not name others than checkpoints of this folder.
+        self._stops = [name for name in state.get('stops', ()) if number_in(str(name)) is not None]
+        self._missed = set(state['missed'])
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
         """The last epoch; also one that the run's ``max_iters`` cuts short, which does not count as complete."""

@@ -16,6 +16,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongValue
+from runnerkit.utils.numbers import check_whole_number
 
 
 @HOOKS.register_module()
@@ -46,8 +47,7 @@ class EMAHook(Hook):
         resume_from: str | None = None,
         decay_warm_up: int = 0,
     ) -> None:
-        if not isinstance(interval, int) or interval < 1:
-            raise WrongValue(f'interval must be a whole number of at least 1, but got {interval!r}')
+        check_whole_number('interval', interval)
         if not 0 < momentum < 1:
             raise WrongValue(f'momentum must lie between 0 and 1, but got {momentum!r}')
         if decay_warm_up < 0:
@@ -120,9 +120,10 @@ class EMAHook(Hook):
             for name, parameter in list(model.named_parameters()):
                 self.param_ema_buffer[name] = ema_name(name)
                 model.register_buffer(ema_name(name), parameter.detach().clone())
-        buffers, parameters = dict(model.named_buffers()), dict(model.named_parameters())
-        self._parameters: list[Tensor] = [parameters[name].detach() for name in self.param_ema_buffer]
-        self._averages: list[Tensor] = [buffers[twin] for twin in self.param_ema_buffer.values()]
+        # By name, for subclasses written for MMCV.
+        self.model_parameters, self.model_buffers = dict(model.named_parameters()), dict(model.named_buffers())
+        self._parameters: list[Tensor] = [self.model_parameters[name].detach() for name in self.param_ema_buffer]
+        self._averages: list[Tensor] = [self.model_buffers[twin] for twin in self.param_ema_buffer.values()]
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -130,13 +131,14 @@ class EMAHook(Hook):
         if self._swapped:
             yield
             return
-        self._swap()
+        self._swap_ema_parameters()
         try:
             yield
         finally:
-            self._swap()
+            self._swap_ema_parameters()
 
-    def _swap(self) -> None:
+    def _swap_ema_parameters(self) -> None:
+        """Exchange weights and averages; MMCV's name, under which subclasses call and replace it."""
         with torch.no_grad():
             for parameter, average in zip(self._parameters, self._averages, strict=True):
                 kept = average.clone()

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.store import best_name
+from runnerkit.checkpoint.store import best_name, is_best
 from runnerkit.distributed import broadcast_object
 from runnerkit.evaluation import declared_rule, metrics_of
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -49,7 +49,8 @@ class EvalHook(StoringHook):
         out_dir: where the best checkpoint goes, instead of the work dir: to ``<out_dir>/<name of the work dir>``.
         file_client_args: arguments of `FileClient`, which deletes the former best; None: as ``out_dir`` says, which
             may be a URL.
-        hooks: hooks (or their configs) that hear the evaluation's val points: a nested run.
+        hooks: hooks (or their configs) that hear the evaluation's ``val`` points; see ``runner.evaluate``. A data set
+            with ``evaluate`` has no such points: a warning says so.
         **eval_kwargs: handed to the data set's ``evaluate``.
     """
 
@@ -108,8 +109,8 @@ class EvalHook(StoringHook):
                 f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
             )
         self.best_ckpt_path: str | None = None
-        self._former_best: tuple[str | None, dict[str, Any]] = (None, {})
-        self._is_evaluating = self._has_new_best = False
+        self._is_evaluating = False
+        self._candidate: float | None = None  # the score of the running evaluation
         self.rule: str | None = None
         self.key_indicator = save_best or ''
         if save_best is not None and (rule is not None or self._asks_dataset):
@@ -128,6 +129,13 @@ class EvalHook(StoringHook):
 
     def before_run(self, runner: RunnerView) -> None:
         messages = runner.meta.setdefault('hook_msgs', {})
+        if self.hooks and self._asks_dataset:
+            runner.logger.warning(
+                'the hooks of this %s are never called (%s): predictions are handed to %s, without val points',
+                type(self).__name__,
+                ', '.join(type(hook).__name__ for hook in self.hooks),
+                f'{type(self.dataloader.dataset).__name__}.evaluate',
+            )
         if self.save_best is None:
             return
         self.claim_store(runner)
@@ -175,15 +183,22 @@ class EvalHook(StoringHook):
 
     def _evaluate(self, runner: RunnerView) -> None:
         # Whatever a subclass does in _do_evaluate, it sees the averaged weights where there are some, in evaluation
-        # mode.
+        # mode; and what it writes to the log buffer's output are the runner's scores.
+        self._candidate = None
         with runner.around_val():
             self._is_evaluating = True
             try:
                 self._do_evaluate(runner)
             finally:
                 self._is_evaluating = False
-            if self.save_best is not None and runner.world_size > 1:
-                self._save_together(runner)
+        if self.save_best is None:
+            return
+        # The first rank alone may know the score, and what 'auto' has come to.
+        score, key, rule = broadcast_object((self._candidate, self.key_indicator, self.rule))
+        if self.rule is None and rule is not None:
+            self._init_rule(rule, key)
+        if score is not None:
+            self._keep_if_best(runner, score)
 
     def _do_evaluate(self, runner: RunnerView) -> None:
         """Evaluate, log, and save if it is the best; subclasses replace it."""
@@ -279,74 +294,66 @@ class EvalHook(StoringHook):
         )
 
     def _save_ckpt(self, runner: RunnerView, key_score: float) -> None:
-        """Save the checkpoint if ``key_score`` is the best so far; the former best is deleted when the new one is
-        safe. The first rank's score counts, and the others need not come here."""
-        messages = runner.meta.setdefault('hook_msgs', {})
-        best = messages.get('best_score', self.init_value_map[str(self.rule)])
-        if runner.rank != 0 or not self.compare_func(key_score, best):
+        """Save the checkpoint if ``key_score`` is the best so far. The first rank's score counts, and the others need
+        not come here.
+
+        During an evaluation the score is only noted: when it is over, all ranks decide and save together. At any other
+        time the first rank saves alone and at once.
+        """
+        if self._is_evaluating:
+            self._candidate = key_score
+        elif runner.rank == 0:
+            self._keep_if_best(runner, key_score, alone=True)
+
+    def _keep_if_best(self, runner: RunnerView, score: float, alone: bool = False) -> None:
+        """Save the checkpoint if ``score`` is the best so far, on all ranks or on the first one ``alone``; the former
+        best is deleted when the new one is safe."""
+        current = runner.meta.setdefault('hook_msgs', {})
+        if not self.compare_func(score, current.get('best_score', self.init_value_map[str(self.rule)])):
             return
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
-        self._former_best = self.best_ckpt_path, {key: messages[key] for key in BEST if key in messages}
-        self.best_ckpt_path = self.store(runner).path(best_name(self.key_indicator, unit, done))
-        messages.update(best_score=key_score, best_ckpt=self.best_ckpt_path)
-        if self._is_evaluating and runner.world_size > 1:
-            self._has_new_best = True  # every rank has a part in the file: see _save_together
-        else:
-            self._write_best(runner, together=runner.world_size == 1)
-
-    def _save_together(self, runner: RunnerView) -> None:
-        """Let all ranks know what the first one found to be the best, and have their part in its file."""
-        messages = runner.meta['hook_msgs']
-        found = (self._has_new_best, self.key_indicator, self.rule, self.best_ckpt_path, messages.get('best_score'))
-        is_new, key, rule, path, score = broadcast_object(found)
-        self._has_new_best = False
-        if rule is not None and self.rule is None:
-            self._init_rule(rule, key)
-        if is_new:
-            self.best_ckpt_path = path
-            messages.update(best_score=score, best_ckpt=path)
-            self._write_best(runner, together=True)
-            self.best_ckpt_path, best = broadcast_object(
-                (self.best_ckpt_path, {key: messages.get(key) for key in BEST})
-            )
-            _set_best(messages, best)
-
-    def _write_best(self, runner: RunnerView, together: bool) -> None:
-        path, (former, messages) = str(self.best_ckpt_path), self._former_best
-        name, store = os.path.basename(path), self.store(runner)
+        store, name, former = self.store(runner), best_name(self.key_indicator, unit, done), self.best_ckpt_path
+        self.best_ckpt_path = store.path(name)
 
         def failed(error: NotSavedError) -> None:
-            # The score goes back, too: one that is as good may be saved later.
             self.best_ckpt_path = former
-            _set_best(runner.meta['hook_msgs'], messages)
-            runner.logger.error(
-                'the best checkpoint %s could not be saved: %s. The former one is kept, and training goes on',
-                path,
-                error.strerror or error,
-            )
+            if runner.rank == 0:
+                runner.logger.error(
+                    'the best checkpoint %s could not be saved: %s. The former one is kept, and training goes on',
+                    store.path(name),
+                    error.strerror or error,
+                )
 
+        # The file says of itself that it is the best. Without it the score goes back, too: one as good may be saved
+        # later.
+        messages = {'best_score': score, 'best_ckpt': store.path(name)}
         storage = {} if self.file_client_args is None else {'file_client_args': self.file_client_args}
-        if together:
-            if runner.save(store.place, name, create_symlink=False, on_error=failed, **storage) is None:
-                return
-        else:
+        if alone:
+            before = dict(current)
+            current.update(messages)
             try:
-                runner.save_checkpoint(store.place, filename_tmpl=name, create_symlink=False, **storage)
+                runner.save_checkpoint(store.place, name, create_symlink=False, **storage)
             except NotSavedError as error:
+                current.clear()
+                current.update(before)
                 failed(error)
                 return
-        if runner.rank != 0:
+        elif not runner.save(store.place, name, create_symlink=False, messages=messages, on_error=failed, **storage):
             return
         runner.logger.info(
             'Now best checkpoint is saved as %s. Best %s is %0.4f at %s %s.',
             name,
             self.key_indicator,
-            runner.meta['hook_msgs']['best_score'],
-            *reversed(name.removesuffix('.pth').rsplit('_', 2)[1:]),
+            score,
+            done,
+            unit,
         )
-        # One of the run that this one was resumed from, in another folder, is not ours to delete.
-        if former is not None and former not in (path, name) and former == store.path(os.path.basename(former)):
-            store.delete(os.path.basename(former))
+        # One of the run that this one was resumed from, in another folder, is not ours to delete. What the file says is
+        # not believed further than that: it could name anything.
+        if runner.rank == 0 and isinstance(former, str) and former != store.path(name):
+            old = os.path.basename(former)
+            if is_best(old) and former == store.path(old):
+                store.delete(old)
 
     def state_dict(self) -> dict[str, Any]:
         return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}
@@ -357,37 +364,19 @@ class EvalHook(StoringHook):
             self._init_rule(state['rule'], state['key_indicator'])
 
 
-def _set_best(messages: dict[str, Any], best: Mapping[str, Any]) -> None:
-    """Let ``messages`` say of the best checkpoint what ``best`` says, and no more."""
-    for key in BEST:
-        messages.pop(key, None)
-        if best.get(key) is not None:
-            messages[key] = best[key]
-
-
 @HOOKS.register_module()
 class DistEvalHook(EvalHook):
-    """`EvalHook` for several processes, which that serves, too: this one has the settings of `multi_gpu_test`.
+    """`EvalHook` with the settings of `multi_gpu_test`; that serves several processes, too.
+
+    The arguments are those of `EvalHook`, in MMCV's order, and these:
 
     Args:
-        dataloader: this rank's share of what to evaluate on, every ``world_size``-th sample.
-        start: as in `EvalHook`, like all that are not named here.
-        interval: as in `EvalHook`.
-        by_epoch: as in `EvalHook`.
-        save_best: as in `EvalHook`.
-        rule: as in `EvalHook`.
         test_fn: ``test_fn(model, loader, tmpdir=…, gpu_collect=…) -> predictions``, None on all ranks but the first.
-        greater_keys: as in `EvalHook`.
-        less_keys: as in `EvalHook`.
         broadcast_bn_buffer: whether a subclass's own evaluation is to broadcast the statistics of batch norms first.
             Ours always does, with all other buffers.
         tmpdir: a folder that all ranks see, for collecting through files. None: ``.eval_hook`` in the work dir for
             a ``test_fn``; else not through files where the ranks can talk otherwise.
         gpu_collect: collect through the devices' memory instead.
-        out_dir: as in `EvalHook`.
-        file_client_args: as in `EvalHook`.
-        hooks: as in `EvalHook`.
-        **eval_kwargs: handed to the data set's ``evaluate``.
     """
 
     def __init__(
@@ -406,24 +395,10 @@ class DistEvalHook(EvalHook):
         gpu_collect: bool = False,
         out_dir: str | None = None,
         file_client_args: dict[str, Any] | None = None,
-        hooks: Sequence[Any] = (),
-        **eval_kwargs: Any,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            dataloader,
-            start=start,
-            interval=interval,
-            by_epoch=by_epoch,
-            save_best=save_best,
-            rule=rule,
-            test_fn=test_fn,
-            greater_keys=greater_keys,
-            less_keys=less_keys,
-            out_dir=out_dir,
-            file_client_args=file_client_args,
-            hooks=hooks,
-            **eval_kwargs,
-        )
+        shared = (dataloader, start, interval, by_epoch, save_best, rule, test_fn, greater_keys, less_keys)
+        super().__init__(*shared, out_dir, file_client_args, **kwargs)
         self.broadcast_bn_buffer = broadcast_bn_buffer
         self.tmpdir = tmpdir
         self.gpu_collect = gpu_collect

@@ -20,8 +20,14 @@ The whole life of a run, for the epoch runner (the iteration runner has no epoch
             epoch += 1
         after_run                                       # always, also after an exception or Ctrl-C
 
-``around_val`` spans each evaluation and ``around_save`` the writing of each checkpoint, after which ``after_save`` is
-called; ``after_roll_back`` follows a return to an older one. Hooks with a low priority number come first at every
+and for an evaluation, whoever starts it (a validation epoch above, `EvalHook`, ``runner.evaluate``)::
+
+    with around_val:
+        …                                               # what is evaluated, see above
+    after_evaluate(scores)                              # on every rank, with the same scores
+
+``around_save`` spans the writing of each checkpoint, after which ``after_save`` is called; ``after_roll_back`` follows
+a return to an older one. Hooks with a low priority number come first at every
 point, before and after alike; rings (``around_*``) nest instead: the lowest number is the outermost.
 """
 
@@ -29,7 +35,8 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from runnerkit.registry import Registry
 
@@ -65,10 +72,48 @@ FALLBACKS = {
 }
 
 #: Every method that a runner calls by itself.
-POINTS = (*STAGES, *dict.fromkeys(FALLBACKS.values()), *UPDATE_POINTS)
+POINTS = (*STAGES, *dict.fromkeys(FALLBACKS.values()), *UPDATE_POINTS, 'after_evaluate')
 
 #: Spans that a hook may put a context manager around.
 RINGS = ('around_run', 'around_epoch', 'around_iter', 'around_val', 'around_save')
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. As text, what the log says of it: ``'stopped: SIGTERM'``.
+
+    Attributes:
+        kind: ``'completed'``; ``'stopped'`` by ``runner.stop``, which a first signal calls, too; ``'interrupted'`` by a
+            KeyboardInterrupt; ``'failed'`` by any other exception.
+        reason: what ``runner.stop`` was given.
+        error: the exception, where the run was interrupted or failed.
+    """
+
+    kind: Literal['completed', 'stopped', 'interrupted', 'failed']
+    reason: str | None = None
+    error: BaseException | None = None
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether the run is complete or was stopped on purpose."""
+        return self.kind in ('completed', 'stopped')
+
+    def __str__(self) -> str:
+        if self.kind == 'failed':
+            return f'failed: {self.error!r}'
+        return self.kind if self.reason is None else f'{self.kind}: {self.reason}'
+
+
+class Score(NamedTuple):
+    """One number that an evaluation gave.
+
+    Attributes:
+        value: the number.
+        iter: how many training iterations were done at the evaluation.
+    """
+
+    value: float
+    iter: int
 
 
 @runtime_checkable
@@ -76,7 +121,8 @@ class RunnerView(Protocol):
     """What a hook may read of a runner and ask of it. Built-in hooks use nothing else.
 
     ``epoch``, ``iter`` and ``inner_iter`` are 0-based indices of what is running; the ``completed_*`` twins count
-    what is done and are what a checkpoint stores.
+    what is done and are what a checkpoint stores. ``scores`` has the latest value of each score by name, whatever
+    evaluation gave it, the same on every rank; checkpoints remember them. ``outcome`` is None until the run has ended.
     """
 
     model: nn.Module
@@ -91,6 +137,7 @@ class RunnerView(Protocol):
     timestamp: str
     update_calls: int
     work_dir: str | None
+    scores: dict[str, Score]
 
     @property
     def epoch(self) -> int: ...
@@ -117,7 +164,7 @@ class RunnerView(Protocol):
     @property
     def hooks(self) -> list[Hook]: ...
     @property
-    def outcome(self) -> str | None: ...
+    def outcome(self) -> Outcome | None: ...
 
     def current_lr(self) -> Any: ...
     def current_momentum(self) -> Any: ...
@@ -129,7 +176,7 @@ class RunnerView(Protocol):
     def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Any: ...
     def required(self, key: str) -> Any: ...
     def evaluate(self, loader: Any, hooks: Any = (), test_fn: Any = None, scope: str = 'val') -> dict[str, Any]: ...
-    def around_val(self) -> AbstractContextManager[Any]: ...
+    def around_val(self) -> AbstractContextManager[dict[str, Any]]: ...
     def resume(self, checkpoint: str, *args: Any, **kwargs: Any) -> None: ...
     def roll_back(self, checkpoint: str) -> NoReturn: ...
     def stop(self, reason: str) -> None: ...
@@ -208,6 +255,15 @@ class Hook:
 
     def after_step(self, runner: RunnerView) -> None:
         """Called inside an update after the optimizer's step; not in iterations that only accumulate."""
+
+    def after_evaluate(self, runner: RunnerView, scores: dict[str, float]) -> None:
+        """Called on every rank after each evaluation, when ``runner.scores`` has its scores and training goes on as
+        before: the place for decisions that follow from them.
+
+        Args:
+            runner: the run.
+            scores: this evaluation's scores by name, the same on every rank.
+        """
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         """Called by ``runner.resume`` before anything in ``checkpoint`` is used: the place to rename or swap its

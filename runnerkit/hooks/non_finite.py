@@ -1,4 +1,4 @@
-"""The hook that looks out for numbers which are no numbers any more."""
+"""The hook that detects NaN and infinite losses, gradients and weights."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
-from runnerkit.data.position import loader_seed
-from runnerkit.distributed import broadcast_object, reduce_sums
+from runnerkit.data import loader_seed
+from runnerkit.distributed import all_gather_objects, broadcast_object
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
-from runnerkit.optim.finite import FirstBad, StepGuard, is_fused, largest
+from runnerkit.optim.finite import StepGuard, first_bad, is_fused, largest
+from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
 
 ACTIONS = ('stop', 'skip', 'rollback')
@@ -31,8 +33,16 @@ class NonFiniteError(FloatingPointError):
     """A loss, gradient or weight of a run is NaN or infinite."""
 
 
+class Found(NamedTuple):
+    """What was bad on a rank since the last look: the first iterations, from 1 (0: none), and whether weights are."""
+
+    loss: int
+    gradients: int
+    weights: bool
+
+
 class Place(NamedTuple):
-    """Where in a run an iteration is: numbers as the log has them, from 1."""
+    """The position of an iteration in the run: numbers as in the log, from 1."""
 
     iteration: int
     epoch: int
@@ -42,26 +52,25 @@ class Place(NamedTuple):
 
 @HOOKS.register_module()
 class NonFiniteHook(Hook):
-    """Ends the run, or saves it, when its loss, gradients or weights are NaN or infinite.
+    """Stops, skips or goes back when the loss, gradients or weights of a run are NaN or infinite.
 
-    Loss and gradients are looked at in each iteration, on their device: that waits for nothing. What was seen is read
-    in the iterations that are logged, before each evaluation and before each checkpoint. Then the weights are looked
-    at, too, so that no checkpoint ever holds a bad number, whoever saves it. In a distributed run all ranks come to the
-    same conclusion.
+    Loss and gradients are checked in each iteration on their device, without waiting for it. The results are read in
+    the iterations that are logged, before each evaluation and before each checkpoint; the weights are checked then too,
+    so that no checkpoint ever holds a bad number, whoever saves it. In a distributed run all ranks act alike.
 
-    A step that a gradient scaler (fp16) leaves out because of its own scale is no error. The hook belongs behind the
-    one that updates, where its default priority has it.
+    A step that a gradient scaler (fp16) skips because of its own scale is no error. The hook must come after the one
+    that updates, as it does with its default priority.
 
     Args:
-        action: ``'stop'`` ends the run with `NonFiniteError`, which says which batch it was and how to look at it.
-            ``'skip'`` leaves out each update whose gradients are bad: on the device with fused optimizers, while others
-            make each update wait for it. ``'rollback'`` goes back to the last whole checkpoint, and on from there.
+        action: ``'stop'`` ends the run with `NonFiniteError`, which names the batch and how to look at it. ``'skip'``
+            skips each update with bad gradients: fused optimizers do so on the device; with others, each update waits
+            for the device. ``'rollback'`` continues from the last intact checkpoint.
         interval: iterations between two looks; by default, those that are logged.
         max_tries: how many times to go back (by default 3), or how many updates to skip in a row (50), before the run
-            is ended after all.
-        leave_out: after going back, leave out the update from the batch that was bad. Without it, what does not depend
-            on chance happens again.
-        gradients: whether to look at them. It costs one more reading of all gradients in each update.
+            ends with `NonFiniteError`.
+        leave_out: after going back, skip the update from the bad batch. Without it, whatever is not random happens
+            again.
+        gradients: whether to check them. It reads all gradients once more in each update.
     """
 
     def __init__(
@@ -76,8 +85,7 @@ class NonFiniteHook(Hook):
             hint = did_you_mean(str(action), ACTIONS)
             raise ValueError(f'action must be one of {", ".join(ACTIONS)}, but got {action!r}; {hint}'.rstrip('; '))
         for name, value in (('interval', interval), ('max_tries', max_tries)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f'{name} must be a whole number of at least 1, or None, but got {value!r}')
+            check_whole_number(name, value, or_none=True)
         if leave_out and action != 'rollback':
             raise ValueError(f"leave_out belongs to action='rollback', but got action={action!r}")
         self.action = action
@@ -92,18 +100,19 @@ class NonFiniteHook(Hook):
         self._reset()
 
     def _reset(self) -> None:
-        self._loss, self._gradients = FirstBad(), FirstBad()
+        # By iteration, whether what was seen since the last look is finite: flags on their device.
+        self._losses: list[tuple[int, Tensor]] = []
+        self._gradients: list[tuple[int, Tensor]] = []
         self._places: list[Place] = []  # of the iterations since the last look
         self._unread = False  # whether one of them has begun
         self._statistics: list[tuple[Tensor, Tensor]] = []  # of batch norms, and copies from before the iteration
 
     def before_run(self, runner: RunnerView) -> None:
         self._reset()
-        optimizers = runner.optimizer if isinstance(runner.optimizer, dict) else {'': runner.optimizer}
-        guarded = [each for each in optimizers.values() if each is not None]
+        guarded = list(named_optimizers(runner.optimizer).values())
         self._stop_guarding()
         if self.gradients or self.action == 'skip' or self.leave_out:
-            self._guard = StepGuard(guarded, lambda magnitude: self._gradients.see(magnitude))
+            self._guard = StepGuard(guarded, lambda magnitude: self._see(self._gradients, magnitude))
             self._guard.withholds = self.action == 'skip'
         if self.action == 'skip' and not all(is_fused(each) for each in guarded):
             runner.logger.warning(
@@ -127,8 +136,6 @@ class NonFiniteHook(Hook):
     # --- in each iteration: nothing here waits for the device --------------------------------------------------------
 
     def before_train_iter(self, runner: RunnerView) -> None:
-        self._loss.begin()
-        self._gradients.begin()
         batch = runner.inner_iter + 1 if runner.by_epoch else getattr(runner.data_loader, 'position', 0)
         self._unread = True
         self._places.append(Place(runner.iter + 1, runner.epoch + 1, batch, str(runner.mode)))
@@ -148,11 +155,15 @@ class NonFiniteHook(Hook):
     def after_train_iter(self, runner: RunnerView) -> None:
         if self._guard is None or not self._guard.withholds:
             for value in losses_of(runner.outputs):
-                self._loss.see(value)
+                self._see(self._losses, value)
         elif self._statistics:
             self._mend_statistics()
         if self._is_due(runner):
             self._look(runner)
+
+    def _see(self, checks: list[tuple[int, Tensor]], value: Tensor) -> None:
+        if self._places:  # none: something steps before the first iteration
+            checks.append((self._places[-1].iteration, torch.isfinite(value.detach()).all()))
 
     def _is_due(self, runner: RunnerView) -> bool:
         done, in_epoch = runner.iter + 1, runner.inner_iter + 1
@@ -194,7 +205,7 @@ class NonFiniteHook(Hook):
         yield
 
     def after_run(self, runner: RunnerView) -> None:
-        ended_well = runner.outcome is None or not runner.outcome.startswith(('failed', 'interrupted'))
+        ended_well = runner.outcome is None or runner.outcome.ended_well
         try:
             if self._unread and ended_well:
                 self._look(runner, may_go_back=False)
@@ -207,28 +218,19 @@ class NonFiniteHook(Hook):
             self._guard = None
 
     def _look(self, runner: RunnerView, may_go_back: bool = True) -> None:
-        """See what the iterations since the last look came to; all ranks call it together."""
+        """Read what was seen since the last look, and act on it; all ranks call this together."""
         self._unread = False
-        mine = self._found(runner)
-        found = {runner.rank: mine}
-        if runner.world_size > 1:
-            every = [0] * 3 * runner.world_size
-            every[3 * runner.rank : 3 * runner.rank + 3] = mine
-            every = [int(each) for each in reduce_sums(every)]
-            found = {rank: tuple(every[3 * rank : 3 * rank + 3]) for rank in range(runner.world_size)}  # type: ignore[misc]
+        found = dict(enumerate(all_gather_objects(self._found(runner))))
         if any(map(any, found.values())):
             self._act(runner, found, may_go_back)
         if self.action == 'skip' and self._guard is not None:
             self._tell_skipped(runner, self._guard)
-        self._loss.forget()
-        self._gradients.forget()
-        del self._places[:-1]  # the running one is not over
+        self._losses.clear()
+        self._gradients.clear()
+        del self._places[:-1]  # the running iteration is not over
 
-    def _found(self, runner: RunnerView) -> tuple[int, int, int]:
-        """What was bad on this rank since the last look: iterations, counted from 1 there, of loss and gradients; 1
-        for weights. 0 where nothing was."""
-        loss, gradients = ((0 if first is None else first + 1) for first in (self._loss.find(), self._gradients.find()))
-        return loss, gradients, int(bad_weights(runner))
+    def _found(self, runner: RunnerView) -> Found:
+        return Found(first_bad(self._losses), first_bad(self._gradients), bad_weights(runner))
 
     def _tell_skipped(self, runner: RunnerView, guard: StepGuard) -> None:
         new, in_a_row = guard.left_out()
@@ -243,7 +245,7 @@ class NonFiniteHook(Hook):
                 '(grad_clip=dict(max_norm=…)) or a look at the data may help.'
             )
 
-    def _act(self, runner: RunnerView, found: dict[int, tuple[int, int, int]], may_go_back: bool) -> None:
+    def _act(self, runner: RunnerView, found: dict[int, Found], may_go_back: bool) -> None:
         report = self._report(runner, found)
         if self.action != 'rollback' or not may_go_back:
             raise NonFiniteError(f'{report} No checkpoint holds it.')
@@ -253,9 +255,9 @@ class NonFiniteHook(Hook):
         if checkpoint is None:
             raise NonFiniteError(f'{report} There is no checkpoint of this run to go back to.')
         self._tries += 1
-        first = min((n for loss, gradients, _ in found.values() for n in (loss, gradients) if n), default=0)
-        if self.leave_out and first:
-            self._left_out.add(self._places[first - 1].iteration)
+        bad = [iteration for each in found.values() for iteration in (each.loss, each.gradients) if iteration]
+        if self.leave_out and bad:
+            self._left_out.add(min(bad))
         runner.logger.error('%s Going back to %s (%d of %d).', report, checkpoint, self._tries, self.max_tries)
         self._reset()
         self._withheld_at = None
@@ -263,18 +265,20 @@ class NonFiniteHook(Hook):
 
     # --- telling -----------------------------------------------------------------------------------------------------
 
-    def _report(self, runner: RunnerView, found: dict[int, tuple[int, int, int]]) -> str:
+    def _report(self, runner: RunnerView, found: dict[int, Found]) -> str:
         """What was bad first, on which ranks, and how to look at the batch."""
-        for what, part in (('loss is', 0), ('gradients are', 1)):
-            numbers = {rank: each[part] for rank, each in found.items() if each[part]}
-            others = [n for each in found.values() for n in each[:2] if n]
-            if numbers and min(numbers.values()) == min(others):
-                first = min(numbers.values())
-                ranks = [rank for rank, number in numbers.items() if number == first]
-                place = self._places[first - 1]
-                return f'the {what} not finite since {self._described(runner, place, ranks)}'
-        since = f' (looked at since iteration {self._places[0].iteration})' if self._places else ''
-        return f'weights or optimizer states are not finite at iteration {runner.completed_iters}{since}.'
+        # The loss comes before the gradients of the same iteration.
+        bad = sorted(
+            (number, part, rank) for rank, each in found.items() for part, number in enumerate(each[:2]) if number
+        )
+        if not bad:
+            since = f' (looked at since iteration {self._places[0].iteration})' if self._places else ''
+            return f'weights or optimizer states are not finite at iteration {runner.completed_iters}{since}.'
+        first, part, _ = bad[0]
+        ranks = [rank for number, which, rank in bad if (number, which) == (first, part)]
+        place = next(place for place in self._places if place.iteration == first)
+        what = ('loss is', 'gradients are')[part]
+        return f'the {what} not finite since {self._described(runner, place, ranks)}'
 
     def _described(self, runner: RunnerView, place: Place, ranks: list[int]) -> str:
         seed = runner.meta.get('seed', loader_seed(getattr(runner.data_loader, 'dataloader', runner.data_loader)))
@@ -321,8 +325,7 @@ def bad_weights(runner: RunnerView) -> bool:
     A buffer, or a parameter that is not trained, may be infinite on purpose, as attention masks are.
     """
     model = unwrap(runner.model)
-    named = runner.optimizer if isinstance(runner.optimizer, dict) else {'': runner.optimizer}
-    states = [each.state.values() for each in named.values() if each is not None]
+    states = [each.state.values() for each in named_optimizers(runner.optimizer).values()]
     trained: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
     trained += [value for group in states for state in group for value in state.values() if isinstance(value, Tensor)]
     others = [*model.buffers(), *(each for each in model.parameters() if not each.requires_grad)]

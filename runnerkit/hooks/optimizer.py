@@ -11,8 +11,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
+from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update, cycle_length, log_anomalous_params, make_scaler
-from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.numbers import check_whole_number
 
 
 @HOOKS.register_module()
@@ -76,7 +77,9 @@ class OptimizerHook(Hook):
         self._update = runner.configure_update(**options) if hasattr(runner, 'configure_update') else None
         if not isinstance(self._update, Update):
             self._stands_alone = True
-            self._update = Update(_listed(runner.optimizer), parameters=runner.model.parameters(), **options)
+            self._update = Update(
+                list(named_optimizers(runner.optimizer).values()), parameters=runner.model.parameters(), **options
+            )
             return
         if self.fused is not None:
             runner.logger.info('fused: %s', _which(self._update))
@@ -146,10 +149,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
     """
 
     def __init__(self, cumulative_iters: int = 1, **kwargs: Any) -> None:
-        if not isinstance(cumulative_iters, int):
-            raise WrongType(f'cumulative_iters only accepts a positive int, but got {type(cumulative_iters)}')
-        if cumulative_iters < 1:
-            raise WrongValue(f'cumulative_iters only accepts a positive int, but got {cumulative_iters}')
+        check_whole_number('cumulative_iters', cumulative_iters)
         super().__init__(**kwargs)
         self.cumulative_iters = cumulative_iters
         self.divisible_iters = 0
@@ -226,6 +226,8 @@ class Fp16OptimizerHook(OptimizerHook):
         self.bucket_size_mb = bucket_size_mb
         self.distributed = distributed
         self.loss_scaler = make_scaler(loss_scale, 'cpu')  # the update's own from the start of the run
+        #: What subclasses that step by themselves pass to ``loss_scaler.update``, as in MMCV: a fixed scale, or None.
+        self._scale_update_param = float(loss_scale) if isinstance(loss_scale, (int, float)) else None
 
     def before_run(self, runner: RunnerView) -> None:
         wrap_fp16_model(runner.model)
@@ -286,7 +288,3 @@ def _has_sparse_gradients(model: Any) -> bool:
     """Whether the model has an embedding with sparse gradients, which no fused optimizer takes."""
     embeddings = (nn.Embedding, nn.EmbeddingBag)
     return any(isinstance(part, embeddings) and part.sparse for part in model.modules())
-
-
-def _listed(optimizer: Any) -> list[Any]:
-    return list(optimizer.values()) if isinstance(optimizer, dict) else [optimizer]

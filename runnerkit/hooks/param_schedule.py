@@ -1,19 +1,16 @@
-"""The engine under learning-rate and momentum hooks, which walks parameter groups and sets what a policy says."""
+"""The engine of the learning-rate and momentum hooks: when which values are computed and set in the groups."""
 
 from __future__ import annotations
 
-import copy
-import logging
 import operator
-from collections.abc import Callable, Iterable
-from types import SimpleNamespace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
+from torch import Tensor
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.schedule_settings import check_warmup
-from runnerkit.optim.schedules import warmup_factor
+from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.schedules import Policy, check_warmup, warmup_factor
 from runnerkit.optim.torch_schedules import find_scheduler, scheduler_names
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import did_you_mean
@@ -21,12 +18,12 @@ from runnerkit.utils.suggest import did_you_mean
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-#: One value per parameter group; of several optimizers, such a list under each one's name.
-Values: TypeAlias = 'list[Any] | dict[str, list[Any]]'
+#: One value per parameter group; of several optimizers, such a sequence under each one's name.
+Values: TypeAlias = 'Sequence[Any] | dict[str, Sequence[Any]]'
 Group: TypeAlias = 'dict[str, Any]'
 
 
-class ParamScheduleHook(Hook):
+class ParamScheduleHook(Policy, Hook):
     """Sets one quantity of every parameter group as a function of the run's position.
 
     The value of an epoch or iteration depends on nothing but the position and the initial value, which is recorded in
@@ -41,12 +38,12 @@ class ParamScheduleHook(Hook):
         warmup_by_epoch: Whether ``warmup_iters`` counts epochs.
 
     Raises:
-        ValueError: If a warm-up setting is out of its range.
+        ValueError: If a warm-up setting is out of its range, or ``by_epoch`` is set for a policy that counts
+            iterations only.
     """
 
-    #: The key of the quantity in a group, and the one under which a group keeps its initial value.
+    #: The quantity's key in a parameter group; the group keeps the initial value under ``initial_<key>``.
     key: str
-    initial_key: str
 
     # True where a by-epoch schedule runs in an iteration runner, which announces no epochs
     _epochs_unannounced = False
@@ -60,6 +57,10 @@ class ParamScheduleHook(Hook):
         warmup_ratio: float = 0.1,
         warmup_by_epoch: bool = False,
     ) -> None:
+        if by_epoch and self.by_iteration_only:
+            raise WrongValue(
+                f'{type(self).__name__} counts iterations and supports only by_epoch=False; leave by_epoch out'
+            )
         if warmup is not None:
             check_warmup(warmup, warmup_iters, warmup_ratio)
         self.by_epoch = by_epoch
@@ -69,42 +70,20 @@ class ParamScheduleHook(Hook):
         self.warmup_ratio = warmup_ratio
         self.warmup_by_epoch = warmup_by_epoch
         self.warmup_epochs = warmup_iters if warmup_by_epoch else None
-        self.base: Values = []
-        self.regular: Values = []
 
-    #: The names of three methods, MMCV's, which users override: one gives every group's values without warm-up (of the
-    #: runner), one those in the warm-up's n-th iteration (of n), one sets them (of the runner and the values).
-    _get_regular: str
-    _get_warmup: str
-    _set_values: str
+    def _update(self, runner: RunnerView, recompute: bool, warming_up: bool) -> None:
+        """Set every group's value, by the methods that MMCV names after the quantity and that users override.
 
-    def _read(self, group: Group) -> float:
-        """The quantity's value in ``group``."""
+        Args:
+            runner: The runner.
+            recompute: Whether the regular values, those without warm-up, are to be computed anew.
+            warming_up: Whether to set the warm-up's values, or the regular ones.
+        """
         raise NotImplementedError
-
-    def _write(self, group: Group, value: float) -> None:
-        """Set the quantity's value in ``group``."""
-        raise NotImplementedError
-
-    def _write_groups(self, runner: RunnerView, values: Values) -> None:
-        # This is called in every iteration, mostly with one optimizer, and for plain numbers.
-        key = self.key
-        groups = getattr(runner.optimizer, 'param_groups', None)
-        # To tell zip to be strict, or not to be, takes longer than all the rest.
-        pairs = pair(groups_of(runner.optimizer), values) if groups is None else zip(groups, values)  # noqa: B905
-        for group, value in pairs:
-            if key in group and type(group[key]) is float:
-                group[key] = value
-            else:
-                self._write(group, value)
 
     def before_run(self, runner: RunnerView) -> None:
-        """Record the initial values, unless the groups know them already from a run that is resumed."""
+        """Find out whether the runner announces its epochs."""
         self._epochs_unannounced = self.by_epoch and not getattr(runner, 'by_epoch', True)
-        self.base = each(groups_of(runner.optimizer), self._initial)
-
-    def _initial(self, group: Group) -> float:
-        return group.setdefault(self.initial_key, self._read(group))
 
     def before_train_epoch(self, runner: RunnerView) -> None:
         """Set the epoch's values."""
@@ -120,100 +99,157 @@ class ParamScheduleHook(Hook):
                 self._enter_epoch(runner)
             if self.warmup is None:
                 return
-        else:
-            self.regular = getattr(self, self._get_regular)(runner)
-            if self.warmup is None:
-                getattr(self, self._set_values)(runner, self.regular)
-                return
-        cur_iter = runner.iter
-        warmup_iters = self._resolve_warmup(runner)
-        if cur_iter < warmup_iters:
-            getattr(self, self._set_values)(runner, getattr(self, self._get_warmup)(cur_iter))
-        elif cur_iter == warmup_iters or not self.by_epoch:
-            getattr(self, self._set_values)(runner, self.regular)
+        warmup_iters = 0
+        if self.warmup is not None:
+            warmup_iters = self._resolve_warmup(runner) if self.warmup_iters is None else self.warmup_iters
+        if runner.iter <= warmup_iters or not self.by_epoch:
+            self._update(runner, recompute=not self.by_epoch, warming_up=runner.iter < warmup_iters)
 
     def _enter_epoch(self, runner: RunnerView) -> None:
         self._entered_epoch = runner.epoch
-        self.regular = getattr(self, self._get_regular)(runner)
-        getattr(self, self._set_values)(runner, self.regular)
+        self._update(runner, recompute=True, warming_up=False)
 
     def _resolve_warmup(self, runner: RunnerView) -> int:
-        """The warm-up's length in iterations, which by epoch is known only when there is a loader."""
-        if self.warmup_iters is None:
-            self.warmup_iters = (self.warmup_epochs or 0) * len(runner.data_loader)
+        """Find out the length in iterations of a warm-up by epoch, which takes a loader."""
+        self.warmup_iters = (self.warmup_epochs or 0) * len(runner.data_loader)
         return self.warmup_iters
 
-    def warmup_factor(self, cur_iters: int) -> float:
-        """The warm-up's factor, in (0, 1], in iteration ``cur_iters``; 1 where there is no warm-up."""
-        if self.warmup is None:
-            return 1.0
+    def _warmup_factor(self, cur_iters: int) -> float:
         return warmup_factor(self.warmup, cur_iters, self.warmup_iters, self.warmup_ratio)
 
-    def progress(self, runner: RunnerView) -> int:
-        """How many epochs or iterations are done."""
-        return runner.epoch if self.by_epoch else runner.iter
-
-    def total(self, runner: RunnerView) -> int:
-        """How many epochs or iterations the run has.
+    def _position(self, runner: RunnerView) -> tuple[int, Any]:
+        """How many epochs or iterations are done, and how many the run has.
 
         Raises:
-            ValueError: If the run has no such limit.
+            ValueError: If the policy needs the run's length, and the run has none in that unit.
         """
-        total = runner.max_epochs if self.by_epoch else runner.max_iters
-        if total is None:
+        if self.by_epoch:
+            progress, total = runner.epoch, runner.max_epochs if self.needs_total else None
+        else:
+            progress, total = runner.iter, runner.max_iters if self.needs_total else None
+        if total is None and self.needs_total:
             unit, other = ('epochs', 'False') if self.by_epoch else ('iters', 'True')
             raise ValueError(
                 f'{type(self).__name__} counts {unit} and needs to know how many the run has, but max_{unit} is None; '
                 f'set max_{unit} of the runner, or by_epoch={other} in the schedule'
             )
-        return total
+        return progress, total
+
+    def _set_groups(self, runner: RunnerView, values: Values) -> None:
+        # Called in every iteration, mostly with one optimizer and for plain numbers.
+        key, optimizer = self.key, runner.optimizer
+        parts: Any = [(optimizer, values)]
+        if isinstance(optimizer, dict):
+            parts = [(one, values[name]) for name, one in optimizer.items()]  # type: ignore[call-overload]
+        for one, part in parts:
+            # Telling zip whether to be strict takes longer than all the rest.
+            for group, value in zip(one.param_groups, part):  # noqa: B905
+                if key in group and type(group[key]) is float:
+                    group[key] = value
+                else:
+                    write(group, key, value)
 
 
-def groups_of(optimizer: Optimizer | dict[str, Optimizer] | None) -> Values:
-    """The parameter groups of an optimizer, or of each one of a dict under its name.
+def read(group: Group, key: str) -> float | None:
+    """The quantity ``key`` of a parameter group; None if it has none. Adam's momentum is its first beta."""
+    if key in group:
+        return float(group[key])
+    return float(group['betas'][0]) if key == 'momentum' and 'betas' in group else None
+
+
+def write(group: Group, key: str, value: float) -> None:
+    """Set what `read` reads; a tensor, as compiled optimizers want it, keeps its identity."""
+    if key == 'momentum' and key not in group:
+        group['betas'] = (value, *group['betas'][1:])
+    elif isinstance(group[key], Tensor):
+        group[key].fill_(value)
+    else:
+        group[key] = value
+
+
+def copied(group: Group) -> Group:
+    """A parameter group of its own with the same parameters and values."""
+    return {key: value.clone() if isinstance(value, Tensor) else value for key, value in group.items()}
+
+
+def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> Any:
+    """``function`` of the optimizer's name and the optimizer; for a dict of optimizers, a dict of the results.
 
     Raises:
         ValueError: If there is no optimizer.
     """
-    if isinstance(optimizer, dict):
-        return {name: one.param_groups for name, one in optimizer.items()}
     if optimizer is None:
         raise ValueError(
             'a schedule needs an optimizer, but the runner has none; give it one, or leave the schedule out'
         )
-    return optimizer.param_groups
+    found = {name: function(name or type(one).__name__, one) for name, one in named_optimizers(optimizer).items()}
+    return found.get('', found)
 
 
-def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> Any:
-    """``function`` of the name and the optimizer; of a dict of optimizers, a dict of what it gives for each."""
-    if isinstance(optimizer, dict):
-        return {name: function(name, one) for name, one in optimizer.items()}
-    return function(type(optimizer).__name__, optimizer)
-
-
-def each(values: Values, function: Callable[[Any], Any]) -> Values:
-    """``function`` of every item, in the same arrangement."""
+def each(function: Callable[[Any], Any], values: Values) -> Values:
+    """``function`` of every group's value, in the same arrangement."""
     if isinstance(values, dict):
         return {name: list(map(function, part)) for name, part in values.items()}
     return list(map(function, values))
 
 
-def computed(function: Callable[[RunnerView, Any], float], runner: RunnerView, values: Values) -> Values:
-    """``function`` of the runner and every item, in the same arrangement: `each` for every iteration."""
-    if isinstance(values, dict):
-        return {name: [function(runner, value) for value in part] for name, part in values.items()}
-    made = []  # a comprehension would be one more call
-    for value in values:
-        made.append(function(runner, value))  # noqa: PERF401
-    return made
+def initial_values(optimizer: Any, key: str) -> Any:
+    """Every group's initial value, recorded in the group unless it knows it already from a run that is resumed."""
+
+    def initial(group: Group) -> float:
+        value = read(group, key)
+        if value is None:
+            wanted = 'momentum or betas' if key == 'momentum' else key
+            raise ValueError(
+                f'a schedule of the {key} needs an optimizer with {wanted}, but this one has '
+                f'{", ".join(sorted(group.keys() - {"params"}))}; use one such as SGD or Adam, or leave it out'
+            )
+        return group.setdefault(f'initial_{key}', value)
+
+    return per_optimizer(optimizer, lambda _, one: list(map(initial, one.param_groups)))
 
 
-def pair(left: Values, right: Values) -> Iterable[tuple[Any, Any]]:
-    """The items of ``left``, each with its counterpart in ``right``."""
-    if isinstance(left, dict):
-        parts = right if isinstance(right, dict) else {}
-        return [both for name, part in left.items() for both in zip(part, parts[name], strict=False)]
-    return zip(left, right, strict=False)
+def format_param(name: str, optim: Optimizer, param: Any) -> list[Any] | tuple[Any, ...]:
+    """One value per parameter group of ``optim`` from what a config may say.
+
+    Args:
+        name: Name of the optimizer, by which it is looked up in a dict.
+        optim: The optimizer.
+        param: A number for all groups, a list with one per group, or a dict of either by optimizer.
+
+    Raises:
+        ValueError: If a list has another length than there are groups.
+        KeyError: If a dict does not name the optimizer.
+    """
+    if isinstance(param, dict):
+        if name not in param:
+            raise KeyError(f'{name} has no value among those for {", ".join(param)}: give one for every optimizer')
+        param = param[name]
+    if isinstance(param, (int, float)):
+        return [param] * len(optim.param_groups)
+    if len(param) != len(optim.param_groups):
+        raise ValueError(
+            f'{name} has {len(optim.param_groups)} parameter groups, but {len(param)} values are given: {param}'
+        )
+    return param
+
+
+def check_per_group(name: str, value: Any) -> Any:
+    """``value``, if `format_param` can make something of it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, list, tuple, dict)):
+        raise ValueError(
+            f'{name} is a number, a list with one per parameter group, or a dict by optimizer, got {value!r}'
+        )
+    return value
+
+
+def check_target(quantity: str, minimum: float | None, ratio: float | None) -> None:
+    """Refuse anything but exactly one way to say where a schedule ends."""
+    if (minimum is None) == (ratio is None):
+        raise WrongValue(
+            f'exactly one of min_{quantity} and min_{quantity}_ratio says where the schedule ends, '
+            f'got min_{quantity}={minimum} and min_{quantity}_ratio={ratio}'
+        )
 
 
 def alias(name: str) -> Any:
@@ -223,15 +259,6 @@ def alias(name: str) -> Any:
         setattr(self, name, value)
 
     return property(operator.attrgetter(name), write)
-
-
-def assign(group: Group, key: str, value: float) -> None:
-    """Set a group's entry; one that is a tensor, as compiled optimizers want it, keeps its identity."""
-    current = group[key]
-    if type(current) is not float and isinstance(current, torch.Tensor):  # the second asks a metaclass
-        current.fill_(value)
-    else:
-        group[key] = value
 
 
 def build_policy_hook(config: Any, suffix: str, torch_hook: type[Hook] | None = None) -> Hook:
@@ -278,72 +305,3 @@ def _unknown_policy(policy: str, suffix: str, others: list[str]) -> str:
     return (
         f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}, and every {suffix} of yours.'
     )
-
-
-def preview_curve(
-    hook: Hook,
-    optimizer: Optimizer | dict[str, Optimizer],
-    max_epochs: int | None,
-    max_iters: int | None,
-    iters_per_epoch: int,
-) -> list[float]:
-    """What ``hook`` would make of the first group's learning rate, or momentum, in every iteration of a run.
-
-    Neither the hook nor the optimizer is changed.
-
-    Args:
-        hook: A learning-rate or momentum hook that has not run yet.
-        optimizer: The optimizer, or a dict of them, that it would work on.
-        max_epochs: Length of the run in epochs, None if it is given in iterations only.
-        max_iters: Length of the run in iterations, None if it is given in epochs only.
-        iters_per_epoch: Length of the loader, at least 1.
-
-    Returns:
-        One value per iteration.
-
-    Raises:
-        ValueError: If neither limit is given.
-    """
-    if max_epochs is None and max_iters is None:
-        raise ValueError('a curve needs an end: give max_epochs or max_iters')
-    total = min(limit for limit in (max_iters, (max_epochs or 0) * iters_per_epoch or None) if limit is not None)
-    hook = copy.deepcopy(hook)
-    view: Any = SimpleNamespace(
-        optimizer=_stand_in(optimizer),
-        epoch=0,
-        iter=0,
-        inner_iter=0,
-        by_epoch=True,
-        max_epochs=-(-total // iters_per_epoch) if max_epochs is None else max_epochs,
-        max_iters=total,
-        data_loader=range(iters_per_epoch),
-        logger=logging.getLogger(__name__),
-        outputs={},
-    )
-    read = hook._read if isinstance(hook, ParamScheduleHook) else operator.itemgetter('lr')
-    groups = groups_of(view.optimizer)
-    first_group, _ = next(iter(pair(groups, groups)))
-    curve = []
-    hook.before_run(view)
-    for view.iter in range(total):
-        view.epoch, view.inner_iter = divmod(view.iter, iters_per_epoch)
-        if view.inner_iter == 0:
-            hook.before_train_epoch(view)
-        hook.before_train_iter(view)
-        curve.append(float(read(first_group)))
-        hook.after_train_iter(view)
-        if view.inner_iter == iters_per_epoch - 1:
-            hook.after_train_epoch(view)
-    return curve
-
-
-def _stand_in(optimizer: Any) -> Any:
-    """An optimizer with groups of its own over the same parameters, to be scheduled but never stepped."""
-    if isinstance(optimizer, dict):
-        return {name: _stand_in(one) for name, one in optimizer.items()}
-    double = copy.copy(optimizer)
-    double.param_groups = [
-        {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in group.items()}
-        for group in optimizer.param_groups
-    ]
-    return double

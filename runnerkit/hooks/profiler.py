@@ -17,8 +17,8 @@ from torch.profiler import (
 )
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.iteration_parts import DATA, IterationParts, clock_of
 from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.iteration_parts import DATA, IterationParts, clock_of
 from runnerkit.utils.stopwatch import Stopwatch, time_table
 from runnerkit.utils.suggest import did_you_mean
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from runnerkit.distributed import broadcast_object
+from runnerkit.distributed import reduce_sums
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import Group, groups_of, pair, per_optimizer
+from runnerkit.hooks.param_schedule import Group, copied, per_optimizer
 from runnerkit.optim.torch_schedules import (
     build_scheduler,
     find_scheduler,
@@ -76,15 +74,15 @@ class TorchLrUpdaterHook(Hook):
         if self.schedulers:
             return
         self._epoch = runner.epoch
-        groups = groups_of(runner.optimizer)
-        # A scheduler begins by setting the first step's values, which in a resumed run are long past.
-        self._resumed = [(group, _copy_values(group)) for group, _ in pair(groups, groups)]
-        built = per_optimizer(
-            runner.optimizer, lambda _, optimizer: build_scheduler(self.scheduler, optimizer, **self.arguments)
-        )
+        built = per_optimizer(runner.optimizer, self._build)
         self.schedulers = built if isinstance(built, dict) else {'optimizer': built}
         if self._pending is not None:
             self.load_state_dict(self._pending)
+
+    def _build(self, name: str, optimizer: Optimizer) -> LRScheduler:
+        # A scheduler begins by setting the first step's values, which in a resumed run are long past.
+        self._resumed += [(group, copied(group)) for group in optimizer.param_groups]
+        return build_scheduler(self.scheduler, optimizer, **self.arguments)
 
     def before_train_iter(self, runner: RunnerView) -> None:
         """Step at a new epoch in an iteration runner, which announces none."""
@@ -112,26 +110,15 @@ class TorchLrUpdaterHook(Hook):
         if self.by_epoch:
             self._advance()
 
-    @contextmanager
-    def around_val(self, runner: RunnerView) -> Iterator[None]:
-        """Step on what an evaluation found; one that is not due finds nothing."""
-        if self._mode != 'val':
-            yield
-            return
-        output = runner.log_buffer.output
-        before = {self._key: output.pop(self._key)} if self._key in output else {}
-        yield
-        output = runner.log_buffer.output
-        # The first rank alone may know what an evaluation found.
-        found = broadcast_object(float(output[self._key]) if self._key in output else None)
-        if found is None:
-            output.update(before)
-        else:
-            self._step(found)
+    def after_evaluate(self, runner: RunnerView, scores: dict[str, float]) -> None:
+        """Step on what an evaluation found."""
+        if self._mode == 'val' and self._key in scores:
+            self._step(scores[self._key])
 
     def after_run(self, runner: RunnerView) -> None:
         """Say so if there was nothing to watch."""
-        if self._mode == 'val' and not self._stepped and runner.outcome == 'completed':
+        is_complete = runner.outcome is not None and runner.outcome.kind == 'completed'
+        if self._mode == 'val' and not self._stepped and is_complete:
             runner.logger.warning(
                 "%s did nothing: no evaluation has found its monitor='%s'", self.scheduler, self.monitor
             )
@@ -150,9 +137,9 @@ class TorchLrUpdaterHook(Hook):
         if self._mode == 'val':
             return
         if self._mode == 'train':
-            mean = _mean_over_ranks(self._sum, self._count)
+            total, count = reduce_sums([float(self._sum), float(self._count)])
             self._sum, self._count = 0.0, 0
-            self._step(mean)
+            self._step(total / count)
         else:
             self._step()
 
@@ -215,25 +202,3 @@ def check_arguments(scheduler: str, monitor: str | None, arguments: dict[str, An
         inspect.signature(found).bind(optimizer=None, **arguments)
     except TypeError as error:
         raise TypeError(f'{scheduler}: {error}; it takes {inspect.signature(found)}') from error
-
-
-def _copy_values(group: Group) -> Group:
-    return {
-        key: value.clone() if isinstance(value, torch.Tensor) else value
-        for key, value in group.items()
-        if key != 'params'
-    }
-
-
-def _several_ranks() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
-def _mean_over_ranks(total: Any, count: int) -> float:
-    """The mean of everything that all ranks summed up."""
-    if not _several_ranks():
-        return float(total) / count
-    device = 'cuda' if dist.get_backend() == 'nccl' else 'cpu'
-    both = torch.tensor([float(total), float(count)], dtype=torch.float64, device=device)
-    dist.all_reduce(both)
-    return float(both[0] / both[1])

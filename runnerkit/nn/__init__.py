@@ -3,7 +3,6 @@
 from runnerkit.nn.amp import auto_fp16, force_fp32, patch_norm_fp32, wrap_fp16_model
 from runnerkit.nn.base_module import BaseModule, ModuleDict, ModuleList, Sequential
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model, build_model_from_cfg
-from runnerkit.nn.loss_scaler import LossScaler
 from runnerkit.nn.supervised import Supervised
 from runnerkit.nn.weight_init import (
     INITIALIZERS,
@@ -39,7 +38,6 @@ __all__ = [
     'Caffe2XavierInit',
     'ConstantInit',
     'KaimingInit',
-    'LossScaler',
     'ModuleDict',
     'ModuleList',
     'NormalInit',

@@ -13,11 +13,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from runnerkit.distributed import allreduce_grads
-from runnerkit.nn.loss_scaler import LossScaler
 from runnerkit.parallel.scatter_gather import like
 
 __all__ = [
-    'LossScaler',
     'allreduce_grads',
     'auto_fp16',
     'cast_tensor_type',

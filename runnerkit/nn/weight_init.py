@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from runnerkit.checkpoint.loader import _load_checkpoint_with_prefix
 from runnerkit.checkpoint.state_dict import load_checkpoint, load_state_dict
 from runnerkit.registry import Registry, build_from_cfg
-from runnerkit.utils.exceptions import WrongValue
+from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.suggest import did_you_mean
 
 INITIALIZERS = Registry('initializer')
@@ -265,7 +265,10 @@ class PretrainedInit:
         else:
             state = _load_checkpoint_with_prefix(self.prefix, self.checkpoint, map_location=self.map_location)
             load_state_dict(module, state, strict=False, logger=_LOG)
-        update_init_info(module, f'PretrainedInit: load from {self.checkpoint}')
+        update_init_info(module, self._get_init_info())
+
+    def _get_init_info(self) -> str:
+        return f'PretrainedInit: load from {self.checkpoint}'
 
 
 def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
@@ -289,13 +292,24 @@ def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, 
 
 
 def update_init_info(module: nn.Module, init_info: str) -> None:
-    """Note, while `BaseModule.init_weights` runs, how those parameters of ``module`` came about that have changed."""
+    """Note, while `BaseModule.init_weights` runs, how those parameters of ``module`` came about that have changed.
+
+    Raises:
+        KeyError: a parameter is not among those of which notes are kept.
+    """
     noted = getattr(module, '_params_init_info', None)
     if noted is None:
         return
-    for parameter in module.parameters():
+    for name, parameter in module.named_parameters():
         mean = mean_value(parameter)
-        if mean != noted[parameter]['tmp_mean_value']:
+        try:
+            changed = mean != noted[parameter]['tmp_mean_value']
+        except KeyError:
+            raise WrongKey(
+                f'{type(module).__name__} has a parameter {name!r} that its _params_init_info does not list: do not '
+                f'add or replace parameters while weights are initialised'
+            ) from None
+        if changed:
             noted[parameter].update(init_info=init_info, tmp_mean_value=mean)
 
 

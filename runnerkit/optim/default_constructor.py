@@ -99,7 +99,7 @@ class DefaultOptimizerConstructor:
             group: dict[str, Any] = {'params': [parameter]}
             if parameter.requires_grad:
                 if self._option('bypass_duplicate') and self._is_in(group, params):
-                    warnings.warn(f'{prefix} is duplicate: its parameter {name!r} already has a group and stays in it')
+                    warnings.warn(f'{prefix} is duplicate. It is skipped since bypass_duplicate=True')  # MMCV's words
                     continue
                 lr_mult, decay_mult = self._multipliers(module, prefix, name, bool(is_dcn_module))
                 if lr_mult is not None and self.base_lr is not None:

@@ -1,4 +1,4 @@
-"""Numbers that are not finite: noticed on the device, without waiting for it."""
+"""Detects NaN and infinite numbers on the device, without waiting for it."""
 
 from __future__ import annotations
 
@@ -24,41 +24,21 @@ def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
     ]
 
 
-class FirstBad:
-    """In which of the latest iterations a number was not finite for the first time.
+def first_bad(checks: Iterable[tuple[int, Tensor]]) -> int:
+    """The lowest number of a check that failed, or 0; waits for the device, once for all checks on it.
 
-    `begin` and `see` are a few small operations on the device that has the number; only `find` waits for it. What it
-    finds it finds again, until `forget`.
+    Args:
+        checks: pairs of a number, from 1, and a truth value on a device. Several may have the same number.
     """
-
-    def __init__(self) -> None:
-        self._begun = 0
-        # By device: whether all numbers were finite, and how many iterations had ended by when one was not.
-        self._found: dict[torch.device, tuple[Tensor, Tensor]] = {}
-
-    def begin(self) -> None:
-        """Another iteration begins."""
-        for fine, ended in self._found.values():
-            ended.add_(fine)
-        self._begun += 1
-
-    def see(self, value: Tensor) -> None:
-        """Look at a number (or many) of the running iteration."""
-        value = value.detach()
-        if value.device not in self._found:
-            fine = torch.ones((), dtype=torch.bool, device=value.device)
-            self._found[value.device] = fine, torch.full((), self._begun - 1, device=value.device)
-        self._found[value.device][0].logical_and_(torch.isfinite(value).all())
-
-    def find(self) -> int | None:
-        """The number, from 0, of the first bad iteration among the latest ones; None if there is none."""
-        read = [torch.stack((fine.to(ended.dtype), ended)).tolist() for fine, ended in self._found.values()]
-        return min((ended for fine, ended in read if not fine), default=None)
-
-    def forget(self) -> None:
-        """Let the running iteration, as if nothing had been seen of it, be the first of the latest ones."""
-        self._found.clear()
-        self._begun = min(self._begun, 1)
+    by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
+    for number, passed in checks:
+        by_device.setdefault(passed.device, []).append((number, passed))
+    read = [
+        (number, passed)
+        for group in by_device.values()
+        for (number, _), passed in zip(group, torch.stack([passed for _, passed in group]).tolist(), strict=True)
+    ]
+    return min((number for number, passed in read if not passed), default=0)
 
 
 class StepGuard:

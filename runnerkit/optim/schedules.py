@@ -1,7 +1,12 @@
-"""Schedules: pure functions from progress to a value, whatever the value is the learning rate or the momentum of.
+"""Schedules: how a value follows the progress of a run, be it a learning rate, a momentum or a weight decay.
 
-``progress`` counts epochs or iterations from 0, ``total`` is how many there are, ``base`` is the value that the
-schedule modulates, and ``target`` where it ends. Nothing here knows an optimizer or a runner.
+A `Policy` holds a schedule's parameters, which it checks, and its formula, a pure function of
+
+- ``base``, the value that a parameter group started with,
+- ``progress``, the number of epochs or iterations done, and
+- ``total``, the number of them in the whole run.
+
+Nothing here knows an optimizer or a runner.
 """
 
 from __future__ import annotations
@@ -9,7 +14,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from typing import Any
+
+from runnerkit.utils.exceptions import WrongValue
 
 Annealing = Callable[[float, float, float], float]
 
@@ -32,71 +40,30 @@ def annealing_linear(start: float, end: float, factor: float) -> float:
     return start + (end - start) * factor
 
 
-#: The ways from one value to another that cyclic and one-cycle policies offer.
+#: The ways from one value to another that `Cyclic` and `OneCycle` offer.
 ANNEALINGS: dict[str, Annealing] = {'cos': annealing_cos, 'linear': annealing_linear}
 
 #: The ways of warming up.
 WARMUPS = ('constant', 'linear', 'exp')
 
 
-def warmup_factor(kind: str, progress: int, total: int, ratio: float) -> float:
+def warmup_factor(kind: str | None, progress: int, total: int, ratio: float) -> float:
     """The factor, from ``ratio`` up to 1, by which a warm-up scales the regular value.
 
     ========  ==========================================
     constant  ``ratio``
     linear    ``1 - (1 - progress / total) * (1 - ratio)``
     exp       ``ratio ** (1 - progress / total)``
+    None      1
     ========  ==========================================
+
+    Source for linear: Goyal et al., Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, 2017.
     """
     if kind == 'constant':
         return ratio
     if kind == 'linear':
         return 1 - (1 - progress / total) * (1 - ratio)
-    return ratio ** (1 - progress / total)
-
-
-def step(base: float, progress: int, steps: int | Sequence[int], gamma: float, minimum: float | None = None) -> float:
-    """``base * gamma ** n`` after ``n`` steps, but not less than ``minimum``.
-
-    Args:
-        base: Value before the first step.
-        progress: Epochs or iterations done.
-        steps: The length of every step, or the rising list of the points at which a step is taken.
-        gamma: Factor of each step.
-        minimum: Where to stop falling; None for no limit.
-    """
-    count = progress // steps if isinstance(steps, int) else bisect_right(steps, progress)
-    value = base * gamma**count
-    return value if minimum is None else max(value, minimum)
-
-
-def exponential(base: float, progress: int, gamma: float) -> float:
-    """``base * gamma ** progress``."""
-    return base * gamma**progress
-
-
-def poly(base: float, progress: int, total: int, power: float, minimum: float) -> float:
-    """From ``base`` to ``minimum`` as ``(1 - progress / total) ** power``."""
-    coefficient = (1 - progress / total) ** power
-    return (base - minimum) * coefficient + minimum
-
-
-def inverse(base: float, progress: int, gamma: float, power: float) -> float:
-    """``base * (1 + gamma * progress) ** -power``."""
-    return base * (1 + gamma * progress) ** (-power)
-
-
-def target(base: float, minimum: float | None, ratio: float | None) -> float:
-    """Where a schedule ends: at ``minimum``, or where there is a ``ratio``, at that multiple of ``base``."""
-    return base * ratio if ratio is not None else minimum  # type: ignore[return-value]
-
-
-def flat_cosine(base: float, target: float, progress: int, total: int, start_percent: float) -> float:
-    """``base`` for the first ``start_percent`` (in [0, 1)) of ``total``, then half a cosine wave to ``target``."""
-    start = round(total * start_percent)
-    if progress < start:
-        return base
-    return annealing_cos(base, target, (progress - start) / (total - start))
+    return ratio ** (1 - progress / total) if kind == 'exp' else 1.0
 
 
 def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:
@@ -118,77 +85,293 @@ def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int])
     return index
 
 
-def cosine_restart(
-    base: float, target: float, progress: int, periods: Sequence[int], weights: Sequence[float]
-) -> float:
-    """Half a cosine wave to ``target`` per period, each from its own weight's share of the way up to ``base``.
+class Policy:
+    """A schedule: its parameters, and the value that it gives."""
+
+    #: Whether the formula uses ``total``.
+    needs_total = True
+    #: Whether progress can be counted in iterations only.
+    by_iteration_only = False
+
+    def value(self, base: Any, progress: int, total: int) -> float:
+        """The value of a group that started with ``base`` after ``progress`` of ``total`` epochs or iterations."""
+        raise NotImplementedError(
+            f'{type(self).__name__} has no formula: override value; in a hook, override get_lr or get_momentum'
+        )
+
+
+class Step(Policy):
+    """``max(base * gamma ** n, minimum)`` after n steps.
+
+    Args:
+        step: The length of every step, or the rising list of the epochs or iterations at which one is taken.
+        gamma: Factor of each step.
+        minimum: Lower limit; None for none.
+    """
+
+    needs_total = False
+
+    def __init__(self, step: int | Sequence[int], gamma: float, minimum: float | None = None) -> None:
+        check_steps(step)
+        self.step = step
+        self.gamma = gamma
+        self.minimum = minimum
+
+    def value(self, base: float, progress: int, total: int) -> float:
+        steps = progress // self.step if isinstance(self.step, int) else bisect_right(self.step, progress)
+        value = base * self.gamma**steps
+        return value if self.minimum is None else max(value, self.minimum)
+
+
+class Exp(Policy):
+    """``base * gamma ** progress``."""
+
+    needs_total = False
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+
+    def value(self, base: float, progress: int, total: int) -> float:
+        return base * self.gamma**progress
+
+
+class Poly(Policy):
+    """``(base - minimum) * (1 - progress / total) ** power + minimum``.
+
+    Source: Chen et al., DeepLab, 2016.
+
+    Args:
+        power: 1 for a straight line; the larger, the sooner it falls.
+        minimum: Value at the end.
+    """
+
+    def __init__(self, power: float, minimum: float) -> None:
+        self.power = power
+        self.minimum = minimum
+
+    def value(self, base: float, progress: int, total: int) -> float:
+        return (base - self.minimum) * (1 - progress / total) ** self.power + self.minimum
+
+
+class Inv(Policy):
+    """``base * (1 + gamma * progress) ** -power``; from Caffe.
+
+    Args:
+        gamma: How fast it falls, at least 0.
+        power: Exponent.
+    """
+
+    needs_total = False
+
+    def __init__(self, gamma: float, power: float) -> None:
+        self.gamma = gamma
+        self.power = power
+
+    def value(self, base: float, progress: int, total: int) -> float:
+        return base * (1 + self.gamma * progress) ** (-self.power)
+
+
+class Annealed(Policy):
+    """A policy that ends at ``minimum``, or at ``minimum_ratio * base``; exactly one is not None."""
+
+    minimum: float | None
+    minimum_ratio: float | None
+
+    def end(self, base: float) -> float:
+        """The value at the end for a group that started with ``base``."""
+        return self.minimum if self.minimum_ratio is None else base * self.minimum_ratio  # type: ignore[return-value]
+
+
+class LinearAnnealing(Annealed):
+    """``base + (end - base) * progress / total``."""
+
+    def value(self, base: float, progress: int, total: int) -> float:
+        return annealing_linear(base, self.end(base), progress / total)
+
+
+class CosineAnnealing(Annealed):
+    """``end + (base - end) * (1 + cos(pi * progress / total)) / 2``.
 
     Source: Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, 2017.
     """
-    ends = list(accumulate(periods))
-    index = get_position_from_periods(progress, ends)
-    start = ends[index - 1] if index else 0
-    alpha = min((progress - start) / periods[index], 1)
-    return annealing_cos(base, target, alpha, weights[index])
+
+    def value(self, base: float, progress: int, total: int) -> float:
+        return annealing_cos(base, self.end(base), progress / total)
 
 
-def cyclic(
-    base: float,
-    progress: int,
-    total: int,
-    times: int,
-    share_up: float,
-    ratios: tuple[float, float],
-    gamma: float,
-    anneal: Annealing,
-) -> float:
-    """Up and down again, in equal cycles whose peaks shrink towards ``base``.
+class FlatCosineAnnealing(Annealed):
+    """``base`` for the first part of the run, then `CosineAnnealing` over the rest of it.
+
+    Args:
+        start_percent: Where the fall begins, as a share of the run in [0, 1).
+    """
+
+    def __init__(self, start_percent: float) -> None:
+        self.start_percent = check_share('start_percent', start_percent)
+
+    def value(self, base: float, progress: int, total: int) -> float:
+        start = round(total * self.start_percent)
+        if progress < start:
+            return base
+        return annealing_cos(base, self.end(base), (progress - start) / (total - start))
+
+
+class CosineRestart(Annealed):
+    """`CosineAnnealing` in every period anew, starting at ``end + weight * (base - end)``.
+
+    Source: Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, 2017.
+
+    Args:
+        periods: Lengths of the periods in epochs or iterations; together at least the run's length.
+        restart_weights: How high each period starts, one weight per period.
+    """
+
+    needs_total = False
+
+    def __init__(self, periods: Sequence[int], restart_weights: Sequence[float]) -> None:
+        if len(periods) != len(restart_weights):
+            raise WrongValue(
+                f'every period has its weight, but there are {len(periods)} periods, {list(periods)}, '
+                f'and {len(restart_weights)} restart_weights, {list(restart_weights)}'
+            )
+        self.periods = [check_positive('periods', period) for period in periods]
+        self.restart_weights = restart_weights
+        self.cumulative_periods = list(accumulate(periods))
+
+    def value(self, base: float, progress: int, total: int) -> float:
+        index = get_position_from_periods(progress, self.cumulative_periods)
+        start = self.cumulative_periods[index - 1] if index else 0
+        share = min((progress - start) / self.periods[index], 1)
+        return annealing_cos(base, self.end(base), share, self.restart_weights[index])
+
+
+class Cyclic(Policy):
+    """Cycles of equal length from ``base`` to ``peak * base`` and on to ``end * base``; by iteration only.
 
     Source: Smith, Cyclical Learning Rates for Training Neural Networks, 2017.
 
     Args:
-        base: Value at which every cycle begins.
-        progress: Iterations done.
-        total: Iterations of the run.
-        times: Number of cycles.
-        share_up: Share of a cycle that goes up, in [0, 1).
-        ratios: Peak and end of a cycle, in multiples of ``base``.
-        gamma: What is left of a peak's height over ``base`` in the next cycle, in (0, 1].
-        anneal: The way from one value to the next.
-
-    Raises:
-        ValueError: If there are more cycles than iterations.
+        target_ratio: ``(peak, end)``; a single number is the peak, and the end is that by 100,000.
+        cyclic_times: Number of cycles in the run, at least 1.
+        step_ratio_up: Share of a cycle that leads to the peak, in [0, 1).
+        anneal_strategy: 'cos' or 'linear', the way there and back.
+        gamma: What is left of the distance between peak and ``base`` in the next cycle, in (0, 1].
     """
-    if times > total:
-        raise ValueError(f'{times} cycles do not fit into {total} iterations; let cyclic_times be {total} at most')
-    length = total // times
-    up = int(share_up * length)
-    cycle, position = divmod(progress, length)
-    scale = gamma**cycle
-    peak = base * (1 - scale + ratios[0] * scale)
-    if position < up:
-        return anneal(base, peak, position / up)
-    return anneal(peak, base * ratios[1], (position - up) / (length - up))
+
+    by_iteration_only = True
+
+    def __init__(
+        self,
+        target_ratio: float | Sequence[float],
+        cyclic_times: int,
+        step_ratio_up: float,
+        anneal_strategy: str,
+        gamma: float,
+    ) -> None:
+        if not 0 < gamma <= 1:
+            raise WrongValue(f'"gamma" is a share, above 0 and at most 1, got {gamma}')
+        self.target_ratio = cycle_ratios(target_ratio)
+        self.cyclic_times = check_positive('cyclic_times', cyclic_times)
+        self.step_ratio_up = check_share('step_ratio_up', step_ratio_up, closed=False)
+        self.anneal_func = find_annealing(anneal_strategy)
+        self.gamma = gamma
+
+    def value(self, base: float, progress: int, total: int) -> float:
+        if self.cyclic_times > total:
+            raise ValueError(
+                f'{self.cyclic_times} cycles do not fit into {total} iterations; let cyclic_times be {total} at most'
+            )
+        length = total // self.cyclic_times
+        up = int(self.step_ratio_up * length)
+        cycle, position = divmod(progress, length)
+        scale = self.gamma**cycle
+        peak = base * (1 - scale + self.target_ratio[0] * scale)
+        if position < up:
+            return self.anneal_func(base, peak, position / up)
+        return self.anneal_func(peak, base * self.target_ratio[1], (position - up) / (length - up))
 
 
-def one_cycle(corners: Sequence[float], progress: int, total: int, pct_start: float, anneal: Annealing) -> float:
-    """Once up and down again over the whole run, in two phases or in three; the last value is kept.
+class OneCycle(Policy):
+    """Once to the peak and back over the whole run, in two phases or in three; by iteration only.
+
+    Its ``base`` is three values: at the start, at the peak, and at the end.
 
     Source: Smith and Topin, Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates, 2018.
 
     Args:
-        corners: Three values for start, peak and end; or four for start, peak, start again and end.
-        progress: Iterations done.
-        total: Iterations of the cycle.
-        pct_start: Share of it that leads to the peak, in [0, 1]; in three phases the way back takes as long.
-        anneal: The way from one value to the next.
+        pct_start: Share of the run that leads to the peak, in [0, 1]; in three phases the way back takes as long.
+        anneal_strategy: 'cos' or 'linear', the way from one value to the next.
+        three_phase: Whether to come back to the start before going on to the end.
     """
-    ends = [pct_start * total - 1, total - 1]
-    if len(corners) == 4:
-        ends.insert(1, 2 * pct_start * total - 2)
-    start: float = 0
-    for (left, right), end in zip(pairwise(corners), ends, strict=True):
-        if start < end and progress <= end:
-            return anneal(left, right, (progress - start) / (end - start))
-        start = end
-    return corners[-1]
+
+    by_iteration_only = True
+
+    def __init__(self, pct_start: float, anneal_strategy: str, three_phase: bool) -> None:
+        self.pct_start = check_share('pct_start', pct_start)
+        self.anneal_func = find_annealing(anneal_strategy)
+        self.three_phase = three_phase
+
+    def value(self, base: tuple[float, float, float], progress: int, total: int) -> float:
+        start, peak, end = base
+        up, whole = self.pct_start * total - 1, total - 1
+        phases = [(start, peak, up), (peak, end, whole)]
+        if self.three_phase:
+            phases[1:] = [(peak, start, 2 * self.pct_start * total - 2), (start, end, whole)]
+        first: float = 0
+        for left, right, last in phases:
+            if first < last and progress <= last:
+                return self.anneal_func(left, right, (progress - first) / (last - first))
+            first = last
+        return end
+
+
+def check_steps(steps: Any) -> None:
+    """Refuse anything but a positive length, or a rising list of positive points."""
+    if isinstance(steps, bool) or not isinstance(steps, (int, list, tuple)):
+        raise TypeError(f'"step" is an integer, or a list of them such as [8, 11], got {steps!r}')
+    points = [steps] if isinstance(steps, int) else list(steps)
+    if not all(isinstance(point, int) and point > 0 for point in points):
+        raise WrongValue(f'"step" counts epochs or iterations, in positive integers, got {steps!r}')
+    if points != sorted(points):
+        raise WrongValue(f'"step" is a list in rising order, got {steps!r}; write {sorted(points)}')
+
+
+def check_positive(name: str, value: Any) -> int:
+    """``value``, if it is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise WrongValue(f'{name} counts, in positive integers, got {value!r}')
+    return value
+
+
+def check_share(name: str, value: Any, closed: bool = True) -> float:
+    """``value``, if it is a number in [0, 1], or with ``closed=False`` in [0, 1)."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not (0 <= value < 1 or (closed and value == 1)):
+        raise WrongValue(f'"{name}" is a share in [0, 1{"]" if closed else ")"}, got {value!r}')
+    return value
+
+
+def cycle_ratios(target_ratio: Any) -> tuple[float, float]:
+    """Peak and end of a cycle; where only the peak is given, the end is that by 100,000."""
+    if isinstance(target_ratio, (int, float)):
+        return target_ratio, target_ratio / 1e5
+    if not isinstance(target_ratio, (list, tuple)) or len(target_ratio) != 2:
+        raise WrongValue(f'target_ratio is a number, or two of them such as (10, 1e-4), got {target_ratio!r}')
+    return target_ratio[0], target_ratio[1]
+
+
+def find_annealing(strategy: str) -> Annealing:
+    """The annealing function of that name."""
+    if strategy not in ANNEALINGS:
+        raise ValueError(f'there is no anneal_strategy {strategy!r}; choose one of {", ".join(ANNEALINGS)}')
+    return ANNEALINGS[strategy]
+
+
+def check_warmup(kind: str, iters: int, ratio: float) -> None:
+    """Refuse a kind of warm-up that does not exist, or a length or ratio out of range."""
+    if kind not in WARMUPS:
+        raise ValueError(f'"{kind}" is not a supported type of warm-up; choose one of {", ".join(WARMUPS)}')
+    if iters <= 0:
+        raise WrongValue(f'"warmup_iters" must be at least 1, got {iters}; for no warm-up say warmup=None')
+    if not 0 < ratio <= 1:
+        raise WrongValue(f'"warmup_ratio" is a share of the regular value, above 0 and at most 1, got {ratio}')

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from runnerkit.optim.fused import use_fused
 from runnerkit.optim.step import step
+from runnerkit.utils.numbers import check_whole_number
 
 AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
@@ -47,8 +48,7 @@ class Update:
         fused: str | None = None,
         parameters: Iterable[nn.Parameter] | None = None,
     ) -> None:
-        if not isinstance(cumulative_iters, int) or cumulative_iters < 1:
-            raise ValueError(f'cumulative_iters must be a whole number of at least 1, but got {cumulative_iters!r}')
+        check_whole_number('cumulative_iters', cumulative_iters)
         if amp is not None and amp not in AMP_DTYPES:
             raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
         if fused not in (None, 'auto'):

@@ -12,11 +12,13 @@ from runnerkit.checkpoint import (
     save_checkpoint,
     weights_to_cpu,
 )
+from runnerkit.data.reader import IterLoader
 from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_info, init_dist, master_only
 from runnerkit.hooks import *  # noqa: F403
 from runnerkit.hooks import __all__ as _hooks
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.nn import BaseModule, ModuleDict, ModuleList, Sequential
-from runnerkit.nn.amp import LossScaler, auto_fp16, force_fp32, wrap_fp16_model
+from runnerkit.nn.amp import auto_fp16, force_fp32, wrap_fp16_model
 from runnerkit.optim import (
     OPTIMIZER_BUILDERS,
     OPTIMIZERS,
@@ -28,8 +30,7 @@ from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNER_BUILDERS, RUNNERS, DefaultRunnerConstructor, build_runner
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner, Runner
 from runnerkit.runner.hook_table import HookTable
-from runnerkit.runner.iter_based_runner import IterBasedRunner, IterLoader
-from runnerkit.runner.log_buffer import LogBuffer
+from runnerkit.runner.iter_based_runner import IterBasedRunner
 from runnerkit.utils.env import get_host_info, get_time_str
 from runnerkit.utils.imports import obj_from_dict
 from runnerkit.utils.seed import set_random_seed
@@ -49,7 +50,6 @@ __all__ = [
     'IterBasedRunner',
     'IterLoader',
     'LogBuffer',
-    'LossScaler',
     'ModuleDict',
     'ModuleList',
     'Runner',

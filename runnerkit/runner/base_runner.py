@@ -11,24 +11,25 @@ import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.data.position import epoch_batches, set_epoch
-from runnerkit.distributed import broadcast_buffers, get_dist_info, reduce_sums
-from runnerkit.evaluation import Scores, evaluation_mode, score_dataset
+from runnerkit.data.reader import Reader, length_of, set_epoch
+from runnerkit.distributed import broadcast_buffers, broadcast_object, get_dist_info, reduce_named_sums
+from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.checkpoint import CheckpointHook
-from runnerkit.hooks.hook import Hook
+from runnerkit.hooks.hook import Hook, Outcome, Score
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
-from runnerkit.runner.log_buffer import LogBuffer
+from runnerkit.runner.progress import Progress
 from runnerkit.runner.registration import Registration
 from runnerkit.runner.rollback import Rollback
 from runnerkit.runner.saver import Saver
@@ -113,22 +114,27 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._epoch = self._iter = self._inner_iter = 0
         self._max_epochs, self._max_iters = max_epochs, max_iters
         self._stops_by_iters = max_iters is not None
-        self._done_iter = self._done_epoch = -1  # the last iteration and epoch that are done
-        self._epoch_start = self._epoch_rest = 0  # the iteration with which the running epoch began; see _begin_epoch
-        self._epoch_is_open = self._epoch_is_cut = self._unit_done = False
+        self._progress = Progress()
+        self._epoch_start = 0  # the iteration with which the running epoch began
+        self._unit = 0  # the number of the running unit within its workflow entry
+        self._is_inside = False  # a resumed run has not entered the epoch yet that was open
         self._stop_reason: str | None = None
-        self._outcome: str | None = None
+        self._outcome: Outcome | None = None
+        #: The latest value of each score by name, the same on every rank.
+        self.scores: dict[str, Score] = {}
         self._signals: StopSignals | None = None
         #: The signal that asked the last run to stop, also if that came too late to change its outcome.
         self.stop_signal: signal.Signals | None = None
-        self._in_val = False
+        self._found: dict[str, Any] | None = None  # the scores of the running evaluation
         self._entered_hooks: list[Hook] = []
+        self._guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
         self._updates: dict[Any, Update] = {}
         self._update_options: dict[str, Any] = {}
         self._workflow: list[tuple[str, int]] = []
-        self._cursor = (0, 0)
+        self._readers: list[Any] = []  # one for each entry of the workflow
+        self._evaluation_readers: list[Reader] = []
         self._resumed: dict[str, Any] | None = None
-        self._entering: Any = None
+        self._is_restored = True
 
     # --- what hooks read ---------------------------------------------------------------------------------------------
 
@@ -161,14 +167,29 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     )
 
     @property
+    def progress(self) -> Progress:
+        """What is done. Runners with loops of their own may have written ``_epoch`` and ``_iter``, which count here."""
+        progress = self._progress
+        if progress.iters != self._iter + 1:
+            progress.iters = self._iter
+        if progress.epochs != self._epoch + 1:
+            progress.epochs = self._epoch
+        reader = self._reader_of(self.data_loader) if progress.epoch_is_open and progress.batches else None
+        if reader is not None and reader.is_open:
+            progress.samples = reader.samples(progress.batches - reader.left_out)
+        elif not progress.epoch_is_open:
+            progress.samples = 0
+        return progress
+
+    @property
     def completed_iters(self) -> int:
         """How many training iterations are done; from ``after_train_iter`` on that includes the running one."""
-        return self._iter + (self._done_iter == self._iter)
+        return self.progress.iters
 
     @property
     def completed_epochs(self) -> int:
         """How many training epochs are done; in ``after_train_epoch`` that includes the running one."""
-        return self._epoch + (self._done_epoch == self._epoch)
+        return self.progress.epochs
 
     max_epochs = _read_only('_max_epochs', 'After how many epochs the run ends; None where that is not known (yet).')
     max_iters = _read_only(
@@ -176,9 +197,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     )
 
     @property
-    def outcome(self) -> str | None:
-        """How the run ended: ``'completed'``, ``'stopped: <reason>'``, ``'interrupted'`` or ``'failed: <error>'``;
-        else None."""
+    def outcome(self) -> Outcome | None:
+        """How the run ended; None before it has."""
         return self._outcome
 
     def current_lr(self) -> list[float] | dict[str, list[float]]:
@@ -223,8 +243,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """Write everything that resuming needs to a file in ``out_dir``; returns its path."""
 
     def stop(self, reason: str) -> None:
-        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log."""
-        self._stop_reason = reason
+        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log.
+
+        In a distributed run any rank may call it, and all ranks stop after the same iteration: after the running one
+        if all of them call it there, else as soon as all of them can.
+        """
+        if self._signals is None or self._world_size == 1:
+            self._stop_reason = reason
+        else:
+            self._signals.request(reason)
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Hand one batch to the model and keep what it returns as ``outputs``. The slot that subclasses replace."""
@@ -260,7 +287,6 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             return
         self.call_hook('before_train_iter')
         self.run_iter(self.data_batch, train_mode=True, **kwargs)
-        self._unit_done = not self.by_epoch
         self.call_hook('after_train_iter')
 
     def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:
@@ -278,38 +304,36 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         return outputs[key]
 
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
-        """One unit after another, from where a resumed run stopped: the index of its workflow entry, and its mode."""
-        index, done = self._cursor
-        is_finished = self._is_finished()
+        """One unit after another, from where the run is: the index of its workflow entry, and its mode."""
+        progress, round_began = self._progress, None
         while self._stop_reason is None:
-            before, is_whole = (self._epoch, self._iter), (index, done) == (0, 0)
-            for i in range(index, len(workflow)):
-                mode, n = workflow[i]
-                for k in range(done, n):
-                    if is_finished and trains(mode, self):
-                        break
-                    # The validation iterations of an entry are one evaluation, which is not cut.
-                    signals = self._signals
-                    if signals and signals.pending and (self.by_epoch or k == 0 or trains(mode, self)):
-                        self._heed(signals)
-                        if self._stop_reason is not None:
-                            return
-                    self._cursor, self._unit_done = (i, k), False
-                    yield i, mode
-                    is_finished = self._is_finished()
-                    if self._has_gone_back:
-                        self._has_gone_back = False
-                        yield from self._units(workflow)
-                        return
-                    if self._unit_done or not (self._epoch_is_cut or self._stop_reason):
-                        self._cursor, self._unit_done = (i, k + 1), False
-                    if self._stop_reason is not None:
-                        return
-                done = 0
-            index = 0
-            # A workflow that has not moved on would never end: one without any training runs once.
-            if is_finished or (is_whole and (self._epoch, self._iter) == before):
-                return
+            if progress.entry >= len(workflow):
+                # A workflow that has not moved on would never end: one without any training runs once.
+                if self._is_finished() or round_began == (self._epoch, self._iter):
+                    return
+                progress.entry = progress.units = 0
+            if (progress.entry, progress.units) == (0, 0):
+                round_began = (self._epoch, self._iter)
+            mode, n = workflow[progress.entry]
+            if progress.units >= n or (trains(mode, self) and self._is_finished()):
+                progress.entry, progress.units = progress.entry + 1, 0
+                continue
+            # The validation iterations of an entry are one evaluation, which is not cut.
+            if self._signals is not None and (self.by_epoch or progress.units == 0 or trains(mode, self)):
+                self._signals.boundaries += 1
+                if self._signals.pending:
+                    self._stop_if_signalled(self._signals)
+                if self._stop_reason is not None:
+                    return
+            self._unit, before = progress.units, self._iter
+            yield progress.entry, mode
+            if self._iter < before:  # the run has gone back, into the middle of another round
+                round_began = None
+
+    def _end_unit(self) -> None:
+        """A unit was run without being interrupted."""
+        if not self._progress.epoch_is_open or self._stop_reason is None:
+            self._progress.units = self._unit + 1
 
     def _is_finished(self) -> bool:
         if self._stops_by_iters:
@@ -319,10 +343,12 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     @contextmanager
     def _running(self, workflow: Workflow) -> Iterator[None]:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
-        self._outcome, self._stop_reason, self._cursor, self.stop_signal = None, None, (0, 0), None
-        self._workflow = [(mode, n) for mode, n in workflow]
+        self._outcome, self._stop_reason, self.stop_signal = None, None, None
+        former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
+        if former and self._workflow != former:
+            self._progress.entry = self._progress.units = 0
         with ExitStack() as stack:
-            signals = stack.enter_context(StopSignals(lambda: self._iter, self._rank, self._world_size))
+            signals = stack.enter_context(StopSignals(self._rank, self._world_size))
             stack.enter_context(report_scope(self.log_buffer))
             self._signals = signals
             error: BaseException | None = None
@@ -332,12 +358,13 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 yield
             except BaseException as caught:
                 error = caught
-                self._outcome = 'interrupted' if isinstance(caught, KeyboardInterrupt) else f'failed: {caught!r}'
+                kind: Any = 'interrupted' if isinstance(caught, KeyboardInterrupt) else 'failed'
+                self._outcome = Outcome(kind, error=caught)
                 raise
             finally:
                 self._signals = None
                 if error is None:
-                    self._outcome = 'completed' if self._stop_reason is None else f'stopped: {self._stop_reason}'
+                    self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
                 self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
                 try:
                     self.call_hook('after_run')
@@ -345,60 +372,120 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                     if error is None:
                         raise
                     self.logger.exception('after_run of a hook failed')
-                self._resumed = self._entering = None
+                self._resumed = None
                 self.stop_signal = self.stop_signal or signals.received
         if self.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
 
-    def _heed(self, signals: StopSignals) -> None:
-        """At a boundary: stop here if a signal says so."""
-        number = signals.due(self.completed_iters)
-        if number is None or self._stop_reason is not None:
+    def _stop_if_signalled(self, signals: StopSignals) -> None:
+        """At a boundary: stop here because of a signal, or because some rank has called `stop`."""
+        due = signals.due()
+        if due is None or self._stop_reason is not None:
             return
-        self.stop_signal = number
-        self.stop(number.name)
-        self.logger.warning('%s: the run stops after iteration %d', number.name, self.completed_iters)
+        self._stop_reason, self.stop_signal = due
+        if due.signal is None:
+            return
+        self.logger.warning('%s: the run stops after iteration %d', due.reason, self.completed_iters)
         if not any(isinstance(hook, CheckpointHook) and hook.save_last for hook in self._hook_table):
             self.logger.warning(
                 'nothing is saved: no CheckpointHook with save_last=True is registered, which would save the end of '
                 'the run'
             )
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let runners count that have a ``call_hook`` of their own (mmgen's has)."""
+        super().__init_subclass__(**kwargs)
+        if 'call_hook' in vars(cls):
+            cls.call_hook = _counting(vars(cls)['call_hook'])  # type: ignore[method-assign]
+
     def call_hook(self, fn_name: str) -> None:
         """Call the method ``fn_name`` of every hook that does something there, in order. Any name may be a point.
 
-        The runner keeps its own books by the points that pass here, so that runners with loops of their own (MMCV's
+        The runner counts what is done by the points that pass here, so that runners with loops of their own (MMCV's
         shape) count, save and resume as well.
         """
         if fn_name == 'after_train_iter':
-            self._done_iter = self._iter
-        elif fn_name in _BOOKKEEPING:
-            _BOOKKEEPING[fn_name](self)
-            if fn_name in ('before_run', 'after_run'):
-                return
+            self._count_iter()
+        elif fn_name in _COUNTED:
+            self._count(fn_name)
+        if fn_name in ('before_run', 'after_run'):
+            (self._enter_hooks if fn_name == 'before_run' else self._leave_hooks)()
+            return
         if fn_name == 'before_train_iter' and self._saver.in_flight is not None:
             self._saver.poll()
         for call in self._hook_table.calls[fn_name]:
             call(self)
-        if self._signals is not None and self._signals.pending and fn_name == 'after_train_iter':
-            self._heed(self._signals)
+        if self._signals is not None and fn_name == 'after_train_iter':
+            self._signals.boundaries += 1
+            if self._signals.pending:
+                self._stop_if_signalled(self._signals)
 
-    def _before_run(self) -> None:
+    def _count_iter(self) -> None:
+        """A training iteration is done; it may be said more than once."""
+        progress = self._progress
+        progress.iters = self._iter + 1
+        if self.by_epoch:
+            progress.batches = progress.iters - self._epoch_start
+        else:
+            progress.units, progress.epochs = self._inner_iter + 1, self._epoch
+
+    def _count(self, point: str) -> None:
+        """Note what the other points mean for what is done; it may be said more than once."""
+        progress = self._progress
+        if point == 'before_run':
+            self._is_restored = False
+        elif point == 'before_train_epoch':
+            self._begin_epoch()
+        elif point == 'after_train_epoch':
+            if self._epoch_is_whole():
+                progress.epochs, progress.units = self._epoch + 1, self._unit + 1
+                progress.epoch_is_open, progress.batches = False, 0
+                self._reader_of(self.data_loader).close()
+        elif point == 'after_val_epoch':
+            progress.units = self._unit + 1
+        elif not self.by_epoch:  # after_val_iter
+            progress.units = self._inner_iter + 1
+
+    def _begin_epoch(self) -> None:
+        """An epoch begins, or goes on after what is done of it."""
+        progress = self._progress
+        if not progress.epoch_is_open:
+            progress.epoch_is_open, progress.batches, progress.iters = True, 0, self._iter
+        self._epoch_start = self._iter - progress.batches
+        set_epoch(self.data_loader, self._epoch)
+
+    def _epoch_is_whole(self) -> bool:
+        """Whether the open epoch has ended, rather than been cut short by the run's ``max_iters``."""
+        if not self._stops_by_iters or self._progress.iters < (self._max_iters or 0):
+            return True
+        return self._progress.batches == length_of(self.data_loader)
+
+    def _enter_hooks(self) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
-        self._entered_hooks = []
+        self._entered_hooks, self._guests = [], []
         while True:
             waiting = [hook for hook in self._hook_table if not any(hook is done for done in self._entered_hooks)]
             if not waiting:
                 break
             self._entered_hooks.append(waiting[0])
             waiting[0].before_run(self)
+        self._begin_run()
+
+    def _begin_run(self) -> None:
+        """After ``before_run``: say what is going to happen, and be where a resumed run was."""
+        if self._is_restored:
+            return
+        self._is_restored = True
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
         self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
-        self._restore_hooks()
+        self._take_evaluation_loaders()
+        if self._resumed is None:
+            self._tell_doubts()
+        self._restore()
 
-    def _after_run(self) -> None:
+    def _leave_hooks(self) -> None:
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
         failures = []
         try:
@@ -406,26 +493,23 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         except Exception as failure:
             self.logger.exception('the checkpoint that was being written in the background failed')
             failures.append(failure)
-        for hook in self._hook_table.dispatch_order():
-            if any(hook is entered for entered in self._entered_hooks):
-                try:
-                    hook.after_run(self)
-                except Exception as failure:
-                    self.logger.exception('after_run of %s failed', type(hook).__name__)
-                    failures.append(failure)
+        entered = {id(hook) for hook in self._entered_hooks}
+        failures += self._leave([hook for hook in self._hook_table.dispatch_order() if id(hook) in entered])
+        guests, self._guests = self._guests or [], None
+        failures += self._leave(guests)
         if failures:
             raise failures[0]
 
-    def _begin_epoch(self) -> None:
-        # One that an earlier run of this runner left open is gone on with, after what is done of it.
-        self._epoch_rest = self._position()
-        self._epoch_start, self._epoch_is_open, self._epoch_is_cut = self._iter, True, False
-        set_epoch(self.data_loader, self._epoch)
-
-    def _end_epoch(self) -> None:
-        if not self._epoch_is_cut:
-            self._done_epoch, self._unit_done, self._epoch_is_open = self._epoch, True, False
-        self._entering = None
+    def _leave(self, hooks: Iterable[Hook]) -> list[Exception]:
+        """Call ``after_run`` of each of ``hooks``, also where another one's fails; returns what failed."""
+        failures: list[Exception] = []
+        for hook in hooks:
+            try:
+                hook.after_run(self)
+            except Exception as failure:
+                self.logger.exception('after_run of %s failed', type(hook).__name__)
+                failures.append(failure)
+        return failures
 
     def _rings(self, span: str) -> AbstractContextManager[Any]:
         """The hooks' context managers for ``span``, nested; the lowest priority number is the outermost."""
@@ -435,23 +519,40 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     # --- evaluation --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def around_val(self) -> Iterator[None]:
-        """The span of an evaluation: the hooks' ``around_val`` rings (entered once, however deep), evaluation mode,
-        own log."""
-        if self._in_val:
-            yield
+    def around_val(self) -> Iterator[dict[str, Any]]:
+        """The span of an evaluation; one inside another is part of it.
+
+        The hooks' ``around_val`` rings are entered, the model is in evaluation mode, and afterwards the runner is as it
+        was before. All ranks enter and leave it together.
+
+        Yields:
+            The evaluation's scores by name, to be filled in. What code in the span writes to ``log_buffer.output``
+            counts as well, as MMCV's evaluation hooks do. On leaving, rank 0's numbers among them become part of
+            `scores` on every rank, and the hooks' ``after_evaluate`` is called, unless there are none.
+        """
+        if self._found is not None:
+            yield self._found
             return
         names = ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')
         kept = {name: getattr(self, name, None) for name in names}  # MMCV's loops delete the batch
-        self._in_val = True
+        found: dict[str, Any] = {}
+        self._found, log, before = found, self.log_buffer, dict(self.log_buffer.output)
+        log.output.clear()
         broadcast_buffers(self.model.buffers())  # all ranks evaluate what rank 0 would save
         try:
             with self._rings('around_val'), evaluation_mode(self.model):
-                yield
+                yield found
         finally:
-            self._in_val = False
+            self._found = None
+            written = dict(log.output)
+            log.output.clear()
+            log.output.update({**before, **written})
             for name, value in kept.items():
                 setattr(self, name, value)
+        scores = broadcast_object(numbers_of({**written, **found}))
+        if scores:
+            self.scores.update({name: Score(value, self.completed_iters) for name, value in scores.items()})
+            self._hook_table.dispatch('after_evaluate', self, scores)
 
     def evaluate(
         self, loader: Any, hooks: Iterable[Hook] = (), test_fn: Callable[..., Any] | None = None, scope: str = 'val'
@@ -462,35 +563,62 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             loader: a loader; if its data set has a method ``evaluate``, that is asked with the model's predictions
                 (``model(return_loss=False, **data)``), else ``model.val_step`` gives losses and what the model's
                 metrics need.
-            hooks: whose ``val`` points are called meanwhile.
+            hooks: hooks whose ``val`` points and ``after_evaluate`` are called. Those that are not the runner's own are
+                entered and left as in a run. ``before_run`` is called at the first evaluation that is given the hook,
+                and ``after_run`` at the end of the runner's run, whatever happens: a logger writes one file. Outside
+                of a run, ``after_run`` is called at the end of this evaluation.
             test_fn: ``test_fn(model, loader) -> predictions`` instead of the loop.
             scope: the name of the log scope, which is `mode` meanwhile.
 
         Returns:
-            Scores by name.
+            Scores by name. What a data set's ``evaluate`` gives, rank 0 has as it is, and the others have the numbers
+            among it.
         """
-        with self.around_val():
+        table = hooks if isinstance(hooks, HookTable) else HookTable(hooks)
+        guests = HookTable(hook for hook in table if not any(hook is own for own in self._hook_table))
+        with self._visited_by(guests), self.around_val() as found:
             if test_fn is not None or hasattr(getattr(loader, 'dataset', None), 'evaluate'):
-                return score_dataset(self.model, loader, test_fn, logger=self.logger)
-            table = hooks if isinstance(hooks, HookTable) else HookTable(hooks)
-            return self._validate(loader, table, scope)
+                scores = score_dataset(self.model, loader, test_fn, logger=self.logger)
+            else:
+                scores = self._validate(loader, table, scope)
+            found.update(scores)
+            numbers = broadcast_object(numbers_of(scores))
+            guests.dispatch('after_evaluate', self, numbers)
+        return scores or dict(numbers)
+
+    @contextmanager
+    def _visited_by(self, guests: Iterable[Hook]) -> Iterator[None]:
+        """Call ``before_run`` of those ``guests`` that are new; they leave with the run, or where there is none,
+        here."""
+        entered = [] if self._guests is None else self._guests
+        try:
+            for hook in guests:
+                if not any(hook is known for known in entered):
+                    entered.append(hook)
+                    hook.before_run(self)
+            yield
+        finally:
+            failures = self._leave(entered) if self._guests is None else []
+        if failures:
+            raise failures[0]
 
     def _validate(self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0) -> dict[str, Any]:
         """One pass of ``val_step`` over ``loader`` in a log scope of its own; ``hooks`` hear the val points."""
-        train_log, self.log_buffer = self.log_buffer, LogBuffer(copies=self._train_log.copies)
+        train_log, self.log_buffer = self.log_buffer, LogBuffer()
         self.mode, self.data_loader = mode, loader
-        call = self.call_hook if hooks is self._hook_table else partial(_call, hooks, self)
-        scores = Scores(self.model)
+        call = self.call_hook if hooks is self._hook_table else partial(hooks.dispatch, runner=self)
+        scores, reader = Scores(self.model), self._evaluation_reader(loader)
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
                 call('before_val_epoch')
-                for self._inner_iter, self.data_batch in enumerate(self._batches(loader, epoch)):
+                for self._inner_iter, self.data_batch in enumerate(reader.begin(epoch)):
                     with self._rings('around_iter'):
                         call('before_val_iter')
                         self.run_iter(self.data_batch, train_mode=False)
                         scores.update(self.outputs)
                         call('after_val_iter')
                     self.data_batch = None
+                reader.close()
                 self.log_buffer.update(scores.compute())
                 self.log_buffer.average(reduce=self._log_reduce())
                 results = dict(self.log_buffer.output)
@@ -499,11 +627,54 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             self.log_buffer = train_log
         return results
 
-    def _batches(self, loader: Any, epoch: int, start: int = 0, state: Any = None) -> Iterator[Any]:
-        return epoch_batches(loader, epoch, start, state)
+    # --- readers -----------------------------------------------------------------------------------------------------
+
+    def _open_readers(self, data_loaders: Sequence[Any], kind: type[Reader]) -> None:
+        """One reader for each workflow entry; those of an earlier run go on where the loaders are the same."""
+        former = self._readers
+        kept = [reader for reader, loader in zip(former, data_loaders, strict=False) if reader.dataloader is loader]
+        if len(kept) == len(data_loaders):
+            self._readers = kept
+        else:
+            self._readers = [kind(loader) for loader in data_loaders]
+        for reader in self._readers:
+            reader.held  # noqa: B018 (what the loader holds is looked at before anything is read)
+
+    def _reader_of(self, loader: Any) -> Reader:
+        """The reader of the running entry, or of another with this loader; a new one for a loader of a user's own
+        loop."""
+        entry = self._progress.entry
+        candidates = [*self._readers[entry : entry + 1], *self._readers]
+        for reader in candidates:
+            if reader.dataloader is loader or reader is loader:
+                return reader
+        self._readers.append(Reader(loader))
+        return self._readers[-1]
+
+    def _take_evaluation_loaders(self) -> None:
+        """Make readers for validations and for hooks that evaluate, so that they can be restored before they are read."""
+        loaders = [
+            reader.dataloader for reader, (mode, _) in zip(self._readers, self._workflow, strict=False) if mode == 'val'
+        ]
+        for loader in [*loaders, *(getattr(hook, 'dataloader', None) for hook in self._hook_table)]:
+            if loader is not None:
+                self._evaluation_reader(loader)
+
+    def _evaluation_reader(self, loader: Any) -> Reader:
+        for reader in self._evaluation_readers:
+            if reader.dataloader is loader:
+                return reader
+        reader = Reader(loader)
+        reader.held  # noqa: B018 (as above)
+        self._evaluation_readers.append(reader)
+        return reader
+
+    def _trained_batch(self) -> Any:
+        """The batch at hand, if it has been trained on."""
+        return self.data_batch if self._progress.iters == self._iter + 1 else None
 
     def _log_reduce(self) -> Callable[..., Any] | None:
-        return reduce_sums if self._world_size > 1 else None
+        return reduce_named_sums if self._world_size > 1 else None
 
 
 @contextmanager
@@ -524,15 +695,21 @@ def _absolute(work_dir: str | os.PathLike[str]) -> str:
     return os.path.abspath(path)
 
 
-def _call(hooks: HookTable, runner: BaseRunner, point: str) -> None:
-    for call in hooks.calls[point]:
-        call(runner)
+#: The points that mean something for what is done, beside after_train_iter.
+_COUNTED = frozenset(['before_run', 'before_train_epoch', 'after_train_epoch', 'after_val_epoch', 'after_val_iter'])
 
 
-#: What the runner notes when a point passes; before_run and after_run have a dispatch of their own.
-_BOOKKEEPING: dict[str, Callable[[BaseRunner], None]] = {
-    'before_run': BaseRunner._before_run,
-    'after_run': BaseRunner._after_run,
-    'before_train_epoch': BaseRunner._begin_epoch,
-    'after_train_epoch': BaseRunner._end_epoch,
-}
+def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRunner, str], None]:
+    """A subclass's own ``call_hook``, in which the runner counts as it does in its own."""
+
+    @wraps(call_hook)
+    def counted(self: BaseRunner, fn_name: str) -> None:
+        if fn_name == 'after_train_iter':
+            self._count_iter()
+        elif fn_name in _COUNTED:
+            self._count(fn_name)
+        call_hook(self, fn_name)
+        if fn_name == 'before_run':
+            self._begin_run()
+
+    return counted

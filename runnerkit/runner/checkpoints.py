@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, load_checkpoint
+from runnerkit.checkpoint.format_1 import from_format_1
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.old_files import gpus_of_run, is_mmcv_file
-from runnerkit.checkpoint.state_dict import load_state_dict, revised
-from runnerkit.hooks.hook import Hook
+from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
+from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
+from runnerkit.hooks.hook import Hook, Score
+from runnerkit.parallel import unwrap
+from runnerkit.runner.conditions import changes, general_conditions, hook_changes, loader_changes, table
+from runnerkit.runner.progress import Progress
 from runnerkit.runner.saver import Saver
 from runnerkit.utils.seed import rng_state, set_rng_state
 
 if TYPE_CHECKING:
+    from runnerkit.log_buffer import LogBuffer
     from runnerkit.optim.update import Update
     from runnerkit.runner.hook_table import HookTable
-    from runnerkit.runner.log_buffer import LogBuffer
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
+
+#: What every log record bears that says what is not exact about a resumed run.
+EXACTNESS = {'exactness': True}
 
 
 class Checkpoints:
@@ -37,6 +46,7 @@ class Checkpoints:
     optimizer: Optimizer | dict[str, Optimizer] | None
     meta: dict[str, Any]
     logger: logging.Logger
+    scores: dict[str, Score]
     _train_log: LogBuffer
     by_epoch: bool
     _hook_table: HookTable
@@ -47,11 +57,14 @@ class Checkpoints:
     _epoch: int
     _iter: int
     _workflow: list[tuple[str, int]]
-    _cursor: tuple[int, int]
-    _unit_done: bool
+    _progress: Progress
+    _is_inside: bool
+    progress: Any
+    _readers: list[Any]
+    _evaluation_readers: list[Reader]
+    _go_to_counts: Callable[[], None]
     _saver: Saver
     _resumed: dict[str, Any] | None
-    _entering: Any
     _from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
 
     @property
@@ -130,36 +143,41 @@ class Checkpoints:
         none. Every rank calls it; one that is being written is waited for."""
         return self._saver.last()
 
-    def _position(self) -> int:
-        """How many batches of the running epoch are consumed."""
-        raise NotImplementedError
-
-    def _loader_states(self) -> Any:
-        """Where this rank's loaders are."""
-        raise NotImplementedError
-
-    def _next_unit(self) -> tuple[int, int]:
-        """The workflow entry and the number of its units done with which a resumed run begins."""
-        entry, done = self._cursor
-        return entry, done + self._unit_done
-
     def _common_state(self) -> dict[str, Any]:
         return {
             'format': STATE_FORMAT,
             'world_size': self._world_size,
-            'workflow': [list(entry) for entry in self._workflow],
-            'cursor': list(self._next_unit()),
-            'hooks': {name: hook.state_dict() for name, hook in self._named_hooks()},
-            'optimizers': optimizer_kinds(self.optimizer),
+            'progress': self.progress.state_dict(),
+            'conditions': self._conditions(),
+            'scores': {name: list(score) for name, score in self.scores.items()},
         }
 
     def _rank_state(self) -> dict[str, Any]:
         updates = {self._update_name(key): update.state_dict() for key, update in self._updates.items()}
         return {
             'rng': rng_state(),
-            'loaders': self._loader_states(),
+            'readers': [self._state_of(reader) for reader in self._readers],
+            'evaluations': [reader.state_dict() for reader in self._evaluation_readers],
             'updates': updates,
             'log_buffer': self._train_log.state_dict(),
+            'hooks': {name: hook.state_dict() for name, hook in self._named_hooks()},
+        }
+
+    def _state_of(self, reader: Reader) -> dict[str, Any]:
+        """The state of a reader of the workflow's."""
+        raise NotImplementedError
+
+    def _conditions(self) -> dict[str, Any]:
+        """What a resumed run compares, see `runnerkit.runner.conditions`."""
+        updates = {self._update_name(key): update for key, update in self._updates.items()}
+        return {
+            **general_conditions(),
+            'runner': 'by epoch' if self.by_epoch else 'by iteration',
+            'workflow': [list(entry) for entry in self._workflow],
+            'world size': self._world_size,
+            'optimizer': optimizer_kinds(self.optimizer),
+            'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
+            'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
         }
 
     def _named_hooks(self) -> list[tuple[str, Hook]]:
@@ -212,6 +230,7 @@ class Checkpoints:
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
         for hook in self._hook_table:
             hook.before_resume(self, loaded)  # type: ignore[arg-type]
+        self._leave_averages_behind(loaded)
         try:
             load_state_dict(self.model, loaded['state_dict'], strict=True)
         except RuntimeError as error:
@@ -221,73 +240,234 @@ class Checkpoints:
             ) from error
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint)
-        self._load_counters(loaded)
         hook_msgs = loaded['meta'].get('hook_msgs', {})
         self.meta.setdefault('hook_msgs', {}).update(hook_msgs)
-        self._resumed, self._from_mmcv = loaded.get('runnerkit'), is_mmcv_file(loaded)
+        self._load_counters(loaded)
         if self._resumed is None:
             self.logger.warning(
                 '%s does not hold random states: shuffling and dropout start anew, at the place in the data that the '
                 'counters give',
                 checkpoint,
+                extra=EXACTNESS,
+            )
+        if resume_optimizer and self.optimizer is not None and 'optimizer' not in loaded:
+            self.logger.warning(
+                '%s holds no state of the optimizer (save_optimizer=False): momentum and the like begin anew',
+                checkpoint,
+                extra=EXACTNESS,
             )
         self.logger.info('resumed from %s: %d epochs, %d iterations are done', checkpoint, self._epoch, self._iter)
+
+    def _leave_averages_behind(self, loaded: dict[str, Any]) -> None:
+        """Without an EMAHook, go on from the raw weights of a run that had one."""
+        state = loaded['state_dict']
+        own = unwrap(self.model).state_dict()
+        twins = {name: ema_name(name) for name in own if ema_name(name) in state and ema_name(name) not in own}
+        for name, twin in twins.items():
+            raw = state.pop(twin)
+            state[name] = state[name] if is_mmcv_file(loaded) else raw
+        if twins:
+            self.logger.warning(
+                'the checkpoint is of a run with an EMAHook, and there is none now: its averages are dropped, and '
+                'training goes on from the raw weights',
+                extra=EXACTNESS,
+            )
 
     def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str) -> None:
         named = self.optimizer if isinstance(self.optimizer, dict) else {'': self.optimizer}
         for name, optimizer in named.items():
             if optimizer is None:
                 continue
+            which = f'optimizer {name!r}' if name else 'optimizer'
             try:
-                optimizer.load_state_dict(states[name] if name else dict(states))
+                state = states[name] if name else dict(states)
+                check_same_kind(optimizer, state)
+                optimizer.load_state_dict(state)
             except (KeyError, ValueError) as error:
-                which = f'optimizer {name!r}' if name else 'optimizer'
                 raise ValueError(
                     f'the {which} in {checkpoint} does not fit this run ({error}); resume with the config it was '
                     'trained with, or load only its weights (--load-from)'
                 ) from error
 
     def _load_counters(self, loaded: Mapping[str, Any]) -> None:
-        meta = loaded['meta']
-        self._epoch, self._iter = int(meta['epoch']), int(meta['iter'])
-        if is_mmcv_file(loaded):
+        """Epochs and iterations that are done; in files of ours, `Progress` as it stood."""
+        meta, state = loaded['meta'], loaded.get('runnerkit')
+        self._from_mmcv = is_mmcv_file(loaded)
+        if state is not None and state.get('format', 1) < STATE_FORMAT:
+            state = from_format_1(state, meta)
+        self._resumed = state
+        if state is not None:
+            self._progress.load_state_dict(state['progress'])
+        else:
+            self._progress.load_state_dict({'epochs': int(meta['epoch']), 'iters': int(meta['iter'])})
+        if self._from_mmcv:
             if not self.by_epoch:
-                self._iter += 1  # MMCV's iteration runner writes the index of the last iteration, not the count
+                self._progress.iters += 1  # MMCV's iteration runner writes the index of the last one, not the count
             before = gpus_of_run(meta)
             if before and before != self._world_size:
-                self._iter = self._iter * before // self._world_size
-                self.logger.info('the iteration number is changed to %d: %d GPUs before', self._iter, before)
+                self._progress.iters = self._progress.iters * before // self._world_size
+                self.logger.info('the iteration number is changed to %d: %d GPUs before', self._progress.iters, before)
+        self._epoch, self._iter = self._progress.epochs, self._progress.iters
 
-    def _restore_hooks(self) -> None:
-        """Give hooks, updates and log buffer back what the checkpoint remembers of them; called when ``before_run``
-        is over."""
+    def _restore(self) -> None:
+        """Be where the resumed run was: called when ``before_run`` is over."""
+        if self._from_mmcv:
+            self._from_mmcv = False
+            self._go_to_counts()
         if self._resumed is None:
             return
-        hooks = self._resumed['hooks']
-        for name, hook in self._named_hooks():
-            if hooks.get(name):
-                hook.load_state_dict(hooks[name])
-        for name, state in self._own_rank()['updates'].items():
-            key = name or None
-            (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
-        if self._resumed['workflow'] == [list(entry) for entry in self._workflow]:
-            self._cursor = (self._resumed['cursor'][0], self._resumed['cursor'][1])
-        self._entering = self._own_rank()['loaders']
+        self.scores = {name: Score(*score) for name, score in self._resumed.get('scores', {}).items()}
+        own = self._own_rank()
+        names = dict(self._named_hooks())
+        for name, hook in names.items():
+            if own['hooks'].get(name):
+                hook.load_state_dict(own['hooks'][name])
+        self._restore_updates()
+        self._tell_changes(own, names)
+        progress = self._progress
+        if self._resumed['conditions'].get('workflow') != [list(entry) for entry in self._workflow]:
+            progress.entry = progress.units = 0
+        for reader, state in zip(self._readers, own['readers'], strict=False):
+            if state is not None:
+                self._load_reader(reader, state, own)
+        for reader, state in zip(self._evaluation_readers, own.get('evaluations', ()), strict=False):
+            reader.load_state_dict({**state, 'rng': own['rng']})
+            self._tell_found(reader)
+        self._is_inside = progress.epoch_is_open
         self._restore_moment()
 
+    def _restore_updates(self) -> None:
+        """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
+        ranks = self._resumed['ranks']  # type: ignore[index]
+        same_ranks = len(ranks) == self._world_size
+        for name, state in self._own_rank()['updates'].items():
+            key = name or None
+            if not same_ranks and state['accumulated']:
+                state = {**state, 'grads': mean_gradients([rank['updates'][name] for rank in ranks])}
+            (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
+
+    def _load_reader(self, reader: Reader, state: dict[str, Any], own: Mapping[str, Any]) -> None:
+        """Let ``reader`` enter where the one was that ``state`` is of; a pass that cannot be entered begins anew."""
+        progress = self._progress
+        was, now = state['about'], about(reader.dataloader)
+        other_ranks = self._resumed['world_size'] != self._world_size  # type: ignore[index]
+        other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
+        state = {**state, 'rng': own['rng']}
+        if state['begun'] and (other_ranks or other_batches):
+            if state['samples'] is None or order_of(reader.dataloader) is None:
+                state.update(begun=False, batches=0, samples=0)
+                if progress.epoch_is_open:
+                    progress.batches, progress.samples = 0, 0
+                self.logger.warning(
+                    '%s: the open epoch begins anew, since ranks or batch size are others and the shares of its ranks '
+                    'are its own affair; %s, which goes on with the same sample',
+                    named(reader.dataloader),
+                    WAY_OUT,
+                    extra=EXACTNESS,
+                )
+            else:
+                length, left = length_of(reader.dataloader), reader.batches_left(state)
+                state['batches'] = max(0, (length or 0) - (left or 0))
+                if progress.epoch_is_open:
+                    progress.batches = state['batches']
+        reader.load_state_dict(state)
+        self._tell_found(reader)
+
     def _restore_moment(self) -> None:
-        """Random states and log buffer as they were when the checkpoint was written."""
+        """Random states, log buffer and what loaders hold as they were when the checkpoint was written."""
         if self._resumed is not None:
             own = self._own_rank()
             self._train_log.load_state_dict(own['log_buffer'])
+            pairs = [*zip(self._readers, own['readers'], strict=False)]
+            pairs += zip(self._evaluation_readers, own.get('evaluations', ()), strict=False)
+            for reader, state in pairs:
+                if state is not None:
+                    reader.restore_held(state)
+                    self._tell_found(reader)
             set_rng_state(own['rng'])
 
     def _own_rank(self) -> dict[str, Any]:
+        """What the checkpoint remembers of this rank; of one that it does not know, what it remembers of rank 0."""
         ranks = (self._resumed or {})['ranks']
-        if self._rank < len(ranks):
-            return ranks[self._rank]
-        self.logger.warning('the checkpoint has no random state of rank %d: that of rank 0 is taken', self._rank)
-        return {**ranks[0], 'updates': {}}
+        return ranks[self._rank] if self._rank < len(ranks) else ranks[0]
+
+    # --- what is told ------------------------------------------------------------------------------------------------
+
+    def _tell_changes(self, own: Mapping[str, Any], names: Mapping[str, Hook]) -> None:
+        """One table of what has changed since the checkpoint was saved."""
+        resumed: Mapping[str, Any] = self._resumed or {}
+        found = changes(resumed['conditions'], self._conditions())
+        found += hook_changes(own['hooks'], names)
+        for number, (reader, state) in enumerate(zip(self._readers, own['readers'], strict=False)):
+            if state is not None:
+                found += loader_changes(number, state['about'], about(reader.dataloader))
+        if found:
+            self.logger.warning('Since the checkpoint was saved, this has changed:\n%s', table(found), extra=EXACTNESS)
+        known, before = len(resumed['ranks']), resumed['world_size']
+        if known < min(before, self._world_size):
+            self.logger.warning(
+                'the checkpoint holds the state of %d of %d ranks, because one rank saved it alone (save_checkpoint): '
+                'the others take over the random states, hooks and places in the data of rank 0; runner.save(), called '
+                'on every rank, saves all of them',
+                known,
+                before,
+                extra=EXACTNESS,
+            )
+        elif self._world_size > before:
+            self.logger.warning('new ranks begin with the random states and hooks of rank 0', extra=EXACTNESS)
+        elif self._world_size < before:
+            self.logger.warning(
+                'the random states and hooks of the ranks from %d on are dropped', self._world_size, extra=EXACTNESS
+            )
+
+    def _tell_found(self, reader: Reader) -> None:
+        """Warn of what a resumed reader has found not to be exact; of each once."""
+        for text in dict.fromkeys(reader.found):
+            self.logger.warning('%s', text, extra=EXACTNESS)
+        reader.found.clear()
+
+    def _tell_doubts(self) -> None:
+        """At the first start: what would not be known to be exact after a resume."""
+        texts = dict.fromkeys(text for reader in self._readers for text in reader.doubts())
+        for text in texts:
+            self.logger.info('If this run is resumed, it is not known to be exact. %s', text, extra=EXACTNESS)
+
+
+def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The mean over ranks of the gradients that wait in an unfinished cycle.
+
+    Args:
+        states: of the same update on all ranks that there were.
+
+    Raises:
+        ValueError: the ranks are not at the same place of the cycle.
+    """
+    if len({state['accumulated'] for state in states}) > 1:
+        raise ValueError(
+            'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; it can '
+            'only be resumed with the same number of ranks'
+        )
+    columns = zip(*(state['grads'] for state in states), strict=True)
+    return [None if column[0] is None else torch.stack(column).mean(0) for column in columns]
+
+
+def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Whether ``state`` is of an optimizer with the same hyper-parameters.
+
+    Raises:
+        ValueError: it lacks some that ``optimizer`` needs in every step.
+    """
+    needed = {key for group in optimizer.param_groups for key in group if key in _ESSENTIAL}
+    for group in state['param_groups']:
+        missing = sorted(needed - set(group))
+        if missing:
+            raise ValueError(
+                f'it has no {", ".join(missing)}, which {type(optimizer).__name__} needs: it is of another kind'
+            )
+
+
+#: Hyper-parameters that tell kinds of optimizers apart.
+_ESSENTIAL = ('momentum', 'nesterov', 'betas', 'rho', 'alpha', 'lambd', 'etas', 'max_iter', 'lr_decay', 'ns_steps')
 
 
 def optimizer_kinds(optimizer: Any) -> dict[str, str]:

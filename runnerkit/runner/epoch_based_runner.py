@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runnerkit.checkpoint.store import BY_EPOCH
-from runnerkit.data.position import generator_states, loader_state, set_generator_states
+from runnerkit.data.reader import Reader, length_of, place
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, length_of, unit_of
+from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, unit_of
 from runnerkit.utils.exceptions import WrongValue
-from runnerkit.utils.seed import preserved_rng
 
 
 @RUNNERS.register_module()
@@ -23,9 +22,6 @@ class EpochBasedRunner(BaseRunner):
 
     With ``max_iters`` it may stop inside an epoch.
     """
-
-    _epoch_rng: Any = None  # the random states with which the running epoch began
-    _train_loader: Any = None  # the loader of the last training epoch
 
     def run(self, data_loaders: list[Any], workflow: Workflow, max_epochs: int | None = None, **kwargs: Any) -> None:
         """Run ``workflow`` over ``data_loaders`` until ``max_epochs`` or ``max_iters`` is reached.
@@ -54,44 +50,44 @@ class EpochBasedRunner(BaseRunner):
         elif not self._stops_by_iters:
             self._max_iters = iters_in(self._max_epochs, first_training_loader(data_loaders, workflow, self))
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
+        self._open_readers(data_loaders, Reader)
         with self._running(workflow):
-            if self._from_mmcv:
-                self._correct_epoch(first_training_loader(data_loaders, workflow, self))
             for i, mode in self._units(workflow):
                 try:
                     unit[mode](data_loaders[i], **kwargs)
+                    self._end_unit()
                 except GoBack as asked:
                     self._return_to(asked.checkpoint)
 
     def train(self, data_loader: Any, mode: str = 'train', **kwargs: Any) -> None:
         """Train one epoch, with ``model.<mode>_step``."""
         self.model.train()
-        self.mode, self.data_loader, self._train_loader = mode, data_loader, data_loader
+        self.mode, self.data_loader = mode, data_loader
+        reader = self._reader_of(data_loader)
         if not self._stops_by_iters:
-            self._max_iters = iters_in(self._max_epochs, data_loader)
+            self._max_iters = self._last_iter(data_loader)
         with self._rings('around_epoch'):
             self.call_hook('before_train_epoch')
-            for self._inner_iter, self.data_batch in self._enter_epoch(data_loader):
+            for self._inner_iter, self.data_batch in self._enter_epoch(reader):
                 self._train_iter(kwargs)
-                self.data_batch = None
                 self._iter += 1
                 if self._stop_reason is not None or (self._stops_by_iters and self._iter == self._max_iters):
-                    self._epoch_is_cut = self._position() != length_of(data_loader)
+                    reader.remember(self.data_batch)
+                    self.data_batch = None
                     break
+                self.data_batch = None
             # An epoch that was stopped goes on later; one that the run's max_iters cuts short is over all the same.
-            if not self._epoch_is_cut or self._stop_reason is None:
+            if self._stop_reason is None or self._progress.batches == length_of(data_loader):
                 self.call_hook('after_train_epoch')
-        if not self._epoch_is_cut:
-            self._epoch += 1
+        self._epoch = self._progress.epochs
 
     def val(self, data_loader: Any, **kwargs: Any) -> None:
         """Validate one epoch: the runner's own hooks hear it, the losses are logged under ``val``.
 
         ``kwargs`` are for the training step and go no further, as in MMCV: a ``val_step`` need not take them.
         """
-        with self.around_val():
-            self._validate(data_loader, self._hook_table, 'val', self._epoch)
-        self._unit_done = True
+        with self.around_val() as found:
+            found.update(self._validate(data_loader, self._hook_table, 'val', self._epoch))
 
     def save_checkpoint(
         self,
@@ -120,52 +116,41 @@ class EpochBasedRunner(BaseRunner):
         """
         return self._saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
-    # --- the position in the epoch -----------------------------------------------------------------------------------
+    # --- the place in the epoch --------------------------------------------------------------------------------------
 
-    def _enter_epoch(self, data_loader: Any) -> Iterator[tuple[int, Any]]:
-        """The running epoch's batches with their indices: all of them, or those that a resumed run has not seen."""
-        at, self._entering = self._entering, None
-        if at is None and self._epoch_rest:
-            at = {'start': self._epoch_rest, 'rng': self._epoch_rng, 'state': loader_state(data_loader)}
-        start = 0 if at is None else at['start']
-        if at is not None and at['rng'] is not None:
-            # A loader may draw its order from generators: it must find them as they were at the epoch's start.
-            with preserved_rng():
-                set_generator_states(data_loader, at['rng'])
-                self._epoch_rng = generator_states(data_loader)
-                batches = self._batches(data_loader, self._epoch, start, at['state']) if start else None
-            if at.get('begun', start > 0):
-                # What hooks have just drawn and cleared in before_train_epoch, they had before the save. Otherwise
-                # they had not, nor had a validation that came first: then the moment, restored in before_run, is over.
-                self._restore_moment()
-            if batches is not None:
-                self._epoch_start = self._iter - start
-                self._inner_iter = start - 1  # the last one done, should none be left
-                return enumerate(batches, start)
-        self._epoch_rng = generator_states(data_loader)
-        return enumerate(self._batches(data_loader, self._epoch))
+    def _enter_epoch(self, reader: Reader) -> Iterator[tuple[int, Any]]:
+        """The running epoch's batches with their indices: all of them, or those that are left of an open one."""
+        # What hooks have drawn and cleared in before_train_epoch, they had before the save.
+        is_resumed, self._is_inside = self._is_inside, False
+        self._inner_iter = self._progress.batches - 1  # the last one done, should none be left
+        if is_resumed and not reader.is_to_enter:
+            self._restore_moment()
+        moves = reader.is_to_enter
+        batches = reader.batches(self._epoch)
+        if moves:
+            self._restore_moment()
+        return enumerate(batches, self._progress.batches)
 
-    def _correct_epoch(self, data_loader: Any) -> None:
+    def _last_iter(self, data_loader: Any) -> int | None:
+        """How many iterations the run will have: those before the running epoch, and all that come."""
+        return iters_in(self._max_epochs, data_loader)
+
+    def _go_to_counts(self) -> None:
         """Go back into the epoch in which MMCV saved by iteration: its file calls that epoch done, and itself one
         iteration older than it is."""
-        self._from_mmcv = False
-        length = length_of(data_loader)
+        loader = first_training_loader([reader.dataloader for reader in self._readers], self._workflow, self)
+        length, progress = length_of(loader), self._progress
         if length and not saves_by_epoch(self.hooks) and self._iter + 1 < self._epoch * length:
             self._iter += 1
             self._epoch, start = divmod(self._iter, length)
-            self._entering = {'start': start, 'rng': generator_states(data_loader), 'state': None}
+            progress.load_state_dict({'epochs': self._epoch, 'iters': self._iter, 'batches': start})
+            progress.epoch_is_open = start > 0
+            self._reader_of(loader).load_state_dict(place(loader, self._epoch, start))
 
-    def _position(self) -> int:
-        return self.completed_iters - self._epoch_start if self._epoch_is_open else 0
-
-    def _loader_states(self) -> dict[str, Any]:
-        if self._entering is not None:
-            return self._entering
-        start = self._position()
-        if not start:
-            rng = generator_states(self._train_loader)
-            return {'start': 0, 'begun': self._epoch_is_open, 'rng': rng, 'state': None}
-        return {'start': start, 'begun': True, 'rng': self._epoch_rng, 'state': loader_state(self._train_loader)}
+    def _state_of(self, reader: Reader) -> dict[str, Any]:
+        if reader.is_open and self._progress.epoch_is_open:
+            return reader.state_dict(self._progress.batches - reader.left_out, self._trained_batch())
+        return reader.state_dict()
 
 
 @RUNNERS.register_module()

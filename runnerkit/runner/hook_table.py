@@ -40,6 +40,11 @@ class HookTable(list[Hook]):
         yield from (hook for hook in self if not hook.runs_last)
         yield from (hook for hook in self if hook.runs_last)
 
+    def dispatch(self, point: str, runner: Any, *args: Any) -> None:
+        """Call what the hooks do at ``point``, in order, with ``runner`` and what else the point hands on."""
+        for call in self.calls[point]:
+            call(runner, *args)
+
     @contextmanager
     def replacing_calls(self, replace: Replace) -> Iterator[None]:
         """While it is entered, what is called at a point is what ``replace`` makes of the point's name and its (hook,

@@ -24,11 +24,6 @@ class Rollback(Checkpoints):
     data_batch: Any
     outputs: dict[str, Any]
     _updates: dict[Any, Update]
-    _done_iter: int
-    _done_epoch: int
-    _epoch_is_open: bool
-    _epoch_is_cut: bool
-    _has_gone_back = False
 
     def roll_back(self, checkpoint: str) -> NoReturn:
         """Leave the running iteration or epoch at once and go on from ``checkpoint``, a file of this run; for hooks.
@@ -41,12 +36,11 @@ class Rollback(Checkpoints):
 
     def _return_to(self, checkpoint: str) -> None:
         """Be where a run would be that has just resumed ``checkpoint``."""
-        self._epoch_is_open = self._epoch_is_cut = self._unit_done = False
-        self._done_iter = self._done_epoch = -1
         self.data_batch, self.outputs = None, {}
         for update in self._updates.values():
             update.accumulated = 0  # what an update that the file does not know has gathered is void
+        for reader in self._readers:
+            reader.close()
         self.resume(checkpoint)
-        self._restore_hooks()
-        self._has_gone_back = True
+        self._restore()
         self.call_hook('after_roll_back')

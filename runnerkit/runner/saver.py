@@ -203,11 +203,10 @@ class Saver:
 
     def _name(self, template: str) -> str:
         """A file's name, after the epoch (iteration) that is running or was completed last, from 1."""
-        runner = self._runner
-        number = runner.completed_iters
+        runner, number = self._runner, self._runner.completed_iters
         if runner.by_epoch:
-            number = runner.completed_epochs
-            number += runner.completed_epochs == runner.epoch and runner._position() != 0
+            progress = runner.progress
+            number = progress.epochs + (progress.epoch_is_open and progress.batches > 0)
         return template.format(max(1, number), epoch=runner.completed_epochs, iter=runner.completed_iters)
 
 

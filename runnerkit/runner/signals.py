@@ -1,18 +1,19 @@
-"""A run that is asked to stop by SIGTERM, SIGINT or SIGUSR1 (Slurm's warning) ends after an iteration, not within."""
+"""Stopping a run at a boundary, on all ranks at the same one: because of a signal (SIGTERM, SIGINT, or SIGUSR1, which
+is Slurm's warning), or because a hook of some rank asks for it."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from itertools import count as counter
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import distributed as dist
 from torch.distributed import distributed_c10d
@@ -22,7 +23,7 @@ STOPPING: tuple[signal.Signals, ...] = tuple(
     getattr(signal, name) for name in ('SIGTERM', 'SIGINT', 'SIGUSR1') if hasattr(signal, name)
 )
 
-#: Torch's launcher hands Ctrl-C on to processes that the terminal has told already: within these seconds it is one.
+#: Torch's launcher forwards Ctrl-C to processes that the terminal has told already: within these seconds it is one.
 ECHO = 3.0
 
 _NOTICE = b'\nSIGINT: the run ends after the running iteration and is saved; once more to leave at once\n'
@@ -30,31 +31,45 @@ _NOTICE = b'\nSIGINT: the run ends after the running iteration and is saved; onc
 logger = logging.getLogger('runnerkit')
 
 
-class StopSignals:
-    """The handlers for the time of a run, as a context; in any thread but the main one there are none.
+class Stop(NamedTuple):
+    """What ends a run: a signal, or a call of ``runner.stop``.
 
-    A handler only notes the signal. The runner asks at its boundaries what to do, if ``pending`` says that there is
-    something to ask for. A second SIGINT raises KeyboardInterrupt where the program is.
-
-    Signals that are ignored stay ignored, as in a job that a shell has put into the background. A run inside another
-    run (a hook's, say) hands on what it got when it is over: then the outer one ends as well.
-
-    Args:
-        running: gives the running training iteration, from 0.
-        rank: of this process.
-        world_size: how many processes have to stop after the same iteration.
+    Attributes:
+        reason: what ``runner.stop`` was given, or the signal's name.
+        signal: None where no signal came.
     """
 
-    def __init__(self, running: Callable[[], int], rank: int = 0, world_size: int = 1) -> None:
+    reason: str
+    signal: signal.Signals | None = None
+
+
+class StopSignals:
+    """The signal handlers of a run, as a context; no handlers are installed outside the main thread.
+
+    A handler only notes the signal. The runner counts its boundaries, the ends of training iterations and the places
+    between two units, in ``boundaries``; where ``pending`` is set it asks there with `due` whether the run ends. A
+    second SIGINT raises KeyboardInterrupt where the program is.
+
+    Signals that are ignored stay ignored, as in a job that a shell has put into the background. A run inside another
+    run (in a hook, say) passes its signal on when it is over, so that the outer one ends as well.
+
+    Args:
+        rank: of this process.
+        world_size: how many processes have to stop at the same boundary.
+    """
+
+    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
         self.pending = False  # read in every iteration
+        self.boundaries = 0  # so far in this run; ranks that run the same workflow count alike
         self.received: signal.Signals | None = None
+        self._requested: tuple[str, int] | None = None  # the reason, and the first boundary that can obey
         self._rank = rank
         self._pid = os.getpid()
         self._former: dict[signal.Signals, Any] = {}
         self._outer: StopSignals | None = None
         self._interrupted_at: float | None = None
         self._echo = ECHO if dist.is_torchelastic_launched() else 0.0
-        self._agreement = None if world_size == 1 else Agreement(self, running, rank, world_size)
+        self._agreement = None if world_size == 1 else Agreement(self, rank, world_size)
 
     def __enter__(self) -> StopSignals:
         if self._agreement is not None:
@@ -79,12 +94,36 @@ class StopSignals:
 
     @property
     def is_nested(self) -> bool:
-        """Whether the run is inside another one, which then hears of its signal."""
+        """Whether the run is inside another one, which then gets its signal as well."""
         return self._outer is not None
 
-    def due(self, count: int) -> signal.Signals | None:
-        """The signal that ends the run now, when ``count`` iterations are done; None if it goes on."""
-        return self.received if self._agreement is None else self._agreement.due(count)
+    @property
+    def asked(self) -> Stop | None:
+        """What this process has been asked: the signal that it has received first, else the first request."""
+        if self.received is not None:
+            return Stop(self.received.name, self.received)
+        return None if self._requested is None else Stop(self._requested[0])
+
+    def request(self, reason: str) -> None:
+        """Ask for the end of the run, on all ranks, at the next boundary that all of them can still stop at.
+
+        Where all ranks ask before the same boundary, that is the one. May be called from any thread.
+        """
+        self.pending = True  # first: from here on no boundary is passed without `due`
+        if self._requested is None:
+            self._requested = str(reason), self.boundaries + 1
+        if self._agreement is not None:
+            self._agreement.wake()
+
+    def due(self) -> Stop | None:
+        """What ends the run at the boundary that has just been counted; None if the run goes on."""
+        return self.asked if self._agreement is None else self._agreement.due()
+
+    def first_boundary(self) -> int:
+        """The first boundary at which this rank can stop, now that ``pending`` is set."""
+        passed = self.boundaries
+        # In this order: whoever has passed the boundary of its own request has made the request before.
+        return passed + 1 if self._requested is None else self._requested[1]
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
@@ -110,11 +149,12 @@ class StopSignals:
             self._interrupted_at = time.monotonic()
         if self.received is None:
             self.received = number
-            self.pending = self._agreement is None
+            if self._agreement is None:
+                self.pending = True
 
 
 def _receive_in_child(number: int) -> None:
-    """What a forked process does that has inherited the handlers: SIGTERM ends it, the others are its parent's."""
+    """What a forked process does with inherited handlers: SIGTERM ends it, the other signals concern its parent."""
     if number == signal.SIGTERM:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -131,29 +171,29 @@ _runs = counter()
 
 
 class Agreement(threading.Thread):
-    """Finds the iteration after which all ranks stop, through the process group's store and beside the training.
+    """Finds the boundary at which all ranks stop, through the process group's store and in parallel to the training.
 
-    One rank asks. Every rank then offers the end of the iteration after its running one, and does not pass its own
-    offer before rank 0 has said which is the largest. Nobody can be beyond that, however far apart the ranks are.
-    A rank whose run is over offers no iteration: then the others end their run as well, as if nobody had asked.
+    One rank asks. Every rank then offers the first boundary at which it can stop, and does not pass that one before
+    rank 0 has told which offer is the largest. Nobody can have passed that, however far apart the ranks are. A rank
+    whose run is over offers no boundary: then the others complete their run, as if nobody had asked.
 
     Args:
-        signals: know the signal that this process got, if any, and are told when some rank asks.
-        running: gives the running training iteration, from 0.
+        signals: what this process has been asked; knows its boundaries, and learns when some rank asks.
         rank: of this process.
         world_size: how many ranks there are.
     """
 
-    def __init__(self, signals: StopSignals, running: Callable[[], int], rank: int, world_size: int) -> None:
+    def __init__(self, signals: StopSignals, rank: int, world_size: int) -> None:
         super().__init__(name='runnerkit-stop', daemon=True)
-        self.failed = False  # signals then do what they would do without a run
-        self._signals, self._running = signals, running
+        self.failed = False  # then every rank stops by itself, and signals do what they would do without a run
+        self._signals = signals
         self._rank, self._world_size = rank, world_size
         self._key = f'runnerkit/stop/{next(_runs)}'
         self._store: Any = None
-        self._over, self._offered, self._settled = threading.Event(), threading.Event(), threading.Event()
+        self._woken, self._offered, self._settled = threading.Event(), threading.Event(), threading.Event()
+        self._is_over = False
         self._offer = self._last = _NEVER
-        self._signal: signal.Signals | None = None
+        self._agreed: Stop | None = None
 
     def run(self) -> None:
         """Wait until some rank asks, or the run is over."""
@@ -161,41 +201,51 @@ class Agreement(threading.Thread):
             # A connection of its own, so that waiting here keeps nobody else from the store.
             default: Any = distributed_c10d._get_default_store()
             self._store = default.clone()
-            while not self._store.check([f'{self._key}/signal']):
-                received = self._signals.received
-                if received is not None:
-                    self._store.compare_set(f'{self._key}/signal', '', str(int(received)))
-                elif self._over.wait(_POLL):
+            while not self._store.check([f'{self._key}/stop']):
+                asked = self._signals.asked
+                if asked is not None:
+                    self._store.compare_set(f'{self._key}/stop', '', json.dumps(asked))
+                elif self._is_over:
                     self._say(_NEVER)
                     return
+                else:  # a handler must not wake this thread: what it interrupts may hold the lock for that
+                    self._woken.wait(_POLL)
             self._settle()
         except Exception as error:  # the store is gone, or another rank
             self.failed = True
-            if not self._over.is_set():
-                logger.warning('the ranks cannot agree on when to stop, a signal ends its own process only: %s', error)
+            if not self._is_over:
+                logger.warning('the ranks cannot agree on when to stop, each one stops by itself: %s', error)
+            self._signals.pending = self._signals.asked is not None
         finally:
             self._offered.set()
             self._settled.set()
 
+    def wake(self) -> None:
+        """This process has a request: look at once."""
+        self._woken.set()
+
     def finish(self) -> None:
         """The run is over: let the others know if they ask."""
-        self._over.set()
+        self._is_over = True
+        self._woken.set()
         self.join(timeout=8 * _POLL)
 
-    def due(self, count: int) -> signal.Signals | None:
-        """As `StopSignals.due`; waits for the others where going on might be too far."""
+    def due(self) -> Stop | None:
+        """As `StopSignals.due`; waits for the other ranks where going on might be too far."""
+        boundary = self._signals.boundaries
         self._offered.wait()
-        if count < self._offer:
-            return None
-        self._settled.wait()
-        return self._signal if count >= self._last else None
+        if boundary >= self._offer:
+            self._settled.wait()
+        if self.failed:
+            return self._signals.asked
+        return self._agreed if boundary >= self._last else None
 
     def _settle(self) -> None:
-        self._signal = signal.Signals(int(self._store.get(f'{self._key}/signal')))
-        # In this order: a boundary that does not see it yet belongs to the iteration that is read next, or to the one
-        # before, and the offer lies behind both.
+        reason, number = json.loads(self._store.get(f'{self._key}/stop'))
+        self._agreed = Stop(reason, None if number is None else signal.Signals(number))
+        # In this order: a boundary that was passed without `due` is counted before `pending` is set.
         self._signals.pending = True
-        self._offer = self._running() + 2
+        self._offer = self._signals.first_boundary()
         self._offered.set()
         self._store.set(f'{self._key}/{self._rank}', str(self._offer))
         if self._rank == 0:
@@ -207,10 +257,10 @@ class Agreement(threading.Thread):
             self._store.set(f'{self._key}/last', str(last))
         self._last = self._wait_for('last', 2 * _PATIENCE)
 
-    def _say(self, count: int) -> None:
-        self._store.set(f'{self._key}/{self._rank}', str(count))
+    def _say(self, boundary: int) -> None:
+        self._store.set(f'{self._key}/{self._rank}', str(boundary))
         if self._rank == 0:
-            self._store.set(f'{self._key}/last', str(count))
+            self._store.set(f'{self._key}/last', str(boundary))
 
     def _wait_for(self, name: str, seconds: float) -> int:
         key = f'{self._key}/{name}'

@@ -9,9 +9,10 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from runnerkit.log_buffer import LogBuffer
+from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update
 from runnerkit.runner.hook_table import HookTable
-from runnerkit.runner.log_buffer import LogBuffer
 
 
 class Updates:
@@ -68,8 +69,8 @@ class Updates:
         """The update of an optimizer that was not configured by this name: its name's, the only one's, or a new one."""
         key = optimizer
         if isinstance(optimizer, Optimizer):
-            named = self.optimizer if isinstance(self.optimizer, dict) else {None: self.optimizer}
-            key = next((name for name, each in named.items() if each is optimizer), optimizer)
+            named = named_optimizers(self.optimizer)
+            key = next((name or None for name, each in named.items() if each is optimizer), optimizer)
         if key not in self._updates:
             self._updates[key] = Update(self._optimizers(key), **self._update_options)
         self._updates[optimizer] = self._updates[key]
@@ -78,11 +79,12 @@ class Updates:
     def _optimizers(self, optimizer: Optimizer | str | None) -> list[Optimizer]:
         if isinstance(optimizer, Optimizer):
             return [optimizer]
-        if self.optimizer is None:
+        named = named_optimizers(self.optimizer)
+        if not named:
             raise RuntimeError('the runner has no optimizer: give it one (optimizer=…), or do not update')
-        named = self.optimizer if isinstance(self.optimizer, dict) else {}
         if optimizer is None:
-            return list(named.values()) if named else [self.optimizer]  # type: ignore[list-item]
-        if optimizer not in named:
-            raise KeyError(f'there is no optimizer {optimizer!r}; there are {sorted(named) or "no named ones"}')
+            return list(named.values())
+        if not optimizer or optimizer not in named:
+            known = sorted(name for name in named if name)
+            raise KeyError(f'there is no optimizer {optimizer!r}; there are {known or "no named ones"}')
         return [named[optimizer]]

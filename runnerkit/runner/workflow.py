@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from runnerkit.data.reader import length_of
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 
@@ -76,14 +77,6 @@ def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
         f'runner has no method named "{mode}" to run an epoch, and {model} has no {mode}_step; modes are train, '
         'val, and those that the runner or the model adds'
     )
-
-
-def length_of(loader: Any) -> int | None:
-    """How many batches ``loader`` gives in one pass; None where it cannot tell."""
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def iters_in(epochs: int | None, loader: Any) -> int | None:

@@ -96,11 +96,18 @@ def _gpus() -> dict[str, str]:
 
 def _cuda_toolkit() -> dict[str, str]:
     """Where the CUDA toolkit is, and which its compiler is: it may be another than torch was built with."""
-    from runnerkit.utils.torch_layers import _get_cuda_home
-
-    home = _get_cuda_home()
+    home = cuda_home()
     compiler = 'n/a' if home is None else _first_line(os.path.join(home, 'bin', 'nvcc'), '--version', marker='release')
     return {'CUDA_HOME': str(home), 'NVCC': compiler}
+
+
+def cuda_home() -> str | None:
+    """Where the CUDA toolkit is (ROCm's, if torch is built for that); None where there is none."""
+    import torch
+    from torch.utils import cpp_extension  # imports setuptools, and looks for a compiler
+
+    rocm = torch.version.hip is not None and cpp_extension.ROCM_HOME is not None
+    return cpp_extension.ROCM_HOME if rocm else cpp_extension.CUDA_HOME
 
 
 def _first_line(*command: str, marker: str = '') -> str:

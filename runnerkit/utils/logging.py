@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -100,6 +101,29 @@ def print_log(msg: object, logger: logging.Logger | str | None = None, level: in
             f'logger should be either a logging.Logger object, its name, "silent" or None, but got {type(logger)}: '
             f'{logger!r}'
         )
+
+
+def printable(text: object, most: int = 1000) -> str:
+    """``text`` on one line that cannot change what a terminal or a log shows around it.
+
+    Use it for text that comes from a file or a server. Newlines, escape sequences, marks that reverse the direction of
+    writing and other invisible characters are shown as Python writes them (``\\n``, ``\\x1b``).
+
+    Args:
+        text: anything; its ``str`` is taken.
+        most: the number of characters, at most, that are shown.
+    """
+    text = str(text)
+    shown = text[:most]
+    if not shown.isprintable():
+        shown = ''.join(each if each.isprintable() else each.encode('unicode_escape').decode() for each in shown)
+    return shown if len(text) <= most else f'{shown}… ({len(text)} characters)'
+
+
+def shortened(names: Sequence[object], most: int = 12) -> str:
+    """The first ``most`` of ``names``, which may come from a file, separated by commas, and how many there are."""
+    shown = ', '.join(printable(name, 200) for name in names[:most])
+    return shown + (f' … ({len(names)} in all)' if len(names) > most else '')
 
 
 class WarnsOnce:

@@ -44,7 +44,7 @@ def symlink(src: StrPath, dst: StrPath, overwrite: bool = True, **kwargs: Any) -
 def scandir(
     dir_path: StrPath, suffix: str | tuple[str, ...] | None = None, recursive: bool = False, case_sensitive: bool = True
 ) -> Iterator[str]:
-    """Files in a folder that are not hidden themselves, as paths relative to it, in order of their names.
+    """Files in a folder that are not hidden themselves, as paths relative to it, in the system's order.
 
     Args:
         dir_path: the folder.
@@ -67,7 +67,7 @@ def scandir(
 def _scan(
     root: str, inside: str, suffix: str | tuple[str, ...] | None, recursive: bool, case_sensitive: bool
 ) -> Iterator[str]:
-    for entry in sorted(os.scandir(os.path.join(root, inside)), key=lambda entry: entry.name):
+    for entry in os.scandir(os.path.join(root, inside)):
         path = os.path.join(inside, entry.name)
         if entry.is_file():
             name = path if case_sensitive else path.lower()

@@ -139,7 +139,7 @@ def track_parallel_progress(
     each, number = _counted(tasks)
     uncounted = nproc * chunksize if skip_first else 0
     results = []
-    with _pool(nproc, initializer, initargs) as pool:
+    with start_pool(nproc, initializer, initargs) as pool:
         # Time runs when the processes are there.
         bar = ProgressBar(max(number - uncounted, 0), bar_width, start=not skip_first, file=file)
         for result in (pool.imap if keep_order else pool.imap_unordered)(func, each, chunksize):
@@ -155,12 +155,24 @@ def track_parallel_progress(
     return results
 
 
-def _pool(nproc: int, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...] | None) -> Pool:
+def start_pool(
+    process_num: int, initializer: Callable[..., Any] | None = None, initargs: tuple[Any, ...] | None = None
+) -> Pool:
+    """A pool of processes.
+
+    Args:
+        process_num: how many.
+        initializer: what each does at its start, if anything.
+        initargs: the arguments of that.
+
+    Raises:
+        TypeError: ``initargs`` is no tuple.
+    """
     from multiprocessing import Pool
 
     if initargs is not None and not isinstance(initargs, tuple):
         raise TypeError(f'"initargs" must be a tuple, but got {type(initargs)}: {initargs!r}')
-    return Pool(nproc, _begin, (initializer, initargs or ()))
+    return Pool(process_num, _begin, (initializer, initargs or ()))
 
 
 def _begin(initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]) -> None:

@@ -1,45 +1,39 @@
-"""Where time goes: a clock that always runs for exactly one part of the work, and the table of what it has shown."""
+"""Where time goes: a stopwatch that always counts for exactly one part of the work, and a table of the parts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
-#: How many readings of a clock may wait to be counted; those of a GPU are known only when it has come that far.
+#: How many readings may wait to be added up; those of a GPU are known only when the GPU has got that far.
 _WAITING = 4096
 
 
-class Clock(Protocol):
-    """Something that can be read at two moments, and then tells how much time lies between them."""
+@dataclass(frozen=True)
+class Clock:
+    """Something that can be read at two moments, and then tells how much time lies between them.
 
-    #: Whose time it shows, for people.
+    Attributes:
+        description: whose time it shows, for people.
+        now: returns this moment.
+        seconds: ``seconds(start, end)``, the time between two moments.
+    """
+
     description: str
-
-    def now(self) -> Any:
-        """This moment."""
-
-    def seconds(self, start: Any, end: Any) -> float:
-        """The time between two moments."""
+    now: Callable[[], Any]
+    seconds: Callable[[Any, Any], float]
 
 
-class WallClock:
-    """The clock of this machine."""
-
-    description = 'wall time of the host'
-    now = staticmethod(time.perf_counter)
-
-    def seconds(self, start: float, end: float) -> float:
-        """The time between two moments."""
-        return end - start
+WALL = Clock('wall time of the host', time.perf_counter, lambda start, end: end - start)
 
 
 @dataclass
 class Part:
-    """How often a part of the work was begun, and how long it took all in all, without what it spent in others."""
+    """How often a part of the work began, and how long it took in total, without other parts inside it."""
 
     name: str
     count: int = 0
@@ -47,25 +41,23 @@ class Part:
 
 
 class Stopwatch:
-    """Counts every moment between `start` and `stop` for one part: the innermost that is open. So the parts add up to
-    the whole.
+    """Counts every moment between `start` and `stop` for one part, the innermost open one, so that parts add up.
 
-    Between a stop and the next start it can be told everything and counts nothing. Other threads than the one that has
-    started it are not heard.
+    While it is stopped, and in other threads than the one that started it, calls do nothing.
 
     Args:
         clock: what is read.
-        mark: makes a context manager from a part's name, which is entered while the part is open: the name's range in
-            the trace of a profiler.
+        mark: makes a context manager from a part's name, entered while the part is open: its range in the trace of a
+            profiler.
     """
 
     def __init__(
-        self, clock: Clock | None = None, mark: Callable[[str], AbstractContextManager[Any]] | None = None
+        self, clock: Clock = WALL, mark: Callable[[str], AbstractContextManager[Any]] = lambda name: nullcontext()
     ) -> None:
-        self.clock: Clock = WallClock() if clock is None else clock
+        self.clock = clock
         self._mark = mark
         self._parts: dict[str, Part] = {}
-        self._open: list[tuple[Part, AbstractContextManager[Any] | None]] = []
+        self._open: list[tuple[Part, AbstractContextManager[Any]]] = []
         self._waiting: list[tuple[Part, Any, Any]] = []
         self._last: Any = None
         self._thread = 0
@@ -76,79 +68,86 @@ class Stopwatch:
         return self._open[-1][0].name if self._open else None
 
     def start(self, name: str) -> None:
-        """Begin to count, for the part ``name``, in which all others lie until `change`."""
+        """Begin to count, for the part ``name``, which contains all others until `change`."""
         self.stop()
         self._thread = get_ident()
         self._last = self.clock.now()
         self._begin(name)
 
     def stop(self) -> None:
-        """End all open parts, and count no longer."""
+        """End all open parts, and stop counting."""
         self.leave(0)
 
     def change(self, name: str) -> None:
-        """End all open parts; ``name`` is now the one in which others lie. If it is the only one, it goes on."""
-        if self._is_heard() and not (len(self._open) == 1 and self.current == name):
+        """End all open parts and begin ``name``, which contains all others from now on, unless it is the only one."""
+        if self._counts() and (len(self._open) > 1 or self.current != name):
             self.leave(0)
             self._begin(name)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Count nothing meanwhile; the open parts go on afterwards."""
-        if not self._is_heard():
-            yield
-            return
-        self._count()
+    def part(self, name: str) -> Iterator[None]:
+        """A part while it is entered."""
+        depth = self.enter(name)
         try:
             yield
         finally:
-            self._last = self.clock.now()
+            self.leave(depth)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count nothing while it is entered; the open parts go on afterwards."""
+        counts = self._counts()
+        if counts:
+            self._read()
+        try:
+            yield
+        finally:
+            if counts:
+                self._last = self.clock.now()
 
     def enter(self, name: str) -> int | None:
-        """Begin a part; returns what `leave` needs in order to end it."""
-        if not self._is_heard():
+        """Begin a part; returns what `leave` needs to end it."""
+        if not self._counts():
             return None
-        self._count()
+        self._read()
         self._begin(name)
         return len(self._open) - 1
 
     def leave(self, depth: int | None) -> None:
-        """End the part whose beginning has returned ``depth``, and those that were begun in it and not ended."""
-        if depth is None or depth >= len(self._open) or not self._is_heard():
+        """End the part whose beginning returned ``depth``, and all parts in it that are still open."""
+        if depth is None or depth >= len(self._open) or not self._counts():
             return
-        self._count()
+        self._read()
         while len(self._open) > depth:
-            mark = self._open.pop()[1]
-            if mark is not None:
-                mark.__exit__(None, None, None)
+            self._open.pop()[1].__exit__(None, None, None)
 
     def parts(self) -> list[Part]:
-        """What has been counted so far, in the order in which the parts were first met."""
-        self._settle()
+        """What has been counted so far, in the order in which the parts first began."""
+        self._add_up()
         return list(self._parts.values())
 
-    def _is_heard(self) -> bool:
+    def _counts(self) -> bool:
         return bool(self._open) and get_ident() == self._thread
 
     def _begin(self, name: str) -> None:
         part = self._parts.setdefault(name, Part(name))
-        mark = None
-        if not self._open or self._open[-1][0] is not part:  # a part in itself is still the same one
+        if self._open and self._open[-1][0] is part:  # a part in itself is still the same one
+            mark: AbstractContextManager[Any] = nullcontext()
+        else:
             part.count += 1
-            mark = None if self._mark is None else self._mark(name)
-        if mark is not None:
-            mark.__enter__()
+            mark = self._mark(name)
+        mark.__enter__()
         self._open.append((part, mark))
 
-    def _count(self) -> None:
+    def _read(self) -> None:
         """The time since the last reading is that of the innermost part."""
         now = self.clock.now()
         self._waiting.append((self._open[-1][0], self._last, now))
         self._last = now
         if len(self._waiting) >= _WAITING:
-            self._settle()
+            self._add_up()
 
-    def _settle(self) -> None:
+    def _add_up(self) -> None:
         for part, start, end in self._waiting:
             part.seconds += self.clock.seconds(start, end)
         self._waiting.clear()

@@ -41,6 +41,40 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(web, tmp_path, renamed
     assert os.listdir(tmp_path / 'cache') == []
 
 
+@pytest.mark.parametrize(
+    'path', ['/%2F..%2F..%2Fstolen.pth', '/..%2f..%2fstolen.pth', '/a%5C..%5Cstolen.pth', '/%00.pth', '/%2e%2e']
+)
+def test_names_in_urls_stay_in_the_cache(web, tmp_path, path):
+    """What is escaped in a URL stays so: ``%2F`` in it was a way to write any file."""
+    cache = tmp_path / 'a' / 'b' / 'cache'
+    before = set(tmp_path.rglob('*'))
+
+    class Served(web.server.RequestHandlerClass.func):
+        def translate_path(self, path):
+            return str(web.folder / put(web, 'net.pth'))
+
+    web.server.RequestHandlerClass = Served
+    assert load_url(web.url + path, str(cache), progress=False)['w'].tolist() == [1, 1]
+    new = {each for each in set(tmp_path.rglob('*')) - before if each.is_file()} - {web.folder / 'net.pth'}
+    assert new == {cache / path[1:]}
+
+
+@pytest.mark.parametrize(
+    'path', ['', '/', '/folder/', '/..', '/a/..', '/.', '/..\\..\\x.pth', '/NUL.pth', '/' + 'a' * 250]
+)
+def test_urls_without_a_name_for_the_cache_are_refused(web, tmp_path, path):
+    with pytest.raises(ValueError, match='gives no name for the cache: .* Give one .file_name.'):
+        load_url(web.url + path, str(tmp_path / 'cache'), progress=False)
+    assert web.asked == []
+
+
+@pytest.mark.parametrize('name', ['/etc/stolen.pth', '../stolen.pth', 'sub/net.pth', '', '..'])
+def test_a_name_that_leads_elsewhere_is_refused(web, tmp_path, name):
+    with pytest.raises(ValueError, match='gives no name for the cache'):
+        load_url(f'{web.url}/net.pth', str(tmp_path / 'cache'), progress=False, file_name=name)
+    assert web.asked == []
+
+
 def test_a_hash_may_be_insisted_on(web):
     with pytest.raises(ValueError, match='net.pth has no hash in its name'):
         load_url(f'{web.url}/net.pth', check_hash=True)

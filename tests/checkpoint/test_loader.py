@@ -51,6 +51,23 @@ def test_code_in_a_file_is_never_run(tmp_path, zipped):
     assert not (tmp_path / 'ran').exists()
 
 
+def test_what_a_file_names_is_escaped(tmp_path, caplog):
+    name = '\x1b[2J\u202eevil'
+    torch.save({'x': Evil}, tmp_path / 'evil.pth', _use_new_zipfile_serialization=False)
+    data = (tmp_path / 'evil.pth').read_bytes()
+    (tmp_path / 'evil.pth').write_bytes(data.replace(f'{__name__}\nEvil\n'.encode(), f'{name}\nEvil\n'.encode()))
+    with pytest.raises(ValueError, match='could run code') as caught:
+        _load_checkpoint(tmp_path / 'evil.pth')
+    assert r'(\x1b[2J\u202eevil.Evil)' in str(caught.value)
+    assert caught.value.__cause__ is None
+    torch.save({f'{name}.w': torch.ones(1)}, tmp_path / 'a.pth')
+    with pytest.raises(AssertionError, match=r'it has \\x1b\[2J\\u202eevil$'):
+        _load_checkpoint_with_prefix('neck', tmp_path / 'a.pth')
+    with caplog.at_level(logging.INFO, 'somebody'), pytest.raises(FileNotFoundError):
+        _load_checkpoint(f'{tmp_path}/{name}', logger=logging.getLogger('somebody'))
+    assert name not in caplog.text
+
+
 def test_a_missing_file_answers_with_the_nearest(tmp_path):
     torch.save({}, tmp_path / 'epoch_12.pth')
     with pytest.raises(FileNotFoundError, match='epoch_21.pth can not be found. .*epoch_12.pth'):

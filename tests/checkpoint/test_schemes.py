@@ -136,6 +136,16 @@ def test_from_a_model_cloud(pavi):
         schemes.load_from_pavi('folder/model')
 
 
+@pytest.mark.parametrize('name', ['/../../stolen.pth', '..', 'a\0b', 'x' * 300])
+def test_a_models_name_does_not_lead_out_of_the_temporary_folder(pavi, name, tmp_path, monkeypatch):
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
+    pavi.modelcloud.get.return_value.name = name
+    before = set(tmp_path.rglob('*'))
+    assert 'state_dict' in _load_checkpoint('pavi://folder/model')
+    assert set(tmp_path.rglob('*')) == before
+    assert not (tmp_path.parent / 'stolen.pth').exists()
+
+
 def test_without_its_client(monkeypatch):
     monkeypatch.setitem(sys.modules, 'pavi', None)
     with pytest.raises(ImportError, match='pip install pavi'):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runnerkit.checkpoint import load_checkpoint, load_state_dict, weights_to_cpu
-from runnerkit.checkpoint.state_dict import ema_name, shortened
+from runnerkit.checkpoint.state_dict import ema_name
 
 
 def test_prefixes_of_wrappers_are_stripped(tmp_path):
@@ -126,6 +126,15 @@ def test_weights_on_the_cpu_keep_what_is_beside_them():
     assert weights_to_cpu({'extra': {'n': 1}}) == {'extra': {'n': 1}}
 
 
-def test_long_lists_are_shortened():
-    assert shortened(['a', 'b', 'c'], 2) == 'a, b … (3 in all)'
-    assert shortened(['a'], 2) == 'a'
+def test_names_of_a_file_are_escaped_and_not_all_of_them_shown(caplog):
+    forged = '\x1b[2J\n2030-01-01 - INFO - all is well\u202e'
+    model = nn.Linear(2, 1)
+    load_state_dict(model, {**model.state_dict(), forged: torch.ones(1)})
+    assert '\\x1b[2J\\n2030-01-01 - INFO - all is well\\u202e' in caplog.text
+    assert forged not in caplog.text
+
+    model = nn.ParameterDict({f'p{i}': torch.ones(1) for i in range(30)})
+    with pytest.raises(RuntimeError) as caught:
+        load_state_dict(model, {name: torch.ones(2) for name in model.state_dict()}, strict=True)
+    assert str(caught.value).count('size mismatch for') == 12
+    assert '… (30 size mismatches in all)' in str(caught.value)

@@ -1,12 +1,14 @@
-"""The exit code of the training tool after a signal, and the peace in which it leaves."""
+"""The exit code of the training tool after a signal; what signals do before and after the run."""
 
 import os
 import signal
+import socket
+import time
 
 import pytest
 import torch
 
-from runnerkit.cli.errors import leaving_in_peace
+from runnerkit.cli.errors import ignoring_repeated_signals
 from runnerkit.cli.train import main
 
 HOOK = """
@@ -52,19 +54,59 @@ def test_the_exit_code_is_128_and_the_signal(name, project, train, monkeypatch):
 
 
 def test_what_comes_after_the_run_is_not_cut_off():
-    def leave(leaves, after):
+    def leave(stopped, after):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage has a handler of its own
-        with leaving_in_peace(lambda: leaves):
+        with ignoring_repeated_signals(lambda: stopped):
             os.kill(os.getpid(), signal.SIGTERM)
         if after:
             os.kill(os.getpid(), signal.SIGTERM)
         return 5
 
-    assert exit_code(lambda: leave(leaves=True, after=True)) == 5
-    assert exit_code(lambda: leave(leaves=False, after=False)) == -signal.SIGTERM
+    assert exit_code(lambda: leave(stopped=True, after=True)) == 5
+    assert exit_code(lambda: leave(stopped=False, after=False)) == -signal.SIGTERM
 
 
 def test_a_training_that_ends_by_itself_leaves_the_handlers_alone(project, train):
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
     train('--cfg-options', 'runner.max_epochs=1')
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)] == before
+
+
+def test_sigterm_ends_a_process_that_waits_for_its_peers(project, monkeypatch):
+    """In C++, where no handler of Python's runs."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    for name, value in {'RANK': 0, 'WORLD_SIZE': 2, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}.items():
+        monkeypatch.setenv(name, str(value))
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage has a handler of its own
+        try:
+            main([str(project / 'cfg.py'), '--work-dir', str(project / 'run'), '--launcher', 'pytorch'])
+        finally:
+            os._exit(99)
+    try:
+        wait_until(lambda: accepts(port))
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGTERM)
+        ended = []
+        wait_until(lambda: ended.append(os.waitpid(pid, os.WNOHANG)) or ended[-1][0] == pid)
+        assert os.waitstatus_to_exitcode(ended[-1][1]) == -signal.SIGTERM
+    except TimeoutError:
+        os.kill(pid, signal.SIGKILL)
+        raise
+
+
+def accepts(port):
+    """Whether the process has begun to wait: rank 0 is where the others have to connect."""
+    with socket.socket() as peer:
+        return peer.connect_ex(('127.0.0.1', port)) == 0
+
+
+def wait_until(holds, seconds=30):
+    deadline = time.time() + seconds
+    while not holds():
+        if time.time() > deadline:
+            raise TimeoutError
+        time.sleep(0.01)

@@ -354,7 +354,7 @@ def test_a_work_dir_in_which_nothing_can_be_written(project, train):
     (project / 'run' / '.lock').mkdir(parents=True)  # what a test that is root can do against it
     code, _, err = train()
     assert code == 1
-    assert f'nothing can be written to the work dir {project / "run"} (Is a directory)' in err
+    assert f'the work dir {project / "run"} cannot be used (Is a directory)' in err
     assert '--work-dir' in err
 
 

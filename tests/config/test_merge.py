@@ -50,17 +50,17 @@ def test_both_sides_stay_as_they_are():
 
 def test_list_items_by_index():
     base = {'values': [1, 2], 'nested': [[1, 2], [{'a': 1}]]}
-    assert merge({'values': {'0': 7}, 'nested': {'1': {'0': {'a': 5}}}}, base, list_keys=True) == {
+    assert merge({'values': {'0': 7}, 'nested': {'1': {'0': {'a': 5}}}}, base, allow_list_keys=True) == {
         'values': [7, 2],
         'nested': [[1, 2], [{'a': 5}]],
     }
     assert base['values'] == [1, 2]
     with pytest.raises(KeyError, match='Index 2 exceeds the length of list values='):
-        merge({'values': {'2': 7}}, base, list_keys=True)
+        merge({'values': {'2': 7}}, base, allow_list_keys=True)
     with pytest.raises(
         TypeError, match='values is a list, so values.x names none of its items: give an index from 0 to 1'
     ):
-        merge({'values': {'x': 7}}, base, list_keys=True)
+        merge({'values': {'x': 7}}, base, allow_list_keys=True)
     with pytest.raises(TypeError, match='You may set `_delete_=True`'):
         merge({'values': {'0': 7}}, base)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+import warnings
 from pathlib import Path
 
 import pytest
 
 from runnerkit.config import Config
+from runnerkit.config.parse import ConfigDeprecationWarning
 
 
 @pytest.fixture(autouse=True)
@@ -257,6 +259,25 @@ def test_deprecation(write):
         assert read('child.py') == {'a': 1}
     with pytest.warns(FutureWarning, match='future.$'):
         assert read('bare.py') == {}
+
+
+def test_a_deprecation_is_of_both_kinds_and_shown_by_default(write):
+    path = write('old.py', '_deprecation_ = dict()\n')
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.resetwarnings()  # what Python begins with, where a DeprecationWarning is concerned
+        warnings.filterwarnings('ignore', category=DeprecationWarning)
+        warnings.filterwarnings('default', category=DeprecationWarning, module='__main__')
+        read('old.py')
+    assert [(each.filename, each.category) for each in shown] == [(str(path), ConfigDeprecationWarning)]
+    assert issubclass(ConfigDeprecationWarning, FutureWarning)
+    assert issubclass(ConfigDeprecationWarning, DeprecationWarning)
+
+
+def test_a_file_of_another_type_is_refused_unread(write):
+    path = write('photo.jpg', '')
+    path.write_bytes(b'\xff\xd8\xff')
+    with pytest.raises(OSError, match='Only py/yml/yaml/json type are supported now!.*photo.jpg'):
+        read('photo.jpg')
 
 
 @pytest.mark.parametrize(

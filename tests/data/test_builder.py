@@ -174,7 +174,7 @@ def test_streams():
         ({'zzz': 1}, TypeError, r"unexpected argument 'zzz'\. It hands on to the DataLoader: .*\.$"),
         ({'samples_per_gpu': 0}, ValueError, 'samples_per_gpu must be a whole number of at least 1, but got 0'),
         ({'workers_per_gpu': -1}, ValueError, 'workers_per_gpu must be a whole number of at least 0, but got -1'),
-        ({'num_gpus': '2'}, ValueError, "num_gpus must be a whole number of at least 1, but got '2'"),
+        ({'num_gpus': '2'}, TypeError, "num_gpus must be a whole number of at least 1, but got '2'"),
         ({'length': 3, 'drop_last': True}, ValueError, '3 samples do not fill one batch of 4'),
         ({'sampler': {'type': 'RandmSampler'}}, KeyError, "did you mean 'RandomSampler'"),
     ],

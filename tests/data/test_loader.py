@@ -235,7 +235,7 @@ def test_without_sampler_the_data_sets_own_order():
 
 @pytest.mark.parametrize('batch_size', [0, None, 2.0])
 def test_bad_batch_sizes(batch_size):
-    with pytest.raises(ValueError, match='batch_size must be a whole number of at least 1, but got'):
+    with pytest.raises((TypeError, ValueError), match='batch_size must be a whole number of at least 1, but got'):
         SeededLoader(noisy.Noisy(), batch_size)
 
 

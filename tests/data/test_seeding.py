@@ -83,39 +83,6 @@ def test_numpy_keeps_the_waiting_normal(waiting):
     assert after['gauss'] == before['gauss']
 
 
-def test_numpys_bits_are_exchanged_and_never_read_or_written():
-    seen = []
-
-    class Watched(np.random.MT19937):
-        """Its 624 words go through Python one by one, which takes longer than the rest of a batch."""
-
-        @property
-        def state(self):
-            seen.append('read')
-            return super().state
-
-        @state.setter
-        def state(self, value):
-            seen.append('written')
-            super(Watched, type(self)).state.__set__(self, value)
-
-    mine = np.random.get_bit_generator()
-    np.random.set_bit_generator(Watched(3))
-    try:
-        np.random.get_state(legacy=False)
-        assert seen == ['read']
-        _, second = np.random.randn(), np.random.randn()
-        np.random.set_bit_generator(Watched(3))
-        np.random.randn()
-        with private_streams():
-            seed_streams(1)
-            np.random.randn()
-        assert seen == ['read']
-        assert np.random.randn() == second
-    finally:
-        np.random.set_bit_generator(mine)
-
-
 def test_a_foreign_bit_generator_is_put_back():
     mine = np.random.get_bit_generator()
     foreign = np.random.PCG64(3)

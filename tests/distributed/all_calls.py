@@ -40,6 +40,16 @@ def draw():
     return torch.rand(1).item()
 
 
+def named_sums(rank):
+    """For each number of names: the sums if both ranks have them, and if the second rank has one more."""
+    found = {}
+    for number in (0, 1, 27, 28, 29, 30, 57, 58, 200):
+        own = [{f'name{i}': (i * (rank + 1.0), 1.0) for i in range(many)} for many in (number, number + rank)]
+        found[number] = [d.reduce_named_sums(each) for each in own]
+    found['other names'] = d.reduce_named_sums({'both': (1.0, 2.0), f'rank{rank}': (5.0, 1.0)})
+    return found
+
+
 def told(call):
     try:
         return call()
@@ -61,9 +71,11 @@ def everything(rank, folder):
         'is_distributed': d.is_distributed(),
         'master_only': wrapped(),
         'reduce_sums': d.reduce_sums([rank + 0.5, 1.0, 2.0**40 + rank]),
+        'named_sums': named_sums(rank),
         'reduce_max': d.reduce_max(10.0 - rank),
         'broadcast': d.broadcast_object({'from': rank}),
         'broadcast_from_1': d.broadcast_object([rank], src=1),
+        'all_gather': d.all_gather_objects({'rank': rank}),
         'gather': d.gather_objects({'rank': rank}),
         'from_first': d.from_first_rank(lambda: {'called on': rank}),
         'from_first_failed': told(lambda: d.from_first_rank(lambda: {}['what is missing'])),

@@ -16,7 +16,8 @@ def test_alone_nothing_changes():
     assert d.reduce_max(3.0) == 3.0
     thing = object()
     assert d.broadcast_object(thing) is thing
-    assert d.gather_objects(thing) == [thing]
+    assert d.gather_objects(thing) == d.all_gather_objects(thing) == [thing]
+    assert d.reduce_named_sums({'a': (1.0, 2.0)}) == ({'a': (1.0, 2.0)}, set())
     assert d.from_first_rank(lambda: thing) is thing
     assert d.same_seed_everywhere(5) == 5
     d.barrier()
@@ -27,9 +28,20 @@ def test_sums_are_exact_in_double_precision(ranks):
     assert ranks['reduce_max'] == (10.0, 10.0)
 
 
+def test_sums_by_name_whatever_names_each_rank_has(ranks):
+    for found in ranks['named_sums']:
+        for number in (0, 1, 27, 28, 29, 30, 57, 58, 200):  # around those at which the first vector is full
+            expected = {f'name{i}': (3.0 * i, 2.0) for i in range(number)}
+            own = {f'name{number}': (2.0 * number, 1.0)}
+            assert found[number] == [(expected, set()), (expected | own, set(own))]
+        own = {'rank0': (5.0, 1.0), 'rank1': (5.0, 1.0)}
+        assert found['other names'] == ({'both': (2.0, 4.0), **own}, set(own))
+
+
 def test_objects(ranks):
     assert ranks['broadcast'] == ({'from': 0},) * 2
     assert ranks['broadcast_from_1'] == ([1],) * 2
+    assert ranks['all_gather'] == ([{'rank': 0}, {'rank': 1}],) * 2
     assert ranks['gather'] == ([{'rank': 0}, {'rank': 1}], [])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runnerkit.fileio import exists, is_url, join, open_file
-from runnerkit.fileio.paths import local_path
+from runnerkit.fileio.paths import local_path, plain_file_name
 
 
 def test_local_files(tmp_path):
@@ -66,3 +66,37 @@ def test_a_missing_file():
 )
 def test_file_urls_are_paths(path, local):
     assert local_path(path) == local
+
+
+@pytest.mark.parametrize('name', ['a.pth', '.hidden', 'a b-ä.pth', '%2F..x', 'nullify.pth', '..a', 'a' * 200])
+def test_names_of_files(name):
+    assert plain_file_name(name) == name
+
+
+@pytest.mark.parametrize(
+    'name, problem',
+    [
+        ('', 'is empty or longer'),
+        ('a' * 201, 'is empty or longer'),
+        ('ä' * 101, 'is empty or longer'),
+        ('a/b', 'has separators'),
+        ('/etc/passwd', 'has separators'),
+        ('a\\b', 'has separators'),
+        ('a\0', 'has separators or invisible'),
+        ('a\nb', 'has separators or invisible'),
+        ('\u202egnp.exe', 'has separators or invisible'),
+        ('\ud800', 'has separators or invisible'),
+        ('.', 'means something else'),
+        ('..', 'means something else'),
+        ('a.', 'means something else'),
+        ('a ', 'means something else'),
+        (' a', 'means something else'),
+        ('NUL', 'means something else'),
+        ('com1.pth', 'means something else'),
+        ('aux .tar.gz', 'means something else'),
+    ],
+)
+def test_names_that_could_lead_elsewhere_are_refused(name, problem):
+    with pytest.raises(ValueError, match=f'{problem}.* so it cannot name a file') as caught:
+        plain_file_name(name)
+    assert str(caught.value).isprintable()

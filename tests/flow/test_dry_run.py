@@ -1,8 +1,13 @@
 """What a dry run shows."""
 
-import torch
+import logging
+from types import SimpleNamespace
 
-from runnerkit.flow.dry_run import describe, sketch
+import pytest
+import torch
+from support import tiny_runner
+
+from runnerkit.flow.dry_run import DryRun, describe, sketch
 
 
 def test_nested_batches_are_described():
@@ -21,7 +26,62 @@ def test_a_falling_rate_is_drawn_falling():
     assert 'iteration 0 … 2' in lines[-1]
 
 
-def test_long_and_constant_and_missing_schedules():
+def test_long_and_constant_schedules():
     assert max(len(line) for line in sketch([i / 1000 for i in range(1000)]).splitlines()) <= 72
     assert sketch([0.1] * 5).count('*') == 5
-    assert sketch([]) == '  (no schedule, or a run of unknown length)'
+
+
+def shown(caplog, loader=range(5), **configs):
+    """The log of what a dry run says about the schedules of ``configs``."""
+    caplog.clear()
+    runner = tiny_runner(max_epochs=2)
+    runner.register_training_hooks(**{'lr_config': None, **configs})
+    context = SimpleNamespace(
+        runner=runner,
+        optimizer=runner.optimizer,
+        loaders=[loader],
+        workflow=[('train', 1)],
+        logger=logging.getLogger('test'),
+    )
+    with caplog.at_level('INFO'):
+        DryRun().show_schedules(context)
+    return caplog.messages
+
+
+STEP_LR = {'policy': 'StepLR', 'step_size': 1, 'gamma': 0.5}
+
+
+@pytest.mark.parametrize(
+    ('configs', 'heads'),
+    [
+        ({}, ['Learning rate: no schedule']),
+        ({'lr_config': STEP_LR}, ['Learning rate: StepLR']),
+        (
+            {'lr_config': STEP_LR, 'momentum_config': {'policy': 'step', 'step': [1]}},
+            ['Learning rate: StepLR', 'Momentum: StepMomentumUpdaterHook'],
+        ),
+        (
+            {'lr_config': {'policy': 'ReduceLROnPlateau', 'monitor': 'val/acc'}},
+            [
+                'ReduceLROnPlateau follows val/acc, which is not known yet, and is not drawn',
+                'Learning rate: no schedule',
+            ],
+        ),
+    ],
+)
+def test_each_schedule_is_shown_under_its_own_name(caplog, configs, heads):
+    assert [message.splitlines()[0] for message in shown(caplog, **configs)] == heads
+
+
+def test_what_is_drawn_is_the_schedule(caplog):
+    (text,) = shown(caplog, lr_config=STEP_LR)
+    lines = text.splitlines()
+    assert lines[1].split('|') == ['       0.1 ', '*****     ']
+    assert lines[8].split('|') == ['      0.05 ', '     *****']
+
+
+def test_nothing_to_draw(caplog):
+    assert shown(caplog, iter([])) == ['Learning rate: not drawn, as the length of the training loader is not known']
+    with caplog.at_level('INFO'):
+        DryRun().show_schedules(SimpleNamespace(runner=None, optimizer=None, logger=logging.getLogger('test')))
+    assert caplog.messages[1:] == ['Learning rate: none, as there is no optimizer']

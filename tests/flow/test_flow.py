@@ -3,6 +3,7 @@
 import pytest
 
 from runnerkit.flow import Context, Flow
+from runnerkit.hooks.hook import Outcome
 
 
 def test_the_default_stages_in_their_order():
@@ -30,8 +31,36 @@ def test_the_last_stage_runs_whatever_happens():
 
 def test_the_context_is_handed_on_and_returned():
     def publish(context):
-        context.outcome = 'seen'
+        context['score'] = 'seen'
 
     context = Context(None)
     assert Flow([publish, lambda context: None])(context) is context
-    assert context.outcome == 'seen'
+    assert context['score'] == 'seen'
+
+
+@pytest.mark.parametrize('error, kind', [(ValueError('boom'), 'failed'), (KeyboardInterrupt(), 'interrupted')])
+def test_the_last_stage_learns_that_another_one_failed(error, kind):
+    def fails(context):
+        raise error
+
+    def runs(context):
+        context.outcome = Outcome('completed')
+
+    for stages in ([fails], [runs, fails]):
+        learnt = []
+        with pytest.raises(type(error)):
+            Flow([*stages, lambda context: learnt.append(context.outcome)])(Context(None))
+        assert learnt == [Outcome(kind, error=error)]
+
+
+def test_the_last_stage_learns_what_the_run_says_of_its_own_end():
+    """A run that Ctrl-C has stopped raises KeyboardInterrupt when it is saved."""
+    learnt = []
+
+    def runs(context):
+        context.outcome = Outcome('stopped', 'SIGINT')
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Flow([runs, lambda context: learnt.append(context.outcome)])(Context(None))
+    assert learnt == [Outcome('stopped', 'SIGINT')]

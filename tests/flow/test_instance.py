@@ -53,7 +53,7 @@ def test_loaders_take_common_settings_and_their_splits_own():
 
 @pytest.mark.parametrize('seed', ['abc', -1, 1.5, True])
 def test_wrong_seeds(seed):
-    with pytest.raises(ValueError, match='seed must be a whole number of at least 0, but got'):
+    with pytest.raises((TypeError, ValueError), match='seed must be a whole number of at least 0, or None, but got'):
         Instance().settle_seed(Context(Config({'seed': seed}), Options()))
 
 

@@ -103,14 +103,3 @@ def test_the_config_of_the_profiler(tmp_path):
     Network()(context)
     hook = next(hook for hook in context.runner.hooks if isinstance(hook, ProfilerHook))
     assert (hook.profile_iters, hook.by_epoch, hook.parts) == (3, False, True)
-
-
-@pytest.mark.parametrize('mode, copies', [('reduce-overhead', True), ('default', False)])
-def test_what_is_logged_is_copied_where_cuda_graphs_write_over_it(mode, copies):
-    runner = {'type': 'EpochBasedRunner', 'max_epochs': 1}
-    model = {'type': 'Supervised', 'model': {'type': 'Linear', 'in_features': 2, 'out_features': 1}}
-    cfg = Config({'model': {**model, 'loss': {'type': 'MSELoss'}}, 'runner': runner, 'compile': {'mode': mode}})
-    context = Context(cfg)
-    Network().build_model(context)
-    Network().build_runner(context)
-    assert context.runner.log_buffer.copies is copies

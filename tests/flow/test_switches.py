@@ -151,7 +151,7 @@ def train(work_dir, switches, resume_from=None):
     options = Options(work_dir=str(work_dir), device='cpu', resume_from=resume_from and str(resume_from))
     torch.compiler.reset()  # what a new process begins with
     context = Flow()(Context(Config(cfg), options))
-    assert context.outcome == 'completed'
+    assert context.outcome.kind == 'completed'
     return torch.load(work_dir / 'iter_10.pth')
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from runnerkit.config import Config
 from runnerkit.flow import Context, Runner
+from runnerkit.hooks.hook import Outcome
 
 
 class Fake:
@@ -14,7 +15,7 @@ class Fake:
 
     def run(self, loaders, workflow):
         self.seen = loaders, workflow
-        self.outcome = 'failed' if self.error else 'completed'
+        self.outcome = Outcome('failed' if self.error else 'completed', error=self.error)
         if self.error:
             raise self.error
 
@@ -24,9 +25,9 @@ def test_the_outcome_is_published_whatever_it_is(tmp_path):
     context = Context(cfg, work_dir=tmp_path, runner=Fake(), loaders=[1], workflow=[('train', 2)])
     Runner()(context)
     assert context.runner.seen == ([1], [('train', 2)])
-    assert context.outcome == 'completed'
+    assert context.outcome.kind == 'completed'
     assert Config.fromfile(str(tmp_path / 'config.py')).seed == 7
     context = Context(cfg, work_dir=tmp_path, runner=Fake(ValueError('boom')))
     with pytest.raises(ValueError, match='boom'):
         Runner()(context)
-    assert context.outcome == 'failed'
+    assert context.outcome.kind == 'failed'

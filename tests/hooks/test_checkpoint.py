@@ -191,7 +191,7 @@ def test_a_save_that_fails_is_said_and_the_next_one_comes(tmp_path, monkeypatch,
     refusing(monkeypatch, 3)
     found, runner = saved(tmp_path, interval=1, max_keep_ckpts=2)
     assert found == ['epoch_4.pth', 'epoch_5.pth', 'latest.pth']
-    assert runner.outcome == 'completed'
+    assert runner.outcome.kind == 'completed'
     errors = [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
     path = tmp_path / 'run' / 'epoch_3.pth'
     assert len(errors) == 1
@@ -275,7 +275,7 @@ def test_a_hook_that_failed_in_one_run_begins_the_next_one_anew(tmp_path, monkey
         with pytest.raises(NotSavedError):
             runner.run([loader(4)], [('train', 1)])
     runner.run([loader(4)], [('train', 1)])  # nothing is left to do, and nothing to save
-    assert runner.outcome == 'completed'
+    assert runner.outcome.kind == 'completed'
 
 
 def test_a_run_may_stop_at_the_first_save_that_fails(tmp_path, monkeypatch):
@@ -364,3 +364,20 @@ def test_all_ranks_hear_of_a_failure(tmp_path):
     for stop, go_on in on_ranks(__file__, 'hear_of_failures', str(tmp_path)):
         assert 'epoch_2.pth could not be saved: No space left' in stop
         assert 'epoch_3.pth could not be saved: No space left' in go_on
+
+
+@pytest.mark.parametrize('name', ['../precious.pth', '{}/precious.pth', 'notes.pth', '..', 3])
+def test_what_a_checkpoint_says_of_older_ones_deletes_nothing_else(name, tmp_path):
+    """The names of the ends to delete come from a file that somebody else may have made."""
+    (tmp_path / 'run').mkdir()
+    name = name.format(tmp_path) if isinstance(name, str) else name
+    precious = [tmp_path / 'precious.pth', tmp_path / 'run' / 'notes.pth']
+    for path in precious:
+        path.write_text('kept')
+    hook = CheckpointHook(max_keep_ckpts=1)
+    hook.load_state_dict({'missed': [], 'stops': [name, 'iter_3.pth']})
+    assert hook.state_dict()['stops'] == ['iter_3.pth']
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=2)
+    runner.register_hook(hook)
+    runner.run([loader(4)], [('train', 1)])
+    assert all(path.exists() for path in precious)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support import Tiny, loader, tiny_runner
+from support import Tiny, loader, tiny_runner, weights
 from torch import nn
 
 from runnerkit.checkpoint import ema_name
@@ -169,3 +169,23 @@ def test_wrapped_models(tmp_path):
     hook = EMAHook()
     hook.before_run(runner)
     assert hasattr(runner.model.module, 'ema_head_weight')
+
+
+def test_a_subclass_of_mmcvs_finds_models_and_averages_by_name(tmp_path):
+    class ByHand(EMAHook):
+        swaps = 0
+
+        def after_train_iter(self, runner):
+            for name, parameter in self.model_parameters.items():
+                average = self.model_buffers[self.param_ema_buffer[name]]
+                average.mul_(1 - self.momentum).add_(parameter.data, alpha=self.momentum)
+
+        def _swap_ema_parameters(self):
+            self.swaps += 1
+            super()._swap_ema_parameters()
+
+    expected = trained(tmp_path / 'ours')
+    hook = ByHand(momentum=0.2, warm_up=1)
+    runner = trained(tmp_path / 'theirs', CheckpointHook(interval=1), ema=hook)
+    torch.testing.assert_close(weights(runner.model), weights(expected.model))
+    assert hook.swaps == 4

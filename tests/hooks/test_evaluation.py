@@ -1,6 +1,8 @@
 """Evaluation while training: when, by whom, and which checkpoint is the best."""
 
 import errno
+import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError, Store
 from runnerkit.hooks import DistEvalHook, EvalHook, Hook, TextLoggerHook
+from runnerkit.hooks.hook import Score
+from runnerkit.runner import EpochBasedRunner
 
 
 class Scored(Dataset):
@@ -198,6 +202,29 @@ def test_training_numbers_are_logged_before_an_evaluation_by_iteration(tmp_path)
     assert 'acc' in lines[1][1]
 
 
+def test_a_logger_of_the_evaluation_writes_its_own_lines(tmp_path):
+    nested = TextLoggerHook()
+    runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=3)
+    runner.register_hook(EvalHook(loader(6), hooks=[nested]), 'LOW')
+    runner.run([loader(8)], [('train', 1)])
+    meta, *lines = [json.loads(line) for line in Path(nested.json_log_path).read_text().splitlines()]
+    assert 'mode' not in meta
+    assert [(line['mode'], line['epoch'], line['step']) for line in lines] == [('val', n, 2 * n) for n in (1, 2, 3)]
+    assert all({'loss', 'error'} <= set(line) for line in lines)
+    assert nested._file is None
+    assert not list(tmp_path.glob('*.superseded'))
+
+
+def test_hooks_that_a_data_set_with_evaluate_never_calls_are_told(tmp_path, caplog):
+    evaluated(tmp_path, [0.1])
+    assert 'never called' not in caplog.text
+    hook = EvalHook(DataLoader(Scored([0.1]), batch_size=2), hooks=[TextLoggerHook()])
+    runner = tiny_runner(model=Predicts(), max_epochs=1)
+    runner.register_hook(hook)
+    runner.run([loader(8)], [('train', 1)])
+    assert 'the hooks of this EvalHook are never called (TextLoggerHook)' in caplog.text
+
+
 def test_nested_hooks_from_config(tmp_path):
     hook = EvalHook(loader(4), hooks=[{'type': 'IterTimerHook'}])
     assert [type(each).__name__ for each in hook.hooks] == ['IterTimerHook']
@@ -264,21 +291,38 @@ def test_out_dir(tmp_path):
 # --- several ranks ---------------------------------------------------------------------------------------------------
 
 
+class Hears(Hook):
+    def __init__(self):
+        self.heard = []
+
+    def after_evaluate(self, runner, scores):
+        self.heard.append(scores['acc'])
+
+
+class FullAtTheThirdEpoch(EpochBasedRunner):
+    def save_checkpoint(self, *args, **kwargs):
+        if self.completed_epochs == 3:
+            raise NotSavedError(errno.ENOSPC, 'No space left on device')
+        return super().save_checkpoint(*args, **kwargs)
+
+
 def asks_on_rank(rank, folder):
     from runnerkit.parallel import MMDistributedDataParallel
 
     found = {}
-    for cls in (EvalHook, DistEvalHook, DistProgressive):
-        work_dir = folder / cls.__name__
-        runner = tiny_runner(model=MMDistributedDataParallel(Predicts()), work_dir=work_dir, max_epochs=3)
+    for cls in (EvalHook, DistEvalHook, DistProgressive, DistOwnScores):
+        work_dir, hears = folder / cls.__name__, Hears()
+        model = MMDistributedDataParallel(Predicts())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        runner = FullAtTheThirdEpoch(model, optimizer=optimizer, work_dir=work_dir, max_epochs=3)
+        runner.register_hook(hears, 'HIGHEST')
         runner.register_optimizer_hook({})
-        runner.register_checkpoint_hook({'interval': 1})
-        hook = cls(DataLoader(Scored([0.5, 0.7, 0.6]), batch_size=2), save_best='auto')
+        hook = cls(DataLoader(Scored([0.5, 0.7, 0.9]), batch_size=2), save_best='auto')
         runner.register_hook(hook, 'LOW')
         runner.run([loader(16, dist=True)], [('train', 1)])
         ranks = torch.load(hook.best_ckpt_path)['runnerkit']['ranks']
         found[cls.__name__] = (runner.iter, hook.key_indicator, hook.rule, runner.meta['hook_msgs']['best_score'])
-        found[cls.__name__] += (hook.best_ckpt_path, len(ranks))
+        found[cls.__name__] += (hook.best_ckpt_path, len(ranks), hears.heard, runner.scores)
     return found
 
 
@@ -305,7 +349,8 @@ def test_only_the_first_rank_asks_the_data_set_and_all_have_a_part_in_the_best(t
     assert first == second
     for name, found in first.items():
         path = tmp_path / name / 'best_acc_epoch_2.pth'
-        assert found == (6, 'acc', 'greater', 0.7, str(path), 2)
+        scores = {'acc': Score(0.9, 6), 'other': Score(1.0, 6)}
+        assert found == (6, 'acc', 'greater', 0.7, str(path), 2, [0.5, 0.7, 0.9], scores)
         assert best_files(tmp_path / name) == [path.name]
 
 
@@ -355,6 +400,18 @@ class DistProgressive(DistEvalHook):
                 self._save_ckpt(runner, key_score)
 
 
+class DistOwnScores(DistEvalHook):
+    """Asks the data set in its own way."""
+
+    def evaluate(self, runner, results):
+        scores = self.dataloader.dataset.evaluate(results)
+        self._init_rule(self.rule, 'acc')
+        for name, value in scores.items():
+            runner.log_buffer.output[name] = value
+        runner.log_buffer.ready = True
+        return scores['acc']
+
+
 def test_a_subclass_with_its_own_evaluation_and_interval(tmp_path):
     data = Scored([0.1, 0.3, 0.2])
     runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=4)
@@ -362,6 +419,7 @@ def test_a_subclass_with_its_own_evaluation_and_interval(tmp_path):
     runner.register_hook(hook, 'LOW')
     runner.run([loader(4)], [('train', 1)])
     assert [len(data.calls), len(hook.latest_results)] == [3, 3]  # after epochs 2, 3 and 4
+    assert runner.scores == {'acc': Score(0.2, 4), 'other': Score(1.0, 4)}
     assert best_files(tmp_path) == ['best_acc_epoch_3.pth']
 
 
@@ -426,6 +484,23 @@ def test_the_best_of_the_run_that_was_resumed_is_not_deleted(tmp_path):
     runner.run([loader(8)], [('train', 1)])
     assert best_files(tmp_path / 'first') == ['best_acc_epoch_1.pth']
     assert best_files(tmp_path / 'second') == ['best_acc_epoch_1.pth']
+
+
+@pytest.mark.parametrize('name', ['{}/epoch_9.pth', '{}/../precious.pth', '{}/best_of.txt', '{}/..', 3])
+def test_what_a_checkpoint_says_of_the_best_one_deletes_nothing_else(name, tmp_path):
+    """That path comes from a file that somebody else may have made."""
+    work_dir = tmp_path / 'run'
+    work_dir.mkdir()
+    precious = [work_dir / 'epoch_9.pth', work_dir / 'best_of.txt', tmp_path / 'precious.pth']
+    for path in precious:
+        path.write_text('kept')
+    runner = tiny_runner(model=Predicts(), work_dir=work_dir, max_epochs=1)
+    former = name.format(work_dir) if isinstance(name, str) else name
+    runner.meta['hook_msgs'] = {'best_score': 0.5, 'best_ckpt': former}
+    runner.register_hook(EvalHook(DataLoader(Scored([0.6]), batch_size=2), save_best='acc'), 'LOW')
+    runner.run([loader(8)], [('train', 1)])
+    assert all(path.exists() for path in precious)
+    assert (work_dir / 'best_acc_epoch_1.pth').exists()
 
 
 @pytest.mark.parametrize('metrics', [dict, torch.nn.ModuleDict])

@@ -6,7 +6,7 @@ import pytest
 from support import loader, tiny_runner
 
 from runnerkit.hooks import Hook, RunnerView
-from runnerkit.hooks.hook import FALLBACKS, POINTS, STAGES
+from runnerkit.hooks.hook import FALLBACKS, POINTS, STAGES, Outcome
 
 
 def test_the_points_are_mmcvs():
@@ -14,6 +14,25 @@ def test_the_points_are_mmcvs():
     assert FALLBACKS['before_train_epoch'] == 'before_epoch'
     assert FALLBACKS['after_val_iter'] == 'after_iter'
     assert set(FALLBACKS) < set(POINTS)
+
+
+def test_an_outcome_reads_as_the_log_says_it():
+    error = ValueError('boom')
+    outcomes = [
+        Outcome('completed'),
+        Outcome('stopped', 'SIGTERM'),
+        Outcome('interrupted', error=KeyboardInterrupt()),
+        Outcome('failed', error=error),
+    ]
+    assert [str(each) for each in outcomes] == [
+        'completed',
+        'stopped: SIGTERM',
+        'interrupted',
+        "failed: ValueError('boom')",
+    ]
+    assert [each.ended_well for each in outcomes] == [True, True, False, False]
+    with pytest.raises(AttributeError):
+        outcomes[0].kind = 'failed'
 
 
 def test_a_runner_is_what_hooks_are_promised():
@@ -61,7 +80,8 @@ def test_base_methods_do_nothing_and_hand_on_to_the_generic_ones():
 
     hook = Generic()
     for point in POINTS:
-        assert getattr(hook, point)(None) is None  # called directly, as downstream code does through super()
+        arguments = [None, {}] if point == 'after_evaluate' else [None]
+        assert getattr(hook, point)(*arguments) is None  # called directly, as downstream code does through super()
     assert calls == [
         FALLBACKS[point] if point in FALLBACKS else point
         for point in POINTS

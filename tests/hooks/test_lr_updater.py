@@ -71,9 +71,7 @@ def make_view(optimizer=None, **kwargs):
 def test_the_base_class_has_no_policy():
     hook = LrUpdaterHook()
     hook.before_run(make_view())
-    with pytest.raises(
-        NotImplementedError, match='LrUpdaterHook has to say what the learning rate is: override get_lr'
-    ):
+    with pytest.raises(NotImplementedError, match='LrUpdaterHook has no formula: .*override get_lr'):
         hook.before_train_epoch(make_view())
 
 
@@ -115,6 +113,49 @@ def test_a_subclass_may_set_its_own_initial_values_and_the_regular_ones():
     hook.before_run(view)
     hook.before_train_epoch(view)
     assert view.optimizer.param_groups[0]['lr'] == 0.5
+
+
+class ToTheEnd(lr_updater.CosineAnnealingLrUpdaterHook):
+    """As mmdet's YOLOX policy: `get_lr` of its own, with the settings that MMCV's policies keep."""
+
+    def get_lr(self, runner, base_lr):
+        target = self.min_lr if self.min_lr_ratio is None else base_lr * self.min_lr_ratio
+        return lr_updater.annealing_cos(base_lr, target, runner.iter / runner.max_iters)
+
+
+def test_a_policy_of_downstream_on_several_optimizers():
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizers = dict(G=torch.optim.SGD([parameter], lr=1.0), D=torch.optim.SGD([parameter], lr=0.5))
+    hook, view = ToTheEnd(min_lr_ratio=0.5, by_epoch=False), make_view(optimizers, iter=50)
+    hook.before_run(view)
+    hook.before_train_iter(view)
+    assert [one.param_groups[0]['lr'] for one in optimizers.values()] == [0.5, 0.25]
+    hook = ToTheEnd(min_lr=0.125, by_epoch=False)
+    hook.before_run(view)
+    hook.before_train_iter(view)
+    assert hook.regular_lr == dict(G=[0.125], D=[0.125])
+
+
+def test_settings_have_the_names_of_mmcv_and_may_be_changed():
+    hook, view = build_lr_hook(dict(policy='step', step=[1], min_lr=0.5)), make_view(epoch=1)
+    hook.before_run(view)
+    assert (hook.step, hook.gamma, hook.min_lr) == ([1], 0.1, 0.5)
+    hook.min_lr = 0.25
+    assert hook.get_regular_lr(view) == [0.25]
+    hook.gamma = 0.75
+    assert hook.get_regular_lr(view) == [0.75]
+
+
+def test_a_subclass_may_leave_out_the_constructor_of_its_policy():
+    class Own(lr_updater.StepLrUpdaterHook):
+        def __init__(self, **kwargs):
+            self.step, self.gamma, self.min_lr = 1, 0.5, None
+            super(lr_updater.StepLrUpdaterHook, self).__init__(**kwargs)
+
+    hook, view = Own(by_epoch=False), make_view(iter=2)
+    hook.before_run(view)
+    hook.before_train_iter(view)
+    assert view.optimizer.param_groups[0]['lr'] == 0.25
 
 
 def test_several_optimizers():
@@ -179,6 +220,7 @@ def test_one_cycle_starts_below_its_peak_and_leaves_a_resumed_group_alone():
     view = make_view(max_iters=None)  # the epoch runner may come to know it only when it sees its loader
     hook.before_run(view)
     assert hook.base_lr == [0.1]
+    assert hook.get_lr(make_view(), 0.1) == pytest.approx(0.1)
     assert view.optimizer.param_groups[0]['initial_lr'] == 0.1
     view.optimizer.param_groups[0]['initial_lr'] = 7
     hook.before_run(view)

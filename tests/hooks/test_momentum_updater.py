@@ -50,7 +50,9 @@ def test_the_base_class_has_no_policy():
     view = make_view(torch.optim.SGD(parameters(), lr=1.0))
     hook = MomentumUpdaterHook()
     hook.before_run(view)
-    with pytest.raises(NotImplementedError, match='override get_momentum'):
+    with pytest.raises(
+        NotImplementedError, match='MomentumUpdaterHook has no formula: .*override get_lr or get_momentum'
+    ):
         hook.before_train_epoch(view)
 
 
@@ -83,6 +85,16 @@ def test_warmup_divides():
         hook.before_train_iter(view)
         found.append(view.optimizer.param_groups[0]['momentum'])
     assert found == pytest.approx([0.6 / 0.5, 0.6 / 0.625, 0.6 / 0.75, 0.6 / 0.875, 0.6, 0.6])
+
+
+def test_settings_have_the_names_of_mmcv():
+    hook = build_momentum_hook(dict(policy='LinearAnnealing', min_momentum_ratio=0.5))
+    assert (hook.min_momentum, hook.min_momentum_ratio) == (None, 0.5)
+    hook.min_momentum_ratio, hook.min_momentum = None, 0.3
+    hook.before_run(make_view(torch.optim.SGD(parameters(), lr=1.0, momentum=0.8)))
+    view = make_view(torch.optim.SGD(parameters(), lr=1.0, momentum=0.8))
+    view.epoch = 10
+    assert hook.get_regular_momentum(view) == pytest.approx([0.3])
 
 
 def test_an_optimizer_without_momentum():

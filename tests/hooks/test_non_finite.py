@@ -96,7 +96,7 @@ def test_a_run_stops_and_saves_nothing_bad(kind, names, what, told, tmp_path):
     with pytest.raises(NonFiniteError, match=message):
         runner.run([loader()], [('train', 1)])
     assert saved(tmp_path) == [*names, 'latest.pth']
-    assert runner.outcome.startswith('failed: NonFiniteError')
+    assert isinstance(runner.outcome.error, NonFiniteError)
 
 
 @pytest.mark.parametrize('value', [math.inf, -math.inf])
@@ -277,7 +277,7 @@ def test_losses_without_that_name_and_plain_numbers_count(tmp_path):
     ],
 )
 def test_wrong_arguments(arguments, text):
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises((TypeError, ValueError), match=text):
         NonFiniteHook(**arguments)
 
 

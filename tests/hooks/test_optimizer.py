@@ -349,7 +349,7 @@ def test_whether_there_is_a_batch_norm():
 
 @pytest.mark.parametrize('wrong', ['3', 2.0, 0, -1])
 def test_wrong_cycles(wrong):
-    with pytest.raises(AssertionError, match='cumulative_iters only accepts a positive int'):
+    with pytest.raises(AssertionError, match='cumulative_iters must be a whole number of at least 1'):
         GradientCumulativeOptimizerHook(cumulative_iters=wrong)
 
 
@@ -452,3 +452,23 @@ def test_hooks_by_the_type_in_optimizer_config(name, cycle):
     runner.run([loader(8)], [('train', 1)])
     assert (type(runner.hooks[0]).__name__, runner.hooks[0].priority) == (name, 40)
     assert len(runner.log_buffer.val_history['grad_norm']) == (1 if cycle else 2)
+
+
+@pytest.mark.parametrize(
+    ('loss_scale', 'param'), [(8.0, 8.0), (8, 8.0), ('dynamic', None), ({'init_scale': 4.0}, None)]
+)
+def test_a_subclass_that_steps_by_itself_as_with_mmcv(loss_scale, param):
+    class ByHand(Fp16OptimizerHook):
+        def after_train_iter(self, runner):
+            self.loss_scaler.scale(runner.outputs['loss'] / 2).backward()
+            if self.every_n_iters(runner, 2):
+                self.loss_scaler.unscale_(runner.optimizer)
+                self.loss_scaler.step(runner.optimizer)
+                self.loss_scaler.update(self._scale_update_param)
+                runner.optimizer.zero_grad()
+
+    hook = ByHand(loss_scale=loss_scale)
+    assert hook._scale_update_param == param
+    expected = trained(GradientCumulativeOptimizerHook(cumulative_iters=2), max_iters=4, kind='iter')
+    runner = trained(hook, max_iters=4, kind='iter')
+    torch.testing.assert_close(weights(runner.model), weights(expected.model), rtol=1e-3, atol=1e-4)

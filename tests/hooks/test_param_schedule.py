@@ -11,7 +11,7 @@ from support import ROOT, benchmark
 from runnerkit.hooks.hook import HOOKS
 from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
-from runnerkit.hooks.param_schedule import ParamScheduleHook, preview_curve
+from runnerkit.hooks.param_schedule import ParamScheduleHook, check_per_group, check_target, format_param, read, write
 
 # Its optimizers are the ones that the tables were recorded with.
 golden = benchmark('golden_curves')
@@ -136,6 +136,19 @@ def test_nothing_is_written_while_nothing_changes():
     assert count_writes(dict(policy='fixed', by_epoch=False), 70) == 70
 
 
+def test_by_epoch_the_regular_values_are_computed_once_an_epoch():
+    class Counted(LrUpdaterHook):
+        computed = 0
+
+        def get_lr(self, runner, base_lr):
+            self.computed += 1
+            return base_lr
+
+    hook = Counted(warmup='linear', warmup_iters=10)
+    drive(hook, make_view(sgd()), stop=21)
+    assert hook.computed == 3
+
+
 class ByEpoch(LrUpdaterHook):
     def get_lr(self, runner, base_lr):
         return base_lr * (1 + runner.epoch)
@@ -205,12 +218,33 @@ def test_unknown_length_of_the_run(by_epoch, message):
 
 
 def test_an_abstract_engine_says_what_is_missing():
-    hook = ParamScheduleHook()
     with pytest.raises(NotImplementedError):
-        hook._read(None)
-    with pytest.raises(NotImplementedError):
-        hook._write(None, None)
-    assert hook.warmup_factor(3) == 1.0
+        ParamScheduleHook()._update(None, recompute=True, warming_up=False)
+
+
+def test_by_iteration_only():
+    class Cycles(LrUpdaterHook):
+        by_iteration_only = True
+
+    Cycles(by_epoch=False)
+    with pytest.raises(ValueError, match='Cycles counts iterations and supports only by_epoch=False'):
+        Cycles()
+
+
+def test_reading_and_writing_a_group():
+    group = dict(betas=(0.9, 0.99), lr=1, weight_decay=torch.tensor(0.5))
+    assert [read(group, key) for key in ('momentum', 'lr', 'weight_decay', 'rho')] == [0.9, 1.0, 0.5, None]
+    decay = group['weight_decay']
+    for key in ('momentum', 'lr', 'weight_decay'):
+        write(group, key, 0.25)
+    assert group == dict(betas=(0.25, 0.99), lr=0.25, weight_decay=torch.tensor(0.25))
+    assert group['weight_decay'] is decay
+
+
+def test_methods_that_are_replaced_on_an_object_are_called():
+    hook, view = build_lr_hook(dict(policy='exp', gamma=0.5, by_epoch=False)), make_view(sgd(lr=1.0))
+    hook.get_regular_lr = lambda runner: [7.0]
+    assert drive(hook, view, stop=3) == [7.0] * 3
 
 
 BUILDERS = [(build_lr_hook, 'LrUpdaterHook'), (build_momentum_hook, 'MomentumUpdaterHook')]
@@ -263,46 +297,37 @@ def test_torch_schedulers_are_no_momentum_policies():
         build_momentum_hook(dict(policy='StepLR', step_size=3))
 
 
-def preview(hook, optimizer, max_epochs=None, max_iters=None):
-    before = copy.deepcopy(optimizer)
-    attributes = copy.deepcopy({key: value for key, value in vars(hook).items() if key != 'anneal_func'})
-    curve = preview_curve(hook, optimizer, max_epochs, max_iters, 7)
-    assert {key: value for key, value in vars(hook).items() if key != 'anneal_func'} == attributes
-    for one, other in zip(golden.groups_of(before), golden.groups_of(optimizer), strict=True):
-        assert {**one, 'params': 0} == {**other, 'params': 0}
-    return curve
-
-
-@pytest.mark.parametrize(('quantity', 'case', 'expected'), [CASES[i] for i in (1, 8, 40, 60, 130, 150, 170)])
-def test_preview_is_the_first_group_of_the_real_curve(quantity, case, expected):
-    optimizer = golden.build_optimizer(case['optimizer'], golden.Model())
-    hook = (build_lr_hook if quantity == 'lr' else build_momentum_hook)(case['config'])
-    groups = len(golden.groups_of(optimizer))
-    assert preview(hook, optimizer, max_epochs=143) == expected[::groups].tolist()
-
-
-def test_preview_of_a_run_that_ends_inside_an_epoch():
-    curve = preview(build_lr_hook(dict(policy='poly')), sgd(lr=1.0), max_iters=15)
-    assert curve == pytest.approx([1.0] * 7 + [2 / 3] * 7 + [1 / 3])
-    curve = preview(build_lr_hook(dict(policy='poly', by_epoch=False)), sgd(lr=1.0), max_epochs=2, max_iters=5)
-    assert curve == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
-
-
-def test_preview_of_a_torch_scheduler_and_of_a_tensor():
-    curve = preview(build_lr_hook(dict(policy='StepLR', step_size=1, gamma=0.5)), sgd(lr=1.0), max_epochs=3)
-    assert curve == [1.0] * 7 + [0.5] * 7 + [0.25] * 7
-    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=torch.tensor(0.5))
-    assert preview(build_lr_hook(dict(policy='exp', gamma=0.5)), optimizer, max_epochs=2) == [0.5] * 7 + [0.25] * 7
-
-
-def test_preview_without_an_end():
-    with pytest.raises(ValueError, match='give max_epochs or max_iters'):
-        preview_curve(build_lr_hook(dict(policy='fixed')), sgd(), None, None, 7)
-
-
 def test_a_runner_of_other_peoples_need_not_say_what_its_unit_is():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     hook = build_lr_hook({'policy': 'step', 'step': [1]})
     hook.before_run(SimpleNamespace(optimizer=optimizer))
     hook.before_train_epoch(SimpleNamespace(optimizer=optimizer, epoch=1))
     assert optimizer.param_groups[0]['lr'] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(('minimum', 'ratio'), [(None, None), (0.0, 0.0)])
+def test_target(minimum, ratio):
+    check_target('lr', 0.0, None)
+    check_target('lr', None, 0.0)
+    with pytest.raises(ValueError, match=f'exactly one of min_lr and min_lr_ratio.*min_lr={minimum}'):
+        check_target('lr', minimum, ratio)
+
+
+def test_format_param():
+    optimizer = torch.optim.SGD([{'params': torch.zeros(1)}, {'params': torch.zeros(1)}], lr=0.1)
+    assert format_param('a', optimizer, 3) == [3, 3]
+    assert format_param('a', optimizer, [1, 2]) == [1, 2]
+    assert format_param('a', optimizer, dict(a=3, b=4)) == [3, 3]
+    assert format_param('a', optimizer, dict(a=(1, 2))) == (1, 2)
+    with pytest.raises(ValueError, match='a has 2 parameter groups, but 1 values are given'):
+        format_param('a', optimizer, [1])
+    with pytest.raises(KeyError, match='c has no value among those for a, b'):
+        format_param('c', optimizer, dict(a=3, b=4))
+
+
+@pytest.mark.parametrize('value', ['1', True, None])
+def test_per_group(value):
+    for right in (1, 0.5, [1], (1,), {'a': 1}):
+        check_per_group('max_lr', right)
+    with pytest.raises(ValueError, match=f'max_lr is a number, a list .* got {value!r}'):
+        check_per_group('max_lr', value)

@@ -12,7 +12,7 @@ import torch
 from torch.optim import lr_scheduler
 
 import runnerkit
-from runnerkit.hooks.hook import Hook, listens
+from runnerkit.hooks.hook import Hook, Outcome, listens
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 
@@ -31,8 +31,7 @@ def make_view(optimizer, by_epoch=True):
         by_epoch=by_epoch,
         logger=logging.getLogger('test'),
         outputs=dict(log_vars=dict(loss=1.0), num_samples=2),
-        log_buffer=SimpleNamespace(output={}),
-        outcome='completed',
+        outcome=Outcome('completed'),
     )
 
 
@@ -196,40 +195,24 @@ def test_plateau_of_what_the_model_does_not_log():
         drive(hook, view, 0, 1)
 
 
-def evaluate(hook, view, **found):
-    with hook.around_val(view):
-        view.log_buffer.output.update(found)
-
-
 def test_plateau_of_an_evaluation(caplog):
     hook, view = plateau('val/acc', mode='max'), make_view(sgd(1.0))
     hook.before_run(view)
     curve = []
-    for found in (dict(acc=0.5), dict(acc=0.6), {}, dict(other=1), dict(acc=0.6), dict(acc=torch.tensor(0.6))):
+    for found in (dict(acc=0.5), dict(acc=0.6), dict(other=1.0), dict(acc=0.6), dict(acc=0.6)):
         drive(hook, view, view.iter, view.iter + LENGTH)
-        evaluate(hook, view, **found)
+        hook.after_evaluate(view, found)
         curve.append(view.optimizer.param_groups[0]['lr'])
-        assert view.log_buffer.output.get('acc', 0.6) in (0.5, pytest.approx(0.6))
-    assert curve == [1.0, 1.0, 1.0, 1.0, 0.5, 0.25]
+    assert curve == [1.0, 1.0, 1.0, 0.5, 0.25]
     hook.after_run(view)
     assert caplog.messages == []
-
-
-def test_what_an_evaluation_that_is_not_due_leaves_in_the_log():
-    hook, view = plateau('val/acc'), make_view(sgd(1.0))
-    hook.before_run(view)
-    evaluate(hook, view, acc=1.0)
-    evaluate(hook, view)
-    evaluate(hook, view)
-    assert view.log_buffer.output == dict(acc=1.0)
-    assert view.optimizer.param_groups[0]['lr'] == 1.0
 
 
 def test_evaluations_that_never_find_the_number(caplog):
     hook, view = plateau('val/acc'), make_view(sgd(1.0))
     hook.before_run(view)
-    evaluate(hook, view, accuracy=1.0)
-    hook.after_run(SimpleNamespace(logger=view.logger, outcome='interrupted'))
+    hook.after_evaluate(view, dict(accuracy=1.0))
+    hook.after_run(SimpleNamespace(logger=view.logger, outcome=Outcome('interrupted')))
     assert caplog.messages == []
     hook.after_run(view)
     assert caplog.messages == ["ReduceLROnPlateau did nothing: no evaluation has found its monitor='val/acc'"]
@@ -238,7 +221,7 @@ def test_evaluations_that_never_find_the_number(caplog):
 def test_other_schedulers_do_not_mind_evaluations():
     hook, view = build_lr_hook(dict(policy='StepLR', step_size=1)), make_view(sgd(1.0))
     hook.before_run(view)
-    evaluate(hook, view, acc=1.0)
+    hook.after_evaluate(view, dict(acc=1.0))
     assert view.optimizer.param_groups[0]['lr'] == 1.0
     assert listens(hook, 'after_train_epoch')
 
@@ -266,7 +249,7 @@ def test_wrong_settings(config, error, message):
 
 
 def test_several_ranks_take_the_same_steps(tmp_path):
-    """Training numbers are averaged over all samples of all ranks; an evaluation's come from the first rank."""
+    """Training numbers are averaged over all samples of all ranks; an evaluation's scores are the same everywhere."""
     script = tmp_path / 'ranks.py'
     script.write_text(
         textwrap.dedent(
@@ -282,20 +265,15 @@ def test_several_ranks_take_the_same_steps(tmp_path):
             rank = int(sys.argv[2])
             dist.init_process_group('gloo', init_method='file://' + sys.argv[1], rank=rank, world_size=2)
             taken = []
-            for monitor in ('train/loss', 'val/acc'):
-                optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
-                hook = build_lr_hook(dict(policy='ReduceLROnPlateau', monitor=monitor))
-                view = SimpleNamespace(optimizer=optimizer, epoch=0, iter=0, by_epoch=True)
-                view.log_buffer = SimpleNamespace(output={})
-                hook.before_run(view)
-                hook.schedulers['optimizer'].step = taken.append
-                view.outputs = dict(log_vars=dict(loss=1.0 + rank), num_samples=3 - 2 * rank)
-                hook.after_train_iter(view)
-                hook.after_train_epoch(view)
-                with hook.around_val(view):
-                    if rank == 0:
-                        view.log_buffer.output['acc'] = 0.75
-            assert taken == [1.25, 0.75], taken
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+            hook = build_lr_hook(dict(policy='ReduceLROnPlateau', monitor='train/loss'))
+            view = SimpleNamespace(optimizer=optimizer, epoch=0, iter=0, by_epoch=True)
+            hook.before_run(view)
+            hook.schedulers['optimizer'].step = taken.append
+            view.outputs = dict(log_vars=dict(loss=1.0 + rank), num_samples=3 - 2 * rank)
+            hook.after_train_iter(view)
+            hook.after_train_epoch(view)
+            assert taken == [1.25], taken
             """
         )
     )

@@ -3,6 +3,7 @@ import json
 import logging
 import math
 import runpy
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from runnerkit.nn import (
     normal_init,
     trunc_normal_init,
     uniform_init,
+    update_init_info,
     xavier_init,
 )
 
@@ -183,3 +185,16 @@ def test_modules_without_values_yet_do_not_disturb_the_notes():
     module.init_weights()
     assert module.is_init
     assert module.ready.weight.unique().tolist() == [1]
+
+
+def test_a_parameter_of_which_no_notes_are_kept_is_refused():
+    layer = nn.Linear(2, 2)
+    layer._params_init_info = defaultdict(dict)
+    for parameter in layer.parameters():
+        layer._params_init_info[parameter].update(init_info='', tmp_mean_value=None)
+    update_init_info(layer, 'noted')
+    assert layer._params_init_info[layer.bias]['init_info'] == 'noted'
+    layer.bias = nn.Parameter(torch.ones(2))
+    for error in (KeyError, AssertionError):
+        with pytest.raises(error, match="Linear has a parameter 'bias' that its _params_init_info does not list"):
+            update_init_info(layer, 'noted')

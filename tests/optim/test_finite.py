@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.optim.finite import FirstBad, StepGuard, is_fused, largest
+from runnerkit.optim.finite import StepGuard, first_bad, is_fused, largest
 
 
 def test_the_largest_magnitude():
@@ -23,40 +23,14 @@ def test_a_bad_number_among_others_is_seen(bad):
     assert torch.isnan(found) == math.isnan(bad)
 
 
-@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize('at', [0, 1, 4])
-def test_the_first_bad_iteration_is_found(bad, at):
-    watch = FirstBad()
-    for n in range(5):
-        watch.begin()
-        watch.see(torch.tensor(bad if n >= at else 1.0))
-        watch.see(torch.tensor([1.0, 2.0]))
-    assert watch.find() == watch.find() == at
-    watch.forget()
-    watch.see(torch.tensor(1.0))
-    assert watch.find() is None
+@pytest.mark.parametrize('failed, first', [([], 0), ([5], 5), ([7, 5], 5)])
+def test_the_first_check_that_failed(failed, first):
+    checks = [(number, torch.tensor(number not in failed)) for number in (4, 5, 5, 7, 9)]
+    assert first_bad(checks) == first_bad(reversed(checks)) == first
 
 
-def test_iterations_without_a_number_count_too():
-    watch = FirstBad()
-    for _ in range(3):
-        watch.begin()
-    watch.see(torch.tensor(1.0))
-    watch.begin()
-    watch.begin()
-    watch.see(torch.tensor(math.nan))
-    assert watch.find() == 4
-
-
-def test_the_running_iteration_is_the_first_of_the_next_look():
-    watch = FirstBad()
-    watch.begin()
-    watch.see(torch.tensor(1.0))
-    assert watch.find() is None
-    watch.forget()
-    watch.see(torch.tensor(math.nan))
-    watch.begin()
-    assert watch.find() == 0
+def test_without_checks_nothing_is_bad():
+    assert first_bad([]) == 0
 
 
 OPTIMIZERS = {

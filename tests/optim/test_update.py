@@ -192,7 +192,7 @@ def test_anomalous_parameters_are_named(caplog):
     ],
 )
 def test_wrong_options_are_refused(options, problem):
-    with pytest.raises(ValueError, match=problem):
+    with pytest.raises((TypeError, ValueError), match=problem):
         make(**options)
 
 

@@ -77,7 +77,7 @@ def train(work_dir, kind='epoch', workers=0, epochs=3, seconds=0.01, saving=True
         runner.resume(str(newest))
     loaders = [build_dataloader(Noisy(20), 4, workers, seed=5) for _ in range(2)]
     runner.run(loaders, WORKFLOWS[kind])
-    if runner.outcome == 'completed' and runner.rank == 0:
+    if runner.outcome.kind == 'completed' and runner.rank == 0:
         torch.save((runner.model.state_dict(), runner.optimizer.state_dict()), Path(work_dir, 'end.pth'))
     return runner
 

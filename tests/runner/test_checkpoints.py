@@ -10,7 +10,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from runnerkit.checkpoint import save_checkpoint
+from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
+from runnerkit.hooks.hook import Score
 
 
 class Counts(Hook):
@@ -152,9 +154,15 @@ def test_entering_an_epoch_loads_nothing_before_it(tmp_path):
     runner.run([loader(20)], [('train', 1)])
     resumed = tiny_runner(work_dir=tmp_path, max_iters=5)
     resumed.resume(str(tmp_path / 'iter_3.pth'))
-    given = loader(20)
-    resumed.run([given], [('train', 1)])
-    assert len(given.dataset.loaded) == 8
+    asked = []
+
+    class Counted(Noisy):
+        def __getitem__(self, i):
+            asked.append(i)
+            return super().__getitem__(i)
+
+    resumed.run([build_dataloader(Counted(20), 4, 0, seed=5)], [('train', 1)])
+    assert len(asked) == 12  # the last batch before is read again, to compare it
 
 
 def test_a_stopped_run_says_where_it_is(tmp_path):
@@ -230,8 +238,8 @@ def test_checkpoints_hold_nothing_that_would_run(tmp_path):
     cell = CELLS['evaluation']
     run(build('epoch', tmp_path, cell, 4, 2), cell)
     loaded = torch.load(tmp_path / 'iter_4.pth', weights_only=True)
-    assert loaded['runnerkit']['hooks']['Counts#0'] == {'n': 4}
-    assert loaded['runnerkit']['optimizers'] == {'': 'SGD'}
+    assert loaded['runnerkit']['ranks'][0]['hooks']['Counts#0'] == {'n': 4}
+    assert loaded['runnerkit']['conditions']['optimizer'] == {'': 'SGD'}
 
 
 def test_the_fused_implementation_is_recorded(tmp_path):
@@ -239,7 +247,7 @@ def test_the_fused_implementation_is_recorded(tmp_path):
         work_dir=tmp_path, optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=0.1, fused=True), max_epochs=1
     )
     runner.save_checkpoint(str(tmp_path))
-    assert torch.load(tmp_path / 'epoch_1.pth')['runnerkit']['optimizers'] == {'': 'SGD (fused)'}
+    assert torch.load(tmp_path / 'epoch_1.pth')['runnerkit']['conditions']['optimizer'] == {'': 'SGD (fused)'}
 
 
 # --- other people's files --------------------------------------------------------------------------------------------
@@ -482,7 +490,7 @@ def test_an_update_by_the_optimizer_itself_is_saved_under_its_name(tmp_path):
     resumed = tiny_runner(optimizer=two_optimizers, max_epochs=1, seed=3)
     resumed.configure_update(cumulative_iters=2)
     resumed.resume(path)
-    resumed._restore_hooks()
+    resumed._restore()
     before = resumed.model.body[0].weight.clone()
     resumed._iter = 1
     resumed.update(resumed.model(torch.rand(8, 4)).sum(), resumed.optimizer['body'])
@@ -551,6 +559,36 @@ def test_loaders_with_a_state_of_their_own_are_asked(kind, tmp_path):
     given = Stateful()
     resumed.run([given], [('train', 1)])
     assert given.given == [3, 4, 0, 1]
+
+
+def test_scores_are_remembered_by_a_resumed_run_and_by_one_that_went_back(tmp_path):
+    class Looks(Hook):
+        def __init__(self):
+            self.seen = []
+
+        def before_train_epoch(self, runner):
+            self.seen.append(dict(runner.scores))
+
+        def after_train_epoch(self, runner):
+            if runner.epoch == 1 and len(self.seen) == 2:
+                assert runner.scores != self.seen[1]
+                runner.roll_back(str(tmp_path / 'epoch_1.pth'))
+
+    def start(**options):
+        runner = tiny_runner(work_dir=tmp_path, max_epochs=2, **options)
+        looks = Looks()
+        for hook, priority in ((EvalHook(loader(6)), 'LOW'), (CheckpointHook(1), 'NORMAL'), (looks, 'LOWEST')):
+            runner.register_hook(hook, priority)
+        return runner, looks
+
+    runner, looks = start()
+    runner.run([loader(8)], [('train', 1)])
+    assert looks.seen == [{}, {'loss': Score(looks.seen[1]['loss'].value, 2)}, looks.seen[1]]
+    resumed, found = start(seed=5)
+    resumed.resume(str(tmp_path / 'epoch_1.pth'))
+    resumed.run([loader(8)], [('train', 1)])
+    assert found.seen == looks.seen[1:2]
+    assert resumed.scores == runner.scores
 
 
 # --- runners with loops of their own, as downstream projects have them -----------------------------------------------

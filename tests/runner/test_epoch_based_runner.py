@@ -21,7 +21,7 @@ def test_the_whole_life_of_a_run_in_order():
     recorder = run(tiny_runner(max_epochs=1), [('train', 1), ('val', 1)])
     assert recorder.names() == (
         ['before_run', 'before_train_epoch', *iteration * 2, 'after_train_epoch']
-        + ['before_val_epoch', *validation * 2, 'after_val_epoch', 'after_run']
+        + ['before_val_epoch', *validation * 2, 'after_val_epoch', 'after_evaluate', 'after_run']
     )
 
 
@@ -80,7 +80,7 @@ def test_max_iters_stops_inside_an_epoch():
     assert recorder.names().count('after_train_iter') == 5
     assert recorder.names().count('after_train_epoch') == 2
     assert (runner.epoch, runner.iter) == (1, 5)
-    assert runner.outcome == 'completed'
+    assert runner.outcome.kind == 'completed'
 
 
 def test_stop_ends_the_run_at_the_next_boundary_and_leaves_the_epoch_open():
@@ -95,7 +95,7 @@ def test_stop_ends_the_run_at_the_next_boundary_and_leaves_the_epoch_open():
     assert recorder.names().count('after_train_iter') == 2
     assert 'after_train_epoch' not in recorder.names()
     assert recorder.names()[-1] == 'after_run'
-    assert runner.outcome == 'stopped: enough'
+    assert str(runner.outcome) == 'stopped: enough'
     assert (runner.epoch, runner.iter) == (0, 2)
 
 
@@ -304,7 +304,7 @@ def test_a_runner_that_was_stopped_goes_on_where_it_was():
         if hooks:
             assert (runner.iter, runner.epoch) == (7, 1)
             runner.run(given, [('train', 1), ('val', 1)])
-        assert (runner.iter, runner.epoch, runner.outcome) == (15, 3, 'completed')
+        assert (runner.iter, runner.epoch, runner.outcome.kind) == (15, 3, 'completed')
         return weights(runner.model)
 
     assert torch.equal(run_all(), run_all(Stop()))

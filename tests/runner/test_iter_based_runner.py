@@ -125,7 +125,7 @@ def test_iter_loader_goes_on_for_ever_and_tells_samplers_the_epoch():
         epochs.append(endless.epoch)
     assert epochs == [0, 0, 1, 1, 2]
     assert Sampler.epochs == [0, 1, 2]
-    assert endless.state_dict()['start'] == 1
+    assert endless.state_dict()['batches'] == 1
 
 
 def test_an_empty_loader_is_an_error_not_an_endless_loop():

@@ -58,11 +58,11 @@ def test_the_run_goes_on_from_there_as_if_it_had_not_been_further(kind, point, t
     back = run(kind, tmp_path / 'back', Back(point, at, tmp_path / 'back' / 'iter_3.pth'), workflow)
     assert back.hooks[-1].gone
     assert torch.equal(weights(whole.model), weights(back.model))
-    assert back.outcome == 'completed'
+    assert back.outcome.kind == 'completed'
     assert (whole.epoch, whole.iter) == (back.epoch, back.iter)
     for number in (6, 9, 12, 15):
         one, other = (torch.load(tmp_path / name / f'iter_{number}.pth') for name in ('whole', 'back'))
-        assert one['runnerkit']['cursor'] == other['runnerkit']['cursor']
+        assert one['runnerkit']['progress'] == other['runnerkit']['progress']
         assert torch.equal(one['runnerkit']['ranks'][0]['rng']['torch'], other['runnerkit']['ranks'][0]['rng']['torch'])
 
 

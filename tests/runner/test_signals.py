@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from ranks import on_ranks
 from runner.signal_script import build, train
-from support import loader
+from support import Recorder, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.runner.signals import STOPPING, StopSignals
@@ -44,7 +45,7 @@ class Forked:
             with open(self.work_dir / 'said', 'w') as said:
                 os.dup2(said.fileno(), 2)
             runner = train(self.work_dir, **options)
-            code = 0 if runner.outcome == 'completed' else 128 + runner.stop_signal
+            code = 0 if runner.outcome.kind == 'completed' else 128 + runner.stop_signal
         except KeyboardInterrupt:
             code = 130
         except BaseException:
@@ -209,7 +210,7 @@ def test_the_former_handlers_are_put_back(tmp_path, former, caplog):
     runner.register_hook(CheckpointHook())
     runner.register_hook(Signalling(signal.SIGUSR1))
     runner.run([loader()], [('train', 1)])
-    assert (runner.outcome, runner.stop_signal, runner.iter) == ('stopped: SIGUSR1', signal.SIGUSR1, 7)
+    assert (str(runner.outcome), runner.stop_signal, runner.iter) == ('stopped: SIGUSR1', signal.SIGUSR1, 7)
     assert all(signal.getsignal(number) is handler for number in STOPPING)
     assert heard == []
     assert saved(tmp_path) == ['iter_7.pth']
@@ -228,7 +229,7 @@ def test_an_interrupt_is_raised_when_the_run_is_saved(tmp_path, former):
     runner.register_hook(Signalling(signal.SIGINT, at=2))
     with pytest.raises(KeyboardInterrupt):
         runner.run([loader()], [('train', 1)])
-    assert (runner.outcome, saved(tmp_path)) == ('stopped: SIGINT', ['iter_3.pth'])
+    assert (str(runner.outcome), saved(tmp_path)) == ('stopped: SIGINT', ['iter_3.pth'])
     assert signal.getsignal(signal.SIGINT) is former[0]
 
 
@@ -249,7 +250,7 @@ def test_a_run_inside_another_hands_the_signal_on(number, tmp_path, former):
     with raised:
         outer.run([loader()], [('train', 1)])
     for runner, saves in ((nesting.inner, ['iter_3.pth']), (outer, ['iter_7.pth'])):
-        assert (runner.outcome, runner.stop_signal) == (f'stopped: {number.name}', number)
+        assert (str(runner.outcome), runner.stop_signal) == (f'stopped: {number.name}', number)
         assert saved(Path(runner.work_dir)) == saves
     assert signal.getsignal(number) is former[0]
 
@@ -262,7 +263,7 @@ def test_a_signal_in_after_run_comes_too_late(tmp_path, former):
     runner = build(tmp_path, 'epoch', epochs=1, seconds=0)
     runner.register_hook(Late())
     runner.run([loader()], [('train', 1)])
-    assert (runner.outcome, runner.stop_signal) == ('completed', signal.SIGTERM)
+    assert (str(runner.outcome), runner.stop_signal) == ('completed', signal.SIGTERM)
 
 
 def test_without_a_checkpoint_hook_it_says_that_nothing_is_saved(tmp_path, former, caplog):
@@ -294,24 +295,24 @@ def test_another_thread_installs_none(tmp_path, former):
     thread = threading.Thread(target=runner.run, args=([loader()], [('train', 1)]))
     thread.start()
     thread.join()
-    assert runner.outcome == 'completed'
+    assert runner.outcome.kind == 'completed'
     assert seen == [[handler] * len(STOPPING)] * 5
 
 
 def test_ignored_signals_stay_ignored(former):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with StopSignals(lambda: 0) as signals:
+    with StopSignals() as signals:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         os.kill(os.getpid(), signal.SIGINT)
         assert not signals.pending
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGUSR1)
         assert signals.pending
-        assert signals.due(3) is signal.SIGTERM  # the first one counts
+        assert signals.due() == ('SIGTERM', signal.SIGTERM)  # the first one counts
 
 
 def test_a_forked_process_does_not_inherit_them():
-    with StopSignals(lambda: 0) as signals:
+    with StopSignals() as signals:
         for number, code in ((signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 7), (signal.SIGUSR1, 7)):
             pid = os.fork()
             if pid == 0:
@@ -333,7 +334,23 @@ def test_validation_of_the_iteration_runner_is_not_cut(tmp_path, former):
     runner = build(tmp_path, 'iter', seconds=0)
     runner.register_hook(InVal())
     runner.run([loader(), loader()], [('train', 4), ('val', 3)])
-    assert (runner.outcome, runner.iter, runner.inner_iter) == ('stopped: SIGTERM', 4, 3)
+    assert (str(runner.outcome), runner.iter, runner.inner_iter) == ('stopped: SIGTERM', 4, 3)
+
+
+def test_between_training_and_validation_the_run_stops_before_the_validation(tmp_path, former):
+    class Late(Hook):
+        @contextlib.contextmanager
+        def around_iter(self, runner):
+            yield  # the boundary of the iteration has been passed by then
+            if runner.mode == 'train' and runner.completed_iters == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    recorder, runner = Recorder(), build(tmp_path, 'iter', seconds=0)
+    runner.register_hook(Late())
+    runner.register_hook(recorder)
+    runner.run([loader(), loader()], [('train', 4), ('val', 3)])
+    assert (runner.outcome, runner.iter) == ('stopped: SIGTERM', 4)
+    assert 'before_val_iter' not in recorder.names()
 
 
 # --- several processes -----------------------------------------------------------------------------------------------
@@ -361,3 +378,58 @@ def test_all_ranks_stop_after_the_same_iteration(tmp_path):
     said = process.communicate(timeout=100)[1]
     assert process.returncode == 0, said[-3000:]
     assert ends_alike(*folders)
+
+
+def asking(point, at, rank=None):
+    """A hook that calls ``runner.stop`` at ``point`` when ``at`` iterations are done; on ``rank`` alone, if given."""
+
+    def ask(self, runner):
+        if runner.completed_iters >= at and rank in (None, runner.rank):
+            runner.stop(f'asked by {rank}')
+
+    return type('Asking', (Hook,), {point: ask})()
+
+
+class Uneven(Hook):
+    """Lets the ranks be some iterations apart: nothing in these runs makes one wait for another."""
+
+    def after_train_iter(self, runner):
+        time.sleep(0.002 if runner.rank == runner.iter // 7 % 2 else 0)
+
+
+ASKED_BY_ALL = [
+    *(('epoch', point, 0) for point in ('before_run', 'before_train_epoch', 'before_train_iter')),
+    *(('epoch', point, 7) for point in ('before_train_iter', 'after_train_iter', 'after_train_epoch')),
+    *(('epoch', point, 7) for point in ('before_val_epoch', 'after_val_iter', 'after_val_epoch')),
+    *(('iter', point, 0) for point in ('before_run', 'before_epoch', 'before_train_iter', 'after_train_iter')),
+    *(('iter', point, 7) for point in ('before_train_iter', 'after_train_iter', 'after_val_iter')),
+]
+ASKED_BY_ONE = [
+    ('epoch', 'before_run', 0, 1),
+    ('epoch', 'before_train_iter', 12, 1),
+    ('epoch', 'after_train_epoch', 12, 0),
+    ('epoch', 'after_val_iter', 12, 1),
+    ('iter', 'after_train_iter', 12, 1),
+    ('iter', 'before_train_iter', 12, 0),
+]
+
+
+def asked(kind, point, at, rank=None, epochs=4):
+    recorder, runner = Recorder(), tiny_runner(kind, max_epochs=epochs)
+    for hook in (Uneven(), asking(point, at, rank), recorder):
+        runner.register_hook(hook)
+    runner.run([loader(dist=False), loader(dist=False)], [('train', 1), ('val', 1)])
+    return str(runner.outcome), recorder.heard
+
+
+def ask(rank):
+    return [asked(*case) for case in ASKED_BY_ALL], [asked(*case, epochs=200) for case in ASKED_BY_ONE]
+
+
+def test_asked_by_a_hook_all_ranks_stop_after_the_same_iteration():
+    (by_all, by_one), others = on_ranks(__file__, 'ask')
+    assert others == (by_all, by_one)
+    for case, ended in zip(ASKED_BY_ALL, by_all, strict=True):
+        assert ended == asked(*case), case  # a single process
+    for case, (outcome, _) in zip(ASKED_BY_ONE, by_one, strict=True):
+        assert outcome == f'stopped: asked by {case[-1]}'

@@ -11,7 +11,16 @@ import warnings
 
 import pytest
 
-from runnerkit.utils.logging import close_logger, console, get_logger, is_terminal, logger_initialized, print_log
+from runnerkit.utils.logging import (
+    close_logger,
+    console,
+    get_logger,
+    is_terminal,
+    logger_initialized,
+    print_log,
+    printable,
+    shortened,
+)
 
 
 @pytest.fixture
@@ -236,3 +245,25 @@ def test_print_log(name, tmp_path, capsys):
 def test_nothing_heavy_is_imported():
     code = 'import sys, runnerkit.utils.logging; print([m for m in ("torch", "numpy", "rich") if m in sys.modules])'
     assert subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout == '[]\n'
+
+
+@pytest.mark.parametrize(
+    'text, shown',
+    [
+        ('Grüße, 你好 1.5', 'Grüße, 你好 1.5'),
+        ('a\nb\rc\td', r'a\nb\rc\td'),
+        ('\x1b[2J\x9b1m\0\x7f', r'\x1b[2J\x9b1m\x00\x7f'),
+        ('\u202e\u2066\u200b\u2028\ufeff', r'\u202e\u2066\u200b\u2028\ufeff'),
+        ('\ud800\U000e0001', r'\ud800\U000e0001'),
+        ('a' * 1001, 'a' * 1000 + '… (1001 characters)'),
+        (KeyError('x'), "'x'"),
+    ],
+)
+def test_text_of_others_stays_on_its_line(text, shown):
+    assert printable(text) == shown
+    assert printable(text).isprintable()
+
+
+def test_long_lists_are_shortened():
+    assert shortened(['a', 'b\n', 'c'], 2) == r'a, b\n … (3 in all)'
+    assert shortened(['a'], 2) == 'a'

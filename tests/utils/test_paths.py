@@ -1,5 +1,6 @@
 """Files and folders."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,17 @@ SUB = ['sub/.hidden/d.py', 'sub/c.py']
     ],
 )
 def test_scandir(tree, options, found):
-    assert list(scandir(tree, **options)) == found
+    assert sorted(scandir(tree, **options)) == found
+
+
+@pytest.mark.parametrize('backwards', [False, True])
+def test_scandir_keeps_the_order_of_the_system(tree, monkeypatch, backwards):
+    def listed(path):
+        return sorted(scan(path), key=lambda entry: entry.name, reverse=backwards)
+
+    scan = os.scandir
+    monkeypatch.setattr('runnerkit.utils.paths.os.scandir', listed)
+    assert list(scandir(tree)) == ['a.txt', 'b.PY'][:: -1 if backwards else 1]
 
 
 def test_scandir_refuses_other_types_at_once(tree):

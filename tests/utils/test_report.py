@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from runnerkit.runner.log_buffer import LogBuffer
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.utils.report import report, scope
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from runnerkit.distributed import reduce_sums
+from runnerkit.distributed import reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
 
 
@@ -84,7 +84,7 @@ class LoggerHook(Hook):
         return length is not None and runner.inner_iter + 1 == length
 
     def _average(self, runner: RunnerView, n: int) -> None:
-        runner.log_buffer.average(n, reduce=reduce_sums if runner.world_size > 1 else None)
+        runner.log_buffer.average(n, reduce=reduce_named_sums if runner.world_size > 1 else None)
 
     def _log(self, runner: RunnerView) -> None:
         if runner.rank == 0:
@@ -96,7 +96,9 @@ class LoggerHook(Hook):
         """What ``checkpoint`` remembers of this logger: for those that need it before the run begins."""
         kind = type(self).__name__
         place = [hook for hook in runner.hooks if type(hook).__name__ == kind].index(self)
-        state: dict[str, Any] = checkpoint.get('runnerkit', {}).get('hooks', {}).get(f'{kind}#{place}', {})
+        saved = checkpoint.get('runnerkit', {})
+        hooks = saved['ranks'][0].get('hooks', {}) if saved.get('ranks') else {}
+        state: dict[str, Any] = saved.get('hooks', hooks).get(f'{kind}#{place}', {})
         return state
 
     # --- under which names -------------------------------------------------------------------------------------------
@@ -123,8 +125,8 @@ class LoggerHook(Hook):
         return 'val'
 
     def get_epoch(self, runner: RunnerView) -> int:
-        """How many epochs have begun by now; that is the running one's number, from 1."""
-        return runner.epoch if runner.mode == 'val' else runner.epoch + 1
+        """The number, from 1, of the epoch that is running, or in an evaluation of the last one that is complete."""
+        return runner.completed_epochs if runner.mode == 'val' else runner.epoch + 1
 
     def get_iter(self, runner: RunnerView, inner_iter: bool = False) -> int:
         """The running iteration, from 1; between two, the next one.

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from torch import Tensor
-
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.numbers import plain_number
 
 
 @HOOKS.register_module()
@@ -124,7 +123,7 @@ class TensorboardLoggerHook(LoggerHook):
         if self.writer is None:
             return
         step = runner.completed_iters  # not `get_iter`: a resumed run hides what lies beyond those that are done
-        points = [(tag, _plain(value)) for tag, value in self.get_loggable_tags(runner, allow_text=True).items()]
+        points = [(tag, plain_number(value)) for tag, value in self.get_loggable_tags(runner, allow_text=True).items()]
         if step != self._last_step:
             self._last_step, self._last_points = step, []
         self._last_points += [point for point in points if isinstance(point[1], (int, float, str))]
@@ -157,10 +156,6 @@ class TensorboardLoggerHook(LoggerHook):
         except (OSError, ImportError) as error:
             self._writer = None
             self._trouble(error)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) or hasattr(value, 'dtype') else value
 
 
 def _wait_for_a_later_name(log_dir: str) -> None:

@@ -18,8 +18,9 @@ from runnerkit.distributed import reduce_max
 from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
-from runnerkit.hooks.logger.superseded import ENDING, set_aside
+from runnerkit.log_files import ENDING, set_aside
 from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.paths import scandir
 
 #: What a console line shows elsewhere than among the values.
@@ -94,7 +95,8 @@ class TextLoggerHook(LoggerHook):
             return
         self.json_log_path = os.path.join(runner.work_dir, f'{runner.timestamp}.log.json')
         self._trouble = WarnsOnce(f'the log file {self.json_log_path}')
-        self._open(runner, self.json_log_path, moves=self.start_iter > 0)
+        # A logger of an evaluation joins in the middle of a run, of which nothing is going to be logged again.
+        self._open(runner, self.json_log_path, moves=self.start_iter > 0 and self in runner.hooks)
         if runner.meta:
             self._dump_log(runner.meta, runner)
 
@@ -255,7 +257,7 @@ class TextLoggerHook(LoggerHook):
 
     def _move_out(self, runner: RunnerView, work_dir: Path, out_dir: str) -> None:
         endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
-        for name in list(scandir(work_dir, endings, recursive=True)):
+        for name in sorted(scandir(work_dir, endings, recursive=True)):
             path, copy = work_dir / name, self.file_client.join_path(out_dir, work_dir.name, name)
             self.file_client.put_text(path.read_text(encoding='utf-8'), copy)
             if not self.keep_local:
@@ -264,10 +266,9 @@ class TextLoggerHook(LoggerHook):
 
 
 def _plain(value: Any) -> Any:
-    """A number in the place of a tensor or array that is one."""
-    if type(value) is not float and isinstance(value, (Tensor, np.generic, np.ndarray)):
-        return value.item() if np.prod(value.shape) == 1 else value.tolist()
-    return value
+    """Numbers in the place of a tensor or array."""
+    number = plain_number(value)
+    return number.tolist() if isinstance(number, (Tensor, np.ndarray)) else number
 
 
 def _as_json(value: Any) -> Any:

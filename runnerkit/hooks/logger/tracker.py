@@ -6,12 +6,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from torch import Tensor
-
 from runnerkit.hooks.hook import RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.numbers import plain_number
 
 
 class TrackerHook(LoggerHook):
@@ -42,7 +40,7 @@ class TrackerHook(LoggerHook):
     def log(self, runner: RunnerView) -> None:
         """Send what there is to log."""
         tags = {
-            name: _number(value) if self.is_scalar(value) else value
+            name: plain_number(value) if self.is_scalar(value) else value
             for name, value in self._tags(runner).items()
             if not self._numbers_only or self.is_scalar(value)
         }
@@ -104,9 +102,5 @@ class TrackerHook(LoggerHook):
 
 def has_failed(runner: RunnerView) -> bool:
     """Whether the run has ended by an error or Ctrl-C."""
-    return str(getattr(runner, 'outcome', None)).startswith(('failed', 'interrupted'))
-
-
-def _number(value: Any) -> Any:
-    """A plain number in the place of a tensor or array that is one: not every client takes these."""
-    return value.item() if isinstance(value, (Tensor, np.ndarray, np.generic)) else value
+    outcome = getattr(runner, 'outcome', None)  # MMCV's runners have none
+    return outcome is not None and not outcome.ended_well

@@ -96,7 +96,7 @@ class WandbLoggerHook(TrackerHook):
     def _upload(self, work_dir: str) -> None:
         artifact = self.wandb.Artifact(name='artifacts', type='model')
         endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
-        for name in scandir(work_dir, endings, recursive=True):
+        for name in sorted(scandir(work_dir, endings, recursive=True)):
             # By itself, wandb leaves the folder away, and two files may have the same name then.
             named = {'name': name} if os.path.dirname(name) else {}
             artifact.add_file(os.path.join(work_dir, name), **named)

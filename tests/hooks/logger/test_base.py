@@ -217,5 +217,5 @@ def test_ranks_average_together_and_the_first_one_logs():
     results = on_ranks(Path(__file__).with_name('two_ranks.py'), 'train')
     assert results[0]['kept'] == [('train', 2, 15.0), ('val', 3, 100.0)]
     assert results[1]['kept'] == []
-    assert results[0]['json'] == [('train', 15.0), ('val', 100.0)]
+    assert results[0]['json'] == [('train', 15.0, None), ('val', 100.0, 7.0)]  # the latter by rank 0 alone
     assert [result['output'] for result in results] == [{}, {}]

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from support import Tiny
 
-from runnerkit.hooks import LoggerHook, TextLoggerHook
+from runnerkit.hooks import Hook, LoggerHook, TextLoggerHook
 from runnerkit.runner import EpochBasedRunner
 
 
@@ -32,6 +32,14 @@ class Kept(LoggerHook):
         self.kept = [*self.kept, (self.get_mode(runner), self.get_iter(runner), runner.log_buffer.output['loss'])]
 
 
+class FirstRankOnly(Hook):
+    """Logs on rank 0 alone, after the averages of the validation were made."""
+
+    def after_val_epoch(self, runner):
+        if runner.rank == 0:
+            runner.log_buffer.update({'mine': 7.0})
+
+
 def train(rank):
     with tempfile.TemporaryDirectory() as folder:
         model = ByRank(rank)
@@ -39,12 +47,13 @@ def train(rank):
             model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), work_dir=folder, max_epochs=1
         )
         hook = Kept(interval=2)
+        runner.register_hook(FirstRankOnly())
         runner.register_hook(hook)
         runner.register_hook(TextLoggerHook(interval=2))
         runner.run([[0, 1], [0] * (1 + rank)], [('train', 1), ('val', 1)])
         lines = [json.loads(line) for path in Path(folder).glob('*.json') for line in path.read_text().splitlines()]
     return {
         'kept': list(hook.kept),
-        'json': [(line['mode'], line['loss']) for line in lines],
+        'json': [(line['mode'], line['loss'], line.get('mine')) for line in lines],
         'output': runner.log_buffer.output,
     }

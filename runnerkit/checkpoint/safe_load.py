@@ -1,0 +1,173 @@
+"""`torch.load` that never runs code from a file: tensors, plain values, and numpy numbers and arrays of numbers.
+
+MMCV's files hold numpy values (a best score). numpy's own constructors are not safe: ``dtype.__setstate__`` believes
+what a file says, and an array of objects that is made of a file's bytes holds pointers that the file's author chose. So
+the names that numpy values have in a file stand for functions of ours, which make numbers and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+import torch
+from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
+
+#: The number types that a file may name, as numpy writes them: kind and size in bytes.
+_CODES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8', 'f16', 'c8', 'c16', 'c32'))
+
+#: The end of the state of a number type: no sub-array, no fields, no flags.
+_NO_MORE = (None, None, None, -1, -1, 0)
+
+_lock = threading.RLock()  # what torch.load allows is one list for all threads
+
+
+def refuse_old_torch() -> None:
+    """Stop where ``weights_only=True`` does not keep what it promises.
+
+    Raises:
+        RuntimeError: torch is older than 2.6.
+    """
+    if tuple(int(part) for part in torch.__version__.split('.')[:2]) < (2, 6):
+        raise RuntimeError(
+            f'torch {torch.__version__} runs code from checkpoints even with weights_only=True (CVE-2025-32434), so '
+            "none is loaded: pip install 'torch>=2.6'"
+        )
+
+
+def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
+    """What is in ``file``, without running code from it.
+
+    What the user allows elsewhere (`torch.serialization.add_safe_globals`) counts, but for numpy's own constructors.
+
+    Args:
+        file: a path, or an open file.
+        map_location: as in `torch.load`.
+        mmap: leave the tensors in the file, which must be a path.
+
+    Raises:
+        pickle.UnpicklingError: the file holds something else; torch's text has the words "Weights only".
+        RuntimeError: torch is older than 2.6.
+        ValueError: the values are nested too deeply.
+    """
+    refuse_old_torch()
+    with _lock:
+        before = get_safe_globals()
+        clear_safe_globals()
+        add_safe_globals([each for each in before if not _full_name(each).startswith('numpy.')])
+        add_safe_globals([(stand_in, name) for name, stand_in in _STAND_INS.items()])
+        try:
+            loaded = torch.load(file, map_location=map_location, weights_only=True, mmap=mmap)
+        finally:
+            clear_safe_globals()
+            add_safe_globals(before)
+    try:
+        return _with_arrays(loaded, {})
+    except RecursionError:
+        raise ValueError('its values are nested too deeply') from None
+
+
+class _Dtype:
+    """Stands for ``numpy.dtype`` in a file: a type of numbers, in one byte order or the other."""
+
+    numpy: Any = None  # until a code has been given; pickle can make an object without calling __init__
+
+    def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
+        if not isinstance(code, str) or code not in _CODES:
+            raise UnpicklingError(f'numpy.dtype({code!r}) is no type of numbers')
+        try:
+            self.numpy = np.dtype(code)
+        except TypeError as error:  # long doubles have other sizes on other machines
+            raise UnpicklingError(f'numpy.dtype({code!r}) does not exist on this machine') from error
+
+    def __setstate__(self, state: Any) -> None:
+        # (version, byte order, sub-array, field names, fields, size, alignment, flags): all but the first two are for
+        # types that are not numbers.
+        if self.numpy is None or type(state) is not tuple or state[:1] + state[2:] != (3, *_NO_MORE):
+            raise UnpicklingError(f'numpy.dtype with the state {state!r} is no type of numbers')
+        if state[1] not in ('<', '>', '|', '='):
+            raise UnpicklingError(f'numpy.dtype with the byte order {state[1]!r}')
+        self.numpy = self.numpy.newbyteorder(state[1])
+
+
+class _Array:
+    """Stands for an array in a file; `_with_arrays` puts the array itself in its place."""
+
+    numpy: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        if args:
+            raise UnpicklingError('numpy.ndarray is called, as no file of numpy does')
+
+    def __setstate__(self, state: Any) -> None:
+        if type(state) is not tuple or len(state) != 5:
+            raise UnpicklingError('a numpy array whose state has not five parts')
+        _, shape, dtype, is_fortran, data = state
+        self.numpy = _from_bytes(dtype, shape, data, 'F' if is_fortran else 'C')
+
+
+def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
+    """Stands for numpy's function of this name, which makes an array that ``__setstate__`` fills."""
+    if kind is not _Array:
+        raise UnpicklingError(f'numpy arrays of the class {kind!r} are not read')
+    return _Array()
+
+
+def _scalar(dtype: Any, data: Any) -> Any:
+    """Stands for ``numpy.core.multiarray.scalar``."""
+    return _from_bytes(dtype, (), data, 'C')[()]
+
+
+def _from_bytes(dtype: Any, shape: Any, data: Any, order: Any) -> Any:
+    numbers = getattr(dtype, 'numpy', None) if type(dtype) is _Dtype else None
+    is_shape = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
+    if numbers is None or not is_shape or type(data) is not bytes:
+        raise UnpicklingError('a numpy array of anything but numbers is not read')
+    if math.prod(shape) * numbers.itemsize != len(data):
+        raise UnpicklingError(f'a numpy array of shape {shape} and type {numbers} has {len(data)} bytes')
+    try:
+        return np.ndarray(shape, numbers, bytearray(data), order=order)
+    except (OverflowError, ValueError) as error:
+        raise UnpicklingError(f'a numpy array of shape {shape}: {error}') from error
+
+
+#: What files call them; numpy 2 has renamed a package.
+_STAND_INS: dict[str, Any] = {
+    'numpy.dtype': _Dtype,
+    'numpy.ndarray': _Array,
+    **{f'numpy.{core}.multiarray._reconstruct': _reconstruct for core in ('core', '_core')},
+    **{f'numpy.{core}.multiarray.scalar': _scalar for core in ('core', '_core')},
+}
+
+
+def _full_name(allowed: Any) -> str:
+    return str(allowed[1]) if isinstance(allowed, tuple) else f'{allowed.__module__}.{allowed.__qualname__}'
+
+
+def _with_arrays(value: Any, done: dict[int, Any]) -> Any:
+    """``value`` with arrays in the place of what stands for them; dicts and lists are changed in place.
+
+    Args:
+        value: what was loaded.
+        done: what has been seen, by its id: a file can refer to a value any number of times, also from within itself.
+    """
+    if type(value) is _Array:
+        return value.numpy
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if id(value) in done:
+        return done[id(value)]
+    done[id(value)] = value
+    if isinstance(value, tuple):
+        items = [_with_arrays(item, done) for item in value]
+        if any(new is not old for new, old in zip(items, value, strict=True)):
+            done[id(value)] = tuple(items)
+        return done[id(value)]
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        new = _with_arrays(item, done)
+        if new is not item:
+            value[key] = new
+    return value

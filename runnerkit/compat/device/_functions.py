@@ -1,0 +1,38 @@
+"""Copies of tensors, in lists, to the first of some accelerators; device -1 is the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from runnerkit.compat.device.scatter_gather import Target, device_of
+from runnerkit.parallel import to_device
+
+
+def scatter(input: Any, devices: Sequence[Target]) -> Any:
+    """``input`` with its tensors on the first of ``devices``.
+
+    Args:
+        input: a tensor, or a list of tensors and lists.
+        devices: devices, or numbers of those of the kind that `runnerkit.compat.device.get_device` names.
+
+    Raises:
+        TypeError: ``input`` is, or holds, something else.
+    """
+    if isinstance(input, list):
+        return [scatter(each, devices) for each in input]
+    if not isinstance(input, Tensor):
+        raise TypeError(f'Unknown type {type(input)}: only tensors, and lists of them, are brought to a device')
+    return to_device(input, device_of(devices[0]))
+
+
+class Scatter:
+    """`scatter` as MMCV calls it."""
+
+    @staticmethod
+    def forward(target_devices: Sequence[Target], input: Any) -> tuple[Any, ...]:
+        """What `scatter` gives, as a tuple: of the list's entries, or of the one tensor."""
+        output = scatter(input, target_devices)
+        return tuple(output) if isinstance(output, list) else (output,)

@@ -1,0 +1,16 @@
+"""Graphcore's IPU: whether there is one, and no more. Its PyTorch, ``poptorch``, is not made for today's torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runnerkit.compat.device_type import IS_IPU_AVAILABLE
+
+__all__ = ['IS_IPU_AVAILABLE']
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(
+        f'module {__name__!r} has no attribute {name!r}: training on IPUs needs poptorch with a torch of its own, and '
+        f'is not supported; a CUDA device, an MLU, an NPU or a Mac is'
+    )

@@ -1,0 +1,657 @@
+"""Readers: passes over a loader that can be left and entered anywhere, whatever kind of loader it is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    Sampler,
+    Subset,
+    TensorDataset,
+    default_collate,
+    default_convert,
+)
+
+from runnerkit.data.checksum import batch_checksums, same_batch
+from runnerkit.data.held import Held, same_state
+from runnerkit.data.loader import SeededLoader
+from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
+from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
+
+#: What a DataLoader is built with beside its data set and samplers, as far as this torch has it (``in_order``: 2.6).
+LOADER_OPTIONS = (
+    'num_workers',
+    'collate_fn',
+    'pin_memory',
+    'timeout',
+    'worker_init_fn',
+    'multiprocessing_context',
+    'generator',
+    'prefetch_factor',
+    'in_order',
+)
+
+_END = object()
+
+WAY_OUT = 'runnerkit.data.build_dataloader makes a loader that is exact'
+
+logger = logging.getLogger('runnerkit')
+
+
+class Reader:
+    """Passes over one loader, each of which can be left and entered anywhere.
+
+    A run has one reader for each entry of its workflow and one for each evaluation. Readers keep what a resumed run
+    needs of their loader: the states of everything that it holds, now and at the beginning of the open pass.
+
+    Args:
+        loader: any iterable of batches.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._dataloader = loader
+        self._held: Held | None = None
+        self._iterator: Iterator[Any] | None = None  # of the open pass
+        self._pending: dict[str, Any] | None = None  # the state of an open pass that is not entered yet
+        self._epoch = 0
+        self._consumed = 0  # batches given out since the open pass was entered, where the reader counts them
+        self._left_out = 0  # batches before that
+        self._from = 0  # the sample of the order with which the open pass was entered
+        self._began: dict[str, Any] | None = None  # all states at the beginning of the open pass
+        self._first: dict[str, Any] | None = None  # all states before its first batch, if that came later
+        self._checksums: dict[str, int] = {}  # of the last batch of a run that was stopped
+        #: What was found not to be exact, or is not known to be, since the last `load_state_dict`.
+        self.found: list[str] = []
+
+    @property
+    def epoch(self) -> int:
+        """The running pass, from 0."""
+        return self._epoch
+
+    @property
+    def dataloader(self) -> Any:
+        """What is passed over."""
+        return self._dataloader
+
+    @property
+    def held(self) -> Held:
+        """What the loader holds; looked at for the first time before anything is read."""
+        if self._held is None:
+            self._held = Held(self._dataloader)
+        return self._held
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a pass has begun and is not over."""
+        return self._iterator is not None
+
+    @property
+    def left_out(self) -> int:
+        """How many batches of the open pass lie before the place where it was entered."""
+        return self._left_out
+
+    @property
+    def given(self) -> int:
+        """How many batches were given out since then, where the reader counts them."""
+        return self._consumed
+
+    @property
+    def is_to_enter(self) -> bool:
+        """Whether a pass was open when the state was saved that was loaded, and is not entered yet."""
+        return self._pending is not None
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def batches(self, epoch: int) -> Iterator[Any]:
+        """The batches of the pass ``epoch`` (0-based): a new one's, or what is left of the open one.
+
+        A pass that `load_state_dict` has left to be entered moves the process's random states and those of the loader:
+        restore them afterwards (`restore_held`).
+        """
+        if self._pending is not None:
+            return self._enter(self._pending)
+        if self._iterator is None or self._epoch != epoch:
+            return self.begin(epoch)
+        return self._iterator
+
+    def begin(self, epoch: int) -> Iterator[Any]:
+        """The batches of a new pass."""
+        self.close()
+        self._epoch = epoch
+        self._began = self._states()
+        set_epoch(self._dataloader, epoch)
+        order = order_of(self._dataloader)
+        if order is not None:
+            order.sampler.start = 0
+        self._iterator = iter(self._dataloader)
+        return self._iterator
+
+    def close(self) -> None:
+        """The pass is over."""
+        self._iterator, self._began, self._first, self._pending = None, None, None, None
+        self._from, self._consumed, self._left_out, self._checksums = 0, 0, 0, {}
+
+    def remember(self, batch: Any) -> None:
+        """The run stops after this batch, which will be gone when the run's state is saved."""
+        self._checksums = batch_checksums(batch)
+
+    def samples(self, batches: int) -> int | None:
+        """How many samples of the epoch's order all ranks together have consumed after ``batches`` batches since the
+        open pass was entered; None where the ranks' shares are not ours to know."""
+        order = order_of(self._dataloader)
+        return None if order is None else order.sampler.consumed(self._from, batches * order.batch_size)
+
+    def batches_left(self, state: Mapping[str, Any]) -> int | None:
+        """How many batches of the pass this rank will get behind the place of ``state``; None if nobody knows."""
+        order = order_of(self._dataloader)
+        if order is not None:
+            return order.batches_from(state['samples'])
+        length = length_of(self._dataloader)
+        return None if length is None else length - state['batches']
+
+    def _states(self) -> dict[str, Any]:
+        return {'rng': rng_state(), 'held': self.held.states()}
+
+    def _go_back(self, states: Mapping[str, Any]) -> None:
+        set_rng_state(states['rng'])
+        self.held.restore(states['held'])
+
+    # --- saving and entering -----------------------------------------------------------------------------------------
+
+    def state_dict(self, batches: int | None = None, last_batch: Any = None) -> dict[str, Any]:
+        """Where this rank is in the loader, and all that the loader holds.
+
+        Args:
+            batches: how many batches were trained on since the open pass was entered; by default, those that were
+                given out.
+            last_batch: the last of them, if it is at hand.
+        """
+        if self._pending is not None:
+            return self._pending
+        batches = self._consumed if batches is None else batches
+        checksums = self._checksums if last_batch is None else batch_checksums(last_batch)
+        return {
+            'about': about(self._dataloader),
+            'epoch': self._epoch,
+            'begun': self.is_open,
+            'batches': batches + self._left_out,
+            'samples': self.samples(batches) if self.is_open else 0,
+            'began': self._began,
+            'first': self._first,
+            'held': self.held.states(),
+            'unsaved': self.held.unsaved(),
+            'loader': self._dataloader.state_dict() if has_state(self._dataloader) else None,
+            'workers_live': workers_live(self._dataloader),
+            'checksums': checksums if batches else {},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Be where the reader was that gave ``state``. A pass that was open then is entered by the next `batches`.
+
+        What is not known to be exact is in `found` then.
+        """
+        self.close()
+        self.found = []
+        self._epoch = state['epoch']
+        loader = self._dataloader
+        missing = self.held.restore(state['held'])
+        if missing:
+            self._tell(f'the states of {", ".join(missing)} were saved, and there is nothing of the kind now')
+        for place in state['unsaved']:
+            self._tell(
+                f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
+                'cache): give the object that holds it state_dict() and load_state_dict()'
+            )
+        if state['workers_live'] and not isinstance(loader, SeededLoader):
+            if draws_in_workers(loader):
+                self._tell(
+                    'its persistent workers went on with their random numbers from pass to pass and begin anew now, so '
+                    f'that samples which draw random numbers differ; {WAY_OUT}'
+                )
+            if not workers_live(loader):
+                with preserved_rng():  # the undisturbed run has not started them a second time
+                    iter(loader)
+                self.held.restore(state['held'])
+        if state['begun']:
+            order = order_of(loader)
+            self._pending = dict(state)
+            if order is not None and state['samples'] is None:
+                self._pending['samples'] = state['batches'] * order.batch_size * order.sampler.world_size
+        elif state['loader'] is not None and has_state(loader):
+            loader.load_state_dict(state['loader'])
+
+    def restore_held(self, state: Mapping[str, Any]) -> None:
+        """Give the loader's generators and counters back what they were when ``state`` was saved."""
+        self.held.restore(state['held'], pass_is_open=self.is_open)
+
+    def _enter(self, state: Mapping[str, Any]) -> Iterator[Any]:
+        """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
+        loader, batches = self._dataloader, state['batches']
+        self._pending, self._epoch, self._began, self._first = None, state['epoch'], state['began'], state['first']
+        self._left_out = batches
+        order = order_of(loader)
+        if self._began is not None:
+            self._go_back(self._began)
+        set_epoch(loader, self._epoch)
+        if not batches and not state['samples']:
+            self._iterator = iter(loader)
+        elif state['loader'] is not None and has_state(loader):
+            loader.load_state_dict(state['loader'])
+            self._iterator = iter(loader)
+        elif order is not None:
+            self._iterator = self._at_sample(order, state)
+        elif isinstance(loader, Sequence):
+            self._iterator = islice(iter(loader), batches, None)
+        else:
+            self._iterator = self._behind(batches, state)
+        return self._iterator
+
+    def _at_sample(self, order: Order, state: Mapping[str, Any]) -> Iterator[Any]:
+        """From any sample of the order on; one batch before it is read again where that can be compared."""
+        loader, sampler = self._dataloader, order.sampler
+        step = order.batch_size * sampler.world_size
+        same_place = state['about'].get('batch_size') == order.batch_size and (
+            state['about'].get('world_size') == sampler.world_size
+        )
+        again = bool(same_place and state['checksums'] and state['samples'] >= step and _tells_by_reading(loader))
+        self._from = state['samples']
+        sampler.start = self._from - again * step
+        rest = iter(loader)
+        if again:
+            self._compare(next(rest, _END), state['checksums'])
+        elif draws_in_workers(loader):
+            self._tell(_in_workers(loader))
+        return rest
+
+    def _behind(self, batches: int, state: Mapping[str, Any]) -> Iterator[Any]:
+        """Behind the first ``batches`` batches, which are skipped, or read again where they cannot be."""
+        loader, watch = self._dataloader, _Watch(self.held)
+        checksums = state['checksums']
+        if _can_skip_indices(loader):
+            reads_again = bool(checksums) and _tells_by_reading(loader)
+            rest = self._skipped(batches - reads_again, watch)
+            if reads_again:
+                self._compare(next(rest, _END), checksums)
+            elif draws_in_workers(loader):
+                self._tell(_in_workers(loader))
+        elif _is_seeded_map(loader):
+            rest = loader.enter(self._epoch, batches - 1)
+            self._go_on_at_first()
+            self._compare(next(rest, _END), checksums)  # also lets the samplers draw now what is left out
+            watch.start()
+        else:
+            rest = self._read_again(batches, checksums, watch)
+        moved = watch.moved_elsewhere(state) if batches > 1 else []
+        if moved:
+            self._tell(
+                f'its order is drawn bit by bit from {", ".join(moved)}, which something else draws from as well: give '
+                f'its sampler a generator of its own; {WAY_OUT}'
+            )
+        return rest
+
+    def _skipped(self, batches: int, watch: _Watch) -> Iterator[Any]:
+        """An iterator over a DataLoader's batches but the first, whose indices are drawn and thrown away."""
+        loader = self._dataloader
+        whole = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        rest = SkippedSampler(whole, batches, after_first=watch.start)
+        batching: dict[str, Any] = {'batch_sampler': rest}
+        if loader.batch_sampler is None:
+            batching = {'batch_size': None, 'sampler': rest}
+        options = {name: getattr(loader, name) for name in LOADER_OPTIONS if hasattr(loader, name)}
+        iterator = iter(DataLoader(loader.dataset, **batching, **options))
+        self._go_on_at_first()
+        rest.enter()
+        return iterator
+
+    def _read_again(self, batches: int, checksums: Mapping[str, int], watch: _Watch) -> Iterator[Any]:
+        loader = self._dataloader
+        logger.warning(
+            '%s cannot be entered in the middle of an epoch: the first %d batches are loaded and thrown away, which '
+            'takes as long as it took in training. Loaders of map-style data sets made by '
+            'runnerkit.data.build_dataloader are entered at once.',
+            type(loader).__name__,
+            batches,
+        )
+        rest = iter(loader)
+        self._go_on_at_first()
+        last = next(rest, _END)
+        watch.start()
+        for batch in islice(rest, batches - 1):
+            last = batch
+        self._compare(last, checksums)
+        return rest
+
+    def _go_on_at_first(self) -> None:
+        """The first batch was not asked for when the pass began, but when the generators had these states."""
+        if self._first is not None:
+            self._go_back(self._first)
+
+    def _compare(self, batch: Any, checksums: Mapping[str, int]) -> None:
+        """Tell if the last batch, read again, is not what it was."""
+        if batch is not _END and same_batch(batch, checksums) is not False:
+            return
+        if draws_in_workers(self._dataloader):
+            self._tell(_in_workers(self._dataloader))
+        else:
+            self._tell(
+                'its last batch, read again, is another one now: its samples or its order depend on something that is '
+                f'not saved, such as what was read before; {WAY_OUT}'
+            )
+
+    def _tell(self, text: str) -> None:
+        self.found.append(f'{named(self._dataloader)}: {text}')
+
+    def doubts(self) -> list[str]:
+        """What of the loader is not known to be exact after a resume; some of it is found out at the resume."""
+        loader = self._dataloader
+        sure = isinstance(loader, Sequence) or _can_skip_indices(loader) or _is_seeded_map(loader) or has_state(loader)
+        texts = []
+        if draws_in_workers(loader):
+            texts.append(_in_workers(loader))
+        if not sure:
+            texts.append(
+                'it cannot be entered inside an epoch: a resumed run reads its batches again from the beginning and '
+                f'compares the last one; {WAY_OUT}, for map-style data sets'
+            )
+        return [f'{named(loader)}: {text}' for text in texts]
+
+
+class IterLoader(Reader):
+    """An endless loader: when a pass is over, the next epoch begins.
+
+    Args:
+        dataloader: what is passed over again and again.
+    """
+
+    _may_be_over = False  # a loader that keeps its place itself was at the end of a pass when it was saved
+
+    def __next__(self) -> Any:
+        batches = self._iterator
+        if batches is None:
+            batches = self.batches(self._epoch)
+        if not self._consumed and not self._left_out:
+            self._first = self._states()
+        batch = next(batches, _END)
+        if batch is _END:
+            self.begin(self._epoch + 1)
+            self._first = self._states()
+            batch = next(self._iterator, _END)
+            if batch is _END:
+                raise ValueError(
+                    'the data loader gives no batches: its data set is empty, or smaller than one full batch'
+                )
+        elif self._may_be_over:  # it has gone on with the next pass by itself
+            self._epoch, self._consumed, self._left_out = self._epoch + 1, 0, 0
+        self._may_be_over = False
+        self._consumed += 1
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._dataloader)
+
+    @property
+    def position(self) -> int:
+        """How many batches of the running pass were given out."""
+        return self._left_out + self._consumed
+
+    def start(self) -> None:
+        """Begin the first pass now, or enter the one that was open: what that draws from random generators comes
+        before the first step, as in MMCV."""
+        if self._iterator is None:
+            self.batches(self._epoch)
+
+    def _enter(self, state: Mapping[str, Any]) -> Iterator[Any]:
+        batches = super()._enter(state)
+        self._may_be_over = has_state(self._dataloader) and state['batches'] == length_of(self._dataloader)
+        return batches
+
+
+def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
+    """The batches of an epoch after the first ``start`` ones, from any loader.
+
+    A loader of `runnerkit.data.build_dataloader` enters there without loading anything that lies before. In a torch
+    DataLoader over a map-style data set the first index lists are drawn and thrown away. Everything else is read up to
+    there.
+
+    Args:
+        loader: an iterable of batches.
+        epoch: 0-based; handed to the loader and its samplers where they have a ``set_epoch``.
+        start: how many batches to leave out, at least 0.
+
+    Raises:
+        ValueError: ``start`` is negative.
+    """
+    if start < 0:
+        raise ValueError(f'start must be the number of batches to leave out, at least 0, but got {start}')
+    reader = Reader(loader)
+    if start:
+        reader.load_state_dict(place(loader, epoch, start))
+    return reader.batches(epoch)
+
+
+def place(loader: Any, epoch: int, batches: int) -> dict[str, Any]:
+    """The state of a reader that is ``batches`` batches into ``epoch``, and of which nothing else is known."""
+    order = order_of(loader)
+    return {
+        'about': about(loader),
+        'epoch': epoch,
+        'begun': batches > 0,
+        'batches': batches,
+        'samples': None if order is None else batches * order.batch_size * order.sampler.world_size,
+        'began': None,
+        'first': None,
+        'held': {},
+        'unsaved': [],
+        'loader': None,
+        'workers_live': False,
+        'checksums': {},
+    }
+
+
+# --- kinds of loaders ------------------------------------------------------------------------------------------------
+
+
+class Order(NamedTuple):
+    """An order of samples that is ours to know, and how it is cut into batches."""
+
+    sampler: EpochSampler
+    batch_size: int
+    drop_last: bool
+
+    def batches_from(self, start: int) -> int:
+        """How many batches each rank gets from the position ``start`` on."""
+        return EpochBatchSampler(self.sampler, self.batch_size, self.drop_last).batches_from(start)
+
+
+def order_of(loader: Any) -> Order | None:
+    """The order of a loader whose sampler is an `EpochSampler`, in batches of one size; else None."""
+    if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, EpochSampler):
+        return None
+    if not (_can_skip_indices(loader) or _is_seeded_map(loader)):
+        return None
+    batching = loader.batch_sampler
+    if not isinstance(batching, EpochBatchSampler) and type(batching) is not BatchSampler:
+        return None
+    return (
+        Order(loader.sampler, batching.batch_size, batching.drop_last) if batching.sampler is loader.sampler else None
+    )
+
+
+def about(loader: Any) -> dict[str, Any]:
+    """What a resumed run compares of its loader: its class, and what else is known."""
+    order, dataset = order_of(loader), getattr(loader, 'dataset', None)
+    found = {
+        'kind': type(loader).__name__,
+        'dataset': None if dataset is None else type(dataset).__name__,
+        'length': None if dataset is None else length_of(dataset),
+        'batch_size': getattr(loader, 'batch_size', None) if order is None else order.batch_size,
+        'batches': length_of(loader),
+        'workers': getattr(loader, 'num_workers', None),
+    }
+    if order is not None:
+        found.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
+    return found
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tell ``loader`` and its samplers which epoch (0-based) comes next, those of them that have a ``set_epoch``."""
+    batch_sampler = getattr(loader, 'batch_sampler', None)
+    parts = (loader, getattr(loader, 'sampler', None), batch_sampler, getattr(batch_sampler, 'sampler', None))
+    told = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
+    for tell in told.values():
+        tell(epoch)
+
+
+def loader_seed(loader: Any) -> int | None:
+    """The seed that a loader's order and samples follow from; None for loaders whose seed is unknown."""
+    return loader.seed if isinstance(loader, SeededLoader) else None
+
+
+def is_cheap_to_enter(loader: Any) -> bool:
+    """Whether an epoch of ``loader`` can be entered in its middle without loading what lies before."""
+    return _is_seeded_map(loader) or _can_skip_indices(loader)
+
+
+def length_of(loader: Any) -> int | None:
+    """How many batches ``loader`` gives in one pass; None where it cannot tell."""
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def has_state(loader: Any) -> bool:
+    """Whether ``loader`` keeps its place itself (torchdata's do, and streams)."""
+    both = callable(getattr(loader, 'state_dict', None)) and callable(getattr(loader, 'load_state_dict', None))
+    return both and not isinstance(loader, SeededLoader)
+
+
+def workers_live(loader: Any) -> bool:
+    """Whether ``loader`` has workers that wait for its next pass."""
+    return bool(getattr(loader, 'persistent_workers', False)) and getattr(loader, '_iterator', None) is not None
+
+
+def draws_in_workers(loader: Any) -> bool:
+    """Whether workers of ``loader`` may draw random numbers that no checkpoint holds."""
+    if not isinstance(loader, DataLoader) or isinstance(loader, SeededLoader) or not loader.num_workers:
+        return False
+    return not (_is_pure(loader.dataset) and loader.collate_fn in (default_collate, default_convert))
+
+
+def named(loader: Any) -> str:
+    """``loader`` in a message: its class, and that of its data set."""
+    dataset = getattr(loader, 'dataset', None)
+    return type(loader).__name__ if dataset is None else f'{type(loader).__name__} of {type(dataset).__name__}'
+
+
+def _in_workers(loader: Any) -> str:
+    return (
+        f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers are others after a resume '
+        f'inside an epoch; {WAY_OUT}'
+    )
+
+
+def _is_pure(dataset: Any) -> bool:
+    """Whether a sample of ``dataset`` is known to depend on nothing but its index."""
+    if isinstance(dataset, (list, tuple, range)) or type(dataset) is TensorDataset:
+        return True
+    if type(dataset) is Subset:
+        return _is_pure(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return all(map(_is_pure, dataset.datasets))
+    return False
+
+
+def _tells_by_reading(loader: Any) -> bool:
+    """Whether a batch that is read again is the same one if the loader is exact: not where its samples draw from the
+    process's own generators, which have moved on and go on from where they were."""
+    return isinstance(loader, SeededLoader) or draws_in_workers(loader)
+
+
+def _is_seeded_map(loader: Any) -> bool:
+    return isinstance(loader, SeededLoader) and not isinstance(loader.dataset, IterableDataset)
+
+
+def _can_skip_indices(loader: Any) -> bool:
+    """Whether ``loader`` does nothing but torch's own iteration over a map-style data set."""
+    return (
+        isinstance(loader, DataLoader)
+        and type(loader).__iter__ is DataLoader.__iter__
+        and not isinstance(loader.dataset, IterableDataset)
+    )
+
+
+class SkippedSampler(Sampler[Any]):
+    """A sampler or batch sampler without its first items.
+
+    Args:
+        sampler: whose items these are.
+        start: how many to leave out.
+        after_first: called when the first one is drawn.
+    """
+
+    def __init__(self, sampler: Iterable[Any], start: int, after_first: Callable[[], None] = lambda: None) -> None:
+        self.sampler = sampler
+        self.start = start
+        self.after_first = after_first
+        self._items: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self._items = None
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.enter())
+
+    def enter(self) -> Iterator[Any]:
+        """Draw and leave out the first items, unless that is done; returns an iterator over the others.
+
+        A loader draws its workers' seed before the first index, so that this comes after ``iter(loader)``; but before
+        the first batch is loaded, so that a caller can then put global generators where they belong.
+        """
+        if self._items is None:
+            self._items = iter(self.sampler)
+            for number, _ in enumerate(islice(self._items, self.start)):
+                if number == 0:
+                    self.after_first()
+        return self._items
+
+
+class _Watch:
+    """Sees which random streams move on while batches are left out.
+
+    An order that is drawn at once, or from a generator of its own, is the same when it is drawn again. One that is
+    drawn bit by bit from a stream that the training draws from, too, is not: the stream then has moved, and not to
+    where it was when the state was saved.
+    """
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+        self._before: dict[str, Any] | None = None
+
+    def start(self) -> None:
+        """The first batch is drawn."""
+        self._before = self._streams()
+
+    def moved_elsewhere(self, state: Mapping[str, Any]) -> list[str]:
+        """What has moved on since `start`, and is not what it was when ``state`` was saved."""
+        if self._before is None:
+            return []
+        now, then = self._streams(), _streams_of(state['rng'], state['held']) if 'rng' in state else {}
+        moved = [place for place, each in now.items() if not same_state(each, self._before.get(place))]
+        return [place for place in moved if place not in then or not same_state(now[place], then[place])]
+
+    def _streams(self) -> dict[str, Any]:
+        return _streams_of(rng_state(), self._held.states())
+
+
+def _streams_of(rng: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
+    own = {place: each for place, each in held.items() if 'generator' in each}
+    return {**{f"the process's generator of {name}": each for name, each in rng.items()}, **own}

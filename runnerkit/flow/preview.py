@@ -1,0 +1,118 @@
+"""What a run's schedules will do, before it starts: learning rates and momenta in every iteration."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from runnerkit.hooks.hook import Hook
+from runnerkit.hooks.param_schedule import ParamScheduleHook, copied, read
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.optim.named import named_optimizers
+
+#: What is drawn, by its key in a parameter group.
+TITLES = {'lr': 'Learning rate', 'momentum': 'Momentum'}
+
+
+class Rehearsal:
+    """A runner's stand-in, in which nothing but the position moves; all else is read from the real runner."""
+
+    by_epoch = True
+    epoch = iter = inner_iter = 0
+
+    def __init__(self, runner: Any, max_epochs: int, max_iters: int, iters_per_epoch: int) -> None:
+        self._runner = runner
+        self.max_epochs = max_epochs
+        self.max_iters = max_iters
+        self.data_loader = range(iters_per_epoch)
+        self.optimizer = stand_in(runner.optimizer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One quantity over a run.
+
+    Args:
+        title: What it is, such as 'Learning rate', or of several optimizers 'Learning rate of G'.
+        source: What schedules it, and which parameter group this is if there are several.
+        values: One value per iteration.
+    """
+
+    title: str
+    source: str
+    values: list[float]
+
+
+def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
+    """The learning rate and the momentum of each optimizer's first parameter group in every iteration of a run.
+
+    All schedule hooks work together, in the runner's order, on copies: neither they nor the optimizers are changed.
+    A scheduler that waits for scores (ReduceLROnPlateau) is left out.
+
+    Args:
+        runner: A runner that has not run yet, with ``hooks``, ``optimizer``, ``max_epochs`` and ``max_iters``.
+        iters_per_epoch: Length of the loader, at least 1.
+
+    Returns:
+        The learning rates; and the momenta, where they change or have a schedule of their own.
+
+    Raises:
+        ValueError: If the runner has no limit.
+    """
+    max_epochs, max_iters = runner.max_epochs, runner.max_iters
+    if max_epochs is None and max_iters is None:
+        raise ValueError('a curve needs an end: give max_epochs or max_iters')
+    total = min(limit for limit in (max_iters, (max_epochs or 0) * iters_per_epoch or None) if limit is not None)
+    view: Any = Rehearsal(runner, max_epochs or -(-total // iters_per_epoch), total, iters_per_epoch)
+    hooks = [copy.deepcopy(hook) for hook in runner.hooks if _can_be_foretold(hook)]
+    tracks: list[tuple[str, str, Any, list[Any]]] = [
+        (key, name, one.param_groups, [])
+        for key in TITLES
+        for name, one in named_optimizers(view.optimizer).items()
+        if read(one.param_groups[0], key) is not None
+    ]
+
+    def call(point: str) -> None:
+        for hook in hooks:
+            getattr(hook, point)(view)
+
+    call('before_run')
+    for view.iter in range(total):
+        view.epoch, view.inner_iter = divmod(view.iter, iters_per_epoch)
+        if view.inner_iter == 0:
+            call('before_train_epoch')
+        call('before_train_iter')
+        for key, _, groups, values in tracks:
+            values.append(read(groups[0], key))
+        call('after_train_iter')
+        if view.inner_iter == iters_per_epoch - 1:
+            call('after_train_epoch')
+
+    curves = []
+    for key, name, groups, values in tracks:
+        own = [hook for hook in hooks if getattr(hook, 'key', 'lr') == key]
+        if key == 'lr' or own or len(set(values)) > 1:
+            # Some of torch's schedulers move the momentum, too.
+            sources = own or [hook for hook in hooks if isinstance(hook, TorchLrUpdaterHook)]
+            source = ', '.join(getattr(hook, 'scheduler', type(hook).__name__) for hook in sources) or 'no schedule'
+            several = f'; the first of {len(groups)} parameter groups' if len(groups) > 1 else ''
+            curves.append(Curve(f'{TITLES[key]} of {name}' if name else TITLES[key], source + several, values))
+    return curves
+
+
+def _can_be_foretold(hook: Hook) -> bool:
+    """Whether ``hook`` follows a schedule, and does not wait for scores."""
+    return isinstance(hook, ParamScheduleHook) or (isinstance(hook, TorchLrUpdaterHook) and hook.monitor is None)
+
+
+def stand_in(optimizer: Any) -> Any:
+    """An optimizer with groups of its own over the same parameters, to be scheduled but never stepped."""
+    if isinstance(optimizer, dict):
+        return {name: stand_in(one) for name, one in optimizer.items()}
+    double = copy.copy(optimizer)
+    double.param_groups = [copied(group) for group in optimizer.param_groups]
+    return double

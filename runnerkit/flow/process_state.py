@@ -1,0 +1,86 @@
+"""What a run changes for its whole process, and how it is put back, so that it does not affect the next run there."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from runnerkit.utils.logging import logger_initialized
+
+#: The environment variables that seeding and joining a distributed run set.
+VARIABLES = ('PYTHONHASHSEED', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
+
+_cudnn, _matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+
+#: Torch's switches: how to read each of them, and how to set it.
+_SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...] = (
+    (lambda: _cudnn.deterministic, lambda value: setattr(_cudnn, 'deterministic', value)),
+    (lambda: _cudnn.benchmark, lambda value: setattr(_cudnn, 'benchmark', value)),
+    (lambda: _cudnn.allow_tf32, lambda value: setattr(_cudnn, 'allow_tf32', value)),
+    (lambda: _matmul.allow_tf32, lambda value: setattr(_matmul, 'allow_tf32', value)),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    (torch.get_num_threads, torch.set_num_threads),
+)
+
+
+@contextmanager
+def preserved_process_state(logger: str = 'runnerkit') -> Iterator[None]:
+    """Put back at the end what a run inside changes: torch's switches, environment variables, the logger.
+
+    The random generators are not part of it: a run seeds them, and what comes after it may rely on that.
+
+    Args:
+        logger: the name of the logger that the run sets up; handlers that it has got inside are closed.
+    """
+    with ExitStack() as stack:
+        stack.callback(_restore_switches, [(read, _read(read), write) for read, write in _SWITCHES])
+        stack.callback(_restore_variables, {name: os.environ.get(name) for name in VARIABLES})
+        stack.enter_context(_preserved_logger(logger))
+        yield
+
+
+def _read(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except RuntimeError:  # set through torch's newer interface, which a run does not touch
+        return None
+
+
+def _restore_switches(switches: list[tuple[Callable[[], Any], Any, Callable[[Any], None]]]) -> None:
+    for read, before, write in switches:
+        if before is not None and _read(read) != before:
+            write(before)
+
+
+def _restore_variables(before: dict[str, str | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def _preserved_logger(name: str) -> Iterator[None]:
+    logger, was_set_up = logging.getLogger(name), name in logger_initialized
+    level, levels = logger.level, {handler: handler.level for handler in logger.handlers}
+    filters = [(handler, list(handler.filters)) for handler in logging.getLogger().handlers]
+    try:
+        yield
+    finally:
+        for handler in list(logger.handlers):
+            if handler not in levels:
+                logger.removeHandler(handler)
+                handler.close()
+        for handler, its_level in levels.items():
+            handler.setLevel(its_level)
+        logger.setLevel(level)
+        for root_handler, its_filters in filters:
+            root_handler.filters[:] = its_filters
+        if not was_set_up:
+            logger_initialized.pop(name, None)

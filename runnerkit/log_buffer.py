@@ -1,0 +1,242 @@
+"""The values of a run between two log lines.
+
+Values come in at every iteration and go out as averages when a logger is due. Tensors stay on their device until then
+and are read all at once, so that an iteration that nobody logs waits for no device.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runnerkit.distributed import get_dist_info
+from runnerkit.utils.exceptions import WrongType, WrongValue
+
+#: By name, the sum of the values times their weights, and the sum of the weights.
+Sums = dict[str, tuple[float, float]]
+
+#: Adds these up over all ranks; also returns the names that some ranks lack.
+Reduce = Callable[[Sums], tuple[Sums, set[str]]]
+
+
+class LogBuffer:
+    """Values by name, each with the number of samples it stands for, and their averages.
+
+    Attributes:
+        val_history: by name, the latest values: numbers, or tensors without dimensions and without a graph. Where there
+            were more than twice `window`, the first one is the average of all before.
+        n_history: by name, the sample counts of these values, their weights in averages.
+        output: the averages last made, and whatever else hooks put in for the loggers, such as an evaluation's scores.
+        ready: whether ``output`` waits to be logged.
+        averaged: whether there are averages in ``output``, rather than only what hooks put in.
+        window: how many of the latest values of each name are kept one by one, at least.
+    """
+
+    def __init__(self, window: int = 256) -> None:
+        self.val_history: dict[str, list[float | Tensor]] = {}
+        self.n_history: dict[str, list[float]] = {}
+        self.output: dict[str, Any] = {}
+        self.ready = False
+        self.averaged = False
+        self.window = window
+        self._told: set[str] = set()  # names that are known to be logged by some ranks only
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.val_history.clear()
+        self.n_history.clear()
+        self.clear_output()
+
+    def clear_output(self) -> None:
+        """Forget the averages, but not the values they were made of."""
+        self.output.clear()
+        self.ready = False
+        self.averaged = False
+
+    def update(self, vars: dict[str, Any], count: float = 1) -> None:
+        """Add ``vars``; nothing moves from a device to the host.
+
+        Args:
+            vars: numbers or tensors of one element, by name. Tensors are copied on their device.
+            count: how many samples they stand for.
+
+        Raises:
+            TypeError: ``vars`` is no dict, or one of its values is no number and no tensor of one element.
+        """
+        # Called several times in every iteration: no calls of Python functions for floats and ordinary tensors.
+        if not isinstance(vars, dict):
+            raise WrongType(f'log values must be a dict of numbers by name, but got {type(vars)}: {vars!r}')
+        for name, value in vars.items():
+            if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
+                value = value.detach().clone()
+                if value.dim():
+                    value = value.reshape(())
+            elif type(value) is not float:
+                value = _number(name, value)
+            if name in self.val_history:
+                history = self.val_history[name]
+                history.append(value)
+                self.n_history[name].append(count)
+                if len(history) > 2 * self.window:
+                    self._fold(name)
+            else:
+                self.val_history[name], self.n_history[name] = [value], [count]
+
+    def average(self, n: int = 0, reduce: Reduce | None = None) -> None:
+        """Put the averages of the last ``n`` values of each name into ``output``, and mark it as ready.
+
+        Args:
+            n: how many values, at most `window`; 0 means all since the buffer was cleared.
+            reduce: for averages over all ranks, `runnerkit.distributed.reduce_named_sums`. All of them must come here
+                together, whatever each has logged; a name that some lack is averaged over the others, with a warning.
+
+        Raises:
+            ValueError: ``n`` is negative, or more than what is kept one by one.
+        """
+        if n < 0 or (n > self.window and any(len(values) > self.window for values in self.val_history.values())):
+            raise WrongValue(
+                f'n must be in [0, {self.window}], the number of values that the log buffer keeps one by one, but got '
+                f'{n}: set a larger window on it before the run'
+            )
+        self._read(n)
+        sums = {name: self._sum(name, n) for name in self.val_history}
+        if reduce is not None:
+            sums = self._over_ranks(sums, reduce)
+        averages = {name: total / weight for name, (total, weight) in sums.items() if weight}
+        self.output.update(averages)
+        self.ready = True
+        self.averaged = self.averaged or bool(averages)
+
+    def _read(self, n: int = 0) -> None:
+        """Replace the tensors among the last ``n`` values of each name by numbers, with one read from each device."""
+        places: dict[torch.device, list[tuple[list[Any], int]]] = {}
+        for values in self.val_history.values():
+            for i in range(max(len(values) - n, 0) if n else 0, len(values)):
+                if isinstance(value := values[i], Tensor):
+                    places.setdefault(value.device, []).append((values, i))
+        for found in places.values():
+            numbers = _stack([values[i] for values, i in found]).tolist()
+            for (values, i), number in zip(found, numbers, strict=True):
+                values[i] = number
+
+    def _sum(self, name: str, n: int) -> tuple[float, float]:
+        """The sum of the last ``n`` values times their weights, and the sum of the weights."""
+        values: Sequence[Any] = self.val_history[name][-n:]
+        weights = self.n_history[name][-n:]
+        return _exact_sum(map(operator.mul, values, weights)), float(sum(weights))
+
+    def _over_ranks(self, sums: Sums, reduce: Reduce) -> Sums:
+        sums, partial = reduce(sums)
+        if not partial <= self._told and get_dist_info()[0] == 0:
+            warnings.warn(
+                f'not all ranks log {", ".join(map(repr, sorted(partial)))}: averages are over those that do',
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        self._told |= partial
+        return sums
+
+    def _fold(self, name: str) -> None:
+        """Replace the oldest values by their average, on the device they are on, so that memory stays bounded."""
+        values, weights = self.val_history[name], self.n_history[name]
+        old, old_weights = values[: -self.window], weights[: -self.window]
+        weight = sum(old_weights)
+        weights[: -self.window] = [weight]
+        values[: -self.window] = [_mean(old, old_weights) if weight else 0.0]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is not logged yet: plain numbers and texts, and tensors of numbers."""
+        self._read()
+        return {
+            'lengths': {name: len(values) for name, values in self.val_history.items()},
+            # One tensor each: a list would be pickled number by number.
+            'values': torch.tensor([x for values in self.val_history.values() for x in values], dtype=torch.float64),
+            'counts': torch.tensor([x for counts in self.n_history.values() for x in counts], dtype=torch.float64),
+            'output': _plain(self.output),
+            'ready': self.ready,
+            'averaged': self.averaged,
+            'window': self.window,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self.clear()
+        values, counts = iter(state['values'].tolist()), iter(state['counts'].tolist())
+        for name, length in state['lengths'].items():
+            self.val_history[name] = list(islice(values, length))
+            self.n_history[name] = list(islice(counts, length))
+        for name, (total, count) in state.get('prefix', {}).items():  # older files keep the sum of what was folded
+            self.val_history[name].insert(0, total / count if count else 0.0)
+            self.n_history[name].insert(0, count)
+        self.output.update(state['output'])
+        self.ready, self.averaged = state['ready'], state['averaged']
+        self.window = max(self.window, state['window'])
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, Tensor):
+        raise TypeError(
+            f'the log value {name!r} must be a number or a tensor of one element, but got one of shape '
+            f'{tuple(value.shape)} and type {value.dtype}: log its mean, for example'
+        )
+    if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
+        value = value.item()
+    if not isinstance(value, (int, float)):
+        raise TypeError(
+            f'the log value {name!r} must be a number or a tensor of one element, but got {type(value)}: {value!r}'
+        )
+    return value
+
+
+def _mean(values: Sequence[float | Tensor], weights: Sequence[float]) -> float | Tensor:
+    """The weighted average in double precision, on the device of the values.
+
+    It is summed up one by one, since that gives the same bits for tensors and for numbers: a run that goes on from a
+    checkpoint, where tensors have become numbers, logs what the undisturbed one logs.
+    """
+    device = next((value.device for value in values if isinstance(value, Tensor)), None)
+    total: float | Tensor = 0.0
+    for value, weight in zip(values, weights, strict=True):
+        if isinstance(value, Tensor):
+            value = value.to(device, _wide(value))
+        total = total + value * weight
+    return total / sum(weights)
+
+
+def _exact_sum(values: Iterable[float]) -> float:
+    """The sum, rounded once; infinite or NaN where a run diverges."""
+    values = list(values)
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):
+        return sum(values)
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    """A vector of ``tensors``; of several types they become double, since torch would make float32 of int64."""
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        tensors = [tensor.to(_wide(tensor)) for tensor in tensors]
+    return torch.stack(tensors)
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.float32 if tensor.device.type == 'mps' else torch.float64
+
+
+def _plain(output: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers and texts of ``output``."""
+    kept: dict[str, Any] = {}
+    for name, value in output.items():
+        if isinstance(value, (Tensor, np.generic, np.ndarray)):
+            value = value.item() if np.prod(value.shape) == 1 else None
+        if isinstance(value, (int, float, str)):
+            kept[name] = value
+    return kept

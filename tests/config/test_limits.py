@@ -1,0 +1,115 @@
+"""Configs that are too deep, or that aliases make too large, end in an error that names the file and the limit."""
+
+import argparse
+import json
+
+import pytest
+
+from runnerkit.config import Config, DictAction
+from runnerkit.config.limits import MAX_DEPTH, MAX_REPEATED, check_depth, check_yaml
+
+DEEP = 'nested 100 levels deep'
+
+
+def nested(levels):
+    """That many lists inside each other, as text in any of the formats."""
+    return '[' * levels + '1' + ']' * levels
+
+
+def bomb(levels, width=10):
+    """Each line is ten times the one before; to build the last of 30 would never end."""
+    lines = ['a0: &a0 {x: 1}']
+    lines += [f'a{i}: &a{i} [{", ".join([f"*a{i - 1}"] * width)}]' for i in range(1, levels)]
+    return '\n'.join(lines)
+
+
+def merges(levels):
+    lines = ['a0: &a0 {x: 1}']
+    lines += [f'a{i}: &a{i} {{<<: [{", ".join([f"*a{i - 1}"] * 10)}]}}' for i in range(1, levels)]
+    return '\n'.join(lines)
+
+
+def blocks(levels):
+    return ''.join('  ' * i + 'a:\n' for i in range(levels)) + '  ' * levels + '1'
+
+
+TEXTS = {
+    'lists.yaml': f'a: {nested(200_000)}',
+    'blocks.yaml': blocks(2000),
+    'lists.json': f'{{"a": {nested(200_000)}}}',
+    'less.json': f'{{"a": {nested(400)}}}',
+    'lists.py': f'a = {nested(150)}',
+    'sum.py': f'a = {"+".join(["1"] * 100_000)}',
+    'signs.py': f'a = {"-" * 100_000}1',
+    'based.py': f'_base_ = []\nb = {"+".join(["1"] * 900)}\na = {{{{ _base_.a }}}}',
+    'itself.py': 'a = []\na.append(a)',
+}
+
+
+@pytest.mark.parametrize('name', TEXTS)
+def test_values_that_are_too_deep(name, tmp_path):
+    path = tmp_path / name
+    path.write_text(TEXTS[name])
+    with pytest.raises(ValueError, match=DEEP) as refused:
+        Config.fromfile(str(path))
+    assert str(refused.value).startswith(f'{path}: ')
+
+
+def test_what_python_calls_a_syntax_error_names_the_file(tmp_path):
+    path = tmp_path / 'cfg.py'
+    path.write_text(f'a = {nested(100_000)}')
+    with pytest.raises(SyntaxError, match=f'{path}: too many nested parentheses'):
+        Config.fromfile(str(path))
+
+
+@pytest.mark.parametrize(
+    'text, message',
+    [
+        (bomb(30), 'its aliases repeat more than 1,000,000 values'),
+        (merges(30), 'its aliases repeat more than 1,000,000 values'),
+        (f'a: &a {"x" * 64_000}\nb: [{", ".join(["*a"] * 2000)}]', 'its aliases repeat more than 1,000,000 values'),
+        ('a: 1\nb: &b [1, *b]', r'the alias \*b in line 2 names what it is in'),
+    ],
+)
+def test_yaml_aliases(text, message, tmp_path):
+    path = tmp_path / 'cfg.yaml'
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as refused:
+        Config.fromfile(str(path))
+    assert str(refused.value).startswith(f'{path}: ')
+
+
+@pytest.mark.parametrize('form', ['a: {}', '{{"a": {}}}', 'a = {}'])
+def test_the_limit_itself_is_allowed(form, tmp_path):
+    path = tmp_path / {'a: {}': 'cfg.yaml', '{{"a": {}}}': 'cfg.json', 'a = {}': 'cfg.py'}[form]
+    path.write_text(form.format(nested(MAX_DEPTH - 1)))  # and the config is a dict
+    cfg = Config.fromfile(str(path))
+    path.with_name('again.py').write_text(cfg.pretty_text)
+    assert Config.fromfile(str(path.with_name('again.py')))._cfg_dict == cfg._cfg_dict
+    path.write_text(form.format(nested(MAX_DEPTH)))
+    with pytest.raises(ValueError, match=DEEP):
+        Config.fromfile(str(path))
+
+
+def test_ordinary_aliases_and_large_files_are_allowed():
+    check_yaml(bomb(6))
+    check_yaml(f'a: &a [{", ".join(map(str, range(MAX_REPEATED // 100)))}]\nb: [{", ".join(["*a"] * 99)}]')
+    check_depth(list(range(MAX_REPEATED // 10)))
+    cfg = Config.fromstring('a: &a {x: 1}\nb: [*a, *a]', '.yaml')
+    assert cfg.b == [{'x': 1}, {'x': 1}]
+    assert cfg.b[0] is not cfg.b[1]
+
+
+def test_values_given_in_python_and_on_the_command_line(capsys):
+    with pytest.raises(ValueError, match=DEEP):
+        Config({'a': json.loads(nested(MAX_DEPTH))})
+    with pytest.raises(ValueError, match=f'--cfg-options: .*{DEEP}'):
+        Config({}).merge_from_dict({'.'.join('a' * 5000): 1})
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction)
+    with pytest.raises(SystemExit):
+        parser.parse_args(['--cfg-options', f'a={nested(5000)}'])
+    assert DEEP in capsys.readouterr().err
+    assert parser.parse_args(['--cfg-options', f'a={nested(MAX_DEPTH)}']).cfg_options['a'] == json.loads(
+        nested(MAX_DEPTH)
+    )
