@@ -235,7 +235,7 @@ def _is_read(value: Any) -> bool:
 
 def _name(value: Any) -> str:
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ == 'builtins' else f'{kind.__module__}.{kind.__qualname__}'
+    return f'{kind.__module__}.{kind.__qualname__}'
 
 
 def _short(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,34 +14,36 @@ from torch import Tensor
 _LOOKED_AT = 16384
 
 
-def batch_checksums(batch: Any) -> dict[str, int]:
-    """A CRC-32 for each tensor, array, number and text in ``batch``, by its place.
+def batch_checksums(batch: Any) -> dict[str, list[int]]:
+    """A CRC-32 for each tensor, array, number and text in ``batch``, by its place; with it, how often the tensor was
+    written to."""
+    return {place: [checksum, writes] for place, checksum, writes in _checksums('batch', batch)}
 
-    Tensors that were written to since they were made are left out: a step may normalise its batch in place.
+
+def same_batch(batch: Any, checksums: Mapping[str, Sequence[int]]) -> bool | None:
+    """Whether ``batch`` has these checksums, as far as they can be compared; None if nothing can.
+
+    Tensors that were written to in between are left out: a step may have normalised its batch in place.
     """
-    return dict(_checksums('batch', batch))
-
-
-def same_batch(batch: Any, checksums: Mapping[str, int]) -> bool | None:
-    """Whether ``batch`` has these checksums, as far as both have the same places; None if they share none."""
     found = batch_checksums(batch)
-    common = found.keys() & checksums.keys()
-    return all(found[place] == checksums[place] for place in common) if common else None
+    common = [place for place in found.keys() & checksums.keys() if found[place][1] == checksums[place][1]]
+    return all(found[place][0] == checksums[place][0] for place in common) if common else None
 
 
-def _checksums(place: str, value: Any) -> Iterator[tuple[str, int]]:
+def _checksums(place: str, value: Any) -> Iterator[tuple[str, int, int]]:
     if isinstance(value, Tensor):
-        if type(value) is Tensor and value.layout is torch.strided and not _was_written_to(value):
+        if type(value) is Tensor and value.layout is torch.strided and not value.is_inference():
             flat = value.detach().reshape(-1)
             some = flat[:: max(1, len(flat) // _LOOKED_AT)].cpu().contiguous()
-            yield place, zlib.crc32(some.view(torch.uint8).numpy(), _of_text(f'{tuple(value.shape)} {value.dtype}'))
+            raw = some.view(torch.uint8).numpy().tobytes() if len(some) else b''
+            yield place, zlib.crc32(raw, _of_text(f'{tuple(value.shape)} {value.dtype}')), value._version
     elif isinstance(value, np.ndarray):
         if value.dtype != object:
-            flat = value.reshape(-1)
-            some = np.ascontiguousarray(flat[:: max(1, len(flat) // _LOOKED_AT)])
-            yield place, zlib.crc32(some.tobytes(), _of_text(f'{value.shape} {value.dtype}'))
+            numbers = value.reshape(-1)
+            part = np.ascontiguousarray(numbers[:: max(1, len(numbers) // _LOOKED_AT)])
+            yield place, zlib.crc32(part.tobytes(), _of_text(f'{value.shape} {value.dtype}')), 0
     elif isinstance(value, (bool, int, float, str, bytes)):
-        yield place, _of_text(repr(value))
+        yield place, _of_text(repr(value)), 0
     elif isinstance(value, Mapping):
         for key, each in value.items():
             yield from _checksums(f'{place}[{key!r}]', each)
@@ -50,10 +52,6 @@ def _checksums(place: str, value: Any) -> Iterator[tuple[str, int]]:
             yield from _checksums(f'{place}[{i}]', each)
     elif hasattr(value, 'data') and hasattr(value, 'cpu_only'):  # a DataContainer
         yield from _checksums(f'{place}.data', value.data)
-
-
-def _was_written_to(tensor: Tensor) -> bool:
-    return tensor.is_inference() or tensor._version > 0
 
 
 def _of_text(text: str) -> int:

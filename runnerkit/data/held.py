@@ -10,21 +10,33 @@ import io
 import random
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from math import inf
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 #: What of a DataLoader is its user's; the rest is torch's own.
 _PARTS = ('generator', 'sampler', 'batch_sampler', 'dataset', 'collate_fn', 'worker_init_fn')
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)
 _GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
-_LEAVES = (type, ModuleType, BuiltinFunctionType, nn.Module, torch.device, torch.dtype, np.dtype, io.IOBase)
+_CONTAINERS = (list, tuple, set, frozenset, deque, Mapping)
+_LEAVES = (type, ModuleType, nn.Module, torch.device, torch.dtype, np.dtype, io.IOBase)
+
+#: Generators that belong to the process, not to a loader.
+_OF_THE_PROCESS = (torch.default_generator, getattr(random, '_inst', None), getattr(np.random.mtrand, '_rand', None))
+
+#: Packages whose classes hold no generators of their own.
+_LIBRARIES = ('builtins', 'torch', 'numpy', 'runnerkit', 'abc', 'typing', 'collections', 'functools')
+
+#: Attributes of a DataLoader that are torch's business.
+_TORCHS_OWN = frozenset([*vars(DataLoader(TensorDataset(torch.zeros(1)))), *_PARTS])
 
 _OF_FORMAT_1 = ('loader.generator', 'loader.sampler.', 'loader.batch_sampler.')
 
@@ -44,7 +56,7 @@ class Held:
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
-        self._at_first = {place: _mark(value) for place, (_, _, value) in _values(loader).items()}
+        self._at_first = {place: _mark(value) for place, value in _values(loader).items()}
 
     def states(self) -> dict[str, Any]:
         """The states of all generators and of objects with a ``state_dict``, and the plain attributes that have changed
@@ -62,26 +74,37 @@ class Held:
                 found[place] = {'value': _copy(value)}
         return found
 
-    def restore(self, states: Mapping[str, Any], pass_is_open: bool = False) -> list[str]:
+    def go_back(self, states: Mapping[str, Any]) -> None:
+        """Be what it was when `states` were taken, in the same process or another: what had not changed by then is as
+        it was at first."""
+        for place, _ in list(self._changed()):
+            mark = self._at_first.get(place, ())
+            if place not in states and mark[:1] == ('plain',):
+                owner, _, name = place.rpartition('.')
+                _put(dict(_objects(self.loader))[owner], name, _copy(mark[1]))
+        self.restore(states)
+
+    def restore(self, states: Mapping[str, Any], pass_is_open: bool = False, of_order: bool = True) -> list[str]:
         """Give everything back what `states` gave.
 
         Args:
             states: of this loader or one that is built alike.
             pass_is_open: leave samplers with a ``state_dict`` alone: one that is given to them in the middle of a pass
                 is often meant for the next one.
+            of_order: whether samplers are among what is given back.
 
         Returns:
             The places that are not there any more, or hold something else.
         """
         objects = dict(_objects(self.loader))
-        values = _values(self.loader)
         missing = []
         for place, state in states.items():
+            if not of_order and ('sampler' in place or place == 'loader.generator'):
+                continue
+            owner, _, name = place.rpartition('.')
             if 'value' in state or 'array' in state:
-                if place in values:
-                    owner, name, _ = values[place]
-                    _put(owner, name, state['array'].cpu().numpy() if 'array' in state else _copy(state['value']))
-                else:
+                value = state['array'].cpu().numpy() if 'array' in state else _copy(state['value'])
+                if owner not in objects or not _put(objects[owner], name, value):
                     missing.append(place)
             elif 'in_order' in state:  # of a checkpoint of the first format
                 generators = [objects[place] for place in self.generators() if place.startswith(_OF_FORMAT_1)]
@@ -101,16 +124,19 @@ class Held:
         return [place for place, each in _objects(self.loader) if isinstance(each, _GENERATORS)]
 
     def unsaved(self) -> list[str]:
-        """The places of what has changed and cannot be saved: live iterators, queues, caches."""
-        return [place for place, value in self._changed() if not _is_plain(value)]
+        """The places of what moves on, or has changed, and cannot be saved: live iterators, queues, caches."""
+        iterators = [place for place, value in _values(self.loader).items() if _is_iterator(value)]
+        return [*iterators, *(place for place, value in self._changed() if not _is_plain(value))]
 
     def _changed(self) -> Iterator[tuple[str, Any]]:
-        for place, (_, _, value) in _values(self.loader).items():
-            mark = _mark(value)
-            if place in self._at_first:
-                if not same_state(self._at_first[place], mark):
-                    yield place, value
-            elif mark[0] == 'iterator':
+        values = _values(self.loader)
+        opened = {place.rpartition('.')[0] for place in self._at_first if place not in values}
+        for place, value in values.items():
+            # An object that has opened something since (a file) may have noted so in a flag, which must not be set
+            # where nothing is open.
+            if _is_iterator(value) or place.rpartition('.')[0] in opened:
+                continue
+            if place not in self._at_first or not same_state(self._at_first[place], _mark(value)):
                 yield place, value
 
 
@@ -181,62 +207,52 @@ def _objects(loader: Any) -> Iterator[tuple[str, Any]]:
             continue
         seen.add(id(each))
         yield place, each
-        if not isinstance(each, _GENERATORS):
+        if not isinstance(each, _GENERATORS) and not (each is loader and isinstance(each, (list, tuple))):
             waiting.extend((f'{place}{name}', part) for name, part in _parts(each) if not _is_leaf(part))
 
 
 def _parts(each: Any) -> Iterator[tuple[str, Any]]:
     """What is directly inside of ``each``, by how to get there."""
-    if isinstance(each, DataLoader):
-        # What seeds the workers of our own loader is no state.
-        yield from ((f'.{name}', getattr(each, name, None)) for name in _PARTS[_is_ours(each) :])
-    elif isinstance(each, (list, tuple, set, frozenset, deque)):
+    if type(each) in (list, tuple, set, frozenset, deque):
         if len(each) <= _MOST_ELEMENTS:
             yield from ((f'[{i}]', part) for i, part in enumerate(each))
-    elif isinstance(each, Mapping):
+    elif type(each) is dict:
         if len(each) <= _MOST_ELEMENTS:
             yield from ((f'[{key!r}]', part) for key, part in each.items())
-    elif isinstance(each, FunctionType):
-        yield from ((f'.{name}', part) for name, part in _closure(each))
-    elif isinstance(each, MethodType):
+    elif isinstance(each, (MethodType, BuiltinFunctionType)):
         yield '.__self__', each.__self__
-    elif isinstance(each, partial):
-        yield '.func', each.func
-        yield '.args', each.args
-        yield '.keywords', each.keywords
+        yield '.__func__', getattr(each, '__func__', None)
     else:
         yield from ((f'.{name}', part) for name, part in _attributes(each))
 
 
 def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
-    try:
+    """What ``each`` has by names: its attributes, what a function closes over, and generators of a class or module."""
+    if isinstance(each, DataLoader):
+        # What seeds the workers of our own loader is no state.
+        yield from ((name, getattr(each, name, None)) for name in _PARTS[_is_ours(each) :])
+        if not _is_ours(each):
+            yield from ((name, part) for name, part in vars(each).items() if name not in _TORCHS_OWN)
+        return
+    if isinstance(each, FunctionType):
+        yield from _closure(each)
+        yield from _global_generators(each)
+        return
+    if isinstance(each, partial):
+        yield from (('func', each.func), ('args', each.args), ('keywords', each.keywords))
+    with suppress(TypeError):
         yield from list(vars(each).items())
-    except TypeError:
-        pass
     for kind in type(each).__mro__:
         names = kind.__dict__.get('__slots__', ())
         for name in (names,) if isinstance(names, str) else names:
             if name not in ('__dict__', '__weakref__') and hasattr(each, name):
                 yield name, getattr(each, name)
-
-
-def _is_leaf(value: Any) -> bool:
-    return isinstance(value, (*_SCALARS, Tensor, np.ndarray, np.generic, *_LEAVES)) or _is_iterator(value)
-
-
-def _values(loader: Any) -> dict[str, tuple[Any, str, Any]]:
-    """The attributes of ``loader``'s objects that are values and no objects: owner, name and value by place."""
-    found: dict[str, tuple[Any, str, Any]] = {}
-    for place, each in _objects(loader):
-        if isinstance(each, (DataLoader, *_GENERATORS, list, tuple, set, frozenset, deque, Mapping)) or (
-            _is_ours(each) or _is_stateful(each)
-        ):
-            continue
-        names = _closure(each) if isinstance(each, FunctionType) else _attributes(each)
-        for name, value in names:
-            if _is_value(value):
-                found[f'{place}.{name}'] = each, name, value
-    return found
+        if kind.__module__.partition('.')[0] not in _LIBRARIES:
+            for name, part in vars(kind).items():
+                if isinstance(part, _GENERATORS):
+                    yield name, part
+                elif isinstance(part, FunctionType):
+                    yield from _global_generators(part)
 
 
 def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -248,18 +264,46 @@ def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
             continue
 
 
-def _put(owner: Any, name: str, value: Any) -> None:
-    """Set the attribute, or the variable that a function closes over."""
+def _global_generators(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """The generators of its module that ``function`` names."""
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, _GENERATORS):
+            yield name, value
+
+
+def _is_leaf(value: Any) -> bool:
+    if any(value is each for each in _OF_THE_PROCESS):
+        return True
+    return isinstance(value, (*_SCALARS, Tensor, np.ndarray, np.generic, *_LEAVES)) or _is_iterator(value)
+
+
+def _values(loader: Any) -> dict[str, Any]:
+    """The attributes of ``loader``'s objects that are values and no objects, by place."""
+    found: dict[str, Any] = {}
+    for place, each in _objects(loader):
+        if isinstance(each, (*_GENERATORS, *_CONTAINERS)) or _is_ours(each) or _is_stateful(each):
+            continue
+        found.update({f'{place}.{name}': value for name, value in _attributes(each) if _is_value(value)})
+    return found
+
+
+def _put(owner: Any, name: str, value: Any) -> bool:
+    """Set the attribute, or the variable that a function closes over; returns whether there is such a thing."""
     if isinstance(owner, FunctionType):
         cells = dict(zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True))
-        cells[name].cell_contents = value
-    else:
+        if name in cells:
+            cells[name].cell_contents = value
+        return name in cells
+    try:
         object.__setattr__(owner, name, value)
+    except (AttributeError, TypeError):
+        return False
+    return True
 
 
 def _is_value(value: Any) -> bool:
-    containers = (list, tuple, set, frozenset, deque, dict)
-    return isinstance(value, (*_SCALARS, Tensor, np.ndarray, *containers)) or _is_iterator(value)
+    return isinstance(value, (*_SCALARS, Tensor, np.ndarray, *_CONTAINERS)) or _is_iterator(value)
 
 
 def _is_iterator(value: Any) -> bool:
@@ -277,41 +321,38 @@ def _is_stateful(each: Any) -> bool:
 def _mark(value: Any) -> tuple[Any, ...]:
     """What tells whether ``value`` has changed."""
     if _is_iterator(value):
-        return 'iterator', id(value)
+        return ('iterator',)
+    if _is_plain(value):
+        return 'plain', _copy(value)
     if isinstance(value, (Tensor, np.ndarray)):
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            return 'objects', value.shape
-        size = value.numel() if isinstance(value, Tensor) else value.size
-        return ('array', _copy(value)) if size <= _MOST_ELEMENTS else ('large array', tuple(value.shape))
-    if isinstance(value, _SCALARS):
-        return 'scalar', value
-    if len(value) > _MOST_ELEMENTS:
-        return 'large', len(value)
+        return 'array', tuple(value.shape)
+    few = len(value) <= _MOST_ELEMENTS
     elements = value.items() if isinstance(value, Mapping) else value
-    plain = [each for each in elements if isinstance(each, (*_SCALARS, tuple)) and _is_plain(each)]
-    return type(value).__name__, len(value), sorted(plain, key=repr) if isinstance(value, (set, frozenset)) else plain
+    return type(value).__name__, len(value), [repr(each) for each in elements if _is_plain(each)] if few else []
 
 
 def _is_plain(value: Any) -> bool:
     """Whether ``value`` can be put into a checkpoint, and is small."""
-    if isinstance(value, (bool, *_SCALARS)):
-        return True
+    return _plain_size(value) <= _MOST_ELEMENTS
+
+
+def _plain_size(value: Any) -> float:
+    """Of how many numbers and texts ``value`` consists; infinite if it holds anything else."""
     if isinstance(value, Tensor):
-        return type(value) is Tensor
+        return value.numel() if type(value) is Tensor else inf
     if isinstance(value, np.ndarray):
-        return type(value) is np.ndarray and value.dtype.name in _ARRAYS
-    if type(value) in (list, tuple, set, frozenset):
-        return (
-            len(value) <= _MOST_ELEMENTS
-            and not any(isinstance(each, np.ndarray) for each in value)
-            and (all(map(_is_plain, value)))
-        )
-    if type(value) is dict:
-        parts = [each for pair in value.items() for each in pair]
-        return len(value) <= _MOST_ELEMENTS and all(
-            _is_plain(each) and not isinstance(each, np.ndarray) for each in parts
-        )
-    return False
+        return value.size if type(value) is np.ndarray and value.dtype.name in _ARRAYS else inf
+    if type(value) in _SCALARS:
+        return 1
+    if type(value) not in (list, tuple, set, frozenset, dict) or len(value) > _MOST_ELEMENTS:
+        return inf
+    parts = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
+    size = 1.0
+    for part in parts:
+        size += inf if isinstance(part, np.ndarray) else _plain_size(part)
+        if size > _MOST_ELEMENTS:
+            return inf
+    return size
 
 
 def _copy(value: Any) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+import torch
 from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
@@ -66,7 +68,7 @@ class Reader:
         self._from = 0  # the sample of the order with which the open pass was entered
         self._began: dict[str, Any] | None = None  # all states at the beginning of the open pass
         self._first: dict[str, Any] | None = None  # all states before its first batch, if that came later
-        self._checksums: dict[str, int] = {}  # of the last batch of a run that was stopped
+        self._checksums: dict[str, list[int]] = {}  # of the last batch of a run that was stopped
         #: What was found not to be exact, or is not known to be, since the last `load_state_dict`.
         self.found: list[str] = []
 
@@ -138,6 +140,17 @@ class Reader:
         self._iterator, self._began, self._first, self._pending = None, None, None, None
         self._from, self._consumed, self._left_out, self._checksums = 0, 0, 0, {}
 
+    def prime(self) -> None:
+        """Let the next one who passes over the loader begin where the open pass is to be entered, if that can be."""
+        order = order_of(self._dataloader)
+        if self._pending is not None and order is not None:
+            order.sampler.start = self._pending['samples']
+
+    @property
+    def is_primed(self) -> bool:
+        """Whether `prime` could do so."""
+        return self._pending is None or order_of(self._dataloader) is not None
+
     def remember(self, batch: Any) -> None:
         """The run stops after this batch, which will be gone when the run's state is saved."""
         self._checksums = batch_checksums(batch)
@@ -157,21 +170,23 @@ class Reader:
         return None if length is None else length - state['batches']
 
     def _states(self) -> dict[str, Any]:
-        return {'rng': rng_state(), 'held': self.held.states()}
+        live = workers_live(self._dataloader)
+        return {'rng': rng_state(), 'held': self.held.states(), 'workers_live': live}
 
     def _go_back(self, states: Mapping[str, Any]) -> None:
         set_rng_state(states['rng'])
-        self.held.restore(states['held'])
+        self.held.go_back(states['held'])
 
     # --- saving and entering -----------------------------------------------------------------------------------------
 
-    def state_dict(self, batches: int | None = None, last_batch: Any = None) -> dict[str, Any]:
+    def state_dict(self, batches: int | None = None, last_batch: Any = None, waits: bool = False) -> dict[str, Any]:
         """Where this rank is in the loader, and all that the loader holds.
 
         Args:
             batches: how many batches were trained on since the open pass was entered; by default, those that were
                 given out.
             last_batch: the last of them, if it is at hand.
+            waits: whether one more batch was fetched, and waits to be trained on.
         """
         if self._pending is not None:
             return self._pending
@@ -190,6 +205,7 @@ class Reader:
             'loader': self._dataloader.state_dict() if has_state(self._dataloader) else None,
             'workers_live': workers_live(self._dataloader),
             'checksums': checksums if batches else {},
+            'waits': waits,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -209,6 +225,14 @@ class Reader:
                 f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
                 'cache): give the object that holds it state_dict() and load_state_dict()'
             )
+        own = [place for place in self.held.generators() if 'sampler' not in place and place != 'loader.generator']
+        if state.get('waits') and (own or not (isinstance(loader, SeededLoader) or _is_pure(dataset_of(loader)))):
+            self._tell(
+                'the checkpoint was saved when a batch had been fetched and not been trained on: it is fetched again, '
+                f'with random numbers that come later; {WAY_OUT}'
+            )
+        if state['batches'] or state['epoch'] or state['begun']:
+            self._probe()
         if state['workers_live'] and not isinstance(loader, SeededLoader):
             if draws_in_workers(loader):
                 self._tell(
@@ -229,7 +253,8 @@ class Reader:
 
     def restore_held(self, state: Mapping[str, Any]) -> None:
         """Give the loader's generators and counters back what they were when ``state`` was saved."""
-        self.held.restore(state['held'], pass_is_open=self.is_open)
+        # A batch that was fetched and waits is fetched again: the order is right before it, where it was entered.
+        self.held.restore(state['held'], pass_is_open=self.is_open, of_order=not state.get('waits'))
 
     def _enter(self, state: Mapping[str, Any]) -> Iterator[Any]:
         """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
@@ -265,7 +290,7 @@ class Reader:
         sampler.start = self._from - again * step
         rest = iter(loader)
         if again:
-            self._compare(next(rest, _END), state['checksums'])
+            self._read_last(rest, state['checksums'])
         elif draws_in_workers(loader):
             self._tell(_in_workers(loader))
         return rest
@@ -278,13 +303,13 @@ class Reader:
             reads_again = bool(checksums) and _tells_by_reading(loader)
             rest = self._skipped(batches - reads_again, watch)
             if reads_again:
-                self._compare(next(rest, _END), checksums)
+                self._read_last(rest, checksums)
             elif draws_in_workers(loader):
                 self._tell(_in_workers(loader))
         elif _is_seeded_map(loader):
             rest = loader.enter(self._epoch, batches - 1)
             self._go_on_at_first()
-            self._compare(next(rest, _END), checksums)  # also lets the samplers draw now what is left out
+            self._read_last(rest, checksums)  # also lets the samplers draw now what is left out
             watch.start()
         else:
             rest = self._read_again(batches, checksums, watch)
@@ -305,12 +330,36 @@ class Reader:
         if loader.batch_sampler is None:
             batching = {'batch_size': None, 'sampler': rest}
         options = {name: getattr(loader, name) for name in LOADER_OPTIONS if hasattr(loader, name)}
+        if self._began is not None and self._began.get('workers_live'):
+            options['generator'] = torch.Generator()  # workers that were there already drew no seed
         iterator = iter(DataLoader(loader.dataset, **batching, **options))
         self._go_on_at_first()
         rest.enter()
         return iterator
 
-    def _read_again(self, batches: int, checksums: Mapping[str, int], watch: _Watch) -> Iterator[Any]:
+    def _probe(self) -> None:
+        """See whether a sample depends on something that nobody sees: read from equal states it must be equal, and
+        leave equal states behind."""
+        dataset = dataset_of(self._dataloader)
+        if not is_cheap_to_enter(self._dataloader) or self._dataloader.num_workers or _is_pure(dataset):
+            return
+        before, seen = self._states(), []
+        for _ in range(2):
+            try:
+                sample = dataset[0]
+            except Exception:  # it may have other keys, or other ways
+                self._go_back(before)
+                return
+            seen.append((batch_checksums(sample), self._states()))
+            self._go_back(before)
+        if not same_state(seen[0], seen[1]):
+            self._tell(
+                f'a sample that is read twice is not the same, though no generator has moved in between: '
+                f'{type(dataset).__name__} remembers something that is not part of a checkpoint (a cache, a place in a '
+                'file): give it state_dict() and load_state_dict()'
+            )
+
+    def _read_again(self, batches: int, checksums: Mapping[str, Any], watch: _Watch) -> Iterator[Any]:
         loader = self._dataloader
         logger.warning(
             '%s cannot be entered in the middle of an epoch: the first %d batches are loaded and thrown away, which '
@@ -333,7 +382,14 @@ class Reader:
         if self._first is not None:
             self._go_back(self._first)
 
-    def _compare(self, batch: Any, checksums: Mapping[str, int]) -> None:
+    def _read_last(self, rest: Iterator[Any], checksums: Mapping[str, Any]) -> None:
+        """Read the last batch that was trained on again, and compare it if nothing moved on that it may depend on."""
+        before = self.held.states()
+        batch = next(rest, _END)
+        if same_state(before, self.held.states()) or draws_in_workers(self._dataloader):
+            self._compare(batch, checksums)
+
+    def _compare(self, batch: Any, checksums: Mapping[str, Any]) -> None:
         """Tell if the last batch, read again, is not what it was."""
         if batch is not _END and same_batch(batch, checksums) is not False:
             return
@@ -372,6 +428,10 @@ class IterLoader(Reader):
 
     _may_be_over = False  # a loader that keeps its place itself was at the end of a pass when it was saved
 
+    def __init__(self, dataloader: Any) -> None:
+        super().__init__(dataloader)
+        _iter_loaders.append(weakref.ref(self))
+
     def __next__(self) -> Any:
         batches = self._iterator
         if batches is None:
@@ -380,9 +440,9 @@ class IterLoader(Reader):
             self._first = self._states()
         batch = next(batches, _END)
         if batch is _END:
-            self.begin(self._epoch + 1)
+            batches = self.begin(self._epoch + 1)
             self._first = self._states()
-            batch = next(self._iterator, _END)
+            batch = next(batches, _END)
             if batch is _END:
                 raise ValueError(
                     'the data loader gives no batches: its data set is empty, or smaller than one full batch'
@@ -411,6 +471,18 @@ class IterLoader(Reader):
         batches = super()._enter(state)
         self._may_be_over = has_state(self._dataloader) and state['batches'] == length_of(self._dataloader)
         return batches
+
+
+#: All that there are, in the order in which they were made.
+_iter_loaders: list[weakref.ref[IterLoader]] = []
+
+
+def new_iter_loaders() -> list[IterLoader]:
+    """Those that nothing was read from yet, in the order in which they were made: a runner whose own ``run`` makes its
+    loaders shows them to nobody."""
+    _iter_loaders[:] = [each for each in _iter_loaders if each() is not None]
+    living = (each() for each in _iter_loaders)
+    return [each for each in living if each is not None and not each.is_open]
 
 
 def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
@@ -452,6 +524,7 @@ def place(loader: Any, epoch: int, batches: int) -> dict[str, Any]:
         'loader': None,
         'workers_live': False,
         'checksums': {},
+        'waits': False,
     }
 
 
@@ -486,7 +559,7 @@ def order_of(loader: Any) -> Order | None:
 
 def about(loader: Any) -> dict[str, Any]:
     """What a resumed run compares of its loader: its class, and what else is known."""
-    order, dataset = order_of(loader), getattr(loader, 'dataset', None)
+    order, dataset = order_of(loader), dataset_of(loader)
     found = {
         'kind': type(loader).__name__,
         'dataset': None if dataset is None else type(dataset).__name__,
@@ -503,7 +576,8 @@ def about(loader: Any) -> dict[str, Any]:
 def set_epoch(loader: Any, epoch: int) -> None:
     """Tell ``loader`` and its samplers which epoch (0-based) comes next, those of them that have a ``set_epoch``."""
     batch_sampler = getattr(loader, 'batch_sampler', None)
-    parts = (loader, getattr(loader, 'sampler', None), batch_sampler, getattr(batch_sampler, 'sampler', None))
+    sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
+    parts: list[Any] = [loader, sampler, batch_sampler, inner]
     told = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
     for tell in told.values():
         tell(epoch)
@@ -547,7 +621,7 @@ def draws_in_workers(loader: Any) -> bool:
 
 def named(loader: Any) -> str:
     """``loader`` in a message: its class, and that of its data set."""
-    dataset = getattr(loader, 'dataset', None)
+    dataset = dataset_of(loader)
     return type(loader).__name__ if dataset is None else f'{type(loader).__name__} of {type(dataset).__name__}'
 
 
@@ -556,6 +630,11 @@ def _in_workers(loader: Any) -> str:
         f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers are others after a resume '
         f'inside an epoch; {WAY_OUT}'
     )
+
+
+def dataset_of(loader: Any) -> Any:
+    """The data set of ``loader``, if it has one."""
+    return getattr(loader, 'dataset', None)
 
 
 def _is_pure(dataset: Any) -> bool:
@@ -601,10 +680,12 @@ class SkippedSampler(Sampler[Any]):
         self.sampler = sampler
         self.start = start
         self.after_first = after_first
-        self._items: Iterator[Any] | None = None
+        self._items: Iterator[Any] = iter(())
+        self._is_entered = False
 
     def __iter__(self) -> Iterator[Any]:
-        self._items = None
+        self._items = iter(self.sampler)
+        self._is_entered = False
         return self
 
     def __next__(self) -> Any:
@@ -616,8 +697,8 @@ class SkippedSampler(Sampler[Any]):
         A loader draws its workers' seed before the first index, so that this comes after ``iter(loader)``; but before
         the first batch is loaded, so that a caller can then put global generators where they belong.
         """
-        if self._items is None:
-            self._items = iter(self.sampler)
+        if not self._is_entered:
+            self._is_entered = True
             for number, _ in enumerate(islice(self._items, self.start)):
                 if number == 0:
                     self.after_first()

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.data.reader import Reader, length_of, set_epoch
+from runnerkit.data.reader import WAY_OUT, Reader, length_of, named, new_iter_loaders, set_epoch
 from runnerkit.distributed import broadcast_buffers, broadcast_object, get_dist_info, reduce_named_sums
 from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
 from runnerkit.fileio.paths import is_url, local_path
@@ -27,6 +27,7 @@ from runnerkit.hooks.hook import Hook, Outcome, Score
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
+from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.progress import Progress
@@ -396,7 +397,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """Let runners count that have a ``call_hook`` of their own (mmgen's has)."""
         super().__init_subclass__(**kwargs)
         if 'call_hook' in vars(cls):
-            cls.call_hook = _counting(vars(cls)['call_hook'])  # type: ignore[method-assign]
+            cls.call_hook = _counting(vars(cls)['call_hook'])  # type: ignore[assignment, method-assign]
 
     def call_hook(self, fn_name: str) -> None:
         """Call the method ``fn_name`` of every hook that does something there, in order. Any name may be a point.
@@ -425,6 +426,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         progress = self._progress
         progress.iters = self._iter + 1
         if self.by_epoch:
+            if self._is_inside:  # a loop of a subclass's own
+                self._begin_inside()
             progress.batches = progress.iters - self._epoch_start
         else:
             progress.units, progress.epochs = self._inner_iter + 1, self._epoch
@@ -453,6 +456,23 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             progress.epoch_is_open, progress.batches, progress.iters = True, 0, self._iter
         self._epoch_start = self._iter - progress.batches
         set_epoch(self.data_loader, self._epoch)
+        if self._is_inside:
+            self._reader_of(self.data_loader).prime()
+
+    def _begin_inside(self) -> None:
+        """A loop of a subclass's own has begun in the epoch that was open, past the reader."""
+        self._is_inside = False
+        reader = self._reader_of(self.data_loader)
+        if not reader.is_primed:
+            self._epoch_start = self._iter
+            self.logger.warning(
+                '%s: the open epoch begins anew, since %s.train has a loop of its own; %s, also there',
+                named(reader.dataloader),
+                type(self).__name__,
+                WAY_OUT,
+                extra=EXACTNESS,
+            )
+        reader.close()
 
     def _epoch_is_whole(self) -> bool:
         """Whether the open epoch has ended, rather than been cut short by the run's ``max_iters``."""
@@ -480,10 +500,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
         self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
+        is_own_run = not self.by_epoch and not self._readers  # a subclass's own
+        if is_own_run:
+            self._readers = list(new_iter_loaders())
         self._take_evaluation_loaders()
         if self._resumed is None:
             self._tell_doubts()
         self._restore()
+        if is_own_run:
+            self._start_readers()
 
     def _leave_hooks(self) -> None:
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
@@ -640,6 +665,14 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         for reader in self._readers:
             reader.held  # noqa: B018 (what the loader holds is looked at before anything is read)
 
+    def _start_readers(self) -> None:
+        """Begin the loaders' first passes, or enter those that were open."""
+        is_resumed = any(reader.is_to_enter for reader in self._readers)
+        for reader in self._readers:
+            reader.start()
+        if is_resumed:
+            self._restore_moment()
+
     def _reader_of(self, loader: Any) -> Reader:
         """The reader of the running entry, or of another with this loader; a new one for a loader of a user's own
         loop."""
@@ -652,7 +685,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         return self._readers[-1]
 
     def _take_evaluation_loaders(self) -> None:
-        """Make readers for validations and for hooks that evaluate, so that they can be restored before they are read."""
+        """Make readers for validations and hooks that evaluate: they are restored before anything is read."""
         loaders = [
             reader.dataloader for reader, (mode, _) in zip(self._readers, self._workflow, strict=False) if mode == 'val'
         ]
@@ -668,10 +701,6 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         reader.held  # noqa: B018 (as above)
         self._evaluation_readers.append(reader)
         return reader
-
-    def _trained_batch(self) -> Any:
-        """The batch at hand, if it has been trained on."""
-        return self.data_batch if self._progress.iters == self._iter + 1 else None
 
     def _log_reduce(self) -> Callable[..., Any] | None:
         return reduce_named_sums if self._world_size > 1 else None

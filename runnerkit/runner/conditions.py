@@ -81,7 +81,7 @@ def loader_changes(number: int, was: Mapping[str, Any], now: Mapping[str, Any]) 
         was: what was said of it then.
         now: what is said of it now.
     """
-    found = []
+    found: list[Change] = []
     for what, follows in _LOADER_FOLLOWS.items():
         if what in was and what in now and was[what] != now[what]:
             if what == 'batches' and any(each.what.endswith(('length', 'batch_size')) for each in found):

@@ -173,14 +173,6 @@ class IterBasedRunner(BaseRunner):
 
     # --- the places in the data --------------------------------------------------------------------------------------
 
-    def _start_readers(self) -> None:
-        """Begin the loaders' first passes, or enter those that were open."""
-        is_resumed = any(reader.is_to_enter for reader in self._readers)
-        for reader in self._readers:
-            reader.start()
-        if is_resumed:
-            self._restore_moment()
-
     def _return_to(self, checkpoint: str) -> None:
         super()._return_to(checkpoint)
         self._start_readers()
@@ -197,5 +189,5 @@ class IterBasedRunner(BaseRunner):
         if reader is not self.data_loader or not reader.is_open:
             return reader.state_dict()
         # A batch that was fetched and is not trained on is fetched again.
-        waits = self.data_batch is not None and self._progress.iters == self._iter
-        return reader.state_dict(reader.given - waits, self._trained_batch())
+        waits = self.data_batch is not None and self._progress.units != self._inner_iter + 1
+        return reader.state_dict(reader.given - waits, None if waits else self.data_batch, waits)

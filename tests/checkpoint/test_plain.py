@@ -223,14 +223,14 @@ REFUSED = {
     'decimal': (Decimal(1), '', 'a decimal.Decimal'),
     'fraction': (Fraction(1, 2), '', 'a fractions.Fraction'),
     'deque': (deque([1]), '', 'a collections.deque'),
-    'ellipsis': (..., '', 'a ellipsis'),
-    'slice': (slice(1), '', 'a slice'),
-    'function': ({'f': len}, "['f']", 'a builtin_function_or_method'),
-    'class': (int, '', 'a type'),
-    'iterator': (iter([1]), '', 'a list_iterator'),
-    'memory view': (memoryview(b'a'), '', 'a memoryview'),
-    'set as a member': ({frozenset({1})}, '', 'the key .* which becomes a set and is then no key'),
-    'set as a key': ({(1, frozenset()): 1}, '', 'the key .* which becomes a tuple and is then no key'),
+    'ellipsis': (..., '', 'a builtins.ellipsis'),
+    'slice': (slice(1), '', 'a builtins.slice'),
+    'function': ({'f': len}, "['f']", 'a builtins.builtin_function_or_method'),
+    'class': (int, '', 'a builtins.type'),
+    'iterator': (iter([1]), '', 'a builtins.list_iterator'),
+    'memory view': (memoryview(b'a'), '', 'a builtins.memoryview'),
+    'set as a member': ({frozenset({1})}, '', 'the key .* which becomes a builtins.set and is then no key'),
+    'set as a key': ({(1, frozenset()): 1}, '', 'the key .* which becomes a builtins.tuple and is then no key'),
     'tensor as a key': ({ONE: 1}, '', 'a tensor as a key'),
     'keys that become equal': ({'red': 1, Colour.RED: 2}, '', 'keys that become equal'),
     'members that become equal': ({'a', PurePosixPath('a')}, '', 'members that become equal'),
@@ -329,9 +329,9 @@ def test_the_optimizers_place():
             return {'x': os}
 
     model = nn.Linear(1, 1)
-    with pytest.raises(TypeError, match=r"^optimizer\['x'\] holds a module"):
+    with pytest.raises(TypeError, match=r"^optimizer\['x'\] holds a builtins.module"):
         checkpoint_of(model, Odd(model.parameters(), 0.1))
-    with pytest.raises(TypeError, match=r"^optimizer\['dis'\]\['x'\] holds a module"):
+    with pytest.raises(TypeError, match=r"^optimizer\['dis'\]\['x'\] holds a builtins.module"):
         checkpoint_of(model, {'dis': Odd(model.parameters(), 0.1)})
 
 

@@ -194,14 +194,15 @@ def test_a_small_file_cannot_take_forever_or_end_in_a_recursion(tmp_path):
 
 
 def test_what_the_user_allows_counts_and_stays_but_for_numpys_constructors(tmp_path):
-    path = saved(tmp_path / 'hostile.pth', array(DISGUISED))
+    hostile = [array(DISGUISED), HOSTILE['a class of types']]
     torch.save(threading.Barrier, tmp_path / 'a.pth')
     allowed = [np.dtype, np.ndarray, RECONSTRUCT, type(np.dtype('f8')), threading.Barrier]
     with torch.serialization.safe_globals(allowed):
         before = torch.serialization.get_safe_globals()
         assert safe_load(tmp_path / 'a.pth') is threading.Barrier
-        with pytest.raises(UnpicklingError, match='Weights only'):
-            safe_load(path)
+        for each in hostile:
+            with pytest.raises(UnpicklingError, match='Weights only'):
+                safe_load(saved(tmp_path / 'hostile.pth', each))
         assert set(torch.serialization.get_safe_globals()) == set(before)
 
 

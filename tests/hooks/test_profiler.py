@@ -53,7 +53,7 @@ def test_a_trace_for_chrome(tmp_path):
 def test_a_run_that_ends_before_anything_is_recorded_has_no_trace(tmp_path):
     path = tmp_path / 'trace.json'
     schedule = {'wait': 9, 'warmup': 1, 'active': 1}
-    assert profiled(json_trace_path=str(path), schedule=schedule).outcome == 'completed'
+    assert profiled(json_trace_path=str(path), schedule=schedule).outcome.kind == 'completed'
     assert not path.exists()
 
 

@@ -349,7 +349,7 @@ def test_between_training_and_validation_the_run_stops_before_the_validation(tmp
     runner.register_hook(Late())
     runner.register_hook(recorder)
     runner.run([loader(), loader()], [('train', 4), ('val', 3)])
-    assert (runner.outcome, runner.iter) == ('stopped: SIGTERM', 4)
+    assert (str(runner.outcome), runner.iter) == ('stopped: SIGTERM', 4)
     assert 'before_val_iter' not in recorder.names()
 
 
