@@ -119,7 +119,7 @@ def test_a_wrapped_model_gives_its_classes(tmp_path):
 def test_wrong_meta(tmp_path):
     with pytest.raises(TypeError, match='meta must be a dict or None'):
         save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'), meta='x')
-    with pytest.raises(TypeError, match=r"meta\['x'\] holds a object"):
+    with pytest.raises(TypeError, match=r"meta\['x'\] holds a builtins.object"):
         save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'), meta={'x': object()})
     assert list(tmp_path.iterdir()) == []
 
