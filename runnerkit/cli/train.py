@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument(
         '--auto-resume',
         action='store_true',
-        help='go on from the newest checkpoint of the work dir from which that is possible, if any',
+        help='go on from the newest usable checkpoint of the work dir, if any',
     )
     parse.add_argument('--no-validate', action='store_true', help='do not evaluate while training')
     parse.add_argument('--seed', type=seed, help="seed of everything random (default: the config's, else drawn)")
