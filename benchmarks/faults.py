@@ -715,7 +715,10 @@ def prove_loaders(titles=(), labels=()):
         for name in kinds[title].runners:
             with tempfile.TemporaryDirectory(prefix='loaders-') as folder:
                 findings = prove_kind(kinds[title], name, Path(folder), labels)
-            good = all(is_good(each, kinds[title].quiet) for each in findings.values())
+            # Of a batch that waits, what its fetching has drawn is gone: that may always be told.
+            good = all(
+                is_good(each, kinds[title].quiet and label != 'batch fetched') for label, each in findings.items()
+            )
             bad, cells = bad + (not good), cells + 1
             print(f'{" " if good else "!"} {title} | {name} | {summary(findings)}', flush=True)
     print(f'{cells} kinds of loaders in a runner each, {bad} not as promised')

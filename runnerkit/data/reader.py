@@ -225,14 +225,24 @@ class Reader:
                 f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
                 'cache): give the object that holds it state_dict() and load_state_dict()'
             )
-        own = [place for place in self.held.generators() if 'sampler' not in place and place != 'loader.generator']
-        if state.get('waits') and (own or not (isinstance(loader, SeededLoader) or _is_pure(dataset_of(loader)))):
+        in_samples = [
+            place for place in self.held.generators() if 'sampler' not in place and place != 'loader.generator'
+        ]
+        if state.get('waits') and (
+            in_samples or not (isinstance(loader, SeededLoader) or _is_pure(dataset_of(loader)))
+        ):
             self._tell(
                 'the checkpoint was saved when a batch had been fetched and not been trained on: it is fetched again, '
                 f'with random numbers that come later; {WAY_OUT}'
             )
-        if state['batches'] or state['epoch'] or state['begun']:
+        if state['about']:
             self._probe()
+        in_workers = [place for place in in_samples if not place.startswith('loader.worker')]
+        if in_workers and getattr(loader, 'num_workers', 0) and (state['begun'] or state['workers_live']):
+            self._tell(
+                f'{", ".join(in_workers)} moves on in the workers, where it cannot be saved: let samples draw from the '
+                "process's generators, which build_dataloader seeds for each of them"
+            )
         if state['workers_live'] and not isinstance(loader, SeededLoader):
             if draws_in_workers(loader):
                 self._tell(
@@ -512,7 +522,7 @@ def place(loader: Any, epoch: int, batches: int) -> dict[str, Any]:
     """The state of a reader that is ``batches`` batches into ``epoch``, and of which nothing else is known."""
     order = order_of(loader)
     return {
-        'about': about(loader),
+        'about': {},
         'epoch': epoch,
         'begun': batches > 0,
         'batches': batches,

@@ -117,6 +117,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._stops_by_iters = max_iters is not None
         self._progress = Progress()
         self._epoch_start = 0  # the iteration with which the running epoch began
+        self._round_began: tuple[int, int] | None = None  # epoch and iteration; None: somewhere inside, by going back
         self._unit = 0  # the number of the running unit within its workflow entry
         self._is_inside = False  # a resumed run has not entered the epoch yet that was open
         self._stop_reason: str | None = None
@@ -306,15 +307,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
         """One unit after another, from where the run is: the index of its workflow entry, and its mode."""
-        progress, round_began = self._progress, None
+        progress, self._round_began = self._progress, None
         while self._stop_reason is None:
             if progress.entry >= len(workflow):
                 # A workflow that has not moved on would never end: one without any training runs once.
-                if self._is_finished() or round_began == (self._epoch, self._iter):
+                if self._is_finished() or self._round_began == (self._epoch, self._iter):
                     return
                 progress.entry = progress.units = 0
             if (progress.entry, progress.units) == (0, 0):
-                round_began = (self._epoch, self._iter)
+                self._round_began = (self._epoch, self._iter)
             mode, n = workflow[progress.entry]
             if progress.units >= n or (trains(mode, self) and self._is_finished()):
                 progress.entry, progress.units = progress.entry + 1, 0
@@ -326,10 +327,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                     self._stop_if_signalled(self._signals)
                 if self._stop_reason is not None:
                     return
-            self._unit, before = progress.units, self._iter
+            self._unit = progress.units
             yield progress.entry, mode
-            if self._iter < before:  # the run has gone back, into the middle of another round
-                round_began = None
 
     def _end_unit(self) -> None:
         """A unit was run without being interrupted."""
@@ -636,7 +635,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
                 call('before_val_epoch')
-                for self._inner_iter, self.data_batch in enumerate(reader.begin(epoch)):
+                for self._inner_iter, self.data_batch in enumerate(reader.batches(epoch)):
                     with self._rings('around_iter'):
                         call('before_val_iter')
                         self.run_iter(self.data_batch, train_mode=False)

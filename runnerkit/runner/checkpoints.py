@@ -331,8 +331,7 @@ class Checkpoints:
             if state is not None:
                 self._load_reader(reader, state, own)
         for reader, state in zip(self._evaluation_readers, own.get('evaluations', ()), strict=False):
-            reader.load_state_dict({**state, 'rng': own['rng']})
-            self._tell_found(reader)
+            self._load_evaluation(reader, {**state, 'rng': own['rng']})
         self._is_inside = progress.epoch_is_open
         self._restore_moment()
 
@@ -370,6 +369,20 @@ class Checkpoints:
                 state['batches'] = max(0, (length or 0) - (left or 0))
                 if progress.epoch_is_open:
                     progress.batches = state['batches']
+        reader.load_state_dict(state)
+        self._tell_found(reader)
+
+    def _load_evaluation(self, reader: Reader, state: dict[str, Any]) -> None:
+        """Let a validation begin again within which the checkpoint was saved, as it began then."""
+        entry = self._progress.entry
+        repeats = self.by_epoch and entry < len(self._workflow) and self._workflow[entry][0] == 'val'
+        if state['begun'] and not (repeats and self._readers[entry].dataloader is reader.dataloader):
+            state['begun'] = False
+            self.logger.warning(
+                'the checkpoint was saved inside an evaluation, which is not repeated: what follows it is not exact; '
+                'save before or after it',
+                extra=EXACTNESS,
+            )
         reader.load_state_dict(state)
         self._tell_found(reader)
 

@@ -64,10 +64,13 @@ class IterBasedRunner(BaseRunner):
             self.call_hook('before_epoch')
             self._start_readers()
             for i, mode in self._units(workflow):
-                self._inner_iter = self._unit
                 try:
-                    unit[mode](self._readers[i], **kwargs)
-                    self._end_unit()
+                    if mode == 'val':
+                        self._validate_entry(self._readers[i], workflow[i][1], kwargs)
+                    else:
+                        self._inner_iter = self._unit
+                        unit[mode](self._readers[i], **kwargs)
+                        self._end_unit()
                 except GoBack as asked:
                     self._return_to(asked.checkpoint)
             if self._stop_reason is None:
@@ -87,6 +90,16 @@ class IterBasedRunner(BaseRunner):
         self.data_batch = None
         self._inner_iter += 1
         self._iter += 1
+
+    def _validate_entry(self, data_loader: IterLoader, n: int, kwargs: dict[str, Any]) -> None:
+        """The ``n`` batches of a validation entry are one evaluation: its rings are entered once."""
+        with self.around_val():
+            for self._unit in range(self._unit, n):
+                self._inner_iter = self._unit
+                self.val(data_loader, **kwargs)
+                self._end_unit()
+                if self._stop_reason is not None:
+                    return
 
     @torch.no_grad()
     def val(self, data_loader: IterLoader, **kwargs: Any) -> None:
