@@ -43,8 +43,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from runnerkit.checkpoint import find_latest_checkpoint
-from runnerkit.checkpoint.files import why_damaged
+from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
 from runnerkit.hooks.hook import POINTS
@@ -527,7 +526,7 @@ class Dies(Hook):
         moment: a point and how many times it passes in this process; None: never.
     """
 
-    closes_point = True
+    runs_last = True
 
     def __init__(self, moment):
         self.moment = moment

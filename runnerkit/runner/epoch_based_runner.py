@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from runnerkit.checkpoint.store import BY_EPOCH
 from runnerkit.data.reader import Reader, length_of, place
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner, Workflow
@@ -93,13 +94,15 @@ class EpochBasedRunner(BaseRunner):
     def save_checkpoint(
         self,
         out_dir: str,
-        filename_tmpl: str = 'epoch_{}.pth',
+        filename_tmpl: str = BY_EPOCH,
         save_optimizer: bool = True,
         meta: Mapping[str, Any] | None = None,
         create_symlink: bool = True,
         file_client_args: dict[str, Any] | None = None,
     ) -> str:
-        """Write everything that resuming needs to a file in ``out_dir``.
+        """Write everything that resuming needs of this rank to a file in ``out_dir``; waits for no other rank.
+
+        In distributed runs, `save` is what keeps the states of all ranks.
 
         Args:
             out_dir: a folder or a URL.
@@ -113,7 +116,7 @@ class EpochBasedRunner(BaseRunner):
         Returns:
             The file's path.
         """
-        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
+        return self._saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
     # --- the place in the epoch --------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.checkpoint.store import BY_ITER
 from runnerkit.data.reader import IterLoader, is_cheap_to_enter, place
 from runnerkit.evaluation import Scores
 from runnerkit.log_buffer import LogBuffer
@@ -137,13 +138,15 @@ class IterBasedRunner(BaseRunner):
     def save_checkpoint(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
         self,
         out_dir: str,
-        filename_tmpl: str = 'iter_{}.pth',
+        filename_tmpl: str = BY_ITER,
         meta: Mapping[str, Any] | None = None,
         save_optimizer: bool = True,
         create_symlink: bool = True,
         file_client_args: dict[str, Any] | None = None,
     ) -> str:
-        """Write everything that resuming needs to a file in ``out_dir``.
+        """Write everything that resuming needs of this rank to a file in ``out_dir``; waits for no other rank.
+
+        In distributed runs, `save` is what keeps the states of all ranks.
 
         Args:
             out_dir: a folder or a URL.
@@ -157,7 +160,7 @@ class IterBasedRunner(BaseRunner):
         Returns:
             The file's path.
         """
-        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
+        return self._saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
     def register_training_hooks(  # type: ignore[override]  # as above
         self,
