@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from runnerkit.optim.update import Update
-from runnerkit.runner.checkpoints import Checkpoints
+from runnerkit.runner.resuming import Resuming
 
 
 class GoBack(Exception):
@@ -17,7 +17,7 @@ class GoBack(Exception):
         self.checkpoint = checkpoint
 
 
-class Rollback(Checkpoints):
+class Rollback(Resuming):
     """The part of a runner that goes back to a checkpoint of its own, as a resumed run would."""
 
     call_hook: Callable[[str], None]
