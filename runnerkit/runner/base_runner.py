@@ -501,6 +501,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         if is_own_run:
             self._readers = list(new_iter_loaders())
         self._take_evaluation_loaders()
+        self._follow_orders()
         if self._resumed is None:
             self._tell_doubts()
         self._restore()

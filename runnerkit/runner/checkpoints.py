@@ -23,6 +23,7 @@ from runnerkit.distributed import from_first_rank, gather_objects
 from runnerkit.fileio.paths import is_url, join
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel import unwrap
+from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.conditions import changes, general_conditions, hook_changes, loader_changes, table
 from runnerkit.runner.progress import Progress
 from runnerkit.utils.seed import rng_state, set_rng_state
@@ -82,6 +83,7 @@ class Checkpoints:
     _beside: _Beside | None = None  # set while checkpoints are asked to be written so
     _in_flight: _Beside | None = None  # the one that is being written, until somebody has heard of its end
     _resumed: dict[str, Any] | None
+    _orders: GradientOrders | None = None  # made at the first start
     _from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
 
     @property
@@ -230,6 +232,7 @@ class Checkpoints:
             'world_size': self._world_size,
             'progress': self.progress.state_dict(),
             'conditions': self._conditions(),
+            'gradient_orders': {} if self._orders is None else self._orders.orders,
             'scores': {name: list(score) for name, score in self.scores.items()},
         }
 
@@ -416,6 +419,12 @@ class Checkpoints:
             self._tell_found(reader)
         self._is_inside = progress.epoch_is_open
         self._restore_moment()
+
+    def _follow_orders(self) -> None:
+        """Sum gradients in the order of the run that is resumed; otherwise note the order."""
+        if self._orders is None or self._orders.model is not self.model:
+            self._orders = GradientOrders(self.model)
+        self._orders.start({} if self._resumed is None else self._resumed.get('gradient_orders', {}))
 
     def _restore_updates(self) -> None:
         """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
