@@ -82,26 +82,33 @@ class GradientOrders:
 
 
 def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
-    """Let DDP pack its buckets in ``order`` at its next forward; gradients and buffers stay as they are.
+    """Let DDP pack its buckets in ``order``; gradients and buffers stay as they are.
 
     Args:
         wrapper: before its first synchronised backward; on all ranks together.
         order: names of its model's parameters; those that are not named come last.
     """
     place = {name: i for i, name in enumerate(order)}
-    named = sorted(_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
-    model = wrapper.module
-    sparse = {id(part.weight) for part in model.modules() if _has_sparse_gradient(part)}
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    gradients = [(parameter, parameter.grad) for _, parameter in named]
+    parameters = sorted(_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
+    sparse = {id(part.weight) for part in wrapper.module.modules() if _has_sparse_gradient(part)}
+    buffers = [(buffer, buffer.clone()) for buffer in wrapper.module.buffers()]
+    gradients = [(parameter, parameter.grad) for _, parameter in parameters]
+    syncs_buffers = wrapper.require_forward_param_sync  # at the next forward
     try:
-        with torch.enable_grad(), _called_instead_of(wrapper):
-            DistributedDataParallel.forward(wrapper, None)
-        for _, parameter in named:
+        for _, parameter in parameters:
             parameter.grad = None
-            zeros = torch.zeros_like(parameter)
-            parameter.backward(zeros.to_sparse(1) if id(parameter) in sparse else zeros)
+        with torch.enable_grad(), _idle(wrapper):
+            DistributedDataParallel.forward(wrapper, None)
+            for _, parameter in parameters:
+                zeros = torch.zeros_like(parameter)
+                parameter.backward(zeros.to_sparse(1) if id(parameter) in sparse else zeros)
+                parameter.grad = None
+            # DDP packs now, rather than at the next forward: with gradient_as_bucket_view it would take gradients of an
+            # unfinished cycle into the buckets, and then divide them by the number of ranks with another rounding.
+            with wrapper.no_sync():
+                DistributedDataParallel.forward(wrapper, None)
     finally:
+        wrapper.require_forward_param_sync = syncs_buffers
         with torch.no_grad():
             for buffer, value in buffers:
                 buffer.copy_(value)
@@ -110,18 +117,28 @@ def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
 
 
 @contextmanager
-def _called_instead_of(wrapper: DistributedDataParallel) -> Iterator[None]:
-    """Let ``wrapper``, in place of its model, call something that does nothing."""
-    vars(wrapper)['module'] = _Nothing()  # stands in front of the submodule, which stays where it is
+def _idle(wrapper: DistributedDataParallel) -> Iterator[None]:
+    """Forward passes of ``wrapper`` do not reach its model."""
+    vars(wrapper)['module'] = _Idle(wrapper.module)  # stands in front of the submodule, which stays where it is
     try:
         yield
     finally:
         del vars(wrapper)['module']
 
 
-class _Nothing:
+class _Idle:
+    """The model in everything, except that a call of it does nothing."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
     def __call__(self, argument: None) -> None:
         """Stand for a forward pass."""
+
+    forward = __call__
 
 
 def _sums_in_some_order(wrapper: DistributedDataParallel) -> bool:
