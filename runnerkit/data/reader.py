@@ -59,7 +59,7 @@ class Reader:
 
     def __init__(self, loader: Any) -> None:
         self._dataloader = loader
-        self._held: Held | None = None
+        self.held = Held(loader)  # looked at before anything is read
         self._iterator: Iterator[Any] | None = None  # of the open pass
         self._pending: dict[str, Any] | None = None  # the state of an open pass that is not entered yet
         self._epoch = 0
@@ -81,13 +81,6 @@ class Reader:
     def dataloader(self) -> Any:
         """What is passed over."""
         return self._dataloader
-
-    @property
-    def held(self) -> Held:
-        """What the loader holds; looked at for the first time before anything is read."""
-        if self._held is None:
-            self._held = Held(self._dataloader)
-        return self._held
 
     @property
     def is_open(self) -> bool:
