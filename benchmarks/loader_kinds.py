@@ -6,6 +6,7 @@ half of that promise is about.
 """
 
 import functools
+import itertools
 import os
 import random
 import tempfile
@@ -128,6 +129,27 @@ class OwnGenerator(Dataset):
         if isinstance(self.rng, torch.Generator):
             return shifted(i, float(torch.rand((), generator=self.rng)))
         return shifted(i, float(self.rng.random()))
+
+
+#: A generator that no object holds.
+OF_THE_MODULE = random.Random(3)
+
+
+class ClassGenerator(Noisy):
+    """Its generator is its class's, which all instances share."""
+
+    rng = random.Random(3)
+
+    def __getitem__(self, i):
+        return shifted(i, self.rng.random())
+
+
+class ManyAtOnce(Noisy):
+    """Gives all samples of a batch in one call, as torch allows."""
+
+    def __getitems__(self, indices):
+        shift = self.draw()
+        return [shifted(i, shift) for i in indices]
 
 
 class Counting(Noisy):
@@ -279,6 +301,22 @@ class GoesOn(Stream):
         for _ in range(18):
             self.position += 1
             yield point(self.position)
+
+
+class Grouping(Stream):
+    """detectron2's aspect-ratio grouping: what does not fill a batch waits for the next pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.buckets = [[], [], []]
+
+    def __iter__(self):
+        for sample in super().__iter__():
+            bucket = self.buckets[int(10 * sample[0][2]) % 3]
+            bucket.append(sample)
+            if len(bucket) == 4:
+                yield default_collate(bucket)
+                del bucket[:]
 
 
 class OwnBatches(Stream):
@@ -438,6 +476,19 @@ class ClassAware(Sampler):
             self.at[k] = (self.at[k] + 1) % len(self.classes[k])
 
 
+class Cycles(Sampler):
+    """Goes round an order for ever by ``itertools.cycle``; a pass is a part of it."""
+
+    def __init__(self):
+        self.order = itertools.cycle(random.sample(range(LENGTH), LENGTH - 3))
+
+    def __len__(self):
+        return LENGTH
+
+    def __iter__(self):
+        return itertools.islice(self.order, LENGTH)
+
+
 class HardExamples(Sampler):
     """Draws by weights that a hook changes."""
 
@@ -559,6 +610,20 @@ class Paired:
     def __iter__(self):
         for (x, y), (other, _) in zip(self.one, self.other, strict=False):
             yield x + other, y
+
+
+class WithUnlabelled(Paired):
+    """A second loader beside the first, in a cycle of its own that passes of the first do not end."""
+
+    waiting = None
+
+    def __iter__(self):
+        for x, y in self.one:
+            batch = None if self.waiting is None else next(self.waiting, None)
+            if batch is None:
+                self.waiting = iter(self.other)
+                batch = next(self.waiting)
+            yield x + batch[0][: len(x)], y
 
 
 class Endless:
@@ -991,6 +1056,7 @@ KINDS: dict[str, Kind] = {
     'infinite batch sampler': Kind(lambda: one(DataLoader(points(), batch_sampler=Infinite())), limit=MOST),
     'sampler that draws lazily': Kind(lambda: one(torchs_own(sampler=Lazy()))),
     'sampler that draws lazily, 2 workers': Kind(lambda: one(torchs_own(workers=2, sampler=Lazy()))),
+    'sampler that cycles': Kind(lambda: one(torchs_own(sampler=Cycles()))),
     'class-aware sampler': Kind(lambda: one(torchs_own(sampler=ClassAware()))),
     'sampler by losses': Kind(mined),
     # data sets
@@ -1013,6 +1079,12 @@ KINDS: dict[str, Kind] = {
     'data set with a changing cache': Kind(lambda: one(shuffled(Mosaic()))),
     'data set with a memory': Kind(lambda: one(shuffled(Memoized()))),
     'data set with state_dict': Kind(lambda: one(shuffled(WithState()))),
+    'data set with a generator of its class': Kind(lambda: one(shuffled(ClassGenerator()))),
+    'data set with a generator of its module': Kind(lambda: one(shuffled(Noisy(lambda: OF_THE_MODULE.random())))),
+    'data set with __getitems__': Kind(lambda: one(shuffled(ManyAtOnce())), quiet=True),
+    'build_dataloader, data set with a generator of its module': Kind(
+        lambda: one(ours(Noisy(lambda: OF_THE_MODULE.random())))
+    ),
     'data set with a lazily opened file': Kind(lambda: one(shuffled(LazyFile())), quiet=True),
     'data set that reads on in a file': Kind(lambda: one(shuffled(OneAfterTheOther()))),
     'data set that a hook makes harder': Kind(lambda: with_dataset_hook(Curriculum, Harder, shuffle=True)),
@@ -1051,6 +1123,7 @@ KINDS: dict[str, Kind] = {
     'stream with a shuffle buffer and a generator': Kind(lambda: one(torchs_own(ShuffleBuffer(random.Random(3))))),
     'stream that goes on': Kind(lambda: one(torchs_own(GoesOn()))),
     'stream with state_dict': Kind(lambda: one(torchs_own(StreamWithState()))),
+    'stream that groups': Kind(lambda: one(DataLoader(Grouping(), batch_size=None)), limit={'max_iters': 11}),
     'stream of batches': Kind(lambda: one(DataLoader(OwnBatches(), batch_size=None))),
     # loaders of one's own
     'stateful loader': Kind(lambda: one(Stateful()), quiet=True),
@@ -1064,6 +1137,7 @@ KINDS: dict[str, Kind] = {
     'prefetcher': Kind(lambda: one(Ahead(shuffled(Noisy())))),
     'prefetcher, generator': Kind(lambda: one(Ahead(shuffled(generator=seeded())))),
     'pair of loaders': Kind(lambda: one(Paired(shuffled(), shuffled(Noisy())))),
+    'loader beside one in a cycle': Kind(lambda: one(WithUnlabelled(shuffled(), shuffled(points(SHORT))))),
     'endless loader': Kind(lambda: one(Endless()), limit=MOST),
     # runs
     'EvalHook, shuffled': Kind(lambda: evaluated(shuffled(Noisy(length=SHORT))), quiet=True),

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from runnerkit.distributed import collect_results_cpu, collect_results_gpu, get_dist_info
 from runnerkit.parallel import unwrap
+from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.progress import ProgressBar
 
 
@@ -99,14 +98,8 @@ def score_dataset(
 
 def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
     """The numbers among ``scores``, as plain ones; MMCV's ``eval_iter_num``, a note for loggers, is no score."""
-    numbers = {name: _number(value) for name, value in scores.items() if name != 'eval_iter_num'}
-    return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
-        value = value.item()
-    return float(value) if isinstance(value, Real) else None
+    plain = {name: plain_number(value) for name, value in scores.items() if name != 'eval_iter_num'}
+    return {name: float(value) for name, value in plain.items() if isinstance(value, Real)}
 
 
 def metrics_of(model: nn.Module) -> Mapping[str, Any]:

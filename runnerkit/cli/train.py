@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train; returns the exit code: 0, 1 for a failure, 2 for wrong usage, and after a signal 128 and its number (143
     for SIGTERM, 130 for Ctrl-C)."""
     args = parser().parse_args(argv)
-    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    if args.launcher != 'none':
+        os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args.config, args.cfg_options)
     # Only now, so that a wrong flag or a missing config is answered without waiting for torch.
     from runnerkit.checkpoint import trusted_pickles

@@ -74,13 +74,24 @@ class Held:
                 found[place] = {'value': _copy(value)}
         return found
 
-    def restore(self, states: Mapping[str, Any], pass_is_open: bool = False) -> list[str]:
+    def go_back(self, states: Mapping[str, Any]) -> None:
+        """Be what it was when `states` were taken, in the same process or another: what had not changed by then is as
+        it was at first."""
+        for place, _ in list(self._changed()):
+            mark = self._at_first.get(place, ())
+            if place not in states and mark[:1] == ('plain',):
+                owner, _, name = place.rpartition('.')
+                _put(dict(_objects(self.loader))[owner], name, _copy(mark[1]))
+        self.restore(states)
+
+    def restore(self, states: Mapping[str, Any], pass_is_open: bool = False, of_order: bool = True) -> list[str]:
         """Give everything back what `states` gave.
 
         Args:
             states: of this loader or one that is built alike.
             pass_is_open: leave samplers with a ``state_dict`` alone: one that is given to them in the middle of a pass
                 is often meant for the next one.
+            of_order: whether samplers are among what is given back.
 
         Returns:
             The places that are not there any more, or hold something else.
@@ -88,6 +99,8 @@ class Held:
         objects = dict(_objects(self.loader))
         missing = []
         for place, state in states.items():
+            if not of_order and ('sampler' in place or place == 'loader.generator'):
+                continue
             owner, _, name = place.rpartition('.')
             if 'value' in state or 'array' in state:
                 value = state['array'].cpu().numpy() if 'array' in state else _copy(state['value'])
@@ -194,16 +207,16 @@ def _objects(loader: Any) -> Iterator[tuple[str, Any]]:
             continue
         seen.add(id(each))
         yield place, each
-        if not isinstance(each, _GENERATORS):
+        if not isinstance(each, _GENERATORS) and not (each is loader and isinstance(each, (list, tuple))):
             waiting.extend((f'{place}{name}', part) for name, part in _parts(each) if not _is_leaf(part))
 
 
 def _parts(each: Any) -> Iterator[tuple[str, Any]]:
     """What is directly inside of ``each``, by how to get there."""
-    if isinstance(each, (list, tuple, set, frozenset, deque)):
+    if type(each) in (list, tuple, set, frozenset, deque):
         if len(each) <= _MOST_ELEMENTS:
             yield from ((f'[{i}]', part) for i, part in enumerate(each))
-    elif isinstance(each, Mapping):
+    elif type(each) is dict:
         if len(each) <= _MOST_ELEMENTS:
             yield from ((f'[{key!r}]', part) for key, part in each.items())
     elif isinstance(each, (MethodType, BuiltinFunctionType)):

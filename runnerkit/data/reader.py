@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -139,6 +140,17 @@ class Reader:
         self._iterator, self._began, self._first, self._pending = None, None, None, None
         self._from, self._consumed, self._left_out, self._checksums = 0, 0, 0, {}
 
+    def prime(self) -> None:
+        """Let the next one who passes over the loader begin where the open pass is to be entered, if that can be."""
+        order = order_of(self._dataloader)
+        if self._pending is not None and order is not None:
+            order.sampler.start = self._pending['samples']
+
+    @property
+    def is_primed(self) -> bool:
+        """Whether `prime` could do so."""
+        return self._pending is None or order_of(self._dataloader) is not None
+
     def remember(self, batch: Any) -> None:
         """The run stops after this batch, which will be gone when the run's state is saved."""
         self._checksums = batch_checksums(batch)
@@ -163,7 +175,7 @@ class Reader:
 
     def _go_back(self, states: Mapping[str, Any]) -> None:
         set_rng_state(states['rng'])
-        self.held.restore(states['held'])
+        self.held.go_back(states['held'])
 
     # --- saving and entering -----------------------------------------------------------------------------------------
 
@@ -213,7 +225,8 @@ class Reader:
                 f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
                 'cache): give the object that holds it state_dict() and load_state_dict()'
             )
-        if state.get('waits') and not (isinstance(loader, SeededLoader) and not self.held.generators()):
+        own = [place for place in self.held.generators() if 'sampler' not in place and place != 'loader.generator']
+        if state.get('waits') and (own or not (isinstance(loader, SeededLoader) or _is_pure(dataset_of(loader)))):
             self._tell(
                 'the checkpoint was saved when a batch had been fetched and not been trained on: it is fetched again, '
                 f'with random numbers that come later; {WAY_OUT}'
@@ -240,7 +253,8 @@ class Reader:
 
     def restore_held(self, state: Mapping[str, Any]) -> None:
         """Give the loader's generators and counters back what they were when ``state`` was saved."""
-        self.held.restore(state['held'], pass_is_open=self.is_open)
+        # A batch that was fetched and waits is fetched again: the order is right before it, where it was entered.
+        self.held.restore(state['held'], pass_is_open=self.is_open, of_order=not state.get('waits'))
 
     def _enter(self, state: Mapping[str, Any]) -> Iterator[Any]:
         """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
@@ -326,7 +340,7 @@ class Reader:
     def _probe(self) -> None:
         """See whether a sample depends on something that nobody sees: read from equal states it must be equal, and
         leave equal states behind."""
-        dataset: Any = getattr(self._dataloader, 'dataset', None)
+        dataset = dataset_of(self._dataloader)
         if not is_cheap_to_enter(self._dataloader) or self._dataloader.num_workers or _is_pure(dataset):
             return
         before, seen = self._states(), []
@@ -416,6 +430,7 @@ class IterLoader(Reader):
 
     def __init__(self, dataloader: Any) -> None:
         super().__init__(dataloader)
+        _iter_loaders.append(weakref.ref(self))
 
     def __next__(self) -> Any:
         batches = self._iterator
@@ -456,6 +471,18 @@ class IterLoader(Reader):
         batches = super()._enter(state)
         self._may_be_over = has_state(self._dataloader) and state['batches'] == length_of(self._dataloader)
         return batches
+
+
+#: All that there are, in the order in which they were made.
+_iter_loaders: list[weakref.ref[IterLoader]] = []
+
+
+def new_iter_loaders() -> list[IterLoader]:
+    """Those that nothing was read from yet, in the order in which they were made: a runner whose own ``run`` makes its
+    loaders shows them to nobody."""
+    _iter_loaders[:] = [each for each in _iter_loaders if each() is not None]
+    living = (each() for each in _iter_loaders)
+    return [each for each in living if each is not None and not each.is_open]
 
 
 def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
@@ -532,7 +559,7 @@ def order_of(loader: Any) -> Order | None:
 
 def about(loader: Any) -> dict[str, Any]:
     """What a resumed run compares of its loader: its class, and what else is known."""
-    order, dataset = order_of(loader), getattr(loader, 'dataset', None)
+    order, dataset = order_of(loader), dataset_of(loader)
     found = {
         'kind': type(loader).__name__,
         'dataset': None if dataset is None else type(dataset).__name__,
@@ -594,7 +621,7 @@ def draws_in_workers(loader: Any) -> bool:
 
 def named(loader: Any) -> str:
     """``loader`` in a message: its class, and that of its data set."""
-    dataset = getattr(loader, 'dataset', None)
+    dataset = dataset_of(loader)
     return type(loader).__name__ if dataset is None else f'{type(loader).__name__} of {type(dataset).__name__}'
 
 
@@ -603,6 +630,11 @@ def _in_workers(loader: Any) -> str:
         f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers are others after a resume '
         f'inside an epoch; {WAY_OUT}'
     )
+
+
+def dataset_of(loader: Any) -> Any:
+    """The data set of ``loader``, if it has one."""
+    return getattr(loader, 'dataset', None)
 
 
 def _is_pure(dataset: Any) -> bool:

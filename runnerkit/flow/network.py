@@ -33,7 +33,7 @@ class Network:
         self.register_hooks(context)
 
     def build_model(self, context: Context) -> None:
-        """Build and initialise the model; its weights are a function of the seed, not of what the data sets have
+        """Build and initialise the model; its weights depend on the seed only, not on what the data sets have
         drawn."""
         set_random_seed(context.seed)
         model: Any = build_model(required_section(context.cfg, 'model'))

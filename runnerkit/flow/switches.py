@@ -1,4 +1,4 @@
-"""The config's switches: top-level keys that say how a run computes, not what it computes."""
+"""The config's switches: top-level keys that change how a run computes, not what."""
 
 from __future__ import annotations
 

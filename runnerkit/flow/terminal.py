@@ -1,4 +1,4 @@
-"""Stage 5, after the training, also a failed one: what it came to, and tidying up."""
+"""Stage 5, after the training, also after a failed one: report the results and clean up."""
 
 from __future__ import annotations
 

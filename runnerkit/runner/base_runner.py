@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.data.reader import Reader, length_of, set_epoch
+from runnerkit.data.reader import WAY_OUT, Reader, length_of, named, new_iter_loaders, set_epoch
 from runnerkit.distributed import broadcast_buffers, broadcast_object, get_dist_info, reduce_named_sums
 from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
 from runnerkit.fileio.paths import is_url, local_path
@@ -27,6 +27,7 @@ from runnerkit.hooks.hook import Hook, Outcome, Score
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
+from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.progress import Progress
@@ -114,6 +115,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._stops_by_iters = max_iters is not None
         self._progress = Progress()
         self._epoch_start = 0  # the iteration with which the running epoch began
+        self._round_began: tuple[int, int] | None = None  # epoch and iteration; None: somewhere inside, by going back
         self._unit = 0  # the number of the running unit within its workflow entry
         self._is_inside = False  # a resumed run has not entered the epoch yet that was open
         self._stop_reason: str | None = None
@@ -303,15 +305,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
         """One unit after another, from where the run is: the index of its workflow entry, and its mode."""
-        progress, round_began = self._progress, None
+        progress, self._round_began = self._progress, None
         while self._stop_reason is None:
             if progress.entry >= len(workflow):
                 # A workflow that has not moved on would never end: one without any training runs once.
-                if self._is_finished() or round_began == (self._epoch, self._iter):
+                if self._is_finished() or self._round_began == (self._epoch, self._iter):
                     return
                 progress.entry = progress.units = 0
             if (progress.entry, progress.units) == (0, 0):
-                round_began = (self._epoch, self._iter)
+                self._round_began = (self._epoch, self._iter)
             mode, n = workflow[progress.entry]
             if progress.units >= n or (trains(mode, self) and self._is_finished()):
                 progress.entry, progress.units = progress.entry + 1, 0
@@ -323,10 +325,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                     self._stop_if_signalled(self._signals)
                 if self._stop_reason is not None:
                     return
-            self._unit, before = progress.units, self._iter
+            self._unit = progress.units
             yield progress.entry, mode
-            if self._iter < before:  # the run has gone back, into the middle of another round
-                round_began = None
 
     def _end_unit(self) -> None:
         """A unit was run without being interrupted."""
@@ -423,6 +423,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         progress = self._progress
         progress.iters = self._iter + 1
         if self.by_epoch:
+            if self._is_inside:  # a loop of a subclass's own
+                self._begin_inside()
             progress.batches = progress.iters - self._epoch_start
         else:
             progress.units, progress.epochs = self._inner_iter + 1, self._epoch
@@ -451,6 +453,23 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             progress.epoch_is_open, progress.batches, progress.iters = True, 0, self._iter
         self._epoch_start = self._iter - progress.batches
         set_epoch(self.data_loader, self._epoch)
+        if self._is_inside:
+            self._reader_of(self.data_loader).prime()
+
+    def _begin_inside(self) -> None:
+        """A loop of a subclass's own has begun in the epoch that was open, past the reader."""
+        self._is_inside = False
+        reader = self._reader_of(self.data_loader)
+        if not reader.is_primed:
+            self._epoch_start = self._iter
+            self.logger.warning(
+                '%s: the open epoch begins anew, since %s.train has a loop of its own; %s, also there',
+                named(reader.dataloader),
+                type(self).__name__,
+                WAY_OUT,
+                extra=EXACTNESS,
+            )
+        reader.close()
 
     def _epoch_is_whole(self) -> bool:
         """Whether the open epoch has ended, rather than been cut short by the run's ``max_iters``."""
@@ -478,10 +497,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
         self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
+        is_own_run = not self.by_epoch and not self._readers  # a subclass's own
+        if is_own_run:
+            self._readers = list(new_iter_loaders())
         self._take_evaluation_loaders()
         if self._resumed is None:
             self._tell_doubts()
         self._restore()
+        if is_own_run:
+            self._start_readers()
 
     def _leave_hooks(self) -> None:
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
@@ -638,6 +662,14 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             self._readers = [kind(loader) for loader in data_loaders]
         for reader in self._readers:
             reader.held  # noqa: B018 (what the loader holds is looked at before anything is read)
+
+    def _start_readers(self) -> None:
+        """Begin the loaders' first passes, or enter those that were open."""
+        is_resumed = any(reader.is_to_enter for reader in self._readers)
+        for reader in self._readers:
+            reader.start()
+        if is_resumed:
+            self._restore_moment()
 
     def _reader_of(self, loader: Any) -> Reader:
         """The reader of the running entry, or of another with this loader; a new one for a loader of a user's own

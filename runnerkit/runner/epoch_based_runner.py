@@ -145,6 +145,11 @@ class EpochBasedRunner(BaseRunner):
             self._reader_of(loader).load_state_dict(place(loader, self._epoch, start))
 
     def _state_of(self, reader: Reader) -> dict[str, Any]:
+        progress, loader = self._progress, reader.dataloader
+        is_inside = progress.epoch_is_open and progress.batches > 0 and loader is self.data_loader
+        if is_inside and not reader.is_open and not reader.is_to_enter:  # a loop of a subclass's own reads it
+            found = place(loader, self._epoch, progress.batches)
+            return {**reader.state_dict(), **{key: found[key] for key in ('epoch', 'begun', 'batches', 'samples')}}
         if reader.is_open and self._progress.epoch_is_open:
             waits = self.data_batch is not None and self._progress.iters == self._iter
             return reader.state_dict(

@@ -170,14 +170,6 @@ class IterBasedRunner(BaseRunner):
 
     # --- the places in the data --------------------------------------------------------------------------------------
 
-    def _start_readers(self) -> None:
-        """Begin the loaders' first passes, or enter those that were open."""
-        is_resumed = any(reader.is_to_enter for reader in self._readers)
-        for reader in self._readers:
-            reader.start()
-        if is_resumed:
-            self._restore_moment()
-
     def _return_to(self, checkpoint: str) -> None:
         super()._return_to(checkpoint)
         self._start_readers()

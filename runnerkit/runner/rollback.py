@@ -24,6 +24,7 @@ class Rollback(Checkpoints):
     data_batch: Any
     outputs: dict[str, Any]
     _updates: dict[Any, Update]
+    _round_began: tuple[int, int] | None
 
     def roll_back(self, checkpoint: str) -> NoReturn:
         """Leave the running iteration or epoch at once and go on from ``checkpoint``, a file of this run; for hooks.
@@ -36,7 +37,7 @@ class Rollback(Checkpoints):
 
     def _return_to(self, checkpoint: str) -> None:
         """Be where a run would be that has just resumed ``checkpoint``."""
-        self.data_batch, self.outputs = None, {}
+        self.data_batch, self.outputs, self._round_began = None, {}, None
         for update in self._updates.values():
             update.accumulated = 0  # what an update that the file does not know has gathered is void
         for reader in self._readers:

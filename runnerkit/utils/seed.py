@@ -15,7 +15,7 @@ MAX_SEED = 2**32
 
 
 def draw_seed() -> int:
-    """A seed that nobody chose: from the operating system, in ``[0, 2**31)``; no generator moves on."""
+    """A random seed in ``[0, 2**31)`` from the operating system; it advances no generator."""
     return random.SystemRandom().randrange(2**31)
 
 
@@ -24,7 +24,8 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
 
     Args:
         seed: in ``[0, 2**32)``.
-        deterministic: make cuDNN choose algorithms that give the same bits each time, and not try out which is fast.
+        deterministic: let cuDNN use only algorithms that give the same bits each time, and skip its benchmarks of them.
+            This holds for the whole process; a `Flow` puts it back at its end.
         use_rank_shift: give every process a seed of its own, ``seed`` plus its rank.
 
     Raises:
@@ -43,7 +44,7 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
     np.random.seed(seed)
     torch.manual_seed(seed)
     torch.cuda.manual_seed_all(seed)
-    # For the processes that this one starts; it cannot change its own hashes any more.
+    # For the processes that this one starts; its own hash seed was fixed at its start.
     os.environ['PYTHONHASHSEED'] = str(seed)
     if deterministic:
         torch.backends.cudnn.deterministic = True
@@ -51,14 +52,14 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
 
 
 def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> None:
-    """Give a data loader's worker a seed that no other worker of any process has.
+    """Give a worker of a data loader a seed of its own, different from those of all other workers and ranks.
 
-    What `runnerkit.data.build_dataloader` makes needs no such thing: it seeds every sample by itself.
+    Loaders made by `runnerkit.data.build_dataloader` do not need it: they seed every sample.
 
     Args:
-        worker_id: the worker's number in its process.
-        num_workers: how many there are in each process.
-        rank: the process's number.
+        worker_id: the worker's index in its loader, from 0.
+        num_workers: how many workers each rank has.
+        rank: of this process.
         seed: the run's seed.
     """
     import numpy as np
@@ -71,7 +72,7 @@ def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> No
 
 
 def rng_state() -> dict[str, Any]:
-    """The states of all generators, those of CUDA devices if CUDA is in use: tensors and plain values."""
+    """The states of all generators, with those of CUDA devices if CUDA is in use, as tensors and plain values."""
     import numpy as np
     import torch
 
@@ -97,8 +98,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
     """Restore what `rng_state` gave.
 
     Args:
-        state: its tensors may have been moved to a device meanwhile. What belongs to devices that this machine does not
-            have is left out.
+        state: its tensors may be on any device. States of CUDA devices that this machine does not have are ignored.
     """
     import numpy as np
     import torch
@@ -115,7 +115,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def preserved_rng() -> Iterator[None]:
-    """Whatever is drawn inside, outside nobody notices."""
+    """Restore all generators on leaving the context."""
     state = rng_state()
     try:
         yield

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 
 import pytest
 
@@ -46,6 +47,16 @@ TEXTS = {
 }
 
 
+@pytest.fixture
+def usual_recursion_limit():
+    """Torch's compiler raises the limit for the process."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.usefixtures('usual_recursion_limit')
 @pytest.mark.parametrize('name', TEXTS)
 def test_values_that_are_too_deep(name, tmp_path):
     path = tmp_path / name

@@ -204,6 +204,7 @@ def test_training_numbers_are_logged_before_an_evaluation_by_iteration(tmp_path)
 
 def test_a_logger_of_the_evaluation_writes_its_own_lines(tmp_path):
     nested = TextLoggerHook()
+    (tmp_path / 'earlier.log.json').write_text('{"mode": "train", "step": 100}\n')
     runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=3)
     runner.register_hook(EvalHook(loader(6), hooks=[nested]), 'LOW')
     runner.run([loader(8)], [('train', 1)])
@@ -212,7 +213,7 @@ def test_a_logger_of_the_evaluation_writes_its_own_lines(tmp_path):
     assert [(line['mode'], line['epoch'], line['step']) for line in lines] == [('val', n, 2 * n) for n in (1, 2, 3)]
     assert all({'loss', 'error'} <= set(line) for line in lines)
     assert nested._file is None
-    assert not list(tmp_path.glob('*.superseded'))
+    assert not list(tmp_path.glob('*.superseded'))  # what other logs say is no affair of an evaluation's logger
 
 
 def test_hooks_that_a_data_set_with_evaluate_never_calls_are_told(tmp_path, caplog):
