@@ -303,22 +303,6 @@ def test_validation_of_the_iteration_runner_is_not_cut(tmp_path, former):
     assert (str(runner.outcome), runner.iter, runner.inner_iter) == ('stopped: SIGTERM', 4, 3)
 
 
-def test_between_training_and_validation_the_run_stops_before_the_validation(tmp_path, former):
-    class Late(Hook):
-        @contextlib.contextmanager
-        def around_iter(self, runner):
-            yield  # the boundary of the iteration has been passed by then
-            if runner.mode == 'train' and runner.completed_iters == 4:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    recorder, runner = Recorder(), build(tmp_path, 'iter', seconds=0)
-    runner.register_hook(Late())
-    runner.register_hook(recorder)
-    runner.run([loader(), loader()], [('train', 4), ('val', 3)])
-    assert (str(runner.outcome), runner.iter) == ('stopped: SIGTERM', 4)
-    assert 'before_val_iter' not in recorder.names()
-
-
 # --- several processes -----------------------------------------------------------------------------------------------
 
 def launch(work_dir, seconds):
