@@ -43,8 +43,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from runnerkit.checkpoint import find_latest_checkpoint
-from runnerkit.checkpoint.files import why_damaged
+from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
 from runnerkit.hooks.hook import POINTS
@@ -527,7 +526,7 @@ class Dies(Hook):
         moment: a point and how many times it passes in this process; None: never.
     """
 
-    closes_point = True
+    runs_last = True
 
     def __init__(self, moment):
         self.moment = moment
@@ -716,7 +715,10 @@ def prove_loaders(titles=(), labels=()):
         for name in kinds[title].runners:
             with tempfile.TemporaryDirectory(prefix='loaders-') as folder:
                 findings = prove_kind(kinds[title], name, Path(folder), labels)
-            good = all(is_good(each, kinds[title].quiet) for each in findings.values())
+            # Of a batch that waits, what its fetching has drawn is gone: that may always be told.
+            good = all(
+                is_good(each, kinds[title].quiet and label != 'batch fetched') for label, each in findings.items()
+            )
             bad, cells = bad + (not good), cells + 1
             print(f'{" " if good else "!"} {title} | {name} | {summary(findings)}', flush=True)
     print(f'{cells} kinds of loaders in a runner each, {bad} not as promised')

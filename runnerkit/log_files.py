@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from runnerkit.checkpoint.files import write_atomically
+from runnerkit.checkpoint.atomic import write_atomically
 
 ENDING = '.superseded'
 

@@ -1,12 +1,10 @@
 """Checkpoints: what is in them, how they are written whole, and how they are read without running code."""
 
-from runnerkit.checkpoint.files import checkpoints_in, find_latest_checkpoint, sweep_temporaries
+from runnerkit.checkpoint.content import save_checkpoint
 from runnerkit.checkpoint.hub import load_url
 from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.loader import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix
 from runnerkit.checkpoint.names import get_state_dict
-from runnerkit.checkpoint.remote import find_latest_at, sweep_at
-from runnerkit.checkpoint.save import NotSavedError, save_checkpoint
 from runnerkit.checkpoint.schemes import load_from_http
 from runnerkit.checkpoint.state_dict import (
     ema_name,
@@ -14,16 +12,16 @@ from runnerkit.checkpoint.state_dict import (
     load_state_dict,
     weights_to_cpu,
 )
+from runnerkit.checkpoint.store import NotSavedError, Store, find_latest_checkpoint
 from runnerkit.checkpoint.trust import trusted_pickles
 
 __all__ = [
     'CheckpointLoader',
     'NotSavedError',
+    'Store',
     '_load_checkpoint',
     '_load_checkpoint_with_prefix',
-    'checkpoints_in',
     'ema_name',
-    'find_latest_at',
     'find_latest_checkpoint',
     'get_state_dict',
     'load_checkpoint',
@@ -31,8 +29,6 @@ __all__ = [
     'load_state_dict',
     'load_url',
     'save_checkpoint',
-    'sweep_at',
-    'sweep_temporaries',
     'trusted_pickles',
     'weights_to_cpu',
     'why_damaged',

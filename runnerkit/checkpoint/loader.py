@@ -14,9 +14,9 @@ from typing import IO, Any
 
 import torch
 
-from runnerkit.checkpoint.files import resolve_latest
 from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.safe_load import safe_load
+from runnerkit.checkpoint.store import behind_link
 from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, open_file
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -180,7 +180,7 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
         hint = did_you_mean(path.name, neighbours) or (f'the folder holds {sorted(neighbours)}' if neighbours else '')
         hint = f' {hint}' if hint else ''
         raise FileNotFoundError(f'there is no checkpoint {filename}: {path.absolute()} can not be found.' + hint)
-    return _load_whole(resolve_latest(path), filename, map_location)
+    return _load_whole(behind_link(path), filename, map_location)
 
 
 def load_from_url(filename: str, map_location: Any = None) -> Any:

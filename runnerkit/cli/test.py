@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
     """The scores of the checkpoint; on rank 0 only."""
     from runnerkit.checkpoint import trusted_pickles
+    from runnerkit.checkpoint.store import checkpoint_meant
     from runnerkit.distributed import shutdown
     from runnerkit.flow import Context, Instance, Network, Options
     from runnerkit.flow.instance import required_section
@@ -74,24 +75,8 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
         # A runner that never runs: evaluation is the same method as in training.
         runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
         with trusted_pickles() if args.trust_pickles else nullcontext():
-            runner.load_checkpoint(find_checkpoint(args.checkpoint))
+            runner.load_checkpoint(checkpoint_meant(args.checkpoint, best=True))
         scores = runner.evaluate(loader, scope=args.split)
     finally:
         shutdown()
     return {name: float(value) for name, value in scores.items()} if context.rank == 0 else {}
-
-
-def find_checkpoint(path: str) -> str:
-    """``path`` itself, or in a folder the newest best checkpoint, else the latest.
-
-    Raises:
-        FileNotFoundError: a folder without checkpoints.
-    """
-    folder = Path(path)
-    if not folder.is_dir():
-        return path
-    best = sorted(folder.glob('best_*.pth'), key=lambda file: file.stat().st_mtime_ns)
-    for candidate in [*reversed(best), folder / 'latest.pth']:
-        if candidate.exists():
-            return str(candidate)
-    raise FileNotFoundError(f'there is no checkpoint in {path} (neither best_*.pth nor latest.pth)')

@@ -24,7 +24,9 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument('--resume-from', metavar='CKPT', help='go on from this checkpoint, exactly')
     parse.add_argument('--load-from', metavar='CKPT', help='start from the weights of this checkpoint')
     parse.add_argument(
-        '--auto-resume', action='store_true', help='go on from the newest whole checkpoint in the work dir, if any'
+        '--auto-resume',
+        action='store_true',
+        help='go on from the newest usable checkpoint of the work dir, if any',
     )
     parse.add_argument('--no-validate', action='store_true', help='do not evaluate while training')
     parse.add_argument('--seed', type=seed, help="seed of everything random (default: the config's, else drawn)")

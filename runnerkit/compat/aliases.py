@@ -34,7 +34,7 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
         'checkpoint.hub',
         'checkpoint.names',
         'checkpoint.state_dict',
-        'checkpoint.save',
+        'checkpoint.content',
     ),
     'runner.default_constructor': 'runner.builder',
     'runner.dist_utils': ('distributed.launch', 'distributed.info', 'distributed.collectives'),

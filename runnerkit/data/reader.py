@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -135,6 +135,11 @@ class Reader:
         self._iterator = iter(self._dataloader)
         return self._iterator
 
+    def exhaust(self) -> None:
+        """After the last batch, let the loader come to its end: some samplers draw once more there."""
+        if self._iterator is not None and (batch := next(self._iterator, _END)) is not _END:
+            self._iterator = chain([batch], self._iterator)
+
     def close(self) -> None:
         """The pass is over."""
         self._iterator, self._began, self._first, self._pending = None, None, None, None
@@ -225,14 +230,24 @@ class Reader:
                 f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
                 'cache): give the object that holds it state_dict() and load_state_dict()'
             )
-        own = [place for place in self.held.generators() if 'sampler' not in place and place != 'loader.generator']
-        if state.get('waits') and (own or not (isinstance(loader, SeededLoader) or _is_pure(dataset_of(loader)))):
+        in_samples = [
+            place for place in self.held.generators() if 'sampler' not in place and place != 'loader.generator'
+        ]
+        if state.get('waits') and (
+            in_samples or not (isinstance(loader, SeededLoader) or _is_pure(dataset_of(loader)))
+        ):
             self._tell(
                 'the checkpoint was saved when a batch had been fetched and not been trained on: it is fetched again, '
                 f'with random numbers that come later; {WAY_OUT}'
             )
-        if state['batches'] or state['epoch'] or state['begun']:
+        if state['about']:
             self._probe()
+        workers = loader.num_workers if isinstance(loader, DataLoader) else 0
+        if in_samples and workers and (state['begun'] or state['workers_live']):
+            self._tell(
+                f'{", ".join(in_samples)} moves on in the workers, where it cannot be saved: let samples draw from the '
+                "process's generators, which build_dataloader seeds for each of them"
+            )
         if state['workers_live'] and not isinstance(loader, SeededLoader):
             if draws_in_workers(loader):
                 self._tell(
@@ -512,7 +527,7 @@ def place(loader: Any, epoch: int, batches: int) -> dict[str, Any]:
     """The state of a reader that is ``batches`` batches into ``epoch``, and of which nothing else is known."""
     order = order_of(loader)
     return {
-        'about': about(loader),
+        'about': {},
         'epoch': epoch,
         'begun': batches > 0,
         'batches': batches,
@@ -630,6 +645,11 @@ def _in_workers(loader: Any) -> str:
         f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers are others after a resume '
         f'inside an epoch; {WAY_OUT}'
     )
+
+
+def _is_of_samples(place: str) -> bool:
+    """Whether what is held there has a part in samples and batches, rather than in their order."""
+    return 'sampler' not in place and place != 'loader.generator'
 
 
 def dataset_of(loader: Any) -> Any:

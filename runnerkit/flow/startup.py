@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from pathlib import Path
 
-from runnerkit.checkpoint import find_latest_at
+from runnerkit.checkpoint import Store, why_damaged
+from runnerkit.checkpoint.integrity import training_state_problem
+from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.hooks import CheckpointHook
@@ -33,20 +35,33 @@ class Startup:
             return explicit
         if not (options.auto_resume or cfg.get('auto_resume')):
             return None
-        places = self.places(context)
-        latest = from_first_rank(partial(self.newest, places))
+        stores = self.stores(context)
+        latest = from_first_rank(partial(self.newest, stores))
         if latest is None:
             if context.rank == 0:
                 set_aside(context.work_dir)  # what a run has logged that died before its first checkpoint
-            context.logger.info('nothing to resume in %s: the run starts from the beginning', ', '.join(places))
+            places = ', '.join(map(str, stores))
+            context.logger.info('nothing to resume in %s: the run starts from the beginning', places)
         return latest
 
-    def places(self, context: Context) -> dict[str, Any]:
-        """Where checkpoints of the run may lie, each with the arguments of its file client."""
+    def stores(self, context: Context) -> list[Store]:
+        """Where checkpoints of the run may lie."""
         hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, CheckpointHook)]
-        return {**{hook.place(context.runner): hook.file_client_args for hook in hooks}, str(context.work_dir): None}
+        stores = [*(hook.store(context.runner) for hook in hooks), Store(context.work_dir)]
+        return list({store.place: store for store in stores}.values())
 
-    def newest(self, places: Mapping[str, Any]) -> str | None:
-        """The newest whole checkpoint of all places."""
-        found = [find_latest_at(place, client_args) for place, client_args in places.items()]
-        return max((each for each in found if each is not None), default=(0.0, None))[1]
+    def newest(self, stores: Iterable[Store]) -> str | None:
+        """The newest checkpoint of all places from which a run can go on."""
+        found = [store.newest(why_not_resumable) for store in stores]
+        return max(((each.written, each.path) for each in found if each is not None), default=(0.0, None))[1]
+
+
+def why_not_resumable(path: Path) -> str | None:
+    """Why no run can go on from the checkpoint file, or None if one can."""
+    damage = why_damaged(path)
+    if damage is not None:
+        return damage
+    try:
+        return training_state_problem(load_tensors(path))
+    except ValueError:  # it is intact but wants to be trusted: resuming it tells how
+        return None

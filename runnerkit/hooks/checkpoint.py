@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from runnerkit.checkpoint import NotSavedError, sweep_at, sweep_temporaries
-from runnerkit.checkpoint.files import checkpoint_number
-from runnerkit.distributed import allreduce_params, from_first_rank
-from runnerkit.fileio.paths import is_url
+from runnerkit.checkpoint import NotSavedError
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in
+from runnerkit.distributed import allreduce_params
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.exceptions import check_keywords
@@ -48,14 +46,14 @@ class CheckpointHook(StoringHook):
         on_error: what happens if a checkpoint cannot be written, because the disk is full, say: ``'continue'`` trains
             on, tries again at the next interval, and lets the run fail at its end if the last one is missing;
             ``'stop'`` ends the run at once. The checkpoints that are there stay, either way.
-        async_save: write beside the training, which waits only for a copy of the state in memory (as much again). Hooks
-            hear of the file (``after_save``), and errors come up, before the first iteration after that; the end of the
-            run, also by a signal, waits for it.
+        async_save: write in the background: training waits only until the state is copied in memory (as much again).
+            Hooks hear of the file (``after_save``), and errors come up, before the first iteration after it is written;
+            the end of the run, also by a signal, waits for it.
         **kwargs: handed to ``runner.save_checkpoint``, e.g. ``filename_tmpl`` or ``create_symlink``.
     """
 
-    closes_point = True
-    _saved_at = -1  # the count of iterations at the last save
+    runs_last = True
+    _saved_at: int | None = None  # how many iterations were done at the last save
     _failure: str | None = None  # why the last save failed, if it did
 
     def __init__(
@@ -99,16 +97,15 @@ class CheckpointHook(StoringHook):
 
     def before_run(self, runner: RunnerView) -> None:
         check_keywords(self.args, runner.save_checkpoint, 'CheckpointHook', type(self).__init__)
-        self._settle_out_dir(runner)
+        store = self.claim_store(runner)
         self._failure = None
-        client = self._client()
-        if not client.allow_symlink:
+        if store.client is not None and not store.client.allow_symlink:
             if self.args.get('create_symlink'):
-                runner.logger.warning('create_symlink has no effect: %s has no links', client.name)
+                runner.logger.warning('create_symlink has no effect: %s has no links', store.client.name)
             self.args['create_symlink'] = False
-        if runner.rank == 0:
-            self._sweep(runner)
-        runner.logger.info('Checkpoints will be saved to %s by %s', self.out_dir, client.name)
+        if runner.rank == 0 and (swept := store.sweep()):
+            runner.logger.info('half-written files of a killed run are deleted: %s', shortened(swept))
+        runner.logger.info('Checkpoints will be saved to %s by %s', store, store.client and store.client.name)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         if not self.by_epoch:
@@ -135,9 +132,9 @@ class CheckpointHook(StoringHook):
         if self.save_last and stopped and self._saved_at != runner.completed_iters:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._synchronise(runner)
-            name = f'iter_{runner.completed_iters}.pth'
+            name = BY_ITER.format(runner.completed_iters)
             self._stops.append(name)  # before it is written: the run that goes on from it has to know
-            self._write(runner, name, {**self.args, 'filename_tmpl': 'iter_{iter}.pth'})
+            self._save(runner, name, {**self.args, 'filename_tmpl': name})
         if self._failure is not None and outcome is not None and outcome.ended_well:
             last = runner.meta['hook_msgs'].get('last_ckpt')
             raise NotSavedError(
@@ -150,7 +147,7 @@ class CheckpointHook(StoringHook):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         # They will be deleted: a file must not name others than checkpoints of this folder.
-        self._stops = [name for name in state.get('stops', ()) if checkpoint_number(str(name)) is not None]
+        self._stops = [name for name in state.get('stops', ()) if number_in(str(name)) is not None]
         self._missed = set(state['missed'])
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
@@ -164,98 +161,54 @@ class CheckpointHook(StoringHook):
     def _save_checkpoint(self, runner: RunnerView) -> None:
         args = dict(self.args)
         if runner.by_epoch and not self.by_epoch:
-            args.setdefault('filename_tmpl', 'iter_{iter}.pth')
+            args.setdefault('filename_tmpl', BY_ITER.format('{iter}'))
         number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
+        name = self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
+        args.update(async_save=self.async_save, after_write=partial(self._delete_old, runner, number))
         self._missed.discard(number)
-        # Whoever hears of one that is written beside still finds it as the last in meta; what went wrong with it is not
-        # taken for this one's.
-        from_first_rank(runner.finish_saving)
-        if self.async_save:
-            self._save_beside(runner, number, args)
-        elif not self._write(runner, self._filename(runner, number), args):
-            self._missed.add(number)
-        else:
-            self._delete_old(runner, number)
+        self._save(runner, name, args, number)
 
-    def _save_beside(self, runner: RunnerView, number: int, args: dict[str, Any]) -> None:
-        name, former = self._filename(runner, number), runner.meta.get('hook_msgs', {}).get('last_ckpt')
-
-        def failed(error: Exception) -> None:
-            if not isinstance(error, NotSavedError):
-                raise error
-            self._missed.add(number)
-            self._bear(runner, name, former, error)
-
-        with runner.saving_beside(partial(self._delete_old, runner, number), failed):
-            if not self._write(runner, name, args):
-                self._missed.add(number)
-
-    def _write(self, runner: RunnerView, name: str, args: dict[str, Any]) -> bool:
-        """Save on rank 0, with what every rank needs to go on; no rank goes on before the file is there (inside
-        ``saving_beside``: before its copy is).
-
-        Returns whether it is.
-        """
-        messages = runner.meta.setdefault('hook_msgs', {})
-        former, messages['last_ckpt'] = messages.get('last_ckpt'), self._path(name)
-        runner.gather_rank_states()
-        error = from_first_rank(partial(self._try_to_save, runner, args))
-        if error is None:
+    def _save(self, runner: RunnerView, name: str, args: dict[str, Any], number: int | None = None) -> None:
+        store = self.store(runner)
+        if runner.rank == 0 and self._saved_at is not None and not store.exists():
+            runner.logger.warning('%s is gone, with the checkpoints in it; it is made anew', store)
+        saved = runner.save(
+            store.place,
+            save_optimizer=self.save_optimizer,
+            file_client_args=self.file_client_args,
+            messages={'last_ckpt': store.path(name)},
+            on_error=partial(self._report_failed_save, runner, store.path(name), number),
+            **args,
+        )
+        if saved is not None:
             self._failure, self._saved_at = None, runner.completed_iters
-            return True
-        self._bear(runner, name, former, error)
-        return False
 
-    def _try_to_save(self, runner: RunnerView, args: dict[str, Any]) -> NotSavedError | None:
-        """Save; returns why the storage could not take it."""
-        if self._saved_at >= 0 and not is_url(str(self.out_dir)) and not os.path.isdir(str(self.out_dir)):
-            runner.logger.warning('%s is gone, with the checkpoints in it; it is made anew', self.out_dir)
-        try:
-            runner.save_checkpoint(
-                str(self.out_dir), save_optimizer=self.save_optimizer, **args, **self._storage_arguments()
-            )
-        except NotSavedError as error:
-            return error
-        return None
-
-    def _bear(self, runner: RunnerView, name: str, former: str | None, error: NotSavedError) -> None:
-        """Tell that the checkpoint ``name`` is missing, or stop; the ``former`` one is the last again."""
-        self._failure = f'{self._path(name)} could not be saved: {error.strerror or error}'
-        messages = runner.meta['hook_msgs']
-        messages['last_ckpt'] = former
-        if former is None:
-            del messages['last_ckpt']
+    def _report_failed_save(self, runner: RunnerView, path: str, number: int | None, error: NotSavedError) -> None:
+        """Log that the checkpoint ``path`` is missing, or stop."""
+        if number is not None:
+            self._missed.add(number)
+        self._failure = f'{path} could not be saved: {error.strerror or error}'
+        remedy = _REMEDIES.get(error.errno or 0, 'Look whether the disk or storage is in order.')
         if self.on_error == 'stop':
-            raise NotSavedError(f'{self._failure}; the checkpoints before it are whole. {_remedy(error)}') from error
+            raise NotSavedError(f'{self._failure}; the checkpoints before it are whole. {remedy}') from error
         runner.logger.error(
             '%s. %s The checkpoints before it are whole and are kept; training goes on, and the next save tries again',
             self._failure,
-            _remedy(error),
+            remedy,
         )
-
-    def _sweep(self, runner: RunnerView) -> None:
-        place = str(self.out_dir)
-        try:
-            swept = sweep_at(place, self.file_client_args) if is_url(place) else sweep_temporaries(place)
-        except (OSError, NotImplementedError, AttributeError):  # a storage that cannot list or delete
-            return
-        if swept:
-            runner.logger.info('half-written files of a killed run are deleted: %s', shortened(swept))
 
     @property
     def _template(self) -> str:
-        return self.args.get('filename_tmpl', 'epoch_{}.pth' if self.by_epoch else 'iter_{}.pth')
-
-    def _filename(self, runner: RunnerView, number: int) -> str:
-        return self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
+        return self.args.get('filename_tmpl', BY_EPOCH if self.by_epoch else BY_ITER)
 
     def _delete_old(self, runner: RunnerView, newest: int) -> None:
-        if self.max_keep_ckpts <= 0 or runner.rank != 0:
+        """Delete what is too much, on the first rank, now that the file of epoch (iteration) ``newest`` is there."""
+        if self.max_keep_ckpts <= 0:
             return
-        newest_name = self._filename_of(newest)
+        newest_name = self._name_of(newest)
         for name in self._stops:
             if name != newest_name:
-                self._delete_quietly(runner, self._path(name))
+                self._delete_quietly(runner, name)
         self._stops = []
         step = self.interval if self.interval > 0 else 1
         last_regular = newest // step * step
@@ -266,26 +219,23 @@ class CheckpointHook(StoringHook):
             missed = number in self._missed
             if to_keep > 0:
                 to_keep -= not missed
-            elif not self._delete_quietly(runner, self._path(self._filename_of(number))) and not missed:
+            elif not self._delete_quietly(runner, self._name_of(number)) and not missed:
                 break
 
-    def _filename_of(self, number: int) -> str:
+    def _name_of(self, number: int) -> str:
         return self._template.format(number, epoch=number, iter=number)
 
-    def _delete_quietly(self, runner: RunnerView, path: str) -> bool:
+    def _delete_quietly(self, runner: RunnerView, name: str) -> bool:
         """Delete that checkpoint unless it is the best one; returns whether older ones may be looked for."""
+        store = self.store(runner)
+        path = store.path(name)
         if path == runner.meta['hook_msgs'].get('best_ckpt'):
             return True
         try:
-            return self._delete(path)
+            return store.delete(name)
         except OSError as error:
             runner.logger.warning('the old checkpoint %s could not be deleted (%s)', path, error)
             return False
-
-
-def _remedy(error: OSError) -> str:
-    """What can be done against it."""
-    return _REMEDIES.get(error.errno or 0, 'Look whether the disk or storage is in order.')
 
 
 def saves_by_epoch(hooks: Iterable[Hook]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -14,7 +13,8 @@ from torch.utils.data import DataLoader
 
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.distributed import broadcast_object, from_first_rank
+from runnerkit.checkpoint.store import best_name, is_best
+from runnerkit.distributed import broadcast_object
 from runnerkit.evaluation import declared_rule, metrics_of
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -138,7 +138,7 @@ class EvalHook(StoringHook):
             )
         if self.save_best is None:
             return
-        self._settle_out_dir(runner)
+        self.claim_store(runner)
         self.best_ckpt_path = messages.get('best_ckpt')
         if self.rule is None and self.save_best != 'auto' and not self._asks_dataset:
             self._check_score_exists(runner)
@@ -198,8 +198,7 @@ class EvalHook(StoringHook):
         if self.rule is None and rule is not None:
             self._init_rule(rule, key)
         if score is not None:
-            from_first_rank(runner.finish_saving)  # what went wrong with another one is not taken for this one's
-            self._keep_if_best(runner, score, runner.save)
+            self._keep_if_best(runner, score)
 
     def _do_evaluate(self, runner: RunnerView) -> None:
         """Evaluate, log, and save if it is the best; subclasses replace it."""
@@ -304,34 +303,42 @@ class EvalHook(StoringHook):
         if self._is_evaluating:
             self._candidate = key_score
         elif runner.rank == 0:
-            self._keep_if_best(runner, key_score, runner.save_checkpoint)
+            self._keep_if_best(runner, key_score, alone=True)
 
-    def _keep_if_best(self, runner: RunnerView, score: float, save: Callable[..., str]) -> None:
-        """Save the checkpoint through ``save`` if ``score`` is the best so far; the former best is deleted when the new
-        one is safe."""
-        messages = runner.meta.setdefault('hook_msgs', {})
-        if not self.compare_func(score, messages.get('best_score', self.init_value_map[str(self.rule)])):
+    def _keep_if_best(self, runner: RunnerView, score: float, alone: bool = False) -> None:
+        """Save the checkpoint if ``score`` is the best so far, on all ranks or on the first one ``alone``; the former
+        best is deleted when the new one is safe."""
+        current = runner.meta.setdefault('hook_msgs', {})
+        if not self.compare_func(score, current.get('best_score', self.init_value_map[str(self.rule)])):
             return
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
-        name = f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", self.key_indicator)}_{unit}_{done}.pth'
-        path, former = self._path(name), self.best_ckpt_path
-        said_before = {key: messages.pop(key) for key in BEST if key in messages}
-        self.best_ckpt_path = path
-        messages.update(best_score=score, best_ckpt=path)  # before it is written: the file says it of itself
-        try:
-            save(str(self.out_dir), name, create_symlink=False, **self._storage_arguments())
-        except NotSavedError as error:
-            # The score goes back, too: one that is as good may be saved later.
+        store, name, former = self.store(runner), best_name(self.key_indicator, unit, done), self.best_ckpt_path
+        self.best_ckpt_path = store.path(name)
+
+        def failed(error: NotSavedError) -> None:
             self.best_ckpt_path = former
-            for key in BEST:
-                del messages[key]
-            messages.update(said_before)
             if runner.rank == 0:
                 runner.logger.error(
                     'the best checkpoint %s could not be saved: %s. The former one is kept, and training goes on',
-                    path,
+                    store.path(name),
                     error.strerror or error,
                 )
+
+        # The file says of itself that it is the best. Without it the score goes back, too: one as good may be saved
+        # later.
+        messages = {'best_score': score, 'best_ckpt': store.path(name)}
+        storage = {} if self.file_client_args is None else {'file_client_args': self.file_client_args}
+        if alone:
+            before = dict(current)
+            current.update(messages)
+            try:
+                runner.save_checkpoint(store.place, name, create_symlink=False, **storage)
+            except NotSavedError as error:
+                current.clear()
+                current.update(before)
+                failed(error)
+                return
+        elif not runner.save(store.place, name, create_symlink=False, messages=messages, on_error=failed, **storage):
             return
         runner.logger.info(
             'Now best checkpoint is saved as %s. Best %s is %0.4f at %s %s.',
@@ -341,12 +348,12 @@ class EvalHook(StoringHook):
             done,
             unit,
         )
-        # One of the run that this one was resumed from, in another folder, is not ours to delete.
-        # What the file says is not believed further than that: it could name anything.
-        if runner.rank == 0 and isinstance(former, str) and former not in (path, name):
-            best = re.fullmatch(r'best_[\w.@-]+\.pth', os.path.basename(former), re.ASCII)
-            if best and former == self._path(best[0]):
-                self._delete(former)
+        # One of the run that this one was resumed from, in another folder, is not ours to delete. What the file says is
+        # not believed further than that: it could name anything.
+        if runner.rank == 0 and isinstance(former, str) and former != store.path(name):
+            old = os.path.basename(former)
+            if is_best(old) and former == store.path(old):
+                store.delete(old)
 
     def state_dict(self) -> dict[str, Any]:
         return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}

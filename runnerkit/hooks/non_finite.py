@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
-from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
 from runnerkit.data import loader_seed
-from runnerkit.distributed import all_gather_objects, broadcast_object, from_first_rank
-from runnerkit.fileio.paths import is_url
+from runnerkit.distributed import all_gather_objects, broadcast_object
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -253,7 +251,7 @@ class NonFiniteHook(Hook):
             raise NonFiniteError(f'{report} No checkpoint holds it.')
         if self._tries >= self.max_tries:
             raise NonFiniteError(f'{report} The run has gone back {self._tries} times already (max_tries).')
-        checkpoint = self._last_checkpoint(runner)
+        checkpoint = runner.last_checkpoint()
         if checkpoint is None:
             raise NonFiniteError(f'{report} There is no checkpoint of this run to go back to.')
         self._tries += 1
@@ -264,19 +262,6 @@ class NonFiniteHook(Hook):
         self._reset()
         self._withheld_at = None
         runner.roll_back(checkpoint)
-
-    def _last_checkpoint(self, runner: RunnerView) -> str | None:
-        """The newest whole checkpoint that this run (or the one it goes on with) has saved."""
-        from_first_rank(runner.finish_saving)
-
-        def find() -> str | None:
-            last: str | None = runner.meta.get('hook_msgs', {}).get('last_ckpt')
-            if last is None or is_url(last) or why_damaged(last) is None:
-                return last
-            found = find_latest_checkpoint(os.path.dirname(last))
-            return None if found is None else str(found)
-
-        return from_first_rank(find)
 
     # --- telling -----------------------------------------------------------------------------------------------------
 

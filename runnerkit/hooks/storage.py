@@ -1,12 +1,16 @@
-"""Where hooks put files: a folder or URL, through a file client."""
+"""Where hooks put checkpoints: the work dir, or a folder or URL of their own."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
+from runnerkit.checkpoint import Store
+from runnerkit.checkpoint.ownership import claim
+from runnerkit.distributed import from_first_rank
 from runnerkit.fileio.file_client import FileClient
-from runnerkit.fileio.paths import local_path
+from runnerkit.fileio.paths import join
 from runnerkit.hooks.hook import Hook, RunnerView
 
 
@@ -21,42 +25,36 @@ class StoringHook(Hook):
     out_dir: str | None = None
     file_client_args: dict[str, Any] | None = None
     file_client: FileClient | None = None
+    _store: Store | None = None
+    _is_below_out_dir = False
 
-    def place(self, runner: RunnerView) -> str:
-        """The folder or URL where the files of ``runner`` go."""
-        self._settle_out_dir(runner)
-        return str(self.out_dir)
+    def store(self, runner: RunnerView) -> Store:
+        """Where the files of ``runner`` go; settled once: a second run of the same hook goes on there.
 
-    def _settle_out_dir(self, runner: RunnerView) -> None:
-        """Find out where files go, once: a second run of the same hook goes on there."""
-        if self.file_client is not None:
-            return
-        if not self.out_dir:
-            self.out_dir = runner.work_dir
-        if self.out_dir is None:
-            raise ValueError(
-                f'{type(self).__name__} has nowhere to save to: give the runner a work_dir, or the hook an out_dir'
-            )
-        self.out_dir = local_path(self.out_dir)
-        client = self._client()
-        if runner.work_dir is not None and self.out_dir != runner.work_dir:
-            self.out_dir = str(client.join_path(self.out_dir, os.path.basename(runner.work_dir.rstrip('/\\'))))
+        Raises:
+            ValueError: there is neither an ``out_dir`` nor a work dir.
+        """
+        if self._store is None:
+            out_dir = self.out_dir or runner.work_dir
+            if out_dir is None:
+                raise ValueError(
+                    f'{type(self).__name__} has nowhere to save to: give the runner a work_dir, or the hook an out_dir'
+                )
+            store = Store(out_dir, self.file_client_args)
+            if runner.work_dir is not None and store.place != runner.work_dir:
+                below = join(store.place, os.path.basename(runner.work_dir.rstrip('/\\')))
+                store, self._is_below_out_dir = Store(below, self.file_client_args), True
+            self._store, self.out_dir, self.file_client = store, store.place, store.client
+        return self._store
 
-    def _client(self) -> FileClient:
-        if self.file_client is None:
-            self.file_client = FileClient.infer_client(self.file_client_args, str(self.out_dir))
-        return self.file_client
+    def claim_store(self, runner: RunnerView) -> Store:
+        """`store`, which belongs to this run from now on; all ranks call it, when the run begins.
 
-    def _storage_arguments(self) -> dict[str, Any]:
-        """What ``runner.save_checkpoint`` has to know of the storage; nothing where the path says it all."""
-        return {} if self.file_client_args is None else {'file_client_args': self.file_client_args}
-
-    def _path(self, name: str) -> str:
-        return str(self._client().join_path(str(self.out_dir), name))
-
-    def _delete(self, path: str) -> bool:
-        """Delete the file if there is one; returns whether there was."""
-        is_there = self._client().isfile(path)
-        if is_there:
-            self._client().remove(path)
-        return bool(is_there)
+        Raises:
+            FileExistsError: it belongs to another run, whose work dir has the same name.
+        """
+        store = self.store(runner)
+        if self._is_below_out_dir and runner.work_dir is not None:
+            messages = runner.meta.setdefault('hook_msgs', {})
+            messages['run'] = from_first_rank(partial(claim, store, runner.work_dir, messages.get('run')))
+        return store

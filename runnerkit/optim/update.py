@@ -70,8 +70,12 @@ class Update:
         self.accumulated = 0  # losses whose gradients wait for the step
         self.steps = 0  # steps made since construction, by whomever
         self._one: Tensor | None = None  # the loss's own gradient
-        for optimizer in self.optimizers:
-            optimizer.register_step_post_hook(self._count_step)
+        self._counting = [optimizer.register_step_post_hook(self._count_step) for optimizer in self.optimizers]
+
+    def retire(self) -> None:
+        """Another update takes this one's place: stop counting the optimizers' steps."""
+        for handle in self._counting:
+            handle.remove()
 
     @property
     def device_type(self) -> str:

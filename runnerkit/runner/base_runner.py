@@ -33,6 +33,7 @@ from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.registration import Registration
 from runnerkit.runner.rollback import Rollback
+from runnerkit.runner.saver import Saver
 from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.updates import Updates
 from runnerkit.runner.workflow import trains
@@ -110,6 +111,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self.outputs: dict[str, Any] = {}
         self.log_buffer = self._train_log = LogBuffer()
         self._hook_table = HookTable()
+        self._saver = Saver(self)
         self._epoch = self._iter = self._inner_iter = 0
         self._max_epochs, self._max_iters = max_epochs, max_iters
         self._stops_by_iters = max_iters is not None
@@ -130,6 +132,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
         self._updates: dict[Any, Update] = {}
         self._update_options: dict[str, Any] = {}
+        self._options_of: dict[Any, dict[str, Any]] = {}
         self._workflow: list[tuple[str, int]] = []
         self._readers: list[Any] = []  # one for each entry of the workflow
         self._evaluation_readers: list[Reader] = []
@@ -409,8 +412,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         if fn_name in ('before_run', 'after_run'):
             (self._enter_hooks if fn_name == 'before_run' else self._leave_hooks)()
             return
-        if self._in_flight is not None and fn_name == 'before_train_iter':
-            self._hear_of_saving()
+        if fn_name == 'before_train_iter' and self._saver.in_flight is not None:
+            self._saver.poll()
         for call in self._hook_table.calls[fn_name]:
             call(self)
         if self._signals is not None and fn_name == 'after_train_iter':
@@ -511,11 +514,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
         failures = []
         try:
-            self.finish_saving()
+            self._saver.close()
         except Exception as failure:
-            self.logger.exception('the checkpoint that was written beside the training failed')
+            self.logger.exception('the checkpoint that was being written in the background failed')
             failures.append(failure)
-        self._writer = None  # with its thread, and the memory of its copies
         entered = {id(hook) for hook in self._entered_hooks}
         failures += self._leave([hook for hook in self._hook_table.dispatch_order() if id(hook) in entered])
         guests, self._guests = self._guests or [], None
@@ -634,7 +636,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
                 call('before_val_epoch')
-                for self._inner_iter, self.data_batch in enumerate(reader.begin(epoch)):
+                for self._inner_iter, self.data_batch in enumerate(reader.batches(epoch)):
                     with self._rings('around_iter'):
                         call('before_val_iter')
                         self.run_iter(self.data_batch, train_mode=False)

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, load_checkpoint
-from runnerkit.checkpoint.async_writer import AsyncWriter
 from runnerkit.checkpoint.format_1 import from_format_1
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.old_files import gpus_of_run, is_mmcv_file
-from runnerkit.checkpoint.save import checkpoint_of, save_latest_link, write_checkpoint
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
-from runnerkit.distributed import from_first_rank, gather_objects
-from runnerkit.fileio.paths import is_url, join
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel import unwrap
 from runnerkit.runner.conditions import changes, general_conditions, hook_changes, loader_changes, table
 from runnerkit.runner.progress import Progress
+from runnerkit.runner.saver import Saver
 from runnerkit.utils.seed import rng_state, set_rng_state
 
 if TYPE_CHECKING:
@@ -36,13 +32,6 @@ STATE_FORMAT = 2
 
 #: What every log record bears that says what is not exact about a resumed run.
 EXACTNESS = {'exactness': True}
-
-
-class _Beside(NamedTuple):
-    """What `Checkpoints.saving_beside` was given."""
-
-    after_write: Callable[[], None] | None
-    on_error: Callable[[Exception], None] | None
 
 
 class Checkpoints:
@@ -59,13 +48,10 @@ class Checkpoints:
     logger: logging.Logger
     scores: dict[str, Score]
     _train_log: LogBuffer
-    call_hook: Callable[[str], None]
-    save_checkpoint: Callable[..., str]
     by_epoch: bool
     _hook_table: HookTable
     _updates: dict[Any, Update]
     _default_update: Callable[[Any], Update]
-    _rings: Callable[[str], Any]
     _rank: int
     _world_size: int
     _epoch: int
@@ -77,10 +63,7 @@ class Checkpoints:
     _readers: list[Any]
     _evaluation_readers: list[Reader]
     _go_to_counts: Callable[[], None]
-    _gathered: list[Any] | None = None
-    _writer: AsyncWriter | None = None  # made by the first checkpoint that is written beside the training
-    _beside: _Beside | None = None  # set while checkpoints are asked to be written so
-    _in_flight: _Beside | None = None  # the one that is being written, until somebody has heard of its end
+    _saver: Saver
     _resumed: dict[str, Any] | None
     _from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
 
@@ -96,133 +79,69 @@ class Checkpoints:
 
     # --- saving ------------------------------------------------------------------------------------------------------
 
-    def _save(
+    def save(
         self,
-        out_dir: str | os.PathLike[str],
-        filename_tmpl: str,
-        save_optimizer: bool,
-        meta: Mapping[str, Any] | None,
-        create_symlink: bool,
-        file_client_args: dict[str, Any] | None,
-    ) -> str:
-        """Write one checkpoint; see the runners' ``save_checkpoint``."""
-        self.finish_saving()
-        if meta is not None and not isinstance(meta, Mapping):
-            raise TypeError(f'meta should be a dict or None, but got {type(meta)}')
-        ranks, self._gathered = self._gathered or [self._rank_state()], None
-        filename = filename_tmpl.format(self._number(), epoch=self.completed_epochs, iter=self.completed_iters)
-        path = join(os.fspath(out_dir), filename)
-        counts = {'epoch': self.completed_epochs, 'iter': self.completed_iters}
+        out_dir: str | os.PathLike[str] | None = None,
+        filename_tmpl: str | None = None,
+        *,
+        save_optimizer: bool = True,
+        meta: Mapping[str, Any] | None = None,
+        create_symlink: bool = True,
+        file_client_args: dict[str, Any] | None = None,
+        messages: Mapping[str, Any] | None = None,
+        async_save: bool = False,
+        after_write: Callable[[], None] | None = None,
+        on_error: Callable[[NotSavedError], None] | None = None,
+        **options: Any,
+    ) -> str | None:
+        """Save everything that resuming needs, of all ranks; every rank calls it, in hooks too.
 
-        def write(checkpoint: Mapping[str, Any]) -> None:
-            write_checkpoint(checkpoint, path, file_client_args)
-            if create_symlink and not is_url(path):
-                save_latest_link(path)
-
-        with self._rings('around_save'):
-            checkpoint = checkpoint_of(
-                self.model,
-                optimizer=self.optimizer if save_optimizer else None,
-                meta={**(meta or {}), **self.meta, **counts},
-                state={**self._common_state(), 'ranks': ranks},
-            )
-            if self._beside is None:
-                write(checkpoint)
-            else:
-                self._write_beside(self._beside, checkpoint, write)
-        if self._beside is None:
-            self.call_hook('after_save')
-        return path
-
-    def save(self, out_dir: str, filename_tmpl: str, **options: Any) -> str:
-        """Save a checkpoint together with all ranks; ``options`` go to ``save_checkpoint``.
-
-        Raises:
-            NotSavedError: the storage could not take it; on every rank.
-        """
-        self.gather_rank_states()
-
-        def attempt() -> str | NotSavedError:
-            try:
-                return self.save_checkpoint(out_dir, filename_tmpl, **options)
-            except NotSavedError as error:
-                return error
-
-        saved = from_first_rank(attempt)
-        if isinstance(saved, NotSavedError):
-            raise saved
-        return saved
-
-    @contextmanager
-    def saving_beside(
-        self, after_write: Callable[[], None] | None = None, on_error: Callable[[Exception], None] | None = None
-    ) -> Iterator[None]:
-        """Checkpoints that are saved inside are written beside the training, which waits only for a copy in memory.
-
-        ``save_checkpoint`` then gives the path of a file that is not there yet. When it is, the hooks' ``after_save``
-        is called, before the next training iteration begins, another checkpoint is saved, or the run ends.
+        The first rank writes, by ``save_checkpoint``, which subclasses may replace. No rank goes on before the file is
+        there; with ``async_save``: before the state is copied. A save that is still being written in the background is
+        waited for and reported first.
 
         Args:
-            after_write: called in the writing thread after the file, and ``latest.pth``, are there.
-            on_error: called with what went wrong, at the moment at which ``after_save`` would be; by default it is
-                raised there.
-        """
-        former, self._beside = self._beside, _Beside(after_write, on_error)
-        try:
-            yield
-        finally:
-            self._beside = former
+            out_dir: a folder or a URL; by default the work dir.
+            filename_tmpl: as in ``save_checkpoint``, and so are the others that are not named here.
+            save_optimizer: whether the optimizers' states are part of it.
+            meta: what to remember beside the runner's own meta.
+            create_symlink: whether ``latest.pth`` leads to it.
+            file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
+            messages: what becomes true of ``meta['hook_msgs']`` with this file, and is part of it; taken back if it
+                cannot be written.
+            async_save: write in the background. Hooks hear of the file (``after_save``), and errors come up, before the
+                next training iteration begins, another checkpoint is saved, or the run ends.
+            after_write: called on the first rank when the file and ``latest.pth`` are there; with ``async_save`` in the
+                writing thread.
+            on_error: called with the error if the storage cannot take the file, instead of raising it: on every rank,
+                with ``async_save`` on the first one.
+            **options: more keywords for a ``save_checkpoint`` of your own.
 
-    def finish_saving(self) -> None:
-        """Wait for the checkpoint that is being written beside the training, if there is one.
+        Returns:
+            The file's path; None if ``on_error`` was called.
 
         Raises:
-            Exception: what went wrong with it, if nobody has asked to be told otherwise.
+            NotSavedError: on every rank: the storage could not take it.
         """
-        if self._in_flight is None or self._writer is None:
-            return
-        error: Exception | None = None
-        try:
-            self._writer.wait()
-        except Exception as caught:
-            error = caught
-        (_, on_error), self._in_flight = self._in_flight, None
-        if error is None:
-            self.call_hook('after_save')
-        elif on_error is None:
-            raise error
-        else:
-            on_error(error)
+        given = {'filename_tmpl': filename_tmpl, 'meta': meta, 'file_client_args': file_client_args, **options}
+        given = {name: value for name, value in given.items() if value is not None}
+        given['save_optimizer'] = save_optimizer
+        if not create_symlink:
+            given['create_symlink'] = False
+        return self._saver.save(out_dir, given, messages or {}, async_save, after_write, on_error)
 
-    def _write_beside(
-        self, asked: _Beside, checkpoint: dict[str, Any], write: Callable[[Mapping[str, Any]], None]
-    ) -> None:
-        def write_all(copy: Mapping[str, Any]) -> None:
-            write(copy)
-            if asked.after_write is not None:
-                asked.after_write()
+    def finish_saving(self) -> None:
+        """Wait for the checkpoint that is being written in the background, if there is one, and report its end.
 
-        if self._writer is None:
-            self._writer = AsyncWriter()
-        self._writer.start(checkpoint, write_all)
-        self._in_flight = asked
+        Raises:
+            Exception: what went wrong with it, unless its ``on_error`` takes that.
+        """
+        self._saver.finish()
 
-    def _hear_of_saving(self) -> None:
-        """At the boundary of an iteration: no waiting."""
-        if self._writer is not None and self._writer.is_done:
-            self.finish_saving()
-
-    def gather_rank_states(self) -> None:
-        """Let the next checkpoint hold what every rank needs to go on. All ranks call it, then rank 0 saves."""
-        if self._world_size > 1:
-            self._gathered = gather_objects(self._rank_state()) or None
-
-    def _number(self) -> int:
-        """What the file is called after: the epoch (iteration) that is running or was completed last, from 1."""
-        if self.by_epoch:
-            progress = self.progress
-            return max(1, progress.epochs + (progress.epoch_is_open and progress.batches > 0))
-        return max(1, self.completed_iters)
+    def last_checkpoint(self) -> str | None:
+        """The newest intact checkpoint that this run, or the one that it goes on from, has saved; None if there is
+        none. Every rank calls it; one that is being written is waited for."""
+        return self._saver.last()
 
     def _common_state(self) -> dict[str, Any]:
         return {
@@ -253,13 +172,16 @@ class Checkpoints:
         updates = {self._update_name(key): update for key, update in self._updates.items()}
         return {
             **general_conditions(),
-            'runner': 'by epoch' if self.by_epoch else 'by iteration',
+            'runner': self._kind(),
             'workflow': [list(entry) for entry in self._workflow],
             'world size': self._world_size,
             'optimizer': optimizer_kinds(self.optimizer),
             'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
             'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
         }
+
+    def _kind(self) -> str:
+        return 'by epoch' if self.by_epoch else 'by iteration'
 
     def _named_hooks(self) -> list[tuple[str, Hook]]:
         """Every hook under a name that is the same in the resumed run: its class, and a number if there are several."""
@@ -300,7 +222,7 @@ class Checkpoints:
         Raises:
             ValueError: the file holds no training state, or one of another model or optimizer.
         """
-        self.finish_saving()
+        self._saver.finish()
         loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location, self.logger)
         meta = loaded.get('meta') if isinstance(loaded, Mapping) else None
         if not isinstance(meta, Mapping) or not {'epoch', 'iter'} <= set(meta) or 'state_dict' not in loaded:
@@ -406,14 +328,15 @@ class Checkpoints:
         self._restore_updates()
         self._tell_changes(own, names)
         progress = self._progress
+        if self._resumed['conditions'].get('runner', self._kind()) != self._kind():
+            progress.epoch_is_open, progress.batches = False, 0
         if self._resumed['conditions'].get('workflow') != [list(entry) for entry in self._workflow]:
             progress.entry = progress.units = 0
         for reader, state in zip(self._readers, own['readers'], strict=False):
             if state is not None:
                 self._load_reader(reader, state, own)
         for reader, state in zip(self._evaluation_readers, own.get('evaluations', ()), strict=False):
-            reader.load_state_dict({**state, 'rng': own['rng']})
-            self._tell_found(reader)
+            self._load_evaluation(reader, {**state, 'rng': own['rng']})
         self._is_inside = progress.epoch_is_open
         self._restore_moment()
 
@@ -434,7 +357,9 @@ class Checkpoints:
         other_ranks = self._resumed['world_size'] != self._world_size  # type: ignore[index]
         other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
         state = {**state, 'rng': own['rng']}
-        if state['begun'] and (other_ranks or other_batches):
+        if self._resumed['conditions'].get('runner', self._kind()) != self._kind():  # type: ignore[index]
+            state.update(begun=False, batches=0, samples=0)
+        elif state['begun'] and (other_ranks or other_batches):
             if state['samples'] is None or order_of(reader.dataloader) is None:
                 state.update(begun=False, batches=0, samples=0)
                 if progress.epoch_is_open:
@@ -451,6 +376,20 @@ class Checkpoints:
                 state['batches'] = max(0, (length or 0) - (left or 0))
                 if progress.epoch_is_open:
                     progress.batches = state['batches']
+        reader.load_state_dict(state)
+        self._tell_found(reader)
+
+    def _load_evaluation(self, reader: Reader, state: dict[str, Any]) -> None:
+        """Let a validation begin again within which the checkpoint was saved, as it began then."""
+        entry = self._progress.entry
+        repeats = self.by_epoch and entry < len(self._workflow) and self._workflow[entry][0] == 'val'
+        if state['begun'] and not (repeats and self._readers[entry].dataloader is reader.dataloader):
+            state['begun'] = False
+            self.logger.warning(
+                'the checkpoint was saved inside an evaluation, which is not repeated: what follows it is not exact; '
+                'save before or after it',
+                extra=EXACTNESS,
+            )
         reader.load_state_dict(state)
         self._tell_found(reader)
 

@@ -6,12 +6,13 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from runnerkit.checkpoint.store import BY_EPOCH
 from runnerkit.data.reader import Reader, length_of, place
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, unit_of
+from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, trains, unit_of
 from runnerkit.utils.exceptions import WrongValue
 
 
@@ -73,6 +74,8 @@ class EpochBasedRunner(BaseRunner):
                 if self._stop_reason is not None or (self._stops_by_iters and self._iter == self._max_iters):
                     reader.remember(self.data_batch)
                     self.data_batch = None
+                    if self._progress.batches == length_of(data_loader):
+                        reader.exhaust()
                     break
                 self.data_batch = None
             # An epoch that was stopped goes on later; one that the run's max_iters cuts short is over all the same.
@@ -91,13 +94,15 @@ class EpochBasedRunner(BaseRunner):
     def save_checkpoint(
         self,
         out_dir: str,
-        filename_tmpl: str = 'epoch_{}.pth',
+        filename_tmpl: str = BY_EPOCH,
         save_optimizer: bool = True,
         meta: Mapping[str, Any] | None = None,
         create_symlink: bool = True,
         file_client_args: dict[str, Any] | None = None,
     ) -> str:
-        """Write everything that resuming needs to a file in ``out_dir``.
+        """Write everything that resuming needs of this rank to a file in ``out_dir``; waits for no other rank.
+
+        In distributed runs, `save` is what keeps the states of all ranks.
 
         Args:
             out_dir: a folder or a URL.
@@ -111,7 +116,7 @@ class EpochBasedRunner(BaseRunner):
         Returns:
             The file's path.
         """
-        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
+        return self._saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
     # --- the place in the epoch --------------------------------------------------------------------------------------
 
@@ -129,8 +134,13 @@ class EpochBasedRunner(BaseRunner):
         return enumerate(batches, self._progress.batches)
 
     def _last_iter(self, data_loader: Any) -> int | None:
-        """How many iterations the run will have: those before the running epoch, and all that come."""
-        return iters_in(self._max_epochs, data_loader)
+        """How many iterations the run will have: those before the running epoch, and all that come. Earlier epochs may
+        have had other lengths, with another number of ranks."""
+        whole, progress = iters_in(self._max_epochs, data_loader), self._progress
+        if whole is None or sum(trains(mode, self) for mode, _ in self._workflow) != 1:
+            return whole
+        before = self._iter - progress.batches if progress.epoch_is_open else self._iter
+        return whole + before - self._epoch * len(data_loader)
 
     def _go_to_counts(self) -> None:
         """Go back into the epoch in which MMCV saved by iteration: its file calls that epoch done, and itself one

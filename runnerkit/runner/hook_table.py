@@ -37,8 +37,8 @@ class HookTable(list[Hook]):
 
     def dispatch_order(self) -> Iterator[Hook]:
         """The hooks in the order in which a point calls them: by priority, but those that save the run's state last."""
-        yield from (hook for hook in self if not hook.closes_point)
-        yield from (hook for hook in self if hook.closes_point)
+        yield from (hook for hook in self if not hook.runs_last)
+        yield from (hook for hook in self if hook.runs_last)
 
     def dispatch(self, point: str, runner: Any, *args: Any) -> None:
         """Call what the hooks do at ``point``, in order, with ``runner`` and what else the point hands on."""

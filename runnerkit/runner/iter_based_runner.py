@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.checkpoint.store import BY_ITER
 from runnerkit.data.reader import IterLoader, is_cheap_to_enter, place
 from runnerkit.evaluation import Scores
 from runnerkit.log_buffer import LogBuffer
@@ -63,10 +64,13 @@ class IterBasedRunner(BaseRunner):
             self.call_hook('before_epoch')
             self._start_readers()
             for i, mode in self._units(workflow):
-                self._inner_iter = self._unit
                 try:
-                    unit[mode](self._readers[i], **kwargs)
-                    self._end_unit()
+                    if mode == 'val':
+                        self._validate_entry(self._readers[i], workflow[i][1], kwargs)
+                    else:
+                        self._inner_iter = self._unit
+                        unit[mode](self._readers[i], **kwargs)
+                        self._end_unit()
                 except GoBack as asked:
                     self._return_to(asked.checkpoint)
             if self._stop_reason is None:
@@ -86,6 +90,16 @@ class IterBasedRunner(BaseRunner):
         self.data_batch = None
         self._inner_iter += 1
         self._iter += 1
+
+    def _validate_entry(self, data_loader: IterLoader, n: int, kwargs: dict[str, Any]) -> None:
+        """The ``n`` batches of a validation entry are one evaluation: its rings are entered once."""
+        with self.around_val():
+            for self._unit in range(self._unit, n):
+                self._inner_iter = self._unit
+                self.val(data_loader, **kwargs)
+                self._end_unit()
+                if self._stop_reason is not None:
+                    return
 
     @torch.no_grad()
     def val(self, data_loader: IterLoader, **kwargs: Any) -> None:
@@ -124,13 +138,15 @@ class IterBasedRunner(BaseRunner):
     def save_checkpoint(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
         self,
         out_dir: str,
-        filename_tmpl: str = 'iter_{}.pth',
+        filename_tmpl: str = BY_ITER,
         meta: Mapping[str, Any] | None = None,
         save_optimizer: bool = True,
         create_symlink: bool = True,
         file_client_args: dict[str, Any] | None = None,
     ) -> str:
-        """Write everything that resuming needs to a file in ``out_dir``.
+        """Write everything that resuming needs of this rank to a file in ``out_dir``; waits for no other rank.
+
+        In distributed runs, `save` is what keeps the states of all ranks.
 
         Args:
             out_dir: a folder or a URL.
@@ -144,7 +160,7 @@ class IterBasedRunner(BaseRunner):
         Returns:
             The file's path.
         """
-        return self._save(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
+        return self._saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
     def register_training_hooks(  # type: ignore[override]  # as above
         self,

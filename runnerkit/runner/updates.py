@@ -29,6 +29,7 @@ class Updates:
     _max_iters: int | None
     _updates: dict[Any, Update]
     _update_options: dict[str, Any]
+    _options_of: dict[Any, dict[str, Any]]  # what each was configured with
 
     #: How often `update` was called, by whomever.
     update_calls = 0
@@ -36,11 +37,18 @@ class Updates:
     def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Update:
         """Say how `update` of ``optimizer`` works; ``options`` are those of `runnerkit.optim.update.Update`.
 
-        With several optimizers, None means all of them together, and sets the default of each.
+        With several optimizers, None means all of them together, and sets the default of each. Said again in the same
+        words, as when a runner runs again, it changes nothing: an unfinished cycle goes on.
         """
+        former, optimizers = self._updates.get(optimizer), self._optimizers(optimizer)
+        if former is not None and former.optimizers == optimizers and self._options_of.get(optimizer) == options:
+            return former
+        if former is not None:
+            former.retire()
         if optimizer is None:
             self._update_options = options
-        update = self._updates[optimizer] = Update(self._optimizers(optimizer), **options)
+        self._options_of[optimizer] = options
+        update = self._updates[optimizer] = Update(optimizers, **options)
         return update
 
     def update(self, loss: Tensor, optimizer: Optimizer | str | None = None) -> None:

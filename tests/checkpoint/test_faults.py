@@ -144,7 +144,7 @@ def test_an_error_at_every_operation_of_a_save(tmp_path, operations, number):
 
 
 def test_an_error_in_the_midst_of_what_torch_writes(tmp_path, monkeypatch):
-    monkeypatch.setattr('runnerkit.checkpoint.files.BLOCK', 1)  # so that each of its writes is one operation
+    monkeypatch.setattr('runnerkit.checkpoint.atomic.BLOCK', 1)  # so that each of its writes is one operation
     for i in (2, 3, 11, 40):
         folder = tmp_path / str(i)
         with watched(folder, SecondSave(i, fail_with(errno.ENOSPC))):

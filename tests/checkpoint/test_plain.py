@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from runnerkit.checkpoint.async_writer import ReusedCopies
+from runnerkit.checkpoint.content import checkpoint_of
 from runnerkit.checkpoint.plain import to_plain
-from runnerkit.checkpoint.save import checkpoint_of
 from runnerkit.config import ConfigDict
 
 

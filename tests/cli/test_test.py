@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from runnerkit.cli.test import find_checkpoint, main
+from runnerkit.cli.test import main
 
 
 def test_scores_of_a_file_or_of_the_best_in_a_work_dir(project, train, capsys):
@@ -21,14 +21,6 @@ def test_scores_of_a_file_or_of_the_best_in_a_work_dir(project, train, capsys):
     assert set(json.loads(out.read_text())) == {'loss', 'error'}
     assert main([str(project / 'cfg.py'), str(best), '--split', 'val']) == 0
     assert 'val error: ' in capsys.readouterr().out
-
-
-def test_which_checkpoint_of_a_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match='there is no checkpoint in'):
-        find_checkpoint(str(tmp_path))
-    (tmp_path / 'latest.pth').write_text('')
-    assert find_checkpoint(str(tmp_path)) == str(tmp_path / 'latest.pth')
-    assert find_checkpoint('anything.pth') == 'anything.pth'
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,12 @@ class Runner:
         self.calls.append(('load', path))
 
 
+def checkpoint(path, age=0, **meta):
+    torch.save({'meta': {'epoch': 1, 'iter': 5, **meta}, 'state_dict': {}}, path)
+    os.utime(path, (path.stat().st_mtime - age,) * 2)
+    return str(path)
+
+
 @pytest.mark.parametrize(
     'cfg, options, calls',
     [
@@ -35,7 +41,7 @@ class Runner:
     ],
 )
 def test_precedence(tmp_path, cfg, options, calls):
-    torch.save({}, tmp_path / 'epoch_3.pth')
+    checkpoint(tmp_path / 'epoch_3.pth')
     context = Context(Config(cfg), Options(**options), work_dir=tmp_path, runner=Runner())
     Startup()(context)
     assert context.runner.calls == [
@@ -57,12 +63,6 @@ def test_what_a_run_logged_that_died_before_its_first_checkpoint_is_moved_aside(
     assert (tmp_path / 'former.log.json.superseded').read_text() == '{"mode": "train", "step": 5, "loss": 1.0}\n'
 
 
-def checkpoint(path, age):
-    torch.save({}, path)
-    os.utime(path, (path.stat().st_mtime - age,) * 2)
-    return str(path)
-
-
 def test_the_newest_of_all_places_is_taken(tmp_path):
     for name in ('run', 'out', 'out/run'):
         (tmp_path / name).mkdir()
@@ -75,3 +75,26 @@ def test_the_newest_of_all_places_is_taken(tmp_path):
     assert Startup().to_resume(context) == theirs
     checkpoint(tmp_path / 'run' / 'epoch_9.pth', age=0)
     assert Startup().to_resume(context) == ours
+
+
+def test_files_that_no_run_can_go_on_from_are_skipped_and_told(tmp_path, caplog):
+    of_use = checkpoint(tmp_path / 'epoch_1.pth', age=9)
+    checkpoint(tmp_path / 'epoch_2.pth', age=8, iter=-5)
+    torch.save({'w': torch.ones(2)}, tmp_path / 'epoch_3.pth')
+    checkpoint(tmp_path / 'epoch_4.pth', epoch=10**30)
+    (tmp_path / 'epoch_5.pth').write_bytes(b'half')
+    (tmp_path / 'latest.pth').symlink_to('epoch_5.pth')
+    context = Context(Config({}), Options(auto_resume=True), work_dir=tmp_path, runner=Runner())
+    assert Startup().to_resume(context) == of_use
+    for n in range(2, 6):
+        assert f'epoch_{n}.pth is skipped: ' in caplog.text
+    for reason in ("counter 'iter' is -5", 'holds weights only', "counter 'epoch' is 1000"):
+        assert reason in caplog.text
+
+
+def test_a_file_that_wants_to_be_trusted_is_not_skipped(tmp_path):
+    """Or a run of long ago would start from the beginning, and overwrite it; resuming it tells what to do."""
+    checkpoint(tmp_path / 'epoch_1.pth', age=9)
+    newest = checkpoint(tmp_path / 'epoch_2.pth', x=os.__spec__)
+    context = Context(Config({}), Options(auto_resume=True), work_dir=tmp_path, runner=Runner())
+    assert Startup().to_resume(context) == newest

@@ -10,7 +10,7 @@ import torch
 from ranks import on_ranks
 from support import loader, tiny_runner
 
-from runnerkit.checkpoint import NotSavedError, files
+from runnerkit.checkpoint import NotSavedError, atomic
 from runnerkit.hooks import CheckpointHook, Hook
 
 
@@ -60,7 +60,7 @@ def test_a_run_cut_inside_an_epoch_saves_its_end(tmp_path):
 
 def test_out_dir_gets_a_folder_of_the_runs_name(tmp_path):
     found, _ = saved(tmp_path, folder=tmp_path / 'out' / 'run', interval=5, out_dir=str(tmp_path / 'out'))
-    assert found == ['epoch_5.pth', 'latest.pth']
+    assert found == ['.run.json', 'epoch_5.pth', 'latest.pth']
 
 
 def test_optimizer_and_link_can_be_left_out(tmp_path):
@@ -171,7 +171,7 @@ class At(Hook):
 
 def refusing(monkeypatch, *numbers):
     """Let writing these epochs fail, as on a full disk."""
-    real = files.DiskFile.sync
+    real = atomic.DiskFile.sync
 
     def sync(self):
         if os.path.basename(self.name) in [f'epoch_{n}.pth' for n in numbers]:
@@ -182,9 +182,9 @@ def refusing(monkeypatch, *numbers):
         self.name = str(path).replace('/.', '/').rsplit('.', 2)[0]
         made(self, path)
 
-    made = files.DiskFile.__init__
-    monkeypatch.setattr(files.DiskFile, '__init__', opened)
-    monkeypatch.setattr(files.DiskFile, 'sync', sync)
+    made = atomic.DiskFile.__init__
+    monkeypatch.setattr(atomic.DiskFile, '__init__', opened)
+    monkeypatch.setattr(atomic.DiskFile, 'sync', sync)
 
 
 def test_a_save_that_fails_is_said_and_the_next_one_comes(tmp_path, monkeypatch, caplog):

@@ -10,10 +10,10 @@ from support import Measured, Noisy, Tiny, loader, tiny_runner
 from torch.utils.data import DataLoader, Dataset
 
 from runnerkit import evaluation
-from runnerkit.checkpoint import NotSavedError, save
+from runnerkit.checkpoint import NotSavedError, Store
 from runnerkit.hooks import DistEvalHook, EvalHook, Hook, TextLoggerHook
 from runnerkit.hooks.hook import Score
-from runnerkit.runner import EpochBasedRunner, checkpoints
+from runnerkit.runner import EpochBasedRunner
 
 
 class Scored(Dataset):
@@ -81,14 +81,14 @@ def test_the_best_is_kept_and_only_it(tmp_path, scores, rule, best, name):
 
 
 def test_a_best_one_that_cannot_be_saved_leaves_the_former_one_and_its_score(tmp_path, monkeypatch, caplog):
-    written = save.write_checkpoint
+    written = Store.write
 
-    def full_at_the_second_epoch(checkpoint, path, *args):
+    def full_at_the_second_epoch(store, name, checkpoint, *args):
         if checkpoint['meta']['epoch'] == 2:
-            raise NotSavedError(errno.ENOSPC, 'No space left on device', path)
-        written(checkpoint, path, *args)
+            raise NotSavedError(errno.ENOSPC, 'No space left on device', name)
+        written(store, name, checkpoint, *args)
 
-    monkeypatch.setattr(checkpoints, 'write_checkpoint', full_at_the_second_epoch)
+    monkeypatch.setattr(Store, 'write', full_at_the_second_epoch)
     _, runner, hook = evaluated(tmp_path, [0.1, 0.3, 0.3], epochs=2, save_best='acc')
     assert best_files(tmp_path) == ['best_acc_epoch_1.pth']
     assert runner.meta['hook_msgs'] == {'best_score': 0.1, 'best_ckpt': hook.best_ckpt_path}

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader
 from runnerkit.fileio import FileClient
 from runnerkit.fileio.backends import HardDiskBackend
 from runnerkit.hooks import CheckpointHook
-from runnerkit.hooks.storage import StoringHook
 
 
 @pytest.fixture
@@ -22,12 +21,18 @@ def memory():
     files.store.clear()
 
 
+def names(memory, folder):
+    """Of all files there but the one that says whose they are."""
+    found = sorted(path.removeprefix(folder + '/') for path in memory.ls(folder, detail=False))
+    return [name for name in found if name != '.run.json']
+
+
 def test_checkpoints_at_a_url_old_ones_are_deleted(tmp_path, memory):
     runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=4)
     hook = CheckpointHook(interval=1, out_dir='memory://kept', max_keep_ckpts=2)
     runner.register_hook(hook)
     runner.run([loader(4)], [('train', 1)])
-    assert sorted(memory.ls('/kept/run', detail=False)) == ['/kept/run/epoch_3.pth', '/kept/run/epoch_4.pth']
+    assert names(memory, '/kept/run') == ['epoch_3.pth', 'epoch_4.pth']
     assert runner.meta['hook_msgs']['last_ckpt'] == hook.out_dir + '/epoch_4.pth' == 'memory://kept/run/epoch_4.pth'
     assert hook.args['create_symlink'] is False
     assert isinstance(hook.file_client, FileClient)
@@ -51,7 +56,7 @@ def test_the_best_at_a_url_replaces_the_former_one(tmp_path, memory):
         }
     )
     runner.run([loader(4)], [('train', 1)])
-    assert memory.ls('/best/run', detail=False) == ['/best/run/best_acc_epoch_2.pth']
+    assert names(memory, '/best/run') == ['best_acc_epoch_2.pth']
 
 
 def test_a_client_may_be_chosen(tmp_path):
@@ -70,14 +75,6 @@ def test_a_second_run_of_a_hook_goes_on_in_its_folder(tmp_path):
         runner._hooks = [hook]
         runner.run([loader(4)], [('train', 1)])
     assert [path.name for path in (tmp_path / 'kept' / 'run').iterdir() if path.is_dir()] == []
-
-
-def test_delete_says_whether_there_was_something(tmp_path):
-    hook = StoringHook()
-    hook.out_dir = str(tmp_path)
-    (tmp_path / 'old').touch()
-    assert hook._delete(hook._path('old'))
-    assert not hook._delete(hook._path('old'))
 
 
 def test_a_storage_of_the_users_own_gets_every_file(tmp_path):
@@ -108,6 +105,35 @@ def test_a_file_url_is_a_folder_with_links(tmp_path):
     runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
     hook = CheckpointHook(interval=1, out_dir=f'file://{tmp_path}/kept')
     runner.register_hook(hook)
-    assert hook.place(runner) == str(tmp_path / 'kept' / 'run')
+    assert hook.store(runner).place == str(tmp_path / 'kept' / 'run')
     runner.run([loader(4)], [('train', 1)])
-    assert sorted(path.name for path in (tmp_path / 'kept' / 'run').iterdir()) == ['epoch_1.pth', 'latest.pth']
+    assert sorted(path.name for path in (tmp_path / 'kept' / 'run').glob('*.pth')) == ['epoch_1.pth', 'latest.pth']
+
+
+def run_in(work_dir, out_dir, resume=None, epochs=1):
+    runner = tiny_runner(work_dir=work_dir, max_epochs=epochs)
+    runner.register_hook(CheckpointHook(interval=1, out_dir=str(out_dir)))
+    if resume is not None:
+        runner.resume(str(resume))
+    runner.run([loader(4)], [('train', 1)])
+
+
+@pytest.mark.parametrize('where', ['folder', 'url'])
+def test_two_work_dirs_of_one_name_do_not_share_a_folder(where, tmp_path, memory):
+    out_dir = 'memory://shared' if where == 'url' else tmp_path / 'shared'
+    run_in(tmp_path / 'a' / 'run', out_dir)
+    with pytest.raises(FileExistsError, match=r'shared/run belongs to the run in .*/a/run.* on .*the run in .*/b/run'):
+        run_in(tmp_path / 'b' / 'run', out_dir)
+    assert not list((tmp_path / 'b' / 'run').glob('*.pth'))
+    run_in(tmp_path / 'b' / 'other', out_dir)
+    run_in(tmp_path / 'a' / 'run', out_dir, epochs=2)  # the same work dir
+    checkpoint = f'{out_dir}/run/epoch_1.pth'
+    run_in(tmp_path / 'c' / 'run', out_dir, resume=checkpoint, epochs=2)  # the same run, by its checkpoint
+
+
+def test_without_an_out_dir_nothing_is_noted(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.run([loader(4)], [('train', 1)])
+    assert sorted(path.name for path in (tmp_path / 'run').iterdir()) == ['epoch_1.pth', 'latest.pth']
+    assert 'run' not in runner.meta['hook_msgs']

@@ -106,7 +106,7 @@ def test_methods_given_to_an_instance_count():
 def test_hooks_that_save_come_last_whatever_their_priority():
     calls = []
     saver = Named('saver', calls)
-    saver.closes_point = True
+    saver.runs_last = True
     fire(table_of((saver, 10), (Named('late', calls), 100)))
     assert calls == ['late', 'saver']
 

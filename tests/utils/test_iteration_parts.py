@@ -180,7 +180,7 @@ def test_the_end_of_an_iteration_is_told_after_its_last_hook():
     told = []
 
     class Last(Hook):
-        closes_point = True
+        runs_last = True
 
         def after_train_iter(self, runner):
             told.append('hook')

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from runnerkit.checkpoint import NotSavedError, _load_checkpoint, save_checkpoint
-from runnerkit.checkpoint.save import save_latest_link
 from runnerkit.version import __version__
 
 
@@ -28,8 +27,6 @@ def test_the_file_holds_mmcvs_parts(tmp_path):
     assert {'time', 'mmcv_version'} <= set(loaded['meta'])
     fresh = torch.optim.Adam(model.parameters())
     fresh.load_state_dict(loaded['optimizer'])
-    save_latest_link(str(path))
-    assert (path.parent / 'latest.pth').resolve() == path.resolve()
 
 
 def test_several_optimizers_by_name(tmp_path):
@@ -125,18 +122,6 @@ def test_wrong_meta(tmp_path):
     with pytest.raises(TypeError, match=r"meta\['x'\] holds a builtins.object"):
         save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'), meta={'x': object()})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_storage_that_fails_is_said_with_its_name(tmp_path, monkeypatch):
-    class Quota(Exception):
-        pass
-
-    def full(self, obj, filepath):
-        raise Quota('the bucket is full')
-
-    monkeypatch.setattr('runnerkit.fileio.backends.FsspecBackend.put', full)
-    with pytest.raises(NotSavedError, match="Quota: the bucket is full: 'memory://saved/a.pth'"):
-        save_checkpoint(nn.Linear(2, 1), 'memory://saved/a.pth')
 
 
 def test_a_file_url_is_a_path(tmp_path):

@@ -1,4 +1,4 @@
-"""Checkpoints that are written beside the training: the same files, while it goes on."""
+"""How a runner saves: together with all ranks, and in the background."""
 
 import os
 import signal
@@ -13,11 +13,11 @@ import torch
 from ranks import on_ranks
 from support import Noisy, Tiny, loader, tiny_runner, weights
 
-import runnerkit.runner.checkpoints as module
-from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
-from runnerkit.checkpoint.save import NotSavedError
+from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
+from runnerkit.runner import EpochBasedRunner
+from runnerkit.runner.saver import Saver
 
 TESTS = Path(__file__).parent.parent
 
@@ -25,7 +25,7 @@ TESTS = Path(__file__).parent.parent
 @pytest.fixture
 def slow(monkeypatch):
     """Writing takes a while, before the file and after it; where it happens is noted."""
-    threads, write = [], module.write_checkpoint
+    threads, write = [], Store.write
 
     def write_slowly(*args):
         threads.append(threading.current_thread())
@@ -33,14 +33,14 @@ def slow(monkeypatch):
         write(*args)
         time.sleep(0.02)
 
-    monkeypatch.setattr(module, 'write_checkpoint', write_slowly)
+    monkeypatch.setattr(Store, 'write', write_slowly)
     return threads
 
 
 @pytest.fixture
 def full(monkeypatch):
     """The disk is full for those saves whose numbers, from 0, are put into the list that this gives."""
-    bad, count, write = [], [], module.write_checkpoint
+    bad, count, write = [], [], Store.write
 
     def write_if_there_is_room(*args):
         count.append(1)
@@ -48,7 +48,7 @@ def full(monkeypatch):
             raise NotSavedError(28, 'No space left on device', 'disk')
         write(*args)
 
-    monkeypatch.setattr(module, 'write_checkpoint', write_if_there_is_room)
+    monkeypatch.setattr(Store, 'write', write_if_there_is_room)
     return bad
 
 
@@ -137,7 +137,7 @@ def test_the_files_are_those_of_a_synchronous_run(kind, name, tmp_path, slow):
 
 def test_training_goes_on_meanwhile(tmp_path, monkeypatch):
     """The file is written only when training is two iterations further, and holds what was."""
-    further, write = threading.Event(), module.write_checkpoint
+    further, write = threading.Event(), Store.write
 
     def write_later(*args):
         assert further.wait(20)
@@ -148,7 +148,7 @@ def test_training_goes_on_meanwhile(tmp_path, monkeypatch):
             if runner.iter == 5:
                 further.set()
 
-    monkeypatch.setattr(module, 'write_checkpoint', write_later)
+    monkeypatch.setattr(Store, 'write', write_later)
     hears = Hears()
     go(build(tmp_path, asynchronous(4, save_last=False), hooks=[Goes(), hears], iters=7))
     assert torch.load(tmp_path / 'iter_4.pth')['meta']['iter'] == 4
@@ -259,7 +259,7 @@ def test_a_run_may_stop_there(tmp_path, full):
 @pytest.fixture
 def late(monkeypatch):
     """A run hears of what was written beside it only when it saves again."""
-    monkeypatch.setattr(module.Checkpoints, '_hear_of_saving', lambda runner: None)
+    monkeypatch.setattr(Saver, 'poll', lambda saver: None)
 
 
 def test_its_error_is_not_taken_for_that_of_another_hook(tmp_path, full, late):
@@ -299,7 +299,7 @@ def test_another_error_ends_the_run_at_the_next_iteration(tmp_path, monkeypatch)
         def after_iter(self, runner):
             time.sleep(0.01)
 
-    monkeypatch.setattr(module, 'write_checkpoint', fail)
+    monkeypatch.setattr(Store, 'write', fail)
     runner = build(tmp_path, asynchronous(9), hooks=[Waits()], iters=20)
     runner.register_hook(hears := Hears())
     with pytest.raises(TypeError, match='a bug'):
@@ -312,13 +312,11 @@ def test_without_the_hook(tmp_path, slow):
     """Anybody may save beside the training; what goes wrong is raised where the end is heard of."""
     runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
     written = []
-    with runner.saving_beside(lambda: written.append(threading.current_thread())):
-        path = runner.save_checkpoint(str(tmp_path))
+    path = runner.save(async_save=True, after_write=lambda: written.append(threading.current_thread()))
     runner.finish_saving()
     assert os.path.isfile(path)
     assert written == slow
-    with runner.saving_beside(lambda: 1 / 0):
-        runner.save_checkpoint(str(tmp_path))
+    runner.save(async_save=True, after_write=lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         runner.finish_saving()
     runner.finish_saving()
@@ -334,12 +332,139 @@ def test_a_save_at_once_waits_for_the_one_in_flight(tmp_path):
         order.append('beside')
 
     runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
-    with runner.saving_beside(last):
-        runner.save_checkpoint(str(tmp_path), filename_tmpl='iter_1.pth')
+    runner.save(tmp_path, 'iter_1.pth', async_save=True, after_write=last)
     runner.save_checkpoint(str(tmp_path), filename_tmpl='iter_2.pth')
     order.append('at once')
     assert order == ['beside', 'at once']
     assert (tmp_path / 'latest.pth').resolve().name == 'iter_2.pth'
+
+
+# --- together --------------------------------------------------------------------------------------------------------
+
+
+def test_a_place_and_a_name_of_its_own(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
+    assert runner.save() == str(tmp_path / 'run' / 'epoch_1.pth')
+    path = runner.save(tmp_path / 'own', 'x.pth', save_optimizer=False, meta={'more': 1}, create_symlink=False)
+    assert [each.name for each in (tmp_path / 'own').iterdir()] == ['x.pth']
+    saved = torch.load(path)
+    assert 'optimizer' not in saved
+    assert saved['meta']['more'] == 1
+    with pytest.raises(ValueError, match='nowhere to save to: give save an out_dir, or the runner a work_dir'):
+        tiny_runner(max_epochs=1).save()
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+def test_messages_are_in_the_file_and_taken_back_without_it(tmp_path, full, async_save):
+    full.append(1)
+    runner, told = tiny_runner(work_dir=tmp_path, max_epochs=1), []
+    runner.meta['hook_msgs'] = {'a': 1}
+
+    def save(**messages):
+        path = runner.save(
+            filename_tmpl=f'{len(told)}.pth', messages=messages, async_save=async_save, on_error=told.append
+        )
+        runner.finish_saving()
+        return path
+
+    assert torch.load(save(a=2, b=2))['meta']['hook_msgs'] == {'a': 2, 'b': 2}
+    assert (save(b=3, c=3) is None) != async_save
+    assert [type(each) for each in told] == [NotSavedError]
+    assert runner.meta['hook_msgs'] == {'a': 2, 'b': 2}
+
+
+def test_without_anybody_to_tell_it_raises(tmp_path, full):
+    full.append(0)
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    with pytest.raises(NotSavedError, match='No space left'):
+        runner.save(messages={'a': 1})
+    assert runner.meta['hook_msgs'] == {}
+
+
+class OfMmcvsTime(EpochBasedRunner):
+    """Writes its checkpoints itself, as runners of projects of that time do: other arguments, and nothing returned."""
+
+    def save_checkpoint(
+        self, out_dir, filename_tmpl='epoch_{}.pth', save_optimizer=True, meta=None, create_symlink=True
+    ):
+        path = os.path.join(out_dir, filename_tmpl.format(self.epoch + 1, epoch=0, iter=self.iter + 1))
+        meta = {**(meta or {}), **self.meta, 'epoch': self.epoch + 1, 'iter': self.iter}
+        save_checkpoint(self.model, path, optimizer=self.optimizer if save_optimizer else None, meta=meta)
+
+
+class OfOurs(EpochBasedRunner):
+    """Adds to what is saved, in MMCV's signature."""
+
+    def save_checkpoint(
+        self, out_dir, filename_tmpl='epoch_{}.pth', save_optimizer=True, meta=None, create_symlink=True
+    ):
+        meta = {**(meta or {}), 'own': True}
+        return super().save_checkpoint(out_dir, filename_tmpl, save_optimizer, meta, create_symlink)
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+@pytest.mark.parametrize('kind', [OfMmcvsTime, OfOurs])
+def test_hooks_go_through_a_save_checkpoint_of_a_subclass(tmp_path, kind, async_save):
+    model = Tiny()
+    runner = kind(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), work_dir=str(tmp_path), max_epochs=4)
+    hears = Hears()
+    runner.register_hook(hears)
+    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=2, async_save=async_save))
+    runner.register_hook(EvalHook(loader(8), save_best='loss', start=4))
+    runner.run([loader(8)], [('train', 1)])
+    assert sorted(path.name for path in tmp_path.glob('epoch*')) == ['epoch_3.pth', 'epoch_4.pth']
+    assert (tmp_path / 'best_loss_epoch_4.pth').is_file()
+    assert len(hears.heard) == 5
+    assert all(there for _, there, _ in hears.heard[:3])
+    meta = torch.load(tmp_path / 'epoch_4.pth')['meta']
+    assert meta['hook_msgs']['last_ckpt'] == str(tmp_path / 'epoch_4.pth')
+    assert ('own' in meta) == (kind is OfOurs)
+    assert runner.save(filename_tmpl='own.pth') == str(tmp_path / 'own.pth')
+
+
+def test_the_last_one_that_is_whole(tmp_path, slow):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    assert runner.last_checkpoint() is None
+    for name in ('iter_1.pth', 'iter_2.pth'):
+        runner.save(tmp_path, name, messages={'last_ckpt': str(tmp_path / name)}, async_save=True)
+    assert runner.last_checkpoint() == str(tmp_path / 'iter_2.pth')  # which had to be waited for
+    (tmp_path / 'iter_2.pth').write_bytes(b'half')
+    assert runner.last_checkpoint() == str(tmp_path / 'iter_1.pth')
+
+
+def save_on_a_rank(rank, folder):
+    """Together in a hook, where the first disk is full, and alone on the first rank, of which nobody else knows."""
+
+    class Saves(Hook):
+        def after_train_iter(self, runner):
+            self.path = runner.save(messages={'last_ckpt': 'x'})
+            if runner.rank == 0:
+                runner.save_checkpoint(runner.work_dir, filename_tmpl='alone.pth')
+
+    runner, saves = tiny_runner(work_dir=folder, max_iters=1, seed=rank), Saves()
+    runner.register_hook(saves)
+    runner.run([loader(4)], [('train', 1)])
+    write = Store.write
+
+    def refuse(*args):
+        raise NotSavedError(28, 'No space left on device', 'disk')
+
+    Store.write = refuse
+    with pytest.raises(NotSavedError, match='No space left') as caught:
+        runner.save()
+    Store.write = write
+    return saves.path, str(caught.value), runner.meta['hook_msgs']
+
+
+def test_all_ranks_save_and_one_may_do_so_alone(tmp_path):
+    first, second = on_ranks(__file__, 'save_on_a_rank', str(tmp_path))
+    assert first == second
+    assert first[0] == str(tmp_path / 'epoch_1.pth')
+    together, alone = (torch.load(tmp_path / name)['runnerkit'] for name in ('epoch_1.pth', 'alone.pth'))
+    assert len(together['ranks']) == together['world_size'] == 2
+    generators = [each['rng']['torch'] for each in together['ranks']]
+    assert not torch.equal(*generators)
+    assert (len(alone['ranks']), alone['world_size']) == (1, 2)
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -348,22 +473,22 @@ PROGRAM = """
 import os, sys, time
 import torch
 sys.path.insert(0, {tests!r})
-import runnerkit.runner.checkpoints as module
-from runner.test_async_save import asynchronous, build, go
-write = module.write_checkpoint
+from runnerkit.checkpoint import Store
+from runner.test_saver import asynchronous, build, go
+write = Store.write
 
-def write_slowly(checkpoint, path, client):
-    import runnerkit.checkpoint.save as save
+def write_slowly(store, name, checkpoint, latest):
+    import runnerkit.checkpoint.store as store_module
     dump = torch.save
     def dump_slowly(what, file):
         dump(what, file)
-        if path.endswith('iter_6.pth'):
+        if name == 'iter_6.pth':
             print('writing', flush=True)
             time.sleep(1)
-    save.torch.save = dump_slowly
-    write(checkpoint, path, client)
+    store_module.torch.save = dump_slowly
+    write(store, name, checkpoint, latest)
 
-module.write_checkpoint = write_slowly
+Store.write = write_slowly
 
 from runnerkit.hooks import Hook
 class Waits(Hook):
@@ -422,16 +547,14 @@ class Steps(torch.nn.Module):
 
 
 def train_on_a_rank(rank, folder):
-    import runnerkit.runner.checkpoints as checkpoints
-
     whole = _train(rank, f'{folder}/sync', None, CheckpointHook(interval=2, by_epoch=False))
-    write = checkpoints.write_checkpoint
+    write = Store.write
 
     def write_slowly(*args):
         time.sleep(0.05)
         write(*args)
 
-    checkpoints.write_checkpoint = write_slowly
+    Store.write = write_slowly
     beside = _train(rank, f'{folder}/async', None, asynchronous(2))
     resumed = _train(rank, f'{folder}/resumed', f'{folder}/async/iter_4.pth', asynchronous(2))
     return torch.equal(whole, beside), torch.equal(whole, resumed)

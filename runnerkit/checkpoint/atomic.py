@@ -1,0 +1,169 @@
+"""Files on this machine that are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+BLOCK = 1 << 20
+_TEMPORARY = '.{name}.{pid}.tmp'
+_TEMPORARY_NAME = re.compile(r'^\..+\.(\d+)\.tmp$')
+
+
+class DiskFile:
+    """A new file that is written in order and flushed to the disk; it replaces an existing one of the same name.
+
+    Attributes:
+        error: the first error of the disk. `torch.save` raises an error of its own, which does not tell the cause.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.error: OSError | None = None
+        self._small = bytearray()  # pieces that wait for more; torch writes a few bytes at a time
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+
+    def __enter__(self) -> DiskFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    def write(self, data: Any) -> int:
+        """Write all of ``data``, bytes or a buffer of them; returns how many."""
+        view = memoryview(data).cast('B')
+        if len(self._small) + len(view) < BLOCK:
+            self._small += view
+        else:
+            self.flush()
+            self._write(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system; `sync` takes it to the disk."""
+        small, self._small = self._small, bytearray()
+        self._write(memoryview(small))
+
+    def sync(self) -> None:
+        """Return when everything is on the disk."""
+        self.flush()
+        os.fsync(self._descriptor)
+
+    def _write(self, rest: memoryview) -> None:
+        if self.error is not None:  # torch goes on after an error, to close its archive
+            raise self.error
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            self.error = error
+            raise
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[Any], Any]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, flush it to the disk and only then rename it.
+
+    Whatever happens on the way, ``path`` is afterwards the old file or the whole new one.
+
+    Args:
+        path: the file; its folder is made.
+        write: gets the temporary file, a `DiskFile`, e.g. ``lambda file: torch.save(checkpoint, file)``.
+
+    Raises:
+        OSError: the disk is full, a folder is gone …; nothing of the new file is left.
+    """
+    path = Path(path)
+    _make_folder(path.parent)
+    temporary = _temporary(path)
+    file = None
+    try:
+        with DiskFile(temporary) as file:
+            write(file)
+            file.sync()
+        os.replace(temporary, path)
+    except BaseException as error:
+        _remove_quietly(temporary)
+        if file is not None and file.error is not None:
+            raise OSError(file.error.errno, file.error.strerror, str(path)) from error
+        raise
+    _flush_folder(path.parent)  # the new name is safe only when the folder is
+
+
+def replace_link(link: Path, target: str) -> None:
+    """Make ``link`` lead to ``target``, a name in the same folder; at no moment does it lead nowhere.
+
+    On file systems without links, ``link`` becomes a small text file that holds the name.
+    """
+    temporary = _temporary(link)
+    _remove_quietly(temporary)
+    try:
+        os.symlink(target, temporary)
+    except (OSError, NotImplementedError):
+        write_atomically(link, lambda file: file.write(target.encode()))
+        return
+    try:
+        os.replace(temporary, link)
+    except BaseException:
+        _remove_quietly(temporary)
+        raise
+    _flush_folder(link.parent)
+
+
+def sweep(folder: str | os.PathLike[str]) -> list[str]:
+    """Delete the half-written files of killed processes in ``folder``, and return their names; those of processes that
+    are alive are kept."""
+    swept = []
+    for path in Path(folder).glob('.*.tmp'):
+        found = _TEMPORARY_NAME.match(path.name)
+        if found and not _is_alive(int(found[1])) and _remove_quietly(path):
+            swept.append(path.name)
+    return swept
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(_TEMPORARY.format(name=path.name, pid=os.getpid()))
+
+
+def _make_folder(folder: Path) -> None:
+    """Make ``folder`` and its parents so that they survive a power cut."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _flush_folder(folder.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot, and need not
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _remove_quietly(path: Path) -> bool:
+    """Delete ``path``; what cannot be deleted now is swept at the next start."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid != os.getpid()

@@ -1,0 +1,91 @@
+"""What is in a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from runnerkit.checkpoint.names import get_state_dict
+from runnerkit.checkpoint.plain import to_plain
+from runnerkit.checkpoint.state_dict import weights_to_cpu
+from runnerkit.checkpoint.store import Store
+from runnerkit.parallel import unwrap
+from runnerkit.version import __version__
+
+
+def save_checkpoint(
+    model: nn.Module,
+    filename: str | os.PathLike[str],
+    optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    file_client_args: dict[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> None:
+    """Write ``meta``, the model's weights and the optimizers' states, whole or not at all.
+
+    Args:
+        model: wrapped or not; the names in the file are the inner module's.
+        filename: a local path, any URL that fsspec knows, or ``pavi://<folder>/<name>``.
+        optimizer: one, or several by name.
+        meta: anything plain that should be remembered; version and time are added.
+        file_client_args: for `runnerkit.fileio.FileClient`, such as ``dict(backend='petrel')``; by default the filename
+            says where it goes.
+        state: what else resuming needs, stored under ``'runnerkit'``.
+
+    Raises:
+        NotSavedError: the storage could not take it.
+        TypeError: ``meta`` is no mapping, or something cannot be stored as tensors and plain values.
+        ValueError: ``file_client_args`` for a model cloud.
+    """
+    checkpoint = weights_on_cpu(checkpoint_of(model, optimizer, meta, state))
+    store, name = Store.of(filename, file_client_args)
+    store.write(name, checkpoint)
+
+
+def checkpoint_of(
+    model: nn.Module,
+    optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What `save_checkpoint` writes: plain containers of its own, whose tensors are those that training goes on with.
+
+    Args:
+        model: as there, and so are the others.
+        optimizer: one, or several by name.
+        meta: anything plain that should be remembered.
+        state: what else resuming needs.
+
+    Raises:
+        TypeError: ``meta`` is no mapping, or something cannot be stored as tensors and plain values.
+    """
+    if meta is not None and not isinstance(meta, Mapping):
+        raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
+    about = {**(meta or {}), 'runnerkit_version': __version__, 'time': time.asctime()}
+    about.setdefault('mmcv_version', '1.7.2')  # the version of the format, which old readers ask for
+    classes = getattr(unwrap(model), 'CLASSES', None)
+    if classes is not None:
+        about['CLASSES'] = classes
+    checkpoint: dict[str, Any] = {
+        'meta': to_plain(about, 'meta'),
+        'state_dict': to_plain(get_state_dict(model), 'state_dict'),
+    }
+    if isinstance(optimizer, Optimizer):
+        checkpoint['optimizer'] = to_plain(optimizer.state_dict(), 'optimizer')
+    elif isinstance(optimizer, Mapping):
+        checkpoint['optimizer'] = {
+            name: to_plain(each.state_dict(), f'optimizer[{name!r}]') for name, each in optimizer.items()
+        }
+    if state is not None:
+        checkpoint['runnerkit'] = to_plain(state, 'runnerkit')
+    return checkpoint
+
+
+def weights_on_cpu(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """``checkpoint`` with its weights on the CPU, where whoever loads the file has room for them."""
+    return {**checkpoint, 'state_dict': weights_to_cpu(checkpoint['state_dict'])}

@@ -1,0 +1,214 @@
+"""How a runner saves: all ranks together, at once or in the background."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from runnerkit.checkpoint import NotSavedError
+from runnerkit.checkpoint.async_writer import AsyncWriter
+from runnerkit.checkpoint.content import checkpoint_of, weights_on_cpu
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store
+from runnerkit.distributed import from_first_rank, gather_objects
+
+if TYPE_CHECKING:
+    from runnerkit.runner.base_runner import BaseRunner
+
+
+class _Request(NamedTuple):
+    """What the write that comes next is asked for, beyond what ``save_checkpoint`` can be told.
+
+    Attributes:
+        ranks: the states of all ranks.
+        async_save: whether to write in the background.
+        after_write: called when the file is there.
+        on_failure: called with what went wrong in the background.
+    """
+
+    ranks: list[Any]
+    async_save: bool
+    after_write: Callable[[], None]
+    on_failure: Callable[[Exception], None]
+
+
+class Saver:
+    """Writes a runner's checkpoints, and knows the one that is being written in the background.
+
+    Args:
+        runner: whose state is saved.
+
+    Attributes:
+        in_flight: the save in the background, until its end is reported.
+    """
+
+    def __init__(self, runner: BaseRunner) -> None:
+        self._runner = runner
+        self._request: _Request | None = None
+        self._writer: AsyncWriter | None = None  # made by the first save in the background
+        self.in_flight: _Request | None = None
+
+    def save(
+        self,
+        out_dir: str | os.PathLike[str] | None,
+        given: dict[str, Any],
+        messages: Mapping[str, Any],
+        async_save: bool,
+        after_write: Callable[[], None] | None,
+        on_error: Callable[[NotSavedError], None] | None,
+    ) -> str | None:
+        """See `Checkpoints.save`; ``given`` is what ``save_checkpoint`` is called with."""
+        runner = self._runner
+        folder = runner.work_dir if out_dir is None else os.fspath(out_dir)
+        if folder is None:
+            raise ValueError('there is nowhere to save to: give save an out_dir, or the runner a work_dir')
+        from_first_rank(self.finish)
+        take_back = self._set_messages(messages)
+
+        def failed(error: Exception) -> None:
+            take_back()
+            if on_error is None or not isinstance(error, NotSavedError):
+                raise error
+            on_error(error)
+
+        request = _Request(gather_objects(runner._rank_state()), async_save, after_write or _nothing, failed)
+        saved = from_first_rank(partial(self._save_on_first_rank, request, folder, given))
+        if isinstance(saved, str):
+            return saved
+        failed(saved)
+        return None
+
+    def _save_on_first_rank(self, request: _Request, out_dir: str, given: dict[str, Any]) -> str | NotSavedError:
+        """The file's path, or why the storage could not take it."""
+        self._request = request
+        try:
+            path = self._runner.save_checkpoint(out_dir, **given)
+            if self._request is not None:  # a subclass has written the file without us
+                request.after_write()
+                self._runner.call_hook('after_save')
+        except NotSavedError as error:
+            return error
+        finally:
+            self._request = None
+        if path is None:  # as MMCV's own returns nothing
+            template = given.get('filename_tmpl', BY_EPOCH if self._runner.by_epoch else BY_ITER)
+            path = Store(out_dir, given.get('file_client_args')).path(self._name(template))
+        return path
+
+    def write(
+        self,
+        out_dir: str | os.PathLike[str],
+        filename_tmpl: str,
+        save_optimizer: bool,
+        meta: Mapping[str, Any] | None,
+        create_symlink: bool,
+        file_client_args: dict[str, Any] | None,
+    ) -> str:
+        """Write one checkpoint on this rank; see the runners' ``save_checkpoint``."""
+        request, self._request = self._request, None
+        self.finish()
+        if meta is not None and not isinstance(meta, Mapping):
+            raise TypeError(f'meta should be a dict or None, but got {type(meta)}')
+        runner = self._runner
+        store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
+        counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
+        with runner._rings('around_save'):
+            checkpoint = checkpoint_of(
+                runner.model,
+                optimizer=runner.optimizer if save_optimizer else None,
+                meta={**(meta or {}), **runner.meta, **counts},
+                # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number.
+                state={**runner._common_state(), 'ranks': request.ranks if request else [runner._rank_state()]},
+            )
+            if request is not None and request.async_save:
+                self._start(request, checkpoint, store, name, create_symlink)
+                return store.path(name)
+            store.write(name, weights_on_cpu(checkpoint), create_symlink)
+        if request is not None:
+            request.after_write()
+        runner.call_hook('after_save')
+        return store.path(name)
+
+    def _start(self, request: _Request, checkpoint: dict[str, Any], store: Store, name: str, latest: bool) -> None:
+        def write(copy: dict[str, Any]) -> None:
+            store.write(name, copy, latest)
+            request.after_write()
+
+        if self._writer is None:
+            self._writer = AsyncWriter()
+        self._writer.start(checkpoint, write)
+        self.in_flight = request
+
+    def poll(self) -> None:
+        """Report the save in the background if it has ended; no waiting."""
+        if self._writer is not None and self._writer.is_done:
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for the save in the background, if there is one, and report its end.
+
+        Raises:
+            Exception: what went wrong with it, unless its ``on_error`` takes that.
+        """
+        if self.in_flight is None or self._writer is None:
+            return
+        failure: Exception | None = None
+        try:
+            self._writer.wait()
+        except Exception as error:
+            failure = error
+        request, self.in_flight = self.in_flight, None
+        if failure is None:
+            self._runner.call_hook('after_save')
+        else:
+            request.on_failure(failure)
+
+    def close(self) -> None:
+        """`finish`, and give the thread and the memory of its copies back."""
+        try:
+            self.finish()
+        finally:
+            self._writer = None
+
+    def last(self) -> str | None:
+        """See `Checkpoints.last_checkpoint`."""
+        from_first_rank(self.finish)
+        return from_first_rank(self._last)
+
+    def _last(self) -> str | None:
+        last: str | None = self._runner.meta.get('hook_msgs', {}).get('last_ckpt')
+        if last is None:
+            return None
+        store, name = Store.of(last)
+        if store.client is None or store.is_whole(name):
+            return last
+        found = store.newest()
+        return None if found is None else found.path
+
+    def _set_messages(self, messages: Mapping[str, Any]) -> Callable[[], None]:
+        """Put ``messages`` among those of the hooks; gives what takes them back."""
+        if not messages:
+            return _nothing
+        current = self._runner.meta.setdefault('hook_msgs', {})
+        former = {key: current[key] for key in messages if key in current}
+        current.update(messages)
+
+        def take_back() -> None:
+            for key in messages:
+                current.pop(key, None)
+            current.update(former)
+
+        return take_back
+
+    def _name(self, template: str) -> str:
+        """A file's name, after the epoch (iteration) that is running or was completed last, from 1."""
+        runner, number = self._runner, self._runner.completed_iters
+        if runner.by_epoch:
+            progress = runner.progress
+            number = progress.epochs + (progress.epoch_is_open and progress.batches > 0)
+        return template.format(max(1, number), epoch=runner.completed_epochs, iter=runner.completed_iters)
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,95 @@
+"""Files that are whole or not there."""
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from runnerkit.checkpoint.atomic import DiskFile, replace_link, sweep, write_atomically
+
+
+def save(path, value=1.0, age=0):
+    torch.save({'w': torch.full((1000,), value)}, path)
+    os.utime(path, (path.stat().st_mtime - age,) * 2)
+    return path
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    target = save(tmp_path / 'a.pth')
+    before = target.read_bytes()
+
+    def fail(file):
+        file.write(b'half')
+        raise OSError(28, 'No space left on device')
+
+    with pytest.raises(OSError, match='No space'):
+        write_atomically(target, fail)
+    assert target.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ['a.pth']
+
+
+def test_a_write_makes_its_folder(tmp_path):
+    write_atomically(tmp_path / 'x' / 'y' / 'a.pth', lambda path: torch.save(1, path))
+    assert torch.load(tmp_path / 'x' / 'y' / 'a.pth') == 1
+
+
+def test_latest_is_moved_to_the_new_file(tmp_path):
+    save(tmp_path / 'epoch_1.pth'), save(tmp_path / 'epoch_2.pth')
+    latest = tmp_path / 'latest.pth'
+    replace_link(latest, 'epoch_1.pth')
+    replace_link(latest, 'epoch_2.pth')
+    assert latest.is_symlink()
+    assert os.readlink(latest) == 'epoch_2.pth'
+
+
+def test_only_dead_processes_files_are_swept(tmp_path):
+    dead = subprocess.Popen([sys.executable, '-c', 'pass'])
+    dead.wait()
+    left = tmp_path / f'.epoch_1.pth.{dead.pid}.tmp'
+    alive = tmp_path / f'.epoch_1.pth.{os.getppid()}.tmp'
+    others = tmp_path / '.notes.tmp'
+    for path in (left, alive, others):
+        path.write_text('half')
+    assert sweep(tmp_path) == [left.name]
+    assert alive.exists()
+    assert others.exists()
+
+
+def test_a_file_is_written_in_blocks_and_says_what_went_wrong(tmp_path, monkeypatch):
+    written, real = [], os.write
+    monkeypatch.setattr('runnerkit.checkpoint.atomic.BLOCK', 8)
+    monkeypatch.setattr(os, 'write', lambda descriptor, data: written.append(len(data)) or real(descriptor, data[:5]))
+    with DiskFile(tmp_path / 'a') as file:
+        for piece in (b'abc', b'def', b'ghijklmnop', b'q'):
+            assert file.write(piece) == len(piece)
+        file.sync()
+    assert (tmp_path / 'a').read_bytes() == b'abcdefghijklmnopq'
+    assert written == [6, 1, 10, 5, 1]
+
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    monkeypatch.setattr(os, 'write', full)
+    with pytest.raises(OSError, match='No space left on device') as caught:
+        write_atomically(tmp_path / 'b', lambda file: torch.save({'w': torch.ones(100)}, file))
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / 'b'))
+    assert [path.name for path in tmp_path.iterdir()] == ['a']
+
+
+def test_a_folder_that_cannot_be_flushed_need_not_be(tmp_path, monkeypatch):
+    real, code = os.fsync, errno.EINVAL
+
+    def fsync(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        real(descriptor)
+
+    monkeypatch.setattr(os, 'fsync', fsync)
+    write_atomically(tmp_path / 'a', lambda file: file.write(b'x'))
+    code = errno.EIO
+    with pytest.raises(OSError, match='Input/output error'):
+        write_atomically(tmp_path / 'b', lambda file: file.write(b'x'))

@@ -1,0 +1,232 @@
+"""Names and places of checkpoints: folders, URLs, storages of the user's; the newest one, and what is swept."""
+
+import os
+
+import fsspec
+import pytest
+import torch
+from torch import nn
+
+from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint
+from runnerkit.checkpoint.atomic import replace_link
+from runnerkit.checkpoint.store import behind_link, best_name, checkpoint_meant
+from runnerkit.fileio import FileClient
+from runnerkit.fileio.backends import HardDiskBackend
+
+
+def save(path, value=1.0, age=0):
+    torch.save({'w': torch.full((1000,), value)}, path)
+    os.utime(path, (path.stat().st_mtime - age,) * 2)
+    return path
+
+
+def flip_bit(path, where=0.5):
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * where)] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_the_newest_whole_checkpoint_is_found(tmp_path, caplog):
+    save(tmp_path / 'epoch_1.pth', age=20)
+    second = save(tmp_path / 'epoch_2.pth', age=10)
+    third = save(tmp_path / 'epoch_3.pth')
+    save(tmp_path / 'best_acc_epoch_9.pth')
+    replace_link(tmp_path / 'latest.pth', third.name)
+    assert find_latest_checkpoint(tmp_path) == third.resolve()
+    flip_bit(third)
+    assert find_latest_checkpoint(tmp_path) == second.resolve()
+    assert 'epoch_3.pth is skipped: the checksum' in caplog.text
+    assert Store(tmp_path).numbered()[-1].path == str(tmp_path / 'epoch_1.pth')
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert find_latest_checkpoint(tmp_path) is None
+    assert find_latest_checkpoint(tmp_path / 'missing') is None
+
+
+def test_numbers_and_best_ones(tmp_path):
+    for age, name in enumerate(('iter_3.pth', 'epoch_12.pth', 'best_acc_epoch_3.pth', 'best_acc_epoch_5.pth', 'x.pth')):
+        save(tmp_path / name, age=age)
+    store = Store(tmp_path)
+    assert [(stored.number, stored.path) for stored in store.numbered()] == [
+        (3, str(tmp_path / 'iter_3.pth')),
+        (12, str(tmp_path / 'epoch_12.pth')),
+    ]
+    assert [os.path.basename(stored.path) for stored in store.best()] == [
+        'best_acc_epoch_3.pth',
+        'best_acc_epoch_5.pth',
+    ]
+    assert best_name('mIoU/a b', 'epoch', 3) == 'best_mIoU_a_b_epoch_3.pth'
+
+
+@pytest.mark.parametrize(
+    'ages, newest',
+    [
+        ({'epoch_1': 9, 'epoch_2': 5, 'epoch_3': 1}, 'epoch_3'),  # the link was never moved on
+        ({'epoch_1': 9, 'epoch_3': 5, 'epoch_2': 1}, 'epoch_2'),  # the run began again from epoch 1
+        ({'epoch_3': 9, 'epoch_2': 5, 'epoch_1': 1}, 'epoch_2'),  # copied in any order
+    ],
+)
+def test_the_link_counts_unless_a_younger_one_lies_beyond(ages, newest, tmp_path):
+    for name, age in ages.items():
+        path = tmp_path / f'{name}.pth'
+        torch.save({}, path)
+        os.utime(path, (1e9 - age, 1e9 - age))
+    replace_link(tmp_path / 'latest.pth', 'epoch_2.pth')
+    assert find_latest_checkpoint(tmp_path) == tmp_path / f'{newest}.pth'
+
+
+def test_latest_without_links_is_a_file_with_the_name(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError('not supported')
+
+    monkeypatch.setattr(os, 'symlink', no_links)
+    target, latest = save(tmp_path / 'epoch_1.pth'), tmp_path / 'latest.pth'
+    replace_link(latest, target.name)
+    assert not latest.is_symlink()
+    assert behind_link(latest) == target
+    assert find_latest_checkpoint(tmp_path) == target
+
+
+def test_latest_is_moved_when_the_file_is_there(tmp_path, monkeypatch):
+    store = Store(tmp_path / 'new' / 'folder')
+    assert store.write('epoch_1.pth', {'n': 1}, latest=True) == str(tmp_path / 'new' / 'folder' / 'epoch_1.pth')
+    store.write('epoch_2.pth', {'n': 2}, latest=True)
+    monkeypatch.setattr('runnerkit.checkpoint.store.write_atomically', lambda path, write: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        store.write('epoch_3.pth', {'n': 3}, latest=True)
+    assert torch.load(store.path('latest.pth')) == {'n': 2}
+
+
+def test_what_is_meant_by_a_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match='there is no checkpoint in'):
+        checkpoint_meant(str(tmp_path))
+    assert checkpoint_meant('anything.pth') == 'anything.pth'
+    older, younger = save(tmp_path / 'iter_1.pth', age=5), save(tmp_path / 'iter_2.pth')
+    assert checkpoint_meant(str(tmp_path)) == checkpoint_meant(f'file://{tmp_path}') == str(younger)
+    replace_link(tmp_path / 'latest.pth', older.name)
+    assert checkpoint_meant(str(tmp_path), best=True) == str(tmp_path / 'latest.pth')
+    save(tmp_path / 'best_acc_iter_1.pth', age=9)
+    best = save(tmp_path / 'best_acc_iter_2.pth', age=8)
+    assert checkpoint_meant(str(tmp_path)) == str(tmp_path / 'latest.pth')
+    assert checkpoint_meant(str(tmp_path), best=True) == str(best)
+
+
+def test_a_problem_of_the_callers_is_a_reason_to_skip(tmp_path, caplog):
+    first = save(tmp_path / 'epoch_1.pth', age=5)
+    save(tmp_path / 'epoch_2.pth')
+    assert Store(tmp_path).newest(lambda path: None if '1' in path.name else 'not odd').path == str(first)
+    assert 'epoch_2.pth is skipped: not odd' in caplog.text
+
+
+def test_a_file_and_its_place():
+    for path, place, name in (
+        ('a.pth', '', 'a.pth'),
+        ('/x/y/a.pth', '/x/y', 'a.pth'),
+        ('file:///x/a.pth', '/x', 'a.pth'),
+        ('memory://x/a.pth', 'memory://x', 'a.pth'),
+        ('memory://a.pth', 'memory://', 'a.pth'),
+        ('pavi://x/y/a.pth', 'pavi://x/y', 'a.pth'),
+    ):
+        store, found = Store.of(path)
+        assert (store.place, found) == (place, name)
+        assert store.path(name) == path.removeprefix('file://')
+
+
+def test_whole_deleted_or_not_there(tmp_path):
+    store = Store(tmp_path)
+    assert not store.is_whole('epoch_1.pth')
+    path = save(tmp_path / 'epoch_1.pth')
+    assert store.is_whole('epoch_1.pth')
+    flip_bit(path)
+    assert not store.is_whole('epoch_1.pth')
+    assert store.delete('epoch_1.pth')
+    assert not store.delete('epoch_1.pth')
+    assert store.exists()
+    assert not Store(tmp_path / 'nowhere').exists()
+
+
+def test_a_storage_of_the_users(tmp_path):
+    """No links there, even if it says that it is like a disk; and no sweeping where nobody can list."""
+    kept = {}
+
+    class Memory(HardDiskBackend):
+        def put(self, obj, filepath):
+            kept[filepath] = bytes(obj)
+
+        def list_dir_or_file(self, *args):
+            raise NotImplementedError
+
+    FileClient.register_backend('store_test', Memory, force=True)
+    store = Store(tmp_path, {'backend': 'store_test'})
+    store.write('epoch_1.pth', {'n': 1}, latest=True)
+    assert list(kept) == [str(tmp_path / 'epoch_1.pth')]
+    assert store.sweep() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_storage_that_fails_is_named(monkeypatch):
+    class Quota(Exception):
+        pass
+
+    def full(self, obj, filepath):
+        raise Quota('the bucket is full')
+
+    monkeypatch.setattr('runnerkit.fileio.backends.FsspecBackend.put', full)
+    with pytest.raises(NotSavedError, match="Quota: the bucket is full: 'memory://remote/a.pth'"):
+        Store('memory://remote').write('a.pth', {})
+
+
+# --- at URLs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def memory():
+    """fsspec's files in memory, empty."""
+    files = fsspec.filesystem('memory')
+    yield files
+    if files.exists('/remote'):
+        files.rm('/remote', recursive=True)
+
+
+def test_the_newest_whole_one_at_a_url(memory, caplog):
+    assert Store('memory://remote').newest() is None
+    for n in (9, 10, 2):
+        save_checkpoint(nn.Linear(2, 1), f'memory://remote/epoch_{n}.pth')
+    save_checkpoint(nn.Linear(2, 1), 'memory://remote/best_acc_epoch_11.pth')
+    assert Store('memory://remote/').newest().path == 'memory://remote/epoch_2.pth'  # the youngest, whatever its number
+    damaged = bytearray(memory.cat_file('/remote/epoch_2.pth'))
+    damaged[len(damaged) // 2] ^= 1
+    memory.pipe_file('/remote/epoch_2.pth', bytes(damaged))
+    assert Store('memory://remote').newest().path == 'memory://remote/epoch_10.pth'
+    assert 'memory://remote/epoch_2.pth is skipped: its record' in caplog.text
+
+
+def test_a_storage_that_tells_no_time_goes_by_the_numbers(memory, monkeypatch):
+    for n in (9, 10, 2):
+        save_checkpoint(nn.Linear(2, 1), f'memory://remote/iter_{n}.pth')
+    monkeypatch.delattr('runnerkit.fileio.backends.FsspecBackend.modified')
+    assert Store('memory://remote').newest() == (0.0, 10, 'memory://remote/iter_10.pth')
+
+
+@pytest.mark.parametrize('prefix', ['', 'file://'])
+def test_a_folder_by_path_or_url(tmp_path, prefix):
+    save_checkpoint(nn.Linear(2, 1), str(tmp_path / 'epoch_1.pth'))
+    written, _, path = Store(f'{prefix}{tmp_path}').newest()
+    assert (written, path) == ((tmp_path / 'epoch_1.pth').stat().st_mtime, str(tmp_path / 'epoch_1.pth'))
+    assert Store(tmp_path, {'backend': 'disk'}).newest().path == path
+
+
+def test_half_written_files_are_swept(memory):
+    for name in ('.epoch_1.pth.tmp', 'epoch_1.pth', '.hidden'):
+        memory.pipe_file(f'/remote/{name}', b'x')
+    assert Store('memory://remote').sweep() == ['.epoch_1.pth.tmp']
+    assert sorted(memory.ls('/remote', detail=False)) == ['/remote/.hidden', '/remote/epoch_1.pth']
+    assert Store('memory://remote/nowhere').sweep() == []
+
+
+def test_what_is_found_is_what_was_saved(memory):
+    model = nn.Linear(2, 1)
+    save_checkpoint(model, 'memory://remote/epoch_1.pth')
+    with fsspec.open(Store('memory://remote').newest().path, 'rb') as file:
+        assert torch.equal(torch.load(file)['state_dict']['weight'], model.weight)

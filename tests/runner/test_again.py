@@ -1,0 +1,71 @@
+"""The same runner, run again, goes on as if it had not stopped."""
+
+import pytest
+import torch
+from support import Noisy, loader, tiny_runner, weights
+from torch.utils.data import DataLoader
+
+from runnerkit.hooks import Hook, OptimizerHook
+
+
+class Stop(Hook):
+    def __init__(self, at):
+        self.at = at
+
+    def after_train_iter(self, runner):
+        if runner.iter + 1 == self.at:
+            runner.stop('pause')
+
+
+def shuffled():
+    return DataLoader(Noisy(20), 4, shuffle=True, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('build', [loader, shuffled], ids=['ours', "torch's"])
+@pytest.mark.parametrize('at', [2, 5, 7])
+def test_a_stopped_runner_goes_on(kind, build, at):
+    """Inside a pass, at its end, and inside a cycle of accumulated gradients."""
+
+    def run(*hooks):
+        runner = tiny_runner(kind, max_iters=12)
+        runner.register_hook(OptimizerHook(cumulative_iters=3))
+        for hook in hooks:
+            runner.register_hook(hook)
+        given, workflow = [build(), loader(8)], [('train', 2), ('val', 1)]
+        runner.run(given, workflow)
+        if hooks:
+            assert runner.iter == at
+            runner.run(given, workflow)
+        assert runner.iter == 12
+        return runner
+
+    whole, again = run(), run(Stop(at))
+    assert torch.equal(weights(again.model), weights(whole.model))
+    assert again.model.losses == whole.model.losses
+    assert (again.progress, again.epoch) == (whole.progress, whole.epoch)
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_a_limit_that_is_raised_later(kind):
+    def run(*limits):
+        runner = tiny_runner(kind, max_iters=limits[0])
+        runner.register_hook(OptimizerHook())
+        given = [shuffled()]
+        for limit in limits:
+            runner._max_iters = limit
+            runner.run(given, [('train', 1)])
+        return weights(runner.model)
+
+    assert torch.equal(run(7, 13), run(13))
+
+
+def test_the_optimizer_counts_steps_once():
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(OptimizerHook())
+    for limit in (1, 2, 3):
+        runner._max_epochs = limit
+        runner.run([loader()], [('train', 1)])
+    assert len(runner.optimizer._optimizer_step_post_hooks) == 1
+    runner.configure_update(cumulative_iters=2)
+    assert len(runner.optimizer._optimizer_step_post_hooks) == 1
