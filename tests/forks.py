@@ -75,3 +75,18 @@ def like_a_new_process():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     close_logger('runnerkit')
     logging.getLogger().handlers.clear()
+
+
+def launch(function, *args):
+    """Call ``function`` in two processes that torch's launcher starts: it forks them, instead of starting Python."""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    where = {'rdzv_backend': 'c10d', 'rdzv_endpoint': 'localhost:0', 'run_id': str(os.getpid())}
+    config = LaunchConfig(1, 1, 2, **where, start_method='fork', max_restarts=0, monitor_interval=0.05)
+    elastic_launch(config, _launched)(function, *args)
+
+
+def _launched(function, *args):
+    like_a_new_process()
+    if function(*args):
+        raise RuntimeError('its exit code is not 0')

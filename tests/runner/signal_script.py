@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import torch
-from forks import like_a_new_process
 from support import Noisy, Tiny, tiny_runner
 
 from runnerkit.checkpoint import find_latest_checkpoint
@@ -82,7 +81,6 @@ def train(work_dir, kind='epoch', workers=0, epochs=3, seconds=0.01, saving=True
 
 def on_a_rank(work_dir, seconds, epochs=60):
     """Train as one of the processes of torch's launcher; how the run ended lies in ``ended_<rank>``."""
-    like_a_new_process()
     init_dist('pytorch', backend='gloo')
     ended = 'KeyboardInterrupt'
     with contextlib.suppress(KeyboardInterrupt):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from forks import Fork
+from forks import Fork, launch
 from ranks import on_ranks
 from runner.signal_script import build, on_a_rank, train
 from support import Recorder, loader, tiny_runner
@@ -305,23 +305,15 @@ def test_validation_of_the_iteration_runner_is_not_cut(tmp_path, former):
 
 # --- several processes -----------------------------------------------------------------------------------------------
 
-def launch(work_dir, seconds):
-    """Train in two processes of torch's launcher."""
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    config = LaunchConfig(
-        1, 1, 2, run_id=str(work_dir), rdzv_backend='c10d', rdzv_endpoint='localhost:0', start_method='fork',
-        max_restarts=0, monitor_interval=0.05,
-    )  # fmt: skip
-    elastic_launch(config, on_a_rank)(work_dir, seconds)
-
-
 def test_all_ranks_stop_after_the_same_iteration(tmp_path):
     """One worker of two gets SIGTERM: one checkpoint, from which the run ends as the undisturbed one."""
     folders = tmp_path / 'whole', tmp_path / 'part'
     for folder in folders:
         folder.mkdir()
-    whole, part = (Fork(launch, folder, seconds, folder=folder) for folder, seconds in zip(folders, (0, 0.01)))
+    whole, part = (
+        Fork(launch, on_a_rank, folder, seconds, folder=folder)
+        for folder, seconds in zip(folders, (0, 0.01), strict=True)
+    )
     wait_for(folders[1] / 'first_1')
     time.sleep(random.uniform(0, 0.5))
     os.kill(int((folders[1] / 'first_1').read_text()), signal.SIGTERM)
@@ -331,7 +323,7 @@ def test_all_ranks_stop_after_the_same_iteration(tmp_path):
     assert ended[0].startswith('stopped: SIGTERM SIGTERM ')
     assert ended[0] == ended[1]
     assert len(saved(folders[1])) == 1
-    forked = Fork(launch, folders[1], 0, folder=folders[1])
+    forked = Fork(launch, on_a_rank, folders[1], 0, folder=folders[1])
     assert forked.code() == 0, forked.said()[-3000:]
     assert ends_alike(*folders)
 
