@@ -426,6 +426,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 progress.batches = progress.iters - self._epoch_start
             else:
                 progress.units, progress.epochs = self._inner_iter + 1, self._epoch
+                if isinstance(self.data_loader, Reader):
+                    self.data_loader.trained = self.data_loader.given
         elif point == 'before_run':
             self._is_restored = False
         elif point == 'before_train_epoch':
