@@ -502,7 +502,7 @@ UNSAVED = {
     'live generator': lambda of: generate(),
     'queue': lambda of: deque([1, 2]),
     'many numbers': lambda of: list(range(1001)),
-    'large cache': lambda of: {number: 'x' for number in range(1001)},
+    'large cache': lambda of: dict.fromkeys(range(1001), 'x'),
     'large tensor': lambda of: torch.ones(1001),
     'large array': lambda of: np.ones(1001),
     'array of objects': lambda of: np.array([{}]),
