@@ -13,10 +13,15 @@ from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
     DataLoader,
+    DistributedSampler,
     IterableDataset,
+    RandomSampler,
     Sampler,
+    SequentialSampler,
     Subset,
+    SubsetRandomSampler,
     TensorDataset,
+    WeightedRandomSampler,
     default_collate,
     default_convert,
 )
@@ -637,6 +642,19 @@ def _in_workers(loader: Any) -> str:
     return (
         f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers are others after a resume '
         f'inside an epoch; {WAY_OUT}'
+    )
+
+
+def _fetches_again(loader: Any) -> bool:
+    """Whether a batch is the same one when it is fetched again, after the process's generators have moved on."""
+    if isinstance(loader, SeededLoader):
+        return True
+    known = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+    return (
+        _can_skip_indices(loader)
+        and _is_pure(loader.dataset)
+        and type(loader.batch_sampler) in (BatchSampler, type(None))
+        and type(loader.sampler) in (*known, EpochSampler)
     )
 
 
