@@ -229,12 +229,8 @@ class Reader:
                 f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
                 'cache): give the object that holds it state_dict() and load_state_dict()'
             )
-        in_samples = [
-            place for place in self.held.generators() if 'sampler' not in place and place != 'loader.generator'
-        ]
-        if state.get('waits') and (
-            in_samples or not (isinstance(loader, SeededLoader) or _is_pure(dataset_of(loader)))
-        ):
+        in_samples = [place for place in self.held.generators() if _is_of_samples(place)]
+        if state.get('waits') and (in_samples or not _fetches_again(loader)):
             self._tell(
                 'the checkpoint was saved when a batch had been fetched and not been trained on: it is fetched again, '
                 f'with random numbers that come later; {WAY_OUT}'
@@ -647,7 +643,7 @@ def _in_workers(loader: Any) -> str:
 
 def _fetches_again(loader: Any) -> bool:
     """Whether a batch is the same one when it is fetched again, after the process's generators have moved on."""
-    if isinstance(loader, SeededLoader):
+    if isinstance(loader, (SeededLoader, Sequence)):
         return True
     known = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
     return (
