@@ -55,7 +55,8 @@ class EpochBasedRunner(BaseRunner):
             for i, mode in self._units(workflow):
                 try:
                     unit[mode](data_loaders[i], **kwargs)
-                    self._end_unit()
+                    if not self._progress.epoch_is_open or self._stop_reason is None:
+                        self._progress.units = self._unit + 1
                 except GoBack as asked:
                     self._return_to(asked.checkpoint)
 

@@ -70,7 +70,7 @@ class IterBasedRunner(BaseRunner):
                     else:
                         self._inner_iter = self._unit
                         unit[mode](self._readers.entries[i], **kwargs)
-                        self._end_unit()
+                        self._progress.units = self._unit + 1
                 except GoBack as asked:
                     self._return_to(asked.checkpoint)
             if self._stop_reason is None:
@@ -97,7 +97,7 @@ class IterBasedRunner(BaseRunner):
             for self._unit in range(self._unit, n):
                 self._inner_iter = self._unit
                 self.val(data_loader, **kwargs)
-                self._end_unit()
+                self._progress.units = self._unit + 1
                 if self._stop_reason is not None:
                     return
 
