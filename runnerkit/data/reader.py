@@ -66,6 +66,7 @@ class Reader:
         self._dataloader = loader
         self.held = Held(loader)  # looked at before anything is read
         self._iterator: Iterator[Any] | None = None  # of the open pass
+        self._next_pass: Iterator[Any] | None = None  # that the loader has begun by itself
         self._pending: dict[str, Any] | None = None  # the state of an open pass that is not entered yet
         self._epoch = 0
         self.given = 0  # batches given out since the open pass was entered, where the reader counts them
@@ -126,7 +127,7 @@ class Reader:
         order = order_of(self._dataloader)
         if order is not None:
             order.sampler.start = 0
-        self._iterator = iter(self._dataloader)
+        self._iterator, self._next_pass = self._next_pass or iter(self._dataloader), None
         return self._iterator
 
     def exhaust(self) -> None:
@@ -275,6 +276,8 @@ class Reader:
         elif state['loader'] is not None and has_state(loader):
             loader.load_state_dict(state['loader'])
             self._iterator = iter(loader)
+            if batches == length_of(loader):
+                self._iterator = self._at_end(self._iterator)
         elif order is not None:
             self._iterator = self._at_sample(order, state)
         elif isinstance(loader, Sequence):
@@ -282,6 +285,13 @@ class Reader:
         else:
             self._iterator = self._behind(batches, state)
         return self._iterator
+
+    def _at_end(self, rest: Iterator[Any]) -> Iterator[Any]:
+        """No batches: a loader that keeps its place itself ends its pass once more, or goes on with the next one."""
+        first = next(rest, _END)
+        if first is not _END:
+            self._next_pass = chain([first], rest)
+        yield from ()
 
     def _at_sample(self, order: Order, state: Mapping[str, Any]) -> Iterator[Any]:
         """From any sample of the order on; one batch before it is read again where that can be compared."""
@@ -436,8 +446,6 @@ class IterLoader(Reader):
         dataloader: what is passed over again and again.
     """
 
-    _may_be_over = False  # a loader that keeps its place itself was at the end of a pass when it was saved
-
     def __init__(self, dataloader: Any) -> None:
         super().__init__(dataloader)
         _iter_loaders.append(weakref.ref(self))
@@ -457,9 +465,6 @@ class IterLoader(Reader):
                 raise ValueError(
                     'the data loader gives no batches: its data set is empty, or smaller than one full batch'
                 )
-        elif self._may_be_over:  # it has gone on with the next pass by itself
-            self._epoch, self.given, self._left_out = self._epoch + 1, 0, 0
-        self._may_be_over = False
         self.given += 1
         return batch
 
@@ -476,11 +481,6 @@ class IterLoader(Reader):
         before the first step, as in MMCV."""
         if self._iterator is None:
             self.batches(self._epoch)
-
-    def _enter(self, state: Mapping[str, Any]) -> Iterator[Any]:
-        batches = super()._enter(state)
-        self._may_be_over = has_state(self._dataloader) and state['batches'] == length_of(self._dataloader)
-        return batches
 
 
 #: All that there are, in the order in which they were made.
@@ -644,7 +644,7 @@ def _in_workers(loader: Any) -> str:
 
 def _fetches_again(loader: Any) -> bool:
     """Whether a batch is the same one when it is fetched again, after the process's generators have moved on."""
-    if isinstance(loader, SeededLoader):
+    if isinstance(loader, (SeededLoader, Sequence)):
         return True
     known = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
     return (

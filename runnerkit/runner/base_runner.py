@@ -496,6 +496,12 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
             self._readers.adopt_new_iter_loaders()
+            if self._resumed is not None and len(self._readers.entries) > 1:
+                self.logger.warning(
+                    '%s.run has a loop of its own: the workflow begins with its first entry, wherever it was',
+                    type(self).__name__,
+                    extra=EXACTNESS,
+                )
         self._readers.know_evaluations(self._workflow, self._hook_table)
         self._follow_orders()
         if self._resumed is None:
