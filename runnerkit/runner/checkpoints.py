@@ -151,7 +151,7 @@ class Checkpoints:
             'world_size': self._world_size,
             'progress': self.progress.state_dict(),
             'conditions': self._conditions(),
-            'gradient_orders': {} if self._orders is None else self._orders.orders,
+            'gradient_orders': {} if self._orders is None else self._orders.state_dict(),
             'scores': {name: list(score) for name, score in self.scores.items()},
         }
 
@@ -344,10 +344,14 @@ class Checkpoints:
         self._restore_moment()
 
     def _follow_orders(self) -> None:
-        """Sum gradients in the order of the run that is resumed; otherwise note the order."""
+        """Sum gradients in the order in which the resumed run did; what is new is recorded."""
         if self._orders is None or self._orders.model is not self.model:
             self._orders = GradientOrders(self.model)
-        self._orders.start({} if self._resumed is None else self._resumed.get('gradient_orders', {}))
+        resumed = self._resumed or {}
+        if resumed:
+            for text in self._orders.doubts():
+                self.logger.warning('%s', text, extra=EXACTNESS)
+        self._orders.start(resumed.get('gradient_orders', {}))
 
     def _restore_updates(self) -> None:
         """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
@@ -458,6 +462,7 @@ class Checkpoints:
     def _tell_doubts(self) -> None:
         """At the first start: what would not be known to be exact after a resume."""
         texts = dict.fromkeys(text for reader in self._readers for text in reader.doubts())
+        texts.update(dict.fromkeys([] if self._orders is None else self._orders.doubts()))
         for text in texts:
             self.logger.info('If this run is resumed, it is not known to be exact. %s', text, extra=EXACTNESS)
 
