@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, load_checkpoint
@@ -356,11 +355,13 @@ class Checkpoints:
     def _restore_updates(self) -> None:
         """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
         ranks = self._resumed['ranks']  # type: ignore[index]
-        same_ranks = len(ranks) == self._world_size
-        for name, state in self._own_rank()['updates'].items():
+        updates = dict(self._own_rank()['updates'])
+        if len(ranks) != self._world_size:
+            for name in dict.fromkeys(name for rank in ranks for name in rank['updates']):  # alike on all ranks
+                means = mean_gradients([rank['updates'].get(name, {'accumulated': 0}) for rank in ranks])
+                updates[name] = {'accumulated': 0, **updates.get(name, {}), 'grads': means}
+        for name, state in updates.items():
             key = name or None
-            if not same_ranks and state['accumulated']:
-                state = {**state, 'grads': mean_gradients([rank['updates'][name] for rank in ranks])}
             (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
 
     def _load_reader(self, reader: Reader, state: dict[str, Any], own: Mapping[str, Any]) -> None:
@@ -440,8 +441,8 @@ class Checkpoints:
         if known < min(before, self._world_size):
             self.logger.warning(
                 'the checkpoint holds the state of %d of %d ranks, because one rank saved it alone (save_checkpoint): '
-                'the others take over the random states, hooks and places in the data of rank 0; runner.save(), called '
-                'on every rank, saves all of them',
+                'the others take over the random states, hooks, places in the data and unfinished gradients of rank 0; '
+                'runner.save(), called on every rank, saves all of them',
                 known,
                 before,
                 extra=EXACTNESS,
@@ -481,8 +482,11 @@ def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
             'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; it can '
             'only be resumed with the same number of ranks'
         )
-    columns = zip(*(state['grads'] for state in states), strict=True)
-    return [None if column[0] is None else torch.stack(column).mean(0) for column in columns]
+    means = []
+    for column in zip(*(state.get('grads', ()) for state in states), strict=True):
+        given = [grad for grad in column if grad is not None]  # a rank may not have used the parameter
+        means.append(sum(given[1:], given[0]) / len(column) if given else None)
+    return means
 
 
 def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
