@@ -23,18 +23,21 @@ class GradientOrders:
 
     Args:
         model: a DDP wrapper, or a module that holds some.
-
-    Attributes:
-        orders: the names of parameters in that order, by the name of the wrapper in ``model``; wrappers that have not
-            synchronised a backward yet, and those whose buckets need no order, are left out.
     """
 
     def __init__(self, model: nn.Module) -> None:
         wrappers = {name: part for name, part in model.named_modules() if isinstance(part, DistributedDataParallel)}
         self.model = model
-        self.orders: dict[str, list[str]] = {}
+        self._orders: dict[str, list[str]] = {}
         self._wrappers = {name: wrapper for name, wrapper in wrappers.items() if _sums_in_some_order(wrapper)}
         self._waiting = {name: wrapper for name, wrapper in self._wrappers.items() if _packs_anew(wrapper)}
+
+    def state_dict(self) -> dict[str, list[str]]:
+        """The names of parameters in their order, by the name of the wrapper in the model.
+
+        Wrappers that have not synchronised a backward yet, and those whose sums do not depend on it, are left out.
+        """
+        return {name: list(order) for name, order in self._orders.items()}
 
     def start(self, orders: Mapping[str, Sequence[str]]) -> None:
         """Bring about what a resumed run had; where there is nothing to bring about, record.
@@ -43,12 +46,12 @@ class GradientOrders:
         this together.
 
         Args:
-            orders: `orders` of the run that is resumed; those of rank 0 on every rank, as DDP takes rank 0's.
+            orders: the `state_dict` of the run that is resumed; that of rank 0 on every rank, as DDP takes rank 0's.
         """
         waiting, self._waiting = self._waiting, {}
         for name, wrapper in waiting.items():
             if name in orders:
-                self.orders[name] = list(orders[name])
+                self._orders[name] = list(orders[name])
                 bring_about(wrapper, orders[name])
             else:
                 self._record(name, wrapper)
@@ -69,7 +72,7 @@ class GradientOrders:
         def ready(parameter: str) -> None:
             if not wrapper.require_backward_grad_sync:
                 return
-            order = self.orders.setdefault(name, [])
+            order = self._orders.setdefault(name, [])
             if parameter not in seen:
                 seen.add(parameter)
                 order.append(parameter)
