@@ -66,10 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     """The indices (None if nobody knows them) and the content of the batch."""
-    from runnerkit.data import epoch_batches, is_cheap_to_enter
+    from runnerkit.data import epoch_batches, is_cheap_to_enter, set_epoch
     from runnerkit.flow import Context, Instance
     from runnerkit.flow.instance import required_section
-    from runnerkit.utils.seed import set_random_seed
+    from runnerkit.utils.seed import preserved_rng, set_random_seed
 
     data = required_section(cfg, 'data')
     if data.get(args.split) is None:
@@ -82,15 +82,17 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     set_random_seed(cfg.seed)
     loader = Instance().build_loader(context, data, args.split)
     at = args.batch - 1
+    indices = None
+    if is_cheap_to_enter(loader) and loader.batch_sampler is not None:
+        set_epoch(loader, args.epoch - 1)
+        with preserved_rng():  # a sampler may draw from the process's generators, as the loader does below
+            indices = next(islice(iter(loader.batch_sampler), at, None), None)
     batch = next(epoch_batches(loader, args.epoch - 1, at), None)
     if batch is None:
         raise UsageError(f'--batch {args.batch}: an epoch has fewer batches ({length_of(loader)})')
-    indices = None
-    if is_cheap_to_enter(loader) and loader.batch_sampler is not None:
-        indices = list(next(islice(iter(loader.batch_sampler), at, None)))
     if own.get('seeded', data.get('seeded', True)) is False:
         print('The loader is not a seeded one (seeded=False): random transforms of the samples may differ.')
-    return indices, batch
+    return None if indices is None else list(indices), batch
 
 
 def length_of(loader: Any) -> str:
