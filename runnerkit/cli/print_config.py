@@ -1,4 +1,4 @@
-"""`print_config.py cfg.py`: what a config comes to, with its bases and ``--cfg-options`` merged in."""
+"""`print_config.py cfg.py`: print a config with its bases and ``--cfg-options`` merged in."""
 
 from __future__ import annotations
 
