@@ -351,7 +351,7 @@ def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
 
 
 def _raise_annotated(error: Exception, constructor: Any, args: dict[str, Any], cfg: Any) -> NoReturn:
-    """Raise ``error`` again, with the class (or name, if there is no class) being built, and the place of its config."""
+    """Raise ``error`` again, with the class (or name, if there is none) being built, and the place of its config."""
     name = constructor if isinstance(constructor, str) else getattr(constructor, '__name__', None) or repr(constructor)
     detail, where = '', _written_at(cfg)
     unknown = _UNKNOWN_ARGUMENT.search(str(error)) if isinstance(error, TypeError) else None

@@ -54,9 +54,7 @@ def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) 
             f'{name} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints of '
             f'runnerkit hold tensors and plain values only. {HOW_TO_TRUST}'
         )
-    logger.warning(
-        '%s holds objects%s that can run code; it is loaded because pickles are trusted', name, what
-    )
+    logger.warning('%s holds objects%s that can run code; it is loaded because pickles are trusted', name, what)
     if hasattr(path, 'seek'):
         path.seek(0)
     return torch.load(path, map_location=map_location, weights_only=False)

@@ -63,10 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     """The indices of the samples (None if unknown), and the batch."""
-    from runnerkit.data import epoch_batches, is_cheap_to_enter
+    from runnerkit.data import epoch_batches, is_cheap_to_enter, set_epoch
     from runnerkit.flow import Context, Instance
     from runnerkit.flow.instance import required_section
-    from runnerkit.utils.seed import set_random_seed
+    from runnerkit.utils.seed import preserved_rng, set_random_seed
 
     data = required_section(cfg, 'data')
     if data.get(args.split) is None:
@@ -78,13 +78,15 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     context = Context(cfg, rank=args.rank, world_size=args.world_size, seed=cfg.seed)
     set_random_seed(cfg.seed)
     loader = Instance().build_loader(context, data, args.split)
-    at = args.batch - 1
-    batch = next(epoch_batches(loader, args.epoch - 1, at), None)
-    if batch is None:
-        raise UsageError(f'--batch {args.batch}: an epoch has fewer batches ({length_of(loader)})')
+    epoch, at = args.epoch - 1, args.batch - 1
     indices = None
     if is_cheap_to_enter(loader) and loader.batch_sampler is not None:
-        indices = list(next(islice(iter(loader.batch_sampler), at, None)))
+        set_epoch(loader, epoch)
+        with preserved_rng():
+            indices = next((list(each) for each in islice(loader.batch_sampler, at, None)), None)
+    batch = next(epoch_batches(loader, epoch, at), None)
+    if batch is None:
+        raise UsageError(f'--batch {args.batch}: an epoch has fewer batches ({length_of(loader)})')
     if own.get('seeded', data.get('seeded', True)) is False:
         print('The loader is not seeded (seeded=False): random transforms of the samples may differ.')
     return indices, batch

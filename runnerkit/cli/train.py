@@ -21,7 +21,7 @@ SHARED: dict[str, dict[str, Any]] = {
         'nargs': '+',
         'action': DictAction,
         'metavar': 'KEY=VALUE',
-        'help': 'change settings of the config, e.g. optimizer.lr=0.1',
+        'help': 'change settings of the config, e.g. optimizer.lr=0.1 workflow="[(train,1)]"',
     },
     '--launcher': {
         'choices': ['none', 'pytorch', 'slurm', 'mpi'],

@@ -155,16 +155,13 @@ def _set(value: Iterable[Any]) -> str:
     return f'{{{items}}}' if items else 'set()'
 
 
-def _string(value: str) -> str:
-    return FILLED_IN.sub(r'\\x7b', str.__repr__(value))
-
-
-def _bytes(value: bytes) -> str:
-    return FILLED_IN.sub(r'\\x7b', bytes.__repr__(value))
+def _text(value: str | bytes) -> str:
+    plain = str.__repr__ if isinstance(value, str) else bytes.__repr__
+    return FILLED_IN.sub(r'\\x7b', plain(value))
 
 
 _PRINTERS: list[tuple[type, Callable[[Any], str]]] = [
-    (str, _string),
+    (str, _text),
     (bool, repr),
     (int, int.__repr__),
     (float, _float),
@@ -174,9 +171,9 @@ _PRINTERS: list[tuple[type, Callable[[Any], str]]] = [
     (dict, lambda value: 'dict()'),
     (list, lambda value: '[]'),
     (tuple, lambda value: '()'),
-    (bytes, _bytes),
+    (bytes, _text),
     ((range, slice, type(None), type(...)), repr),  # type: ignore[list-item]
-    (os.PathLike, lambda value: _string(os.fspath(value))),
+    (os.PathLike, lambda value: _text(os.fspath(value))),
 ]
 
 
@@ -185,7 +182,7 @@ def _scalar(value: Any) -> str:
         if isinstance(value, kind):
             return printer(value)
     if inspect.isclass(value) or inspect.isroutine(value):
-        return _string(path_of(value))
+        return _text(path_of(value))
     if hasattr(value, 'item') and getattr(value, 'shape', None) == ():  # a number of numpy or torch
         return _flat(value.item())
-    return _string(repr(value))
+    return _text(repr(value))

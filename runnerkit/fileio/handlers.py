@@ -140,8 +140,7 @@ def handler_for(file_format: str | None) -> BaseFileHandler:
     """
     if file_format is None:
         raise TypeError(
-            f'Unsupported format: None; without a file name, give file_format, '
-            f'one of {", ".join(file_handlers)}'
+            f'Unsupported format: None; without a file name, give file_format, one of {", ".join(file_handlers)}'
         )
     if file_format not in file_handlers:
         hint = did_you_mean(file_format, file_handlers)

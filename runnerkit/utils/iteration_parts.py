@@ -35,7 +35,7 @@ def clock_of(model: nn.Module) -> Clock:
         end.synchronize()
         return start.elapsed_time(end) / 1e3
 
-    return Clock("time of the GPU; work of the host counts only while the GPU waits for it", now, seconds)
+    return Clock('time of the GPU; work of the host counts only while the GPU waits for it', now, seconds)
 
 
 class IterationParts:
