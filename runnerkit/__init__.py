@@ -1,29 +1,29 @@
 """A hook-driven training engine in the MMCV style, on today's PyTorch.
 
-Where things are, each folder building only on those above it::
+The packages; each imports only those above it::
 
     utils/          logging, environment, seeds, paths, `report`
     fileio/         load and dump by format, storages, files by URL
     registry.py     Registry, build_from_cfg
     config/         Config, ConfigDict, DictAction
-    distributed/    joining processes, talking, collecting results
+    distributed/    launching, collectives, collecting results
     parallel/       model wrappers, batches in containers
-    checkpoint/     what is saved, written whole, read without running code
+    checkpoint/     saving atomically, loading without running code
     nn/             BaseModule, weight initialisation, Supervised
     optim/          optimizers and schedules by name, the update
     data/           loaders, samplers, seeded samples
     evaluation.py   predictions and scores
     log_buffer.py   values between two log lines
     log_files.py    the lines of a log
-    hooks/          one behaviour a file
+    hooks/          one behaviour per file
     runner/         EpochBasedRunner, IterBasedRunner
     flow/           the five stages of a run
     cli/            what the tools call
 
     compat/         MMCV's old module paths, and unchanged scripts
 
-The names below are imported when they are first used, so that ``import runnerkit`` costs next to nothing. As in MMCV,
-the names of `runnerkit.utils` and `runnerkit.fileio` are also here.
+The names below are imported at their first use, so that ``import runnerkit`` is fast. As in MMCV, the names of
+`runnerkit.utils` and `runnerkit.fileio` are also available here.
 """
 
 from importlib import import_module
@@ -56,7 +56,7 @@ _HOMES = {
 __all__ = ['__version__', *_HOMES]
 
 
-#: Packages that are there without an import of their own.
+#: Packages that are attributes without being imported explicitly.
 _PARTS = ('config', 'data', 'distributed', 'fileio', 'hooks', 'nn', 'optim', 'parallel', 'runner', 'utils')
 
 

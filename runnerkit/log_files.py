@@ -1,9 +1,10 @@
-"""The ``*.log.json`` files of a work dir: parsing lines, and moving those aside that a resumed run writes again."""
+"""The ``*.log.json`` files of a work dir: parsing lines, and moving lines away that a resumed run writes again."""
 
 from __future__ import annotations
 
 import json
 import os
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,15 @@ ENDING = '.superseded'
 
 
 def set_aside(work_dir: str | os.PathLike[str], done: int = 0, lines_at_done: int | None = 0) -> list[Path]:
-    """Leave in each ``*.log.json`` of ``work_dir`` what was logged up to a point of the run.
+    """Keep in each ``*.log.json`` of ``work_dir`` only what was logged up to a point of the run.
 
-    The other lines, which the run is about to log again, are appended to ``<name>.superseded``, as are lines that a
-    kill has torn. Lines that are about no moment of the run (its meta) stay, and so do those that say no ``step``.
+    Later lines, which the run will log again, are moved to ``<name>.superseded``, as are incomplete lines of a killed
+    run. Lines that belong to no iteration (the run's meta), or have no ``step``, stay.
 
     Args:
         work_dir: the folder with the logs of one run, which may have been interrupted several times.
-        done: how many iterations are done at that point; 0 stands for the beginning.
-        lines_at_done: how many lines about that very moment had been written by then; None: all of them.
+        done: completed iterations at that point; 0 is the beginning.
+        lines_at_done: how many lines of that very iteration to keep; None for all of them.
 
     Returns:
         The logs from which something was moved.
@@ -39,30 +40,26 @@ def set_aside(work_dir: str | os.PathLike[str], done: int = 0, lines_at_done: in
                 lines_at_done -= 1
             (kept if stays else moved).append(line + b'\n')
         if moved:
-            # In this order: a kill in between leaves lines in both files, never in none.
+            # In this order, a kill in between leaves lines in both files instead of losing them.
             with open(f'{path}{ENDING}', 'ab') as aside:
                 aside.writelines(moved)
                 aside.flush()
                 os.fsync(aside.fileno())
-            _rewrite(path, kept)
+            write_atomically(path, methodcaller('write', b''.join(kept)))
             changed.append(path)
     return changed
 
 
-def _rewrite(path: Path, lines: list[bytes]) -> None:
-    write_atomically(path, lambda file: file.write(b''.join(lines)))
-
-
 def step_of(line: dict[str, Any]) -> int | None:
-    """How many iterations were done when ``line`` was logged; None if it does not say, or is about no moment."""
+    """The completed iterations when ``line`` was logged; None if it has no ``step``, or belongs to no iteration."""
     step = line.get('step')
     return step if isinstance(step, int) and 'mode' in line else None
 
 
 def parsed_line(line: bytes | str) -> dict[str, Any] | None:
-    """A line of a log; None for what is none, such as a line that was torn when its process was killed."""
+    """A parsed log line; None if it is not valid, such as an incomplete line of a killed run."""
     try:
         parsed = json.loads(line)
-    except (ValueError, RecursionError):  # the latter: nested a thousand times or more
+    except (ValueError, RecursionError):  # RecursionError: nested very deeply
         return None
     return parsed if isinstance(parsed, dict) else None

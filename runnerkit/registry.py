@@ -1,6 +1,6 @@
-"""Names for classes and functions, and objects built from configs that use those names.
+"""Registering classes and functions by name, and building objects from configs that use these names.
 
-A config names what it wants in its key ``type``; every other key is an argument of that class or function::
+A config names a class or function in its key ``type``; all other keys are its arguments::
 
     MODELS = Registry('model')
 
@@ -10,7 +10,7 @@ A config names what it wants in its key ``type``; every other key is an argument
 
     MODELS.build(dict(type='Net', width=8))
 
-A ``type`` may be a registered name, a class or function itself, a dotted path (``torch.nn.ReLU``) or a class in a file
+A ``type`` may be a registered name, a class or function, a dotted path (``torch.nn.ReLU``) or a class in a file
 (``nets/lenet.py:LeNet``).
 """
 
@@ -27,35 +27,36 @@ from typing import Any, NoReturn, TypeVar
 
 from runnerkit.utils.exceptions import WrongKey, raise_with_context
 from runnerkit.utils.imports import UnknownObject, import_object
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import did_you_mean, suggestion
 
-#: How many registered names an error message lists before it cuts the list short.
+#: The maximum number of registered names in an error message.
 MAX_LISTED = 20
 
-#: How Python, and functions written in C, say that they do not know an argument.
+#: Messages of Python, and of functions written in C, about an unknown argument.
 _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'|'(\w+)' is an invalid keyword argument")
 
-#: Set on an error that tells already where the config stands that could not be built.
+#: Set on an error whose message already has the file and line of the config.
 _PLACED = '_runnerkit_placed'
 
 _Error = TypeVar('_Error', bound=Exception)
 
 
 def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[str, Any] | None = None) -> Any:
-    """Call what ``cfg['type']`` names with the other keys as its arguments.
+    """Call the class or function ``cfg['type']`` with the other keys as arguments.
 
-    Neither ``cfg`` nor ``default_args`` is changed, whatever the constructor does: it gets copies of every dict, list
-    and tuple in ``cfg``. A container that is to be shared goes into ``default_args``: only configs are copied there.
+    Neither ``cfg`` nor ``default_args`` is changed: the constructor gets copies of all dicts, lists and tuples in
+    ``cfg``. To share a container, pass it in ``default_args``, of which only configs are copied.
 
     Args:
         cfg: ``type`` and arguments.
         registry: where a ``type`` that is a name is looked up.
-        default_args: arguments, or a ``type``, for the keys that ``cfg`` does not have.
+        default_args: arguments, or a ``type``, that ``cfg`` may override.
 
     Raises:
-        TypeError: ``cfg``, ``registry``, ``default_args`` or the ``type`` is of the wrong kind.
-        KeyError: there is no ``type``, or nothing of that name.
-        Exception: what the constructor raised, of the same class; a plain message then begins with the class's name.
+        TypeError: ``cfg``, ``registry``, ``default_args`` or the ``type`` is of a wrong type.
+        KeyError: there is no ``type``, or it is not registered.
+        Exception: the constructor's error, of the same class; if possible, its message then begins with the name of
+            the class.
     """
     if not isinstance(cfg, dict):
         raise TypeError(f'cfg must be a dict, but got {type(cfg)}: {cfg!r}')
@@ -77,21 +78,21 @@ def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[s
 
 
 class Registry:
-    """A table from names to classes and functions.
+    """A table of classes and functions by name.
 
-    Registries of one kind form a tree: a library hangs its own below the one it extends, and each is found from the
-    others by its scope, the name of the package that made it (``mmdet.ResNet``). A name without a scope is looked up in
-    one registry only.
+    Registries can form a tree: a library's registry is a child of the one it extends. They find each other by scope,
+    the name of the package that created the registry (``mmdet.ResNet``). A name without a scope is looked up in one
+    registry only.
 
     Args:
         name: what is registered, for messages ('hook').
-        build_func: what `build` calls, as ``build_func(cfg, ..., registry=self)``; by default the parent's, else
+        build_func: called by `build` as ``build_func(cfg, ..., registry=self)``; by default the parent's, else
             `build_from_cfg`.
-        parent: the registry this one extends.
-        scope: a name for this registry among its relatives; by default that of the package whose code makes it.
-        fallback: asked for names that are not registered, returns the class or None. It lets a whole library be known
-            by name without being imported before one is used.
-        fallback_names: gives the names that ``fallback`` knows, for suggestions.
+        parent: the registry that this one extends.
+        scope: the name of this registry in the tree; by default the package that creates it.
+        fallback: called with names that are not registered; returns the class or None. It makes the classes of a
+            library available by name without importing it first.
+        fallback_names: returns the names that ``fallback`` supports, for suggestions.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Registry:
         return len(self._module_dict)
 
     def __contains__(self, key: str) -> bool:
-        """Whether ``key`` is known by name, here or (with a scope) in a relative; paths to classes do not count."""
+        """Whether ``key`` is a registered name, here or (with a scope) in the tree; paths to classes do not count."""
         return self._get_by_name(key) is not None
 
     def __repr__(self) -> str:
@@ -131,30 +132,30 @@ class Registry:
 
     @staticmethod
     def infer_scope() -> str:
-        """The top-level package of the code that called the function that calls this."""
+        """The top-level package of the caller's caller."""
         frame = sys._getframe(1)
         caller = frame.f_back or frame
         return str(caller.f_globals.get('__name__', '__main__')).split('.')[0]
 
     @staticmethod
     def split_scope_key(key: str) -> tuple[str | None, str]:
-        """Split ``'mmdet.ResNet'`` into scope and name; the scope is None where there is none."""
+        """Split ``'mmdet.ResNet'`` into scope and name; the scope may be None."""
         scope, dot, rest = key.partition('.')
         return (scope, rest) if dot else (None, key)
 
     @property
     def name(self) -> str:
-        """What is registered here, for messages."""
+        """The kind of objects registered here, for messages."""
         return self._name
 
     @property
     def scope(self) -> str:
-        """The name of this registry among its relatives."""
+        """The name of this registry in the tree."""
         return self._scope
 
     @property
     def module_dict(self) -> dict[str, Any]:
-        """What was registered, by name."""
+        """The registered objects, by name."""
         return self._module_dict
 
     @property
@@ -163,20 +164,18 @@ class Registry:
         return self._children
 
     def names(self) -> list[str]:
-        """Every name that `get` knows without a scope, sorted; those of the fallback included."""
+        """All names that `get` finds without a scope, including those of the fallback, sorted."""
         return sorted({*self._module_dict, *(self._fallback_names() if self._fallback_names else ())})
 
     def get(self, key: str) -> Any | None:
-        """The class or function that ``key`` names, None if there is none.
+        """The class or function called ``key``; None if there is none.
 
         Args:
-            key: a registered name, with a scope before it for a relative's; a dotted import path; or
-                ``path/to/file.py:Name``.
+            key: a registered name, optionally with a scope; a dotted import path; or ``path/to/file.py:Name``.
 
         Raises:
-            FileNotFoundError: ``key`` names a file that does not exist.
-            ImportError: ``key`` names a file that has no such class. What a module raises while it is imported comes
-                through as it is.
+            FileNotFoundError: the file in ``key`` does not exist.
+            ImportError: the file has no such class. Errors raised by a module during its import are not changed.
         """
         if ':' in key and key not in self._module_dict:
             return import_object(key)
@@ -189,28 +188,27 @@ class Registry:
         return found
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
-        """Build an object from a config, with the registry's ``build_func``."""
+        """Build an object from a config with the registry's ``build_func``."""
         return self.build_func(*args, **kwargs, registry=self)
 
     def register_module(
         self, name: str | Sequence[str] | type | None = None, force: bool = False, module: Any = None
     ) -> Any:
-        """Register a class or function: as a decorator, or by a plain call.
+        """Register a class or function, as a decorator or by a plain call.
 
-        MMCV's oldest form, a class where the name is now (``@HOOKS.register_module`` without parentheses), works and
-        warns.
+        MMCV's oldest form, ``@HOOKS.register_module`` without parentheses, works with a warning.
 
         Args:
-            name: one name or several; by default the class's own.
-            force: replace what is registered under that name.
-            module: what to register where this is not used as a decorator.
+            name: one or several names; by default the class's own.
+            force: replace what is registered under the name.
+            module: the class or function, if this is not used as a decorator.
 
         Returns:
             The class or function, or a decorator that returns it.
 
         Raises:
-            KeyError: the name is taken.
-            TypeError: an argument is of the wrong kind.
+            KeyError: the name is already registered.
+            TypeError: an argument is of a wrong type.
         """
         if not isinstance(force, bool):
             raise TypeError(f'force must be a boolean, but got {type(force)}')
@@ -231,7 +229,7 @@ class Registry:
         return register
 
     def deprecated_register_module(self, cls: Any = None, force: bool = False) -> Any:
-        """`register_module` in its oldest form: the class first, and no name."""
+        """`register_module` in its oldest form, with the class as first argument."""
         warnings.warn(
             'The old API of register_module(module, force=False) is deprecated: write register_module() with '
             'parentheses, or register_module(module=…)',
@@ -272,8 +270,8 @@ class Registry:
         elif scope in self._children:
             found = self._children[scope]._get_by_name(rest)
         if found is None:
-            # A key that is no name here may be one further up: seen from a grandchild, the scope of its parent is the
-            # beginning of its own path from the root.
+            # The parent may know the key: for a grandchild, its parent's scope is the first part of its path from the
+            # root.
             found = self._get_here(key) if self.parent is None else self.parent._get_by_name(key)
         return found
 
@@ -293,7 +291,7 @@ def _path_of(module: Any) -> str:
 
 
 def _own_copy(value: Any) -> Any:
-    """``value`` with every container in it copied, and what they hold as it is."""
+    """``value`` with every container in it copied, but not the other objects."""
     if isinstance(value, dict):
         fresh = copy.copy(value)
         for key in fresh:
@@ -305,8 +303,8 @@ def _own_copy(value: Any) -> Any:
 
 
 def _written_at(cfg: Any, key: str | None = None) -> str:
-    """Where ``cfg``, or its ``key``, was written, as `` (file:line)``; empty if nothing is known about it."""
-    # Asked of the class: an addict.Dict has every attribute.
+    """Where ``cfg``, or its ``key``, was written, as `` (file:line)``; empty if unknown."""
+    # Look it up in the class: an addict.Dict has every attribute.
     origin = cfg._origin_ if hasattr(type(cfg), '_origin_') else None
     if origin is None:
         return ''
@@ -332,7 +330,7 @@ def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[...,
 
 
 def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
-    """The message for a ``type`` that names nothing: nearest names, all names, where it was written, the way out."""
+    """The message for an unknown ``type``: similar names, all names, where it was written, the way out."""
     names = registry.names()
     hint = did_you_mean(name, names)
     listed = ', '.join(names[:MAX_LISTED]) + (f', … ({len(names)} in all)' if len(names) > MAX_LISTED else '')
@@ -353,31 +351,31 @@ def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
 
 
 def _raise_annotated(error: Exception, constructor: Any, args: dict[str, Any], cfg: Any) -> NoReturn:
-    """Raise ``error`` again, saying which class (or name, if the class could not be had) was being built, and where."""
+    """Raise ``error`` again, with the class (or name, if there is none) being built, and the place of its config."""
     name = constructor if isinstance(constructor, str) else getattr(constructor, '__name__', None) or repr(constructor)
     detail, where = '', _written_at(cfg)
     unknown = _UNKNOWN_ARGUMENT.search(str(error)) if isinstance(error, TypeError) else None
     key = unknown[1] or unknown[2] if unknown else None
     accepted = _parameters(constructor) if key in args else []
     if key in args and key not in accepted:
-        # Python 3.13 asks by itself for some functions.
-        hint = '' if 'Did you mean' in str(error) else did_you_mean(key, accepted)
-        detail = (f'; {hint}' if hint else '') + (f' (it takes {", ".join(accepted)})' if accepted else '')
+        # Python 3.13 adds its own suggestion for some functions.
+        hint = '' if 'Did you mean' in str(error) else suggestion(key, accepted)
+        detail = hint + (f' (it takes {", ".join(accepted)})' if accepted else '')
         where = _written_at(cfg, key)
-    # What an inner config's build has placed is not placed once more: the innermost place is the nearest to the fault.
+    # Only the innermost config adds its place, which is the nearest to the error.
     where = '' if hasattr(error, _PLACED) else where
     raise_with_context(_placed(error, cfg), f'{name}: ', f'{detail}{where}', note=f'while building {name}{where}')
 
 
 def _placed(error: _Error, cfg: Any) -> _Error:
-    """``error``, which tells where ``cfg`` was written if that is known, marked as one that does."""
+    """``error``, marked if the place of ``cfg`` is known and therefore in its message."""
     if _written_at(cfg):
         setattr(error, _PLACED, True)
     return error
 
 
 def _parameters(constructor: Any) -> list[str]:
-    """The keyword arguments that ``constructor`` takes, its base classes' too where it hands ``**kwargs`` on."""
+    """The keyword arguments of ``constructor``, including those of base classes if it has ``**kwargs``."""
     functions = [constructor]
     if inspect.isclass(constructor):
         functions = [cls.__dict__['__init__'] for cls in constructor.__mro__[:-1] if '__init__' in cls.__dict__]
@@ -385,7 +383,7 @@ def _parameters(constructor: Any) -> list[str]:
     for function in functions:
         try:
             parameters = inspect.signature(function).parameters.values()
-        except (TypeError, ValueError):  # C functions have no signature to read
+        except (TypeError, ValueError):  # some C functions have no signature
             break
         names.update(dict.fromkeys(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)))
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):

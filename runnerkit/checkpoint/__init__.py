@@ -1,4 +1,4 @@
-"""Checkpoints: what is in them, how they are written whole, and how they are read without running code."""
+"""Checkpoints: their content, atomic writing, and loading without running code."""
 
 from runnerkit.checkpoint.content import save_checkpoint
 from runnerkit.checkpoint.hub import load_url

@@ -1,4 +1,4 @@
-"""Writing a checkpoint beside the training, from a copy of the state in memory that is kept from save to save."""
+"""Writes checkpoints in a background thread, from a copy of the state whose memory is reused from save to save."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch import Tensor
 
 
 class AsyncWriter:
-    """Writes checkpoints in a thread of its own, one at a time.
+    """Writes checkpoints in a background thread, one at a time.
 
-    The caller waits only while the state is copied, into memory that the copy before left: the first one allocates it,
-    as much as the state has. The interpreter does not exit before a checkpoint that has been begun is written.
+    The caller waits only while the state is copied. The first save allocates memory for the copy, as much as the state
+    has; later ones reuse it. The interpreter does not exit before a started checkpoint is written.
     """
 
     def __init__(self) -> None:
@@ -25,13 +25,13 @@ class AsyncWriter:
         self._running: Future[None] | None = None
 
     def start(self, checkpoint: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
-        """Copy ``checkpoint``, and let ``write`` have the copy in the other thread; one that still runs is waited for.
+        """Copy ``checkpoint`` and call ``write`` with the copy in the background, after any earlier write has ended.
 
         Args:
             checkpoint: dicts, lists and tuples of tensors and plain values; not changed.
-            write: what puts it into a file.
+            write: writes its argument to a file.
         """
-        self.wait()  # its copy lies where the new one is going to
+        self.wait()  # the new copy overwrites the old one
         self._running = self._thread.submit(write, self._copies.of(checkpoint))
 
     @property
@@ -40,10 +40,10 @@ class AsyncWriter:
         return self._running is None or self._running.done()
 
     def wait(self) -> None:
-        """Wait until what is being written is written.
+        """Wait for the current write to end.
 
         Raises:
-            BaseException: what ``write`` raised; once.
+            BaseException: the error that ``write`` raised; only once.
         """
         if self._running is None:
             return
@@ -54,10 +54,10 @@ class AsyncWriter:
 
 
 class ReusedCopies:
-    """Copies of nested tensors, each in the memory of the one before, which is then lost.
+    """Copies nested tensors to the CPU; each copy overwrites the one before.
 
-    Copied is memory, not one tensor after the other: those that share it (tied weights, views) do so in the copy, and
-    in a file that is made of it.
+    Whole storages are copied, not single tensors: tensors that share memory (tied weights, views) share it in the copy
+    too, and in the file written from it.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class ReusedCopies:
         """``value`` with all its tensors copied to the CPU.
 
         Args:
-            value: dicts, lists and tuples of tensors and anything else, which is left as it is.
+            value: nested dicts, lists and tuples; what is not a tensor stays as it is.
         """
         round_ = _Round(self._buffers)
         copied = _mapped(value, round_.twin)
@@ -77,10 +77,10 @@ class ReusedCopies:
 
 
 class _Round:
-    """One copy: which buffer each piece of memory goes to."""
+    """One copy: which buffer each storage goes to."""
 
     def __init__(self, former: list[Tensor]) -> None:
-        # By device, address and size: memory that is not torch's own may be known to it as several pieces.
+        # By device, address and size: torch may have several storages for memory that it did not allocate itself.
         self.sources: dict[tuple[torch.device, int, int], Tensor] = {}
         self.buffers: dict[tuple[torch.device, int, int], Tensor] = {}
         self._free: defaultdict[tuple[int, bool], list[Tensor]] = defaultdict(list)
@@ -88,7 +88,7 @@ class _Round:
             self._free[buffer.numel(), buffer.is_pinned()].append(buffer)
 
     def twin(self, tensor: Tensor) -> Tensor:
-        """The tensor that will hold ``tensor``'s values after `copy`."""
+        """The tensor that will hold the values of ``tensor`` after `copy`."""
         if not _is_ordinary(tensor):
             return tensor.detach().clone().requires_grad_(tensor.requires_grad)
         storage = tensor.untyped_storage()
@@ -113,7 +113,7 @@ class _Round:
 
 
 def _is_ordinary(tensor: Tensor) -> bool:
-    """Whether ``tensor`` is nothing but a view of its memory, which is on the CPU or a CUDA device."""
+    """Whether ``tensor`` is a plain view of memory on the CPU or a CUDA device."""
     return (
         type(tensor) is Tensor
         and tensor.layout is torch.strided
@@ -128,7 +128,7 @@ def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):
-        mapped = copy(value)  # with what hangs on it, such as a state dict's _metadata
+        mapped = copy(value)  # with its attributes, such as a state dict's _metadata
         for key, item in value.items():
             mapped[key] = _mapped(item, change)
         return mapped

@@ -1,11 +1,12 @@
-"""Files on this machine that are written whole or not at all."""
+"""Writing local files atomically: completely or not at all."""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,15 +17,15 @@ _TEMPORARY_NAME = re.compile(r'^\..+\.(\d+)\.tmp$')
 
 
 class DiskFile:
-    """A new file that is written in order and flushed to the disk; it replaces an existing one of the same name.
+    """A new file, written sequentially and synced to the disk; an existing file of the same name is replaced.
 
     Attributes:
-        error: the first error of the disk. `torch.save` raises an error of its own, which does not tell the cause.
+        error: the first error of the disk. `torch.save` raises another error, which does not tell the cause.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.error: OSError | None = None
-        self._small = bytearray()  # pieces that wait for more; torch writes a few bytes at a time
+        self._small = bytearray()  # collected before writing: torch writes a few bytes at a time
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
 
     def __enter__(self) -> DiskFile:
@@ -46,17 +47,17 @@ class DiskFile:
         return len(view)
 
     def flush(self) -> None:
-        """Hand what was written to the operating system; `sync` takes it to the disk."""
+        """Pass buffered data to the operating system; `sync` brings it to the disk."""
         small, self._small = self._small, bytearray()
         self._write(memoryview(small))
 
     def sync(self) -> None:
-        """Return when everything is on the disk."""
+        """Wait until everything is on the disk."""
         self.flush()
         os.fsync(self._descriptor)
 
     def _write(self, rest: memoryview) -> None:
-        if self.error is not None:  # torch goes on after an error, to close its archive
+        if self.error is not None:  # torch keeps writing after an error, to close its archive
             raise self.error
         try:
             while rest:
@@ -67,57 +68,46 @@ class DiskFile:
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[Any], Any]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, flush it to the disk and only then rename it.
+    """Let ``write`` fill a temporary file next to ``path``, sync it to the disk, then rename it.
 
-    Whatever happens on the way, ``path`` is afterwards the old file or the whole new one.
+    Whatever happens, ``path`` is either the old file or the complete new one.
 
     Args:
-        path: the file; its folder is made.
-        write: gets the temporary file, a `DiskFile`, e.g. ``lambda file: torch.save(checkpoint, file)``.
+        path: the file; its folder is created if needed.
+        write: called with the temporary file, a `DiskFile`, e.g. ``lambda file: torch.save(checkpoint, file)``.
 
     Raises:
-        OSError: the disk is full, a folder is gone …; nothing of the new file is left.
+        OSError: the disk is full, a folder is gone …; the temporary file is deleted.
     """
     path = Path(path)
     _make_folder(path.parent)
-    temporary = _temporary(path)
     file = None
     try:
-        with DiskFile(temporary) as file:
+        with _replacing(path) as temporary, DiskFile(temporary) as file:
             write(file)
             file.sync()
-        os.replace(temporary, path)
     except BaseException as error:
-        _remove_quietly(temporary)
         if file is not None and file.error is not None:
             raise OSError(file.error.errno, file.error.strerror, str(path)) from error
         raise
-    _flush_folder(path.parent)  # the new name is safe only when the folder is
 
 
 def replace_link(link: Path, target: str) -> None:
-    """Make ``link`` lead to ``target``, a name in the same folder; at no moment does it lead nowhere.
+    """Make ``link`` point to ``target``, a name in the same folder, without a moment in which it is missing.
 
-    On file systems without links, ``link`` becomes a small text file that holds the name.
+    On file systems without symbolic links, ``link`` becomes a small text file that holds the name.
     """
-    temporary = _temporary(link)
-    _remove_quietly(temporary)
-    try:
-        os.symlink(target, temporary)
-    except (OSError, NotImplementedError):
-        write_atomically(link, lambda file: file.write(target.encode()))
-        return
-    try:
-        os.replace(temporary, link)
-    except BaseException:
-        _remove_quietly(temporary)
-        raise
-    _flush_folder(link.parent)
+    with _replacing(link) as temporary:
+        try:
+            os.symlink(target, temporary)
+        except (OSError, NotImplementedError):
+            with DiskFile(temporary) as file:
+                file.write(target.encode())
+                file.sync()
 
 
 def sweep(folder: str | os.PathLike[str]) -> list[str]:
-    """Delete the half-written files of killed processes in ``folder``, and return their names; those of processes that
-    are alive are kept."""
+    """Delete the temporary files that killed processes left in ``folder``, and return their names."""
     swept = []
     for path in Path(folder).glob('.*.tmp'):
         found = _TEMPORARY_NAME.match(path.name)
@@ -126,12 +116,22 @@ def sweep(folder: str | os.PathLike[str]) -> list[str]:
     return swept
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(_TEMPORARY.format(name=path.name, pid=os.getpid()))
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside ``path``; it is renamed to ``path`` at the end, or deleted on an error."""
+    temporary = path.with_name(_TEMPORARY.format(name=path.name, pid=os.getpid()))
+    _remove_quietly(temporary)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        _remove_quietly(temporary)
+        raise
+    _flush_folder(path.parent)  # the new name is safe only when the folder is
 
 
 def _make_folder(folder: Path) -> None:
-    """Make ``folder`` and its parents so that they survive a power cut."""
+    """Create ``folder`` and its parents so that they survive a power failure."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -144,14 +144,14 @@ def _flush_folder(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot, and need not
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems do not support it
             raise
     finally:
         os.close(descriptor)
 
 
 def _remove_quietly(path: Path) -> bool:
-    """Delete ``path``; what cannot be deleted now is swept at the next start."""
+    """Delete ``path``; what cannot be deleted now is deleted by `sweep` at the next start."""
     try:
         os.unlink(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What is in a checkpoint."""
+"""The content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def save_checkpoint(
     file_client_args: dict[str, Any] | None = None,
     state: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write ``meta``, the model's weights and the optimizers' states, whole or not at all.
+    """Write ``meta``, the model's weights and the optimizers' states, completely or not at all.
 
     Args:
         model: wrapped or not; the names in the file are the inner module's.
         filename: a local path, any URL that fsspec knows, or ``pavi://<folder>/<name>``.
         optimizer: one, or several by name.
-        meta: anything plain that should be remembered; version and time are added.
+        meta: plain values to store; version and time are added.
         file_client_args: for `runnerkit.fileio.FileClient`, such as ``dict(backend='petrel')``; by default the filename
-            says where it goes.
-        state: what else resuming needs, stored under ``'runnerkit'``.
+            decides.
+        state: what else a resume needs, stored under ``'runnerkit'``.
 
     Raises:
-        NotSavedError: the storage could not take it.
-        TypeError: ``meta`` is no mapping, or something cannot be stored as tensors and plain values.
-        ValueError: ``file_client_args`` for a model cloud.
+        NotSavedError: writing failed.
+        TypeError: ``meta`` is not a mapping, or something cannot be stored as tensors and plain values.
+        ValueError: ``file_client_args`` is given for ``pavi://``.
     """
     checkpoint = weights_on_cpu(checkpoint_of(model, optimizer, meta, state))
     store, name = Store.of(filename, file_client_args)
@@ -53,21 +53,15 @@ def checkpoint_of(
     meta: Mapping[str, Any] | None = None,
     state: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `save_checkpoint` writes: plain containers of its own, whose tensors are those that training goes on with.
-
-    Args:
-        model: as there, and so are the others.
-        optimizer: one, or several by name.
-        meta: anything plain that should be remembered.
-        state: what else resuming needs.
+    """What `save_checkpoint` writes, from the same arguments. The containers are new; the tensors are shared.
 
     Raises:
-        TypeError: ``meta`` is no mapping, or something cannot be stored as tensors and plain values.
+        TypeError: ``meta`` is not a mapping, or something cannot be stored as tensors and plain values.
     """
     if meta is not None and not isinstance(meta, Mapping):
         raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
     about = {**(meta or {}), 'runnerkit_version': __version__, 'time': time.asctime()}
-    about.setdefault('mmcv_version', '1.7.2')  # the version of the format, which old readers ask for
+    about.setdefault('mmcv_version', '1.7.2')  # old readers check this version of the format
     classes = getattr(unwrap(model), 'CLASSES', None)
     if classes is not None:
         about['CLASSES'] = classes
@@ -87,5 +81,5 @@ def checkpoint_of(
 
 
 def weights_on_cpu(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """``checkpoint`` with its weights on the CPU, where whoever loads the file has room for them."""
+    """``checkpoint`` with its weights on the CPU, so that loading it needs no GPU memory."""
     return {**checkpoint, 'state_dict': weights_to_cpu(checkpoint['state_dict'])}

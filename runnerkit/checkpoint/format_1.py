@@ -1,4 +1,4 @@
-"""Checkpoints of runnerkit's first format, read as those of the present one."""
+"""Converts checkpoints of runnerkit's first format to the current one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def from_format_1(state: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands under ``'runnerkit'`` in a checkpoint of format 1, as format 2 has it.
+    """Convert the state under ``'runnerkit'`` from format 1 to format 2.
 
     Args:
-        state: of format 1; not changed.
-        meta: of the same checkpoint.
+        state: in format 1; not changed.
+        meta: the ``meta`` of the same checkpoint.
     """
     entry, units = state['cursor']
     loaders = state['ranks'][0]['loaders']

@@ -1,4 +1,4 @@
-"""Files from the web: fetched once, checked against the hash in their names, kept in torch's cache."""
+"""Downloads checkpoints into torch's cache, and checks the hash in their names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runnerkit.checkpoint.loader import load_from_local
 from runnerkit.fileio.paths import plain_file_name
 from runnerkit.utils.logging import printable
 
-#: The start of a file's SHA-256 at the end of its name, ``resnet50-0676ba61.pth``, and not a date.
+#: The first digits of a file's SHA-256 at the end of its name, ``resnet50-0676ba61.pth``; a date does not count.
 _HASH = re.compile(r'-(?!20\d\d[01]\d[0-3]\d\.)([0-9a-f]{8,64})\.')
 
 
@@ -27,25 +27,25 @@ def load_url(
     file_name: str | None = None,
     weights_only: bool = False,
 ) -> Any:
-    """Load a checkpoint from the web, or from the cache if it has been fetched before.
+    """Load a checkpoint from the web, or from the cache if it has been downloaded before.
 
     Args:
-        url: where it is.
-        model_dir: the folder of the cache; by default that of `torch.hub`, below ``$TORCH_HOME``.
+        url: its address.
+        model_dir: the cache folder; by default that of `torch.hub`, below ``$TORCH_HOME``.
         map_location: as in `torch.load`.
-        progress: show how much has come.
-        check_hash: insist on a hash in the name. Where there is one, it is checked in any case.
+        progress: show a progress bar.
+        check_hash: require a hash in the name. If there is one, it is always checked.
         file_name: the name in the cache, without folders; by default that in the URL.
-        weights_only: taken for torch's sake; whether code in a file may run is not its affair, but that of
-            `runnerkit.checkpoint.trusted_pickles`.
+        weights_only: accepted as in torch, and ignored: `runnerkit.checkpoint.trusted_pickles` decides whether code in
+            a file may run.
 
     Raises:
-        OSError: the file cannot be fetched.
-        ValueError: its name could lead out of the cache; it has no hash and ``check_hash`` wants one; or it is damaged,
-            or could run code.
-        RuntimeError: it is not the file that its hash belongs to.
+        OSError: the download failed.
+        ValueError: the name could lead out of the cache; ``check_hash`` is set but the name has no hash; or the file is
+            corrupt, or could run code.
+        RuntimeError: the file does not match the hash.
     """
-    in_url = os.path.basename(urlparse(url).path)  # as it is, like torch: what %2F stands for would be a folder
+    in_url = os.path.basename(urlparse(url).path)  # not unquoted, as in torch: %2F would become a folder
     try:
         name = plain_file_name(in_url if file_name is None else file_name)
     except ValueError as error:

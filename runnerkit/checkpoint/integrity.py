@@ -1,4 +1,4 @@
-"""Whether a checkpoint file is what was written, and of use."""
+"""Checks whether a checkpoint file is intact, and whether a run can resume from it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from runnerkit.utils.logging import printable
 
 BLOCK = 1 << 20
 
-#: More than any run makes: three years of a million iterations a second are 10 ** 14.
+#: No run makes more: a million iterations per second for three years are 10 ** 14.
 _MOST_ITERATIONS = 10**15
 
-#: The parts of a zip archive that are read; times, versions and comments are passed over.
+#: The parts of a zip archive that are read; times, versions and comments are skipped.
 _LOCAL_HEADER = struct.Struct('<4s2xHH4xLLLHH')
 _ENTRY = struct.Struct('<4s4xHH4xLLLHHHH2xLL')
 _END = struct.Struct('<4sHHHHLLH')
 _END_64 = struct.Struct('<4sQ4xLLQQQQ')
 _LOCATOR_64 = struct.Struct('<4sLQL')
 
-_SIZES_FOLLOW = 1 << 3  # checksum and sizes stand behind the data instead of in the local header
+_SIZES_FOLLOW = 1 << 3  # checksum and sizes follow the data instead of being in the local header
 _UTF8 = 1 << 11
 _FOLDER = 0x10
-_IN_EXTRA_FIELD = 0xFFFFFFFF  # a number that needs more than 32 bits
+_IN_EXTRA_FIELD = 0xFFFFFFFF  # the value needs more than 32 bits
 
 
 class _Damage(Exception):
@@ -35,7 +35,7 @@ class _Damage(Exception):
 
 
 class _Record(NamedTuple):
-    """What the table of contents says of a record."""
+    """A record's entry in the table of contents."""
 
     name: bytes
     flags: int
@@ -45,32 +45,32 @@ class _Record(NamedTuple):
 
 
 def why_damaged(path: str | os.PathLike[str]) -> str | None:
-    """Why the checkpoint file is damaged, or None if it is whole.
+    """Why the checkpoint file is corrupt; None if it is intact.
 
-    `torch.save` stores a CRC-32 with every record, which `torch.load` never looks at: it would train on a flipped bit.
-    Old files that are no zip archives carry no checksums; they count as whole when torch can read them.
+    `torch.save` stores a CRC-32 with every record, but `torch.load` does not check it, so a flipped bit would go
+    unnoticed. Old files that are not zip archives have no checksums; they count as intact if torch can read them.
     """
     refuse_old_torch()
     is_archive = False
     try:
         with open(path, 'rb') as file:
             is_archive = check_records(file)
-        # Torch must find everything that the pickle names. The tensors of an archive are not read again.
+        # Torch must find everything that the pickle refers to. With mmap, the tensors are not read again.
         safe_load(os.fspath(path), mmap=is_archive)
     except _Damage as damage:
         return printable(damage)
-    except Exception as error:  # a damaged file can fail in any way; every one of them is the answer here
+    except Exception as error:  # a corrupt file can fail in any way
         reason = f'{type(error).__name__}: {error}'
         if is_archive and 'Weights only' in reason:
-            return None  # whole, with objects that are not loaded unless they are trusted
+            return None  # intact, but it holds objects that are loaded only if the user trusts them
         return printable(reason.partition('\n')[0], 200)
     return None
 
 
 def training_state_problem(checkpoint: Any) -> str | None:
-    """Why a run cannot go on from ``checkpoint``, what was loaded from a file, or None if it can.
+    """Why a run cannot resume from ``checkpoint``, the content of a file; None if it can.
 
-    Weights that do not fit the model, and hooks that are gone, are the resuming runner's affair.
+    Whether the weights fit the model and the hooks still exist is checked by the runner that resumes.
     """
     if not isinstance(checkpoint, Mapping):
         return f'it holds a {type(checkpoint).__name__} instead of a dict'
@@ -94,7 +94,7 @@ def training_state_problem(checkpoint: Any) -> str | None:
 
 
 def _problem_of_count(count: Any) -> str | None:
-    """What is wrong with ``count``, a number of epochs or iterations; MMCV's files may hold numpy's integers."""
+    """What is wrong with a number of epochs or iterations. MMCV's files may hold numpy integers."""
     try:
         number = operator.index(count)
     except TypeError:
@@ -107,14 +107,14 @@ def _problem_of_count(count: Any) -> str | None:
 def check_records(file: IO[bytes]) -> bool:
     """Read every record of a zip archive and compare it with its own header and with the table of contents.
 
-    A reader that believes the table alone misses flipped bits there: torch passes over a record that is marked as a
-    folder, and leaves its tensor uninitialised.
+    A flipped bit in the table itself is not covered by the checksums: torch skips a record that is marked as a folder,
+    and leaves its tensor uninitialised.
 
     Returns:
-        Whether ``file`` is an archive; of anything else nothing is known.
+        Whether ``file`` is an archive. Other files are not checked.
 
     Raises:
-        _Damage: something does not fit, or is not as torch.save writes it.
+        _Damage: the parts contradict each other, or are not as torch.save writes them.
     """
     size = file.seek(0, os.SEEK_END)
     if size == 0:
@@ -132,7 +132,7 @@ def check_records(file: IO[bytes]) -> bool:
     for record in table:
         shown = repr(record.name.decode('utf-8', 'backslashreplace'))
         start = _start_of_data(file, record, shown)
-        # torch.load takes names that differ in the case of letters for one.
+        # torch.load ignores the case of names.
         if record.offset < end or record.name.lower() in names:
             raise _Damage(f'its record {shown} is there twice, or overlaps another one')
         names.add(record.name.lower())
@@ -145,7 +145,7 @@ def check_records(file: IO[bytes]) -> bool:
 
 
 def _table_of_contents(file: IO[bytes], end: int) -> tuple[int, list[_Record]]:
-    """Where the table begins, and what is in it; ``end`` is the position of the archive's end record."""
+    """The position and the entries of the table; ``end`` is the position of the archive's end record."""
     _, *numbers = _unpack(_END, file, end, b'PK\5\6')
     *small, comment = numbers
     if end >= _LOCATOR_64.size and _at(file, end - _LOCATOR_64.size, 4) == b'PK\6\7':
@@ -166,7 +166,7 @@ def _table_of_contents(file: IO[bytes], end: int) -> tuple[int, list[_Record]]:
         records.append(record)
         at += length
     if at != size:
-        raise _Damage('its table of contents has another length than its end records say')
+        raise _Damage('the length of its table of contents is not what its end records say')
     return start, records
 
 
@@ -183,7 +183,7 @@ def _entry(table: memoryview) -> tuple[_Record, int]:
     if method != 0:
         raise _Damage(f'its record {shown} is compressed, which torch.save never does')
     if flags & ~(_SIZES_FOLLOW | _UTF8) or external & _FOLDER or name.endswith(b'/'):
-        raise _Damage(f'its record {shown} is marked as encrypted, as a folder, or as something else than data')
+        raise _Damage(f'its record {shown} is not marked as plain data')
     size, packed, offset = _with_extra([size, packed, offset], extra)
     if size != packed:
         raise _Damage(f'its record {shown} has two sizes, {size} and {packed} bytes')
@@ -191,7 +191,7 @@ def _entry(table: memoryview) -> tuple[_Record, int]:
 
 
 def _start_of_data(file: IO[bytes], record: _Record, shown: str) -> int:
-    """Where the bytes of ``record`` begin by its own header, which must agree with the table of contents."""
+    """The position of the data, according to the record's own header, which must agree with the table of contents."""
     _, flags, method, crc, packed, size, *lengths = _unpack(_LOCAL_HEADER, file, record.offset, b'PK\3\4')
     start = record.offset + _LOCAL_HEADER.size
     name, extra = _at(file, start, lengths[0]), _at(file, start + lengths[0], lengths[1])
@@ -205,7 +205,7 @@ def _start_of_data(file: IO[bytes], record: _Record, shown: str) -> int:
 
 
 def _with_extra(numbers: list[int], extra: bytes) -> list[int]:
-    """``numbers``, those that need 64 bits from the extra field, where they stand in the same order."""
+    """``numbers``, with those that need 64 bits replaced from the extra field, which has them in the same order."""
     if _IN_EXTRA_FIELD not in numbers:
         return numbers
     while len(extra) >= 4:
@@ -232,7 +232,7 @@ def _checksum(file: IO[bytes], start: int, size: int, buffer: memoryview) -> int
 def _unpack(form: struct.Struct, file: IO[bytes], position: int, mark: bytes) -> tuple[Any, ...]:
     found = form.unpack(_at(file, position, form.size))
     if found[0] != mark:
-        raise _Damage(f'there is no header at byte {position}, where there should be one')
+        raise _Damage(f'there should be a header at byte {position}')
     return found
 
 

@@ -1,4 +1,4 @@
-"""Reading checkpoints from where a name says they are: one loader per URL scheme."""
+"""Loading checkpoints from files and URLs: one loader per URL scheme."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ Loader = Callable[..., Any]
 def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) -> Any:
     """`torch.load` that never runs code from the file: tensors, plain values, numpy scalars and arrays.
 
-    Only where the user has said so (`runnerkit.checkpoint.trust`), a file that holds anything else is loaded
-    nevertheless.
+    A file that holds anything else is loaded only if the user trusts it (`runnerkit.checkpoint.trust`).
 
     Args:
-        path: the file, or an open one that can be read again from its beginning.
+        path: the file's path, or an open file that can seek.
         map_location: as in `torch.load`.
-        name: what to call it in messages; by default ``path``.
+        name: its name in messages; by default ``path``.
 
     Raises:
-        ValueError: the file holds something else, and is not trusted.
+        ValueError: the file holds something else and is not trusted.
     """
     name = printable(path if name is None else name)
     try:
@@ -55,18 +54,16 @@ def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) 
             f'{name} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints of '
             f'runnerkit hold tensors and plain values only. {HOW_TO_TRUST}'
         )
-    logger.warning(
-        '%s holds objects%s that can run code; it is loaded all the same, since pickles are trusted', name, what
-    )
+    logger.warning('%s holds objects%s that can run code; it is loaded because pickles are trusted', name, what)
     if hasattr(path, 'seek'):
         path.seek(0)
     return torch.load(path, map_location=map_location, weights_only=False)
 
 
 def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> dict[str, Any]:
-    """The weights, by name, of a ``.safetensors`` file, which holds nothing but tensors.
+    """The weights of a ``.safetensors`` file, by name.
 
-    Such a file has no checksums: one that is cut off is refused, a flipped bit in a tensor is not seen.
+    Such files have no checksums: a truncated one is refused, but a flipped bit in a tensor is not noticed.
 
     Args:
         path: a local file.
@@ -87,7 +84,7 @@ def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> 
         raise ValueError(f'the checkpoint {path} is damaged: {printable(error)}') from error
     if map_location is None or isinstance(map_location, (str, int, torch.device)):
         return weights if map_location is None else {name: each.to(map_location) for name, each in weights.items()}
-    # A function or a table of devices: torch has its own ways with them.
+    # A function or a mapping of devices: only torch.load can apply it.
     buffer = io.BytesIO()
     torch.save(weights, buffer)
     buffer.seek(0)
@@ -96,15 +93,15 @@ def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> 
 
 
 def _is_refusal(message: str) -> bool:
-    """Whether torch says that it would have to run code."""
+    """Whether ``message`` is torch's refusal to run code."""
     return 'weights_only' in message or 'Weights only' in message
 
 
 class CheckpointLoader:
-    """Finds the loader of a checkpoint's name by its prefix (``https://``, ``s3://`` …); a name without one is a
-    local path, or a URL that fsspec knows.
+    """Chooses a loader by the prefix of a checkpoint's name (``https://``, ``s3://`` …). Names without a known prefix
+    are local paths, or URLs that fsspec can open.
 
-    `register_scheme` adds one::
+    `register_scheme` adds a loader::
 
         @CheckpointLoader.register_scheme('lab://')
         def load_from_lab(filename, map_location=None): ...
@@ -122,20 +119,18 @@ class CheckpointLoader:
                 raise KeyError(
                     f'{prefix} is already registered as a loader backend, add "force=True" if you want to override it'
                 )
-        # The longest prefix is tried first, so that the empty one (a local path) comes last.
+        # The longest prefix is tried first, the empty one (local paths) last.
         schemes = {**cls._schemes, **dict.fromkeys(prefixes, loader)}
         cls._schemes = dict(sorted(schemes.items(), key=lambda item: len(item[0]), reverse=True))
 
     @classmethod
     def register_scheme(cls, prefixes: str | Sequence[str], loader: Loader | None = None, force: bool = False) -> Any:
         """Register ``loader(filename, map_location=None)`` for names that start with one of ``prefixes`` (regular
-        expressions).
-
-        Without ``loader`` it is a decorator.
+        expressions). Without ``loader``, this is a decorator.
 
         Raises:
-            KeyError: a prefix has a loader and ``force`` is false.
-            TypeError: ``prefixes`` are no strings.
+            KeyError: a prefix already has a loader and ``force`` is false.
+            TypeError: ``prefixes`` is neither a string nor a list of strings.
         """
         if loader is not None:
             cls._register_scheme(prefixes, loader, force=force)
@@ -155,7 +150,7 @@ class CheckpointLoader:
     def load_checkpoint(
         cls, filename: str | os.PathLike[str], map_location: Any = None, logger: logging.Logger | str | None = None
     ) -> Any:
-        """Load the checkpoint called ``filename`` with the loader of its scheme, and say so to ``logger``."""
+        """Load ``filename`` with the loader of its scheme, and log which one to ``logger``."""
         filename = os.fspath(filename)
         loader = cls._get_checkpoint_loader(filename)
         if logger is not None:
@@ -166,11 +161,11 @@ class CheckpointLoader:
 
 @CheckpointLoader.register_scheme('')
 def load_from_local(filename: str, map_location: Any = None) -> Any:
-    """Load from a local path, after its checksums have been looked at; a URL is handed on to `load_from_url`.
+    """Load from a local path after checking its checksums; a URL goes to `load_from_url`.
 
     Raises:
-        FileNotFoundError: there is no such file; the nearest names beside it are given.
-        ValueError: the file is damaged, or could run code.
+        FileNotFoundError: there is no such file; similar names in its folder are suggested.
+        ValueError: the file is corrupt, or could run code.
     """
     if is_url(filename):
         return load_from_url(filename, map_location)
@@ -184,16 +179,16 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
 
 
 def load_from_url(filename: str, map_location: Any = None) -> Any:
-    """Load from any URL that fsspec knows: ``https://``, ``s3://``, ``memory://`` …."""
+    """Load from any URL that fsspec can open: ``https://``, ``s3://``, ``memory://`` …."""
     with open_file(filename, 'rb') as file:
         return load_from_stream(file, filename, map_location)
 
 
 def load_from_stream(file: IO[bytes], filename: str, map_location: Any = None) -> Any:
-    """Load from an open file called ``filename`` elsewhere: a copy on this machine is checked like any local file.
+    """Load from an open remote file called ``filename``: it is copied to the disk and checked like a local file.
 
     Raises:
-        ValueError: it is damaged, or could run code.
+        ValueError: it is corrupt, or could run code.
     """
     with tempfile.TemporaryDirectory(prefix='runnerkit-') as folder:
         path = Path(folder) / ('checkpoint' + Path(filename).suffix[:20])
@@ -203,13 +198,13 @@ def load_from_stream(file: IO[bytes], filename: str, map_location: Any = None) -
 
 
 def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
-    """What is in the local file ``path``, which users know as ``filename``, unless it is damaged."""
+    """The content of the local file ``path``, which messages call ``filename``."""
     if path.suffix == '.safetensors':
         return load_safetensors(path, map_location)
     damage = why_damaged(path)
     if damage is not None and not _is_refusal(damage):
         raise ValueError(
-            f'the checkpoint {filename} is damaged: {damage}. Take an older one, or --auto-resume, which skips it.'
+            f'the checkpoint {filename} is damaged: {damage}. Use an older one, or --auto-resume, which skips it.'
         )
     return load_tensors(path, map_location, filename)
 
@@ -217,14 +212,14 @@ def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
 def _load_checkpoint(
     filename: str | os.PathLike[str], map_location: Any = None, logger: logging.Logger | str | None = None
 ) -> Any:
-    """Load the checkpoint called ``filename`` from wherever it is; see `CheckpointLoader`."""
+    """Load the checkpoint ``filename``; see `CheckpointLoader`."""
     return CheckpointLoader.load_checkpoint(filename, map_location, logger)
 
 
 def _load_checkpoint_with_prefix(
     prefix: str, filename: str | os.PathLike[str], map_location: Any = None
 ) -> dict[str, Any]:
-    """The part of a checkpoint's weights below ``prefix``, without it: the weights of one sub-module.
+    """The weights below ``prefix``, with the prefix removed: those of one submodule.
 
     Raises:
         ValueError: nothing in the file starts with ``prefix``.

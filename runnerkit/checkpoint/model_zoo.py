@@ -1,4 +1,4 @@
-"""Pretrained models by name: tables of where their files are."""
+"""Tables of pretrained models: the URL of each name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENV_MMCV_HOME = 'MMCV_HOME'
 ENV_XDG_CACHE_HOME = 'XDG_CACHE_HOME'
 DEFAULT_CACHE_DIR = '~/.cache'
 
-#: What MMCV calls some of torchvision's models.
+#: MMCV's names of some torchvision models.
 _OTHER_NAMES = {
     'inception_v3_google': 'inception_v3',
     'shufflenetv2_x0.5': 'shufflenet_v2_x0_5',
@@ -25,12 +25,12 @@ _OTHER_NAMES = {
 
 
 def get_torchvision_models() -> dict[str, str]:
-    """The URLs of torchvision's weights, by the model's name and by ``<model>.<weights>``, in small letters.
+    """The URLs of torchvision's weights, by model name and by ``<model>.<weights>``, in lower case.
 
-    A model's name alone means the first weights it got: ``resnet50`` is ``resnet50.imagenet1k_v1``.
+    A model's name alone means its first weights: ``resnet50`` is ``resnet50.imagenet1k_v1``.
 
     Raises:
-        ImportError: there is no torchvision, or one before 0.14.
+        ImportError: torchvision is missing or older than 0.14.
     """
     try:
         models = import_module('torchvision.models')
@@ -44,21 +44,21 @@ def get_torchvision_models() -> dict[str, str]:
         all_weights = models.get_model_weights(name)
         for weights in all_weights:
             urls.setdefault(name, weights.url)
-            # The class is called after the model, in other letters: ResNet50_Weights.IMAGENET1K_V1.
+            # The enum is named after the model, in another spelling: ResNet50_Weights.IMAGENET1K_V1.
             urls[f'{weights_key(all_weights.__name__)}.{weights.name.lower()}'] = weights.url
     urls.update({ours: urls[theirs] for ours, theirs in _OTHER_NAMES.items() if theirs in urls})
     return urls
 
 
 def weights_key(name: str) -> str:
-    """``name`` as in `get_torchvision_models`, from torchvision's own spelling."""
+    """Torchvision's spelling of ``name`` converted to that of `get_torchvision_models`."""
     return name.lower().replace('_weights', '')
 
 
 def get_external_models() -> dict[str, str]:
-    """OpenMMLab's backbones: a URL, or a path below MMCV's folder, by name.
+    """OpenMMLab's backbones by name: URLs, or paths relative to MMCV's folder.
 
-    The user's own ``open_mmlab.json`` in that folder has the last word.
+    The user's ``open_mmlab.json`` in that folder overrides them.
     """
     models = _table('open_mmlab')
     own = os.path.join(_get_mmcv_home(), 'open_mmlab.json')
@@ -73,12 +73,12 @@ def get_mmcls_models() -> dict[str, str]:
 
 
 def get_deprecated_model_names() -> dict[str, str]:
-    """The new names of OpenMMLab's backbones, by the old ones."""
+    """The new names of OpenMMLab's backbones, by their old names."""
     return _table('deprecated')
 
 
 def _get_mmcv_home() -> str:
-    """The user's folder for such files, which is made: ``$MMCV_HOME``, or ``mmcv`` in the folder for caches."""
+    """MMCV's folder, created if needed: ``$MMCV_HOME``, or ``mmcv`` in the user's cache folder."""
     cache = os.getenv(ENV_XDG_CACHE_HOME, DEFAULT_CACHE_DIR)
     home = os.path.expanduser(os.getenv(ENV_MMCV_HOME, os.path.join(cache, 'mmcv')))
     os.makedirs(home, exist_ok=True)
@@ -86,7 +86,7 @@ def _get_mmcv_home() -> str:
 
 
 def _table(name: str) -> Any:
-    """A table of the folder ``model_zoo`` of the mmcv that the program has imported, or else of this package."""
+    """A table from ``model_zoo`` of the imported mmcv, else of this package."""
     package = import_module(__name__.partition('.')[0])
     folders = [*getattr(sys.modules.get('mmcv'), '__path__', ()), *package.__path__]
     return load(

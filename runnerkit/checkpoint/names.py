@@ -1,4 +1,4 @@
-"""The clean names of a model's weights: without the wrappers around it and around its parts."""
+"""Names of a model's weights without the prefixes of wrappers around the model or its parts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from runnerkit.parallel.wrappers import inner_name
 def get_state_dict(
     module: nn.Module, destination: dict[str, Any] | None = None, prefix: str = '', keep_vars: bool = False
 ) -> dict[str, Any]:
-    """The state dict of the module inside any wrappers, under clean names; its ``_metadata``, too.
+    """The state dict of the module inside any wrappers, with clean names, also in its ``_metadata``.
 
-    Wrappers are those of `runnerkit.parallel.MODULE_WRAPPERS` and of `torch.compile`, also around parts of the model.
+    Wrappers are those in `runnerkit.parallel.MODULE_WRAPPERS` and `torch.compile`, also around parts of the model.
 
     Args:
         module: the model, wrapped or not.
-        destination: a dict to put the weights in; by default a new one.
-        prefix: what to put before the names.
-        keep_vars: give the parameters themselves, with their gradients.
+        destination: a dict to fill; by default a new one.
+        prefix: put before each name.
+        keep_vars: return the parameters themselves instead of detached tensors.
     """
     inner = unwrap(module)
     state = inner.state_dict(prefix=prefix, keep_vars=keep_vars)
@@ -39,9 +39,9 @@ def get_state_dict(
 
 
 def to_names_of(module: nn.Module, state: Mapping[str, Any]) -> OrderedDict[str, Any]:
-    """``state`` under the names that ``module``, an unwrapped one, has for its weights: the way back.
+    """The inverse of `get_state_dict`: ``state`` with the names that the unwrapped ``module`` uses.
 
-    Names that are the module's own stay, and so do those that it does not know.
+    Names that the module already uses, or does not know, stay as they are.
     """
     state = renamed(state, _without_compiled)
     clean = _clean_prefixes(module, '')
@@ -53,7 +53,7 @@ def to_names_of(module: nn.Module, state: Mapping[str, Any]) -> OrderedDict[str,
 
 
 def renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> OrderedDict[str, Any]:
-    """``state`` with the function ``rename`` applied to its names, and to those of its ``_metadata``."""
+    """``state`` with ``rename`` applied to its names and to those in its ``_metadata``."""
     answer = OrderedDict((rename(name), value) for name, value in state.items())
     metadata = getattr(state, '_metadata', {})
     answer._metadata = OrderedDict((rename(name), value) for name, value in metadata.items())  # type: ignore[attr-defined]
@@ -61,9 +61,9 @@ def renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> OrderedDi
 
 
 def _clean_prefixes(module: nn.Module, prefix: str) -> dict[str, str]:
-    """For each wrapper below ``module``: where what it wraps is, and where the wrapper is, in whose place it will be.
+    """For each wrapper inside ``module``: the prefix of what it wraps, and the wrapper's own prefix, which replaces it.
 
-    Inner ones come first.
+    Inner wrappers come first.
     """
     found = {}
     for path, part in module.named_modules(prefix=prefix.rstrip('.'), remove_duplicate=False):
@@ -81,5 +81,5 @@ def _replaced(name: str, clean: Mapping[str, str]) -> str:
 
 
 def _without_compiled(name: str) -> str:
-    """``name`` without what `torch.compile` puts into it."""
+    """``name`` without the parts that `torch.compile` adds."""
     return '.'.join(part for part in name.split('.') if part != '_orig_mod')

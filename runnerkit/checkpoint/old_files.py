@@ -1,4 +1,4 @@
-"""What is different in the checkpoints that MMCV 1.x wrote."""
+"""Differences of checkpoints written by MMCV 1.x."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 
 
 def is_mmcv_file(checkpoint: Mapping[str, Any]) -> bool:
-    """Whether MMCV wrote ``checkpoint``: its iteration numbers and its averaged weights have another meaning."""
+    """Whether MMCV wrote ``checkpoint``: there, iteration counts and averaged weights mean something else."""
     return 'runnerkit_version' not in checkpoint.get('meta', {})
 
 
 def gpus_of_run(meta: Mapping[str, Any]) -> int:
-    """How many GPUs an MMCV run used, by the ``gpu_ids`` in its config's text (read as data, never executed);
-    else 0."""
+    """How many GPUs an MMCV run used, from ``gpu_ids`` in its config's text, which is not executed; 0 if unknown."""
     found = re.search(r'^gpu_ids = (.+)$', str(meta.get('config', '')), flags=re.MULTILINE)
     if not found:
         return 0

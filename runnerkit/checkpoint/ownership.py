@@ -1,4 +1,4 @@
-"""Which run a folder of checkpoints belongs to: of two work dirs of one name with one ``out_dir``, one is refused."""
+"""Which run a folder of checkpoints belongs to, so that two runs with one ``out_dir`` do not overwrite each other."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from runnerkit.checkpoint.store import OWNER, Store
 
 
 def claim(store: Store, work_dir: str, resumed: str | None = None) -> str:
-    """Make sure that ``store`` belongs to the run in ``work_dir``; a store without an owner is taken.
+    """Make sure that ``store`` belongs to the run in ``work_dir``; claim it if it has no owner.
 
-    A run is known by an id, which is made once per work dir and kept in it, so that a work dir can be moved. A work dir
-    that was deleted and made again on the same machine has the same owner, as has one of the same path on another
-    machine as long as there is nothing to overwrite (a container that was started again).
+    A run is identified by an id, which is created once per work dir and stored there, so that a work dir can be moved.
+    A work dir that was deleted and created again on the same machine still owns the store. So does a work dir of the
+    same path on another machine if there is nothing to overwrite (a container that was restarted).
 
     Args:
-        store: where the run is going to save.
+        store: where the run will save.
         work_dir: the run's folder on this machine.
-        resumed: the id of the run whose checkpoint this one goes on from.
+        resumed: the id of the run whose checkpoint this run resumes.
 
     Returns:
         The run's id.

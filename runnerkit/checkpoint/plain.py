@@ -1,4 +1,4 @@
-"""What a checkpoint may hold: tensors and plain Python values, so that loading one never has to run code."""
+"""Reduces a state to tensors and plain Python values, so that loading a checkpoint never has to run code."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from runnerkit.utils.logging import printable
 
 _UNCHANGED = frozenset({type(None), bool, float, complex, torch.Size, torch.device, torch.layout})
 
-#: The plain value of an instance of a subclass, whatever methods that overrides.
+#: How to get the plain value from an instance of a subclass, even if it overrides methods.
 _PLAIN_NUMBERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (int, int.__int__),
     (float, float.__float__),
     (str, str.__str__),
 )
 
-#: torch.load reads integers of 255 bytes at most; one bit is the sign.
+#: torch.load reads integers of up to 255 bytes; one bit is the sign.
 _INT_BITS = 255 * 8 - 1
 
-#: Longer texts need a pickle instruction that torch.load refuses.
+#: Longer strings need a pickle opcode that torch.load refuses.
 _LENGTH = 1 << 30
 
 _DEPTH = 100
 
-#: numpy's numbers that have an equal in Python: not long doubles, dates, records.
+#: Type codes of numpy numbers with an exact equivalent in Python: no long doubles, dates or records.
 _NUMPY_NUMBERS = frozenset('?bBhHiIlLqQefdFD')
 
 
 class _Refused(Exception):
-    """Why a value cannot be stored, as the end of "… holds"; ``steps`` lead to it, the innermost first."""
+    """Why a value cannot be stored, worded to follow "… holds"; ``steps`` is the way to it, innermost first."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -48,7 +48,7 @@ class _Refused(Exception):
 
 
 class _EmptyBytes:
-    """Stands for ``b''``, which pickle writes as a call of ``bytes``; torch.load allows only ``_codecs.encode``."""
+    """Stands for ``b''``: pickle writes that as a call of ``bytes``, but torch.load allows only ``_codecs.encode``."""
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
         return _codecs.encode, ('', 'latin1')
@@ -57,17 +57,19 @@ class _EmptyBytes:
 def to_plain(value: Any, where: str) -> Any:
     """A copy of ``value`` that ``torch.load(…, weights_only=True)`` reads back equal and with the same types.
 
-    Tensors are shared, not copied. These become something plainer: tensors of subclasses (also `torch.nn.Parameter`)
-    and tensors with attributes become tensors; numpy scalars, enum members and subclasses of int, float and str the
-    Python values they stand for; numpy arrays and ranges lists; frozen sets sets; named tuples tuples; mappings other
-    than `OrderedDict` and `Counter` dicts; paths strings.
+    Tensors are shared, not copied. Some types are simplified:
+
+    - tensor subclasses (also `torch.nn.Parameter`) and tensors with attributes become plain tensors;
+    - numpy scalars, enum members and subclasses of int, float and str become Python values;
+    - numpy arrays and ranges become lists, frozen sets become sets, named tuples become tuples;
+    - mappings become dicts, except `OrderedDict` and `Counter`; paths become strings.
 
     Args:
-        value: what is to be stored.
+        value: the value to store.
         where: its place in the checkpoint, for the error, e.g. ``"meta['env_info']"``.
 
     Raises:
-        TypeError: something in ``value`` could not be read back; its place and the way out are given.
+        TypeError: something in ``value`` could not be read back; the message tells its place and what to store instead.
     """
     try:
         return _plain(value, _DEPTH)
@@ -90,7 +92,7 @@ def _plain(value: Any, depth: int) -> Any:
         return _plain(_from_numpy(value), depth)
     if isinstance(value, (Mapping, set, frozenset, list, tuple, np.ndarray)):
         if depth == 0:
-            raise _Refused(f'values that are nested more than {_DEPTH} levels deep, or that hold themselves')
+            raise _Refused(f'values nested more than {_DEPTH} levels deep, or that contain themselves')
         return _plain_container(value, depth)
     return _plain_single(value)
 
@@ -148,7 +150,7 @@ def _plain_single(value: Any) -> Any:
 
 
 def _at(key: Any, item: Any, depth: int) -> Any:
-    """The plain value of what stands at ``key`` of a container."""
+    """The plain value of ``item``, which a container holds at ``key``."""
     try:
         return _plain(item, depth - 1)
     except _Refused as refused:
@@ -163,14 +165,14 @@ def _plain_key(key: Any, depth: int) -> Any:
     try:
         hash(plain)
     except TypeError:
-        raise _Refused(f'the key {_short(key)}, which becomes a {_name(plain)} and is then no key') from None
+        raise _Refused(f'the key {_short(key)}, which becomes a {_name(plain)} and cannot be a key then') from None
     if any(isinstance(part, Tensor) for part in (plain if isinstance(plain, tuple) else [plain])):
-        raise _Refused('a tensor as a key, which would not be found again: keys are compared by identity')
+        raise _Refused('a tensor as a key, which could not be looked up again: tensors are compared by identity')
     return plain
 
 
 def _within_limits(value: Any) -> Any:
-    """``value``, a number or text, unless torch.load has no instruction for one of its size."""
+    """``value``, a number or string, unless it is too large for torch.load to read."""
     if isinstance(value, int):
         if value.bit_length() > _INT_BITS:
             raise _Refused(f'an integer of {value.bit_length()} bits; torch.load reads {_INT_BITS}: give a string')
@@ -182,7 +184,7 @@ def _within_limits(value: Any) -> Any:
 def _from_numpy(value: Any) -> Any:
     """The Python value of a numpy scalar, or the list of an array."""
     if value.dtype.char not in _NUMPY_NUMBERS and value.dtype.kind not in 'USOT':
-        raise _Refused(f'a {_name(value)} of {value.dtype}, which Python has no equal for: give numbers or strings')
+        raise _Refused(f'a {_name(value)} of {value.dtype}, which has no equivalent in Python: give numbers or strings')
     if isinstance(value, np.ma.MaskedArray):
         raise _Refused(f'a {_name(value)}: give its data and its mask')
     return value.tolist()
@@ -214,7 +216,7 @@ def _plain_tensor(tensor: Tensor) -> Tensor:
 
 @cache
 def _is_readable(dtype: torch.dtype) -> bool:
-    """Whether torch.load reads ``dtype`` and tensors of it."""
+    """Whether torch.load reads ``dtype`` and tensors of that dtype."""
     try:
         return _is_read([dtype, torch.empty(1, dtype=dtype)])
     except (RuntimeError, TypeError):  # there are no such tensors
@@ -222,7 +224,7 @@ def _is_readable(dtype: torch.dtype) -> bool:
 
 
 def _is_read(value: Any) -> bool:
-    """Whether torch.load takes back what torch.save makes of ``value``, tried out."""
+    """Whether torch.load reads what torch.save writes for ``value``; it is tried."""
     file = io.BytesIO()
     try:
         torch.save(value, file)

@@ -1,8 +1,8 @@
 """`torch.load` that never runs code from a file: tensors, plain values, and numpy numbers and arrays of numbers.
 
-MMCV's files hold numpy values (a best score). numpy's own constructors are not safe: ``dtype.__setstate__`` believes
-what a file says, and an array of objects that is made of a file's bytes holds pointers that the file's author chose. So
-the names that numpy values have in a file stand for functions of ours, which make numbers and nothing else.
+MMCV's files hold numpy values (a best score). numpy's own constructors are not safe: ``dtype.__setstate__`` does not
+check its input, and an object array built from a file's bytes holds pointers chosen by the file's author. So the names
+of numpy's constructors in a file are mapped to functions of ours, which create nothing but numbers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _CODES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 
 #: The end of the state of a number type: no sub-array, no fields, no flags.
 _NO_MORE = (None, None, None, -1, -1, 0)
 
-_lock = threading.RLock()  # what torch.load allows is one list for all threads
+_lock = threading.RLock()  # torch keeps one list of allowed names for all threads
 
 
 def refuse_old_torch() -> None:
-    """Stop where ``weights_only=True`` does not keep what it promises.
+    """Refuse versions of torch in which ``weights_only=True`` is not safe.
 
     Raises:
         RuntimeError: torch is older than 2.6.
@@ -39,17 +39,17 @@ def refuse_old_torch() -> None:
 
 
 def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
-    """What is in ``file``, without running code from it.
+    """The content of ``file``, loaded without running code from it.
 
-    What the user allows elsewhere (`torch.serialization.add_safe_globals`) counts, but for numpy's own constructors.
+    Names that the user allows (`torch.serialization.add_safe_globals`) are respected, except numpy's constructors.
 
     Args:
         file: a path, or an open file.
         map_location: as in `torch.load`.
-        mmap: leave the tensors in the file, which must be a path.
+        mmap: map the tensors instead of reading them; ``file`` must be a path.
 
     Raises:
-        pickle.UnpicklingError: the file holds something else; torch's text has the words "Weights only".
+        pickle.UnpicklingError: the file holds other objects; torch's message has the words "Weights only".
         RuntimeError: torch is older than 2.6.
         ValueError: the values are nested too deeply.
     """
@@ -73,7 +73,7 @@ def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
 class _Dtype:
     """Stands for ``numpy.dtype`` in a file: a type of numbers, in one byte order or the other."""
 
-    numpy: Any = None  # until a code has been given; pickle can make an object without calling __init__
+    numpy: Any = None  # until __init__ is called, which pickle can skip
 
     def __init__(self, code: Any, align: Any = False, copy: Any = False) -> None:
         if not isinstance(code, str) or code not in _CODES:
@@ -84,8 +84,8 @@ class _Dtype:
             raise UnpicklingError(f'numpy.dtype({code!r}) does not exist on this machine') from error
 
     def __setstate__(self, state: Any) -> None:
-        # (version, byte order, sub-array, field names, fields, size, alignment, flags): all but the first two are for
-        # types that are not numbers.
+        # (version, byte order, sub-array, field names, fields, size, alignment, flags): numbers need only the first
+        # two.
         if self.numpy is None or type(state) is not tuple or state[:1] + state[2:] != (3, *_NO_MORE):
             raise UnpicklingError(f'numpy.dtype with the state {state!r} is no type of numbers')
         if state[1] not in ('<', '>', '|', '='):
@@ -94,23 +94,23 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for an array in a file; `_with_arrays` puts the array itself in its place."""
+    """Stands for an array in a file; `_with_arrays` replaces it by the array."""
 
     numpy: Any = None
 
     def __init__(self, *args: Any) -> None:
         if args:
-            raise UnpicklingError('numpy.ndarray is called, as no file of numpy does')
+            raise UnpicklingError('numpy.ndarray is called, which numpy never writes')
 
     def __setstate__(self, state: Any) -> None:
         if type(state) is not tuple or len(state) != 5:
-            raise UnpicklingError('a numpy array whose state has not five parts')
+            raise UnpicklingError('the state of a numpy array does not have five parts')
         _, shape, dtype, is_fortran, data = state
         self.numpy = _from_bytes(dtype, shape, data, 'F' if is_fortran else 'C')
 
 
 def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
-    """Stands for numpy's function of this name, which makes an array that ``__setstate__`` fills."""
+    """Stands for numpy's function of this name: creates an array, which ``__setstate__`` fills."""
     if kind is not _Array:
         raise UnpicklingError(f'numpy arrays of the class {kind!r} are not read')
     return _Array()
@@ -125,7 +125,7 @@ def _from_bytes(dtype: Any, shape: Any, data: Any, order: Any) -> Any:
     numbers = getattr(dtype, 'numpy', None) if type(dtype) is _Dtype else None
     is_shape = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
     if numbers is None or not is_shape or type(data) is not bytes:
-        raise UnpicklingError('a numpy array of anything but numbers is not read')
+        raise UnpicklingError('only numpy arrays of numbers are read')
     if math.prod(shape) * numbers.itemsize != len(data):
         raise UnpicklingError(f'a numpy array of shape {shape} and type {numbers} has {len(data)} bytes')
     try:
@@ -134,7 +134,7 @@ def _from_bytes(dtype: Any, shape: Any, data: Any, order: Any) -> Any:
         raise UnpicklingError(f'a numpy array of shape {shape}: {error}') from error
 
 
-#: What files call them; numpy 2 has renamed a package.
+#: By their names in files; numpy 2 renamed ``core`` to ``_core``.
 _STAND_INS: dict[str, Any] = {
     'numpy.dtype': _Dtype,
     'numpy.ndarray': _Array,
@@ -148,11 +148,11 @@ def _full_name(allowed: Any) -> str:
 
 
 def _with_arrays(value: Any, done: dict[int, Any]) -> Any:
-    """``value`` with arrays in the place of what stands for them; dicts and lists are changed in place.
+    """``value`` with each `_Array` replaced by its array; dicts and lists are changed in place.
 
     Args:
         value: what was loaded.
-        done: what has been seen, by its id: a file can refer to a value any number of times, also from within itself.
+        done: results by the id of the value: a value can occur several times, even inside itself.
     """
     if type(value) is _Array:
         return value.numpy

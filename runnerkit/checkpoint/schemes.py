@@ -1,4 +1,4 @@
-"""Loaders of checkpoints that are not local files, one for each scheme."""
+"""Loaders for checkpoints that are not local files, one per URL scheme."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from runnerkit.checkpoint.model_zoo import (
 from runnerkit.distributed import barrier, get_dist_info
 from runnerkit.fileio.file_client import FileClient
 from runnerkit.utils.exceptions import WrongValue
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 
 @CheckpointLoader.register_scheme(('http://', 'https://'))
 def load_from_http(filename: str, map_location: Any = None, model_dir: str | None = None) -> Any:
     """Load from the web through a cache; see `load_url`.
 
-    In distributed runs the first process of each machine fetches the file while the others wait: all must call this.
+    In distributed runs, the first process of each machine downloads the file while the others wait, so all processes
+    must call this.
     """
     rank, _ = get_dist_info()
     if int(os.environ.get('LOCAL_RANK', rank)) != 0:
@@ -44,7 +45,7 @@ def load_from_http(filename: str, map_location: Any = None, model_dir: str | Non
 
 @CheckpointLoader.register_scheme(r'(\S+\:)?s3://')
 def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petrel') -> Any:
-    """Load from S3: through the client that MMCV uses where it is installed, otherwise through fsspec.
+    """Load from S3 with MMCV's client if it is installed, otherwise with fsspec.
 
     Raises:
         ValueError: ``backend`` is neither ``'petrel'`` nor ``'ceph'``.
@@ -54,7 +55,7 @@ def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petr
     try:
         client = FileClient(backend=backend)
     except ImportError:
-        if not filename.startswith('s3://'):  # the name of a cluster, which only that client knows
+        if not filename.startswith('s3://'):  # with a cluster's name, which only that client understands
             raise
         return load_from_url(filename, map_location)
     return load_from_stream(io.BytesIO(client.get(filename)), filename, map_location)
@@ -65,8 +66,8 @@ def load_from_pavi(filename: str, map_location: Any = None) -> Any:
     """Load ``pavi://<model>`` from a Pavi model cloud.
 
     Raises:
-        ImportError: there is no client.
-        ValueError: the name has no such prefix.
+        ImportError: the client is not installed.
+        ValueError: the name does not start with ``pavi://``.
     """
     if not filename.startswith('pavi://'):
         raise WrongValue(f'Expected filename startswith `pavi://`, but get {filename}')
@@ -76,7 +77,7 @@ def load_from_pavi(filename: str, map_location: Any = None) -> Any:
         raise ImportError('Please install pavi to load checkpoint from modelcloud: pip install pavi') from error
     model = modelcloud.get(filename[len('pavi://') :])
     with tempfile.TemporaryDirectory() as folder:
-        # The server says what the model is called; only the kind of file is taken from it.
+        # The name comes from the server: only the file type is taken from it.
         path = os.path.join(
             folder, 'checkpoint' + ('.safetensors' if str(model.name).endswith('.safetensors') else '.pth')
         )
@@ -89,7 +90,7 @@ def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
     """Load ``torchvision://resnet50`` or ``torchvision://ResNet50_Weights.IMAGENET1K_V2``.
 
     Raises:
-        KeyError: torchvision has no such weights; the nearest are given.
+        KeyError: torchvision has no such weights; similar names are suggested.
     """
     scheme, _, name = filename.partition('://')
     if scheme == 'modelzoo':
@@ -104,11 +105,11 @@ def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
 
 @CheckpointLoader.register_scheme(('open-mmlab://', 'openmmlab://'))
 def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
-    """Load one of OpenMMLab's backbones by name, or one of the user's own; see `get_external_models`.
+    """Load a backbone of OpenMMLab, or of the user, by name; see `get_external_models`.
 
     Raises:
-        KeyError: there is no such name; the nearest are given.
-        FileNotFoundError: the name stands for a local file that is not there.
+        KeyError: there is no such name; similar names are suggested.
+        FileNotFoundError: the name refers to a local file that does not exist.
     """
     scheme, _, name = filename.partition('://')
     newer = get_deprecated_model_names().get(name)
@@ -126,10 +127,10 @@ def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
 
 @CheckpointLoader.register_scheme('mmcls://')
 def load_from_mmcls(filename: str, map_location: Any = None) -> Any:
-    """Load the backbone of one of MMClassification's models by name.
+    """Load the backbone of an MMClassification model by name.
 
     Raises:
-        KeyError: there is no such name; the nearest are given.
+        KeyError: there is no such name; similar names are suggested.
     """
     url = _looked_up(filename.removeprefix('mmcls://'), get_mmcls_models(), filename)
     return _process_mmcls_checkpoint(load_from_http(url, map_location=map_location))
@@ -145,5 +146,5 @@ def _process_mmcls_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 def _looked_up(name: str, table: Mapping[str, str], filename: str) -> str:
     if name not in table:
-        raise KeyError(f'there is no checkpoint {filename}; {did_you_mean(name, table)}'.rstrip('; '))
+        raise KeyError(f'there is no checkpoint {filename}{suggestion(name, table)}')
     return table[name]

@@ -1,4 +1,4 @@
-"""Weights in and out of a model: wrappers looked through, differences told."""
+"""Loading weights into a model, inside any wrappers, and reporting what does not fit."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from runnerkit.utils.logging import print_log, printable, shortened
 
 EMA_PREFIX = 'ema_'
 
-#: `load_checkpoint` looks through wrappers in files that were saved without doing so.
+#: Removes the prefix of a DataParallel wrapper, for files saved from a wrapped model.
 WITHOUT_WRAPPER = [(r'^module\.', '')]
 
 _MISMATCHES_SHOWN = 12
 
 
 def weights_to_cpu(state_dict: Mapping[str, Any]) -> OrderedDict[str, Any]:
-    """The same weights on the CPU; its ``_metadata`` is kept."""
+    """The same weights on the CPU; ``_metadata`` is kept."""
     moved = OrderedDict(
         (name, value.cpu() if isinstance(value, Tensor) else value) for name, value in state_dict.items()
     )
@@ -40,16 +40,16 @@ def load_state_dict(
     strict: bool = False,
     logger: logging.Logger | str | None = None,
 ) -> None:
-    """Load weights into the module inside any wrappers; what does not fit is left out and told.
+    """Load weights into the module inside any wrappers. What does not fit is skipped and logged.
 
     Args:
         module: the model.
         state_dict: weights by name.
         strict: raise on any difference instead of logging it.
-        logger: where differences go; by default runnerkit's logger.
+        logger: where differences are logged; by default runnerkit's logger.
 
     Raises:
-        RuntimeError: ``strict`` and there are differences.
+        RuntimeError: ``strict`` is set and there are differences.
     """
     _tell(_load(module, state_dict), strict, logger)
 
@@ -68,16 +68,16 @@ def load_checkpoint(
         model: a module, wrapped or not.
         filename: a path or URL, or a name with one of the schemes of `CheckpointLoader`.
         map_location: as in `torch.load`.
-        strict: whether any difference between file and model is an error.
-        logger: where differences go.
+        strict: raise on any difference between file and model.
+        logger: where differences are logged.
         revise_keys: pairs of a regular expression and its replacement, applied to the names in the file.
 
     Returns:
         The whole checkpoint.
 
     Raises:
-        RuntimeError: the file holds no weights, or, if ``strict``, other ones than the model has.
-        ValueError: not one name or shape of the file fits the model: it is a checkpoint of another model.
+        RuntimeError: the file holds no weights, or ``strict`` is set and they differ from the model's.
+        ValueError: none of the file's weights fits the model: it is a checkpoint of another model.
     """
     checkpoint = _load_checkpoint(filename, map_location, logger)
     if not isinstance(checkpoint, Mapping):
@@ -94,7 +94,7 @@ def load_checkpoint(
 
 
 class _Differences(NamedTuple):
-    """What did not fit when weights were loaded: names, or whole sentences about them."""
+    """What did not fit when weights were loaded: ``mismatched`` holds sentences, the others names."""
 
     own: list[str]
     mismatched: list[str]
@@ -113,11 +113,11 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Differences:
         for name, value in given.items()
         if _has_shape(own.get(name)) and getattr(value, 'shape', None) != own[name].shape
     }
-    # All the rest goes through torch, so that modules which rename old keys see them.
+    # The rest is loaded by torch, so that modules which rename old keys can do so.
     fitting = OrderedDict((name, value) for name, value in given.items() if name not in wrong)
     fitting._metadata = given._metadata  # type: ignore[attr-defined]
     answer = inner.load_state_dict(fitting, strict=False)
-    twins = {ema_name(name) for name in given}  # a running average's other half is not a weight of the model
+    twins = {ema_name(name) for name in given}  # the EMA's copies are not weights of the model
     unexpected = [name for name in answer.unexpected_keys if name not in twins]
     missing = [name for name in answer.missing_keys if name not in wrong and not _is_count(name)]
     counted = [name for name in own if not _is_count(name)]
@@ -151,12 +151,12 @@ def _has_shape(value: Any) -> bool:
 
 
 def _is_count(name: str) -> bool:
-    # BatchNorm's number of batches: files of old models have none, and the module makes one up.
+    # BatchNorm's batch counter: old files lack it, and the module starts one.
     return name.endswith('num_batches_tracked')
 
 
 def revised(state: Mapping[str, Any], revise_keys: Iterable[tuple[str, str]]) -> OrderedDict[str, Any]:
-    """``state`` with each pair's regular expression replaced in its names; its ``_metadata`` is kept."""
+    """``state`` with each regular expression replaced in its names; ``_metadata`` is kept."""
     names = list(state)
     for pattern, replacement in revise_keys:
         names = [re.sub(pattern, replacement, name) for name in names]
@@ -166,5 +166,5 @@ def revised(state: Mapping[str, Any], revise_keys: Iterable[tuple[str, str]]) ->
 
 
 def ema_name(parameter: str) -> str:
-    """The name under which MMCV keeps the twin of ``parameter``: a buffer's name may hold no dots."""
+    """The name of the EMA copy of ``parameter``, as in MMCV: buffer names may not contain dots."""
     return EMA_PREFIX + parameter.replace('.', '_')

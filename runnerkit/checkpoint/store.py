@@ -1,4 +1,4 @@
-"""Where checkpoints lie and what their files are called; nothing else knows."""
+"""The only code that knows where checkpoints are stored and how their files are named."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +22,9 @@ from runnerkit.fileio.backends import HardDiskBackend
 from runnerkit.fileio.file_client import FileClient
 from runnerkit.fileio.paths import is_url, local_path
 
-#: What the files of an epoch and of an iteration are called, and the link to the newest one.
+#: File names of checkpoints by epoch and by iteration, and of the link to the newest one.
 BY_EPOCH, BY_ITER, LATEST = 'epoch_{}.pth', 'iter_{}.pth', 'latest.pth'
-#: The file that says which run a folder belongs to.
+#: The file that tells which run a folder belongs to.
 OWNER = '.run.json'
 
 _BEST = re.compile(r'best_[\w.@-]+\.pth', re.ASCII)
@@ -34,15 +35,15 @@ logger = logging.getLogger('runnerkit')
 
 
 class NotSavedError(OSError):
-    """A checkpoint could not be written: the disk is full, its folder is gone …. What was there before still is."""
+    """A checkpoint could not be written: the disk is full, the folder is gone …. Earlier checkpoints are intact."""
 
 
 class Stored(NamedTuple):
-    """A checkpoint file. The newest one is the largest: the youngest, and of those the one with the highest number.
+    """A checkpoint file. They sort by age, the newest last; equally old ones by number.
 
     Attributes:
-        written: when, in seconds since 1970; 0 where the storage does not tell.
-        number: the n of ``epoch_<n>.pth`` and ``iter_<n>.pth``, 0 for other names.
+        written: the modification time in seconds since 1970; 0 if the storage does not tell.
+        number: the n of ``epoch_<n>.pth`` and ``iter_<n>.pth``; 0 for other names.
         path: a local path or a URL.
     """
 
@@ -52,21 +53,21 @@ class Stored(NamedTuple):
 
 
 class Store:
-    """A folder of checkpoints: on this machine, at a URL, in a storage of the user's, or in the model cloud.
+    """A folder of checkpoints: local, at a URL, in a registered storage, or in the model cloud (``pavi://``).
 
-    The model cloud, ``pavi://``, can only be written to.
+    The model cloud can only be written to.
 
     Args:
         place: the folder or its URL.
-        file_client_args: for `FileClient`; by default ``place`` says which storage it is.
+        file_client_args: for `FileClient`; by default ``place`` decides which storage is used.
 
     Attributes:
-        place: the folder or its URL; of a ``file://`` URL the path.
-        client: what reads and writes there; None for the model cloud.
-        is_local: whether it is an ordinary folder, where writing is atomic and files may be links.
+        place: the folder or its URL; the path of a ``file://`` URL.
+        client: the `FileClient` that reads and writes there; None for the model cloud.
+        is_local: whether it is a local folder, where writing is atomic and files may be links.
 
     Raises:
-        ValueError: ``file_client_args`` for the model cloud, or an unknown storage.
+        ValueError: ``file_client_args`` is given for the model cloud, or the storage is not known.
     """
 
     def __init__(self, place: str | os.PathLike[str], file_client_args: dict[str, Any] | None = None) -> None:
@@ -84,7 +85,7 @@ class Store:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], file_client_args: dict[str, Any] | None = None) -> tuple[Store, str]:
-        """The store that the file ``path`` lies in, and the file's name there."""
+        """The store that holds the file ``path``, and the file's name in it."""
         folder, name = os.path.split(local_path(path))
         return cls(folder + '//' if folder.endswith(':') else folder, file_client_args), name
 
@@ -98,19 +99,18 @@ class Store:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def write(self, name: str, checkpoint: Mapping[str, Any], latest: bool = False) -> str:
-        """Write a checkpoint, whole or not at all.
+        """Write a checkpoint, completely or not at all.
 
         Args:
-            name: of the file.
-            checkpoint: what `torch.save` is given.
-            latest: whether ``latest.pth`` is to lead to it afterwards, where files can be links or where there are
-                local folders at all.
+            name: the file's name.
+            checkpoint: what `torch.save` gets.
+            latest: make ``latest.pth`` point to it afterwards; ignored if the folder is not local.
 
         Returns:
             The file's path or URL.
 
         Raises:
-            NotSavedError: the storage could not take it.
+            NotSavedError: writing failed.
         """
         path = self.path(name)
         if self.client is None:
@@ -123,7 +123,7 @@ class Store:
         else:
             buffer = io.BytesIO()
             torch.save(checkpoint, buffer)
-            with _naming(path, Exception):  # every storage has errors of its own
+            with _naming(path, Exception):  # each storage raises different errors
                 self.client.put(buffer.getvalue(), path)
         return path
 
@@ -136,10 +136,10 @@ class Store:
         return is_there
 
     def sweep(self) -> list[str]:
-        """Delete what killed runs have left half-written, and return the names.
+        """Delete the temporary files that killed runs left, and return their names.
 
-        In an ordinary folder, files of processes that are alive are kept; elsewhere nobody can tell. A storage that
-        cannot list or delete is left as it is.
+        In a local folder, files of running processes are kept; elsewhere this cannot be known. Nothing happens if the
+        storage cannot list or delete.
         """
         try:
             if self.is_local:
@@ -154,39 +154,39 @@ class Store:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether the folder is there. Elsewhere than on this machine, folders come with their files."""
+        """Whether the folder exists; always true if it is not local, as storages create folders with their files."""
         return not self.is_local or os.path.isdir(self.place)
 
     @contextmanager
     def local(self, name: str) -> Iterator[Path]:
-        """A path on this machine where the file called ``name`` can be read: its own, or that of a copy."""
+        """A local path of the file ``name``: its own, or that of a temporary copy."""
         with self.client.get_local_path(self.path(name)) as path:
             yield Path(path)
 
     def is_whole(self, name: str) -> bool:
-        """Whether there is a file of that name, and it is intact."""
+        """Whether the file exists and is intact."""
         if not self.client.isfile(self.path(name)):
             return False
         with self.local(name) as path:
             return why_damaged(path) is None
 
     def numbered(self) -> list[Stored]:
-        """The checkpoints that a run saves at its intervals, newest first; not the best ones."""
+        """The checkpoints saved at intervals, newest first; best checkpoints are not included."""
         return self._stored(lambda name: number_in(name) is not None)
 
     def best(self) -> list[Stored]:
-        """The checkpoints with a best score, newest first."""
+        """The best checkpoints, newest first."""
         return self._stored(is_best)
 
     def newest(self, problem: Callable[[Path], str | None] = why_damaged) -> Stored | None:
-        """The newest checkpoint without a ``problem``: the one that ``latest.pth`` names, else the youngest.
+        """The newest checkpoint without a ``problem``: the target of ``latest.pth``, else the newest file.
 
-        A younger one with a higher number goes before the named one: a run died before it could name it, or names none
-        (``create_symlink=False``). Age alone says little, as copies are not made in order. At a URL there is no
-        ``latest.pth``, and every candidate is fetched. What is skipped is logged with the reason.
+        A file that is newer than the target and has a higher number is preferred to it: the run was killed before it
+        moved the link, or uses none (``create_symlink=False``). Age alone is not reliable, as copying changes it. At a
+        URL there is no ``latest.pth``, and every candidate is downloaded. Skipped files are logged with the reason.
 
         Args:
-            problem: tells why a file, given by a path on this machine, must not be taken; None if it may.
+            problem: returns why the file at a local path cannot be used; None if it can.
         """
         for stored in self._candidates():
             with self.client.get_local_path(stored.path) as path:
@@ -197,10 +197,10 @@ class Store:
         return None
 
     def meant(self, best: bool = False) -> str | None:
-        """The checkpoint that is meant where this folder is given in place of one; None if there is none.
+        """The checkpoint to use if a user gives this folder instead of a file; None if there is none.
 
         Args:
-            best: whether the newest of the best ones goes before the latest.
+            best: prefer the newest of the best checkpoints to the latest one.
         """
         found = self.best() if best else []
         if not found and self.is_local and os.path.exists(self.path(LATEST)):
@@ -227,7 +227,7 @@ class Store:
     def _described(self, path: str) -> Stored:
         if self.is_local:
             written = os.stat(path).st_mtime
-        else:  # a storage that does not tell the time has at least the numbers in the names
+        else:  # without times, the numbers in the names decide
             written = getattr(self.client.client, 'modified', lambda path: 0.0)(path)
         return Stored(written, number_in(os.path.basename(path)) or 0, path)
 
@@ -239,10 +239,10 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):  # nothing has been saved yet
             return []
 
-    # --- whose it is -------------------------------------------------------------------------------------------------
+    # --- ownership ---------------------------------------------------------------------------------------------------
 
     def owner(self) -> dict[str, Any] | None:
-        """What `set_owner` has left here; None where there is nothing, or nothing can be left."""
+        """What `set_owner` has written here; None if nothing, or if the storage cannot keep it."""
         path = self.path(OWNER)
         try:
             found = json.loads(self.client.get_text(path)) if self.client.isfile(path) else None
@@ -251,14 +251,14 @@ class Store:
         return found if isinstance(found, dict) else None
 
     def set_owner(self, owner: Mapping[str, Any]) -> None:
-        """Leave a note of whose this folder is.
+        """Record which run this folder belongs to.
 
         Raises:
-            OSError: the storage could not take it.
+            OSError: writing failed.
         """
         content = json.dumps(owner).encode()
         if self.is_local:
-            write_atomically(self.path(OWNER), lambda file: file.write(content))
+            write_atomically(self.path(OWNER), methodcaller('write', content))
         elif hasattr(self.client.client, 'isfile'):
             self.client.put(content, self.path(OWNER))
 
@@ -270,36 +270,32 @@ def number_in(name: str) -> int | None:
 
 
 def best_name(score: str, unit: str, number: int) -> str:
-    """What the best checkpoint is called.
+    """The file name of a best checkpoint.
 
     Args:
-        score: the name of the score that it is best in; other signs than ``A-Z a-z 0-9 _ . @ -`` become ``_``.
+        score: the name of the score; characters other than ``A-Z a-z 0-9 _ . @ -`` become ``_``.
         unit: ``'epoch'`` or ``'iter'``.
-        number: which one, from 1.
+        number: of the epoch or iteration, from 1.
     """
     return f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", score)}_{unit}_{number}.pth'
 
 
 def is_best(name: str) -> bool:
-    """Whether `best_name` may have given that name."""
+    """Whether ``name`` has the form of `best_name`."""
     return _BEST.fullmatch(name) is not None
 
 
 def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """The newest checkpoint of ``folder`` that is intact, or None; see `Store.newest`."""
+    """The newest intact checkpoint of ``folder``, or None; see `Store.newest`."""
     found = Store(folder).newest()
     return None if found is None else Path(found.path)
 
 
 def checkpoint_meant(path: str, best: bool = False) -> str:
-    """``path`` itself, or, of a local folder, the checkpoint in it that is meant.
-
-    Args:
-        path: a checkpoint or a folder.
-        best: whether the newest of the best ones goes before the latest.
+    """``path`` itself, or if it is a local folder, the checkpoint to use from it; see `Store.meant`.
 
     Raises:
-        FileNotFoundError: a folder without checkpoints.
+        FileNotFoundError: the folder has no checkpoints.
     """
     if not os.path.isdir(local_path(path)):
         return path
@@ -310,7 +306,7 @@ def checkpoint_meant(path: str, best: bool = False) -> str:
 
 
 def behind_link(path: Path) -> Path:
-    """The file that ``latest.pth`` stands for: itself, or the one whose name it holds where there are no links."""
+    """``path``, or the file that a ``latest.pth`` names in its text, on file systems without symbolic links."""
     if path.name != LATEST or path.is_symlink() or not path.is_file() or path.stat().st_size > 255:
         return path
     named = re.fullmatch(rb'[\w.@-]+\.pth', path.read_bytes())

@@ -1,4 +1,4 @@
-"""The one switch for checkpoints that could run code when they are loaded: off, unless somebody says otherwise."""
+"""The switch that allows loading checkpoints that could run code; it is off by default."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextvars import ContextVar
 
 ENV_TRUST_PICKLES = 'RUNNERKIT_TRUST_PICKLES'
 
-#: What a refusal tells about the way out; the flag is that of the tools.
+#: The end of the message about a refused file; the flag is that of the tools.
 HOW_TO_TRUST = (
     f'If you trust whoever made the file, say so with --trust-pickles, {ENV_TRUST_PICKLES}=1 or '
-    '"with runnerkit.checkpoint.trusted_pickles():". Whatever code is in it then runs with your rights.'
+    '"with runnerkit.checkpoint.trusted_pickles():". Code in it then runs with your permissions.'
 )
 
 _YES = ('1', 'true', 'yes', 'on')
@@ -21,10 +21,10 @@ _trusted: ContextVar[bool] = ContextVar('trusted_pickles', default=False)
 
 @contextmanager
 def trusted_pickles() -> Iterator[None]:
-    """Inside, checkpoints are loaded even where that runs code that is in them; only in this thread.
+    """Inside this context, in this thread, checkpoints are loaded even if that runs code inside them.
 
-    Every reader of checkpoints obeys: loading, resuming, pretrained weights, all URL schemes. Use it for single files
-    of known origin, and save what you need of them again.
+    It applies to loading, resuming, pretrained weights and all URL schemes. Use it for single files of known origin,
+    and save what you need from them in a new file.
     """
     token = _trusted.set(True)
     try:
@@ -34,5 +34,5 @@ def trusted_pickles() -> Iterator[None]:
 
 
 def pickles_are_trusted() -> bool:
-    """Whether code in checkpoints may run now: inside `trusted_pickles`, or by the environment."""
+    """Whether code in checkpoints may run now: inside `trusted_pickles`, or allowed by the environment variable."""
     return _trusted.get() or os.environ.get(ENV_TRUST_PICKLES, '').strip().lower() in _YES

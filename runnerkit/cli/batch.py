@@ -1,6 +1,6 @@
 """``runnerkit batch cfg.py --epoch 3 --batch 17``: rebuild one batch of a training and look at it.
 
-`NonFiniteHook` names a batch by these numbers. They suffice: what is in a batch is a function of seed, epoch and
+`NonFiniteHook` logs these numbers of a batch. They are enough, since its content depends only on seed, epoch and
 position.
 """
 
@@ -12,14 +12,13 @@ from itertools import islice
 from typing import Any
 
 from runnerkit.cli.errors import UsageError, usage_checked
-from runnerkit.cli.train import load_config, seed
-from runnerkit.config import DictAction
+from runnerkit.cli.train import add_shared, load_config, seed
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     parse = argparse.ArgumentParser(prog='runnerkit batch', description='Rebuild one batch of a training.')
-    parse.add_argument('config', help='the config file in the work dir of the training, which has its seed')
+    parse.add_argument('config', help='the config in the work dir of the training, which contains the seed')
     parse.add_argument('--epoch', type=count, required=True, help='as the log counts them, from 1')
     parse.add_argument('--batch', type=count, required=True, help='the number of the batch in that epoch, from 1')
     parse.add_argument('--split', default='train', help="which section of the config's data (default: train)")
@@ -27,9 +26,7 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument('--world-size', type=count, default=1, help='how many processes there were')
     parse.add_argument('--seed', type=seed, help="the training's seed (default: the config's)")
     parse.add_argument('--out', metavar='FILE.pth', help='write the batch to this file (torch.save)')
-    parse.add_argument(
-        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='change settings of the config'
-    )
+    add_shared(parse, '--cfg-options')
     return parse
 
 
@@ -50,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.seed is not None:
         cfg.seed = args.seed
     if cfg.get('seed') is None:
-        raise UsageError(f'{args.config} has no seed: give that of the training, which its log says (--seed)')
+        raise UsageError(f'{args.config} has no seed: give --seed, the seed in the log of the training')
     import torch
 
     indices, batch = rebuild(cfg, args)
@@ -65,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
-    """The indices (None if nobody knows them) and the content of the batch."""
+    """The indices of the samples (None if unknown), and the batch."""
     from runnerkit.data import epoch_batches, is_cheap_to_enter, set_epoch
     from runnerkit.flow import Context, Instance
     from runnerkit.flow.instance import required_section
@@ -75,54 +72,47 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     if data.get(args.split) is None:
         splits = ', '.join(name for name in ('train', 'val', 'test') if data.get(name) is not None)
         raise UsageError(f"--split: the config's data has no {args.split!r} section; it has {splits}")
-    # Whatever the workers are, a batch is the same.
+    # A batch does not depend on the number of workers.
     own = {**data.get(f'{args.split}_dataloader', {}), 'ranks': (args.rank, args.world_size), 'workers_per_gpu': 0}
     data[f'{args.split}_dataloader'] = own
     context = Context(cfg, rank=args.rank, world_size=args.world_size, seed=cfg.seed)
     set_random_seed(cfg.seed)
     loader = Instance().build_loader(context, data, args.split)
-    at = args.batch - 1
+    epoch, at = args.epoch - 1, args.batch - 1
     indices = None
     if is_cheap_to_enter(loader) and loader.batch_sampler is not None:
-        set_epoch(loader, args.epoch - 1)
-        with preserved_rng():  # a sampler may draw from the process's generators, as the loader does below
-            indices = next(islice(iter(loader.batch_sampler), at, None), None)
-    batch = next(epoch_batches(loader, args.epoch - 1, at), None)
+        set_epoch(loader, epoch)
+        with preserved_rng():
+            indices = next((list(each) for each in islice(loader.batch_sampler, at, None)), None)
+    batch = next(epoch_batches(loader, epoch, at), None)
     if batch is None:
         raise UsageError(f'--batch {args.batch}: an epoch has fewer batches ({length_of(loader)})')
     if own.get('seeded', data.get('seeded', True)) is False:
-        print('The loader is not a seeded one (seeded=False): random transforms of the samples may differ.')
-    return None if indices is None else list(indices), batch
+        print('The loader is not seeded (seeded=False): random transforms of the samples may differ.')
+    return indices, batch
 
 
 def length_of(loader: Any) -> str:
-    """How many batches an epoch has, in words."""
+    """The number of batches in an epoch, as text."""
     return str(len(loader)) if hasattr(loader, '__len__') else 'of unknown number'
 
 
 def tensors_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every tensor in a nested batch, with where it is."""
+    """Every tensor in a nested batch, with its place."""
     import torch
 
-    from runnerkit.parallel import DataContainer
+    from runnerkit.flow.dry_run import leaves
 
-    if isinstance(value, DataContainer):
-        yield from tensors_in(value.data, name)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from tensors_in(item, f'{name}[{key!r}]')
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from tensors_in(item, f'{name}[{i}]')
-    elif isinstance(value, torch.Tensor):
-        yield name, value
+    yield from ((place, leaf) for place, leaf in leaves(value, name) if isinstance(leaf, torch.Tensor))
 
 
 def numbers_of(tensor: Any) -> str:
-    """Shape, type and range of a tensor, and which of its samples hold bad numbers."""
+    """Shape, dtype and range of a tensor, and which of its samples hold NaN or infinite values."""
     import torch
 
-    text = f'{tuple(tensor.shape)} {str(tensor.dtype).removeprefix("torch.")}'
+    from runnerkit.flow.dry_run import shape_of
+
+    text = shape_of(tensor)
     if not tensor.numel() or tensor.is_complex():
         return text
     fine = torch.isfinite(tensor)

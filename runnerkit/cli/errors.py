@@ -1,5 +1,4 @@
-"""How the tools end: with a truthful exit code, and one clear error instead of a stack of frames where that helps
-nobody."""
+"""Exit codes of the tools, and one clear message instead of a traceback where that would not help."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from types import FrameType, TracebackType
 from runnerkit.utils.exceptions import one_line
 
 USAGE, FAILURE = 2, 1
-SIGNALLED = 128  # and the number of the signal, as a shell has it
+SIGNALLED = 128  # plus the number of the signal, as in a shell
 INTERRUPTED = SIGNALLED + signal.SIGINT
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -27,11 +26,11 @@ Main = Callable[[Sequence[str] | None], int]
 
 
 class UsageError(Exception):
-    """The command line asks for something that cannot be."""
+    """The command line is wrong."""
 
 
 def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
-    """Turn what ``main`` raises into an error on stderr and an exit code."""
+    """Turn errors raised by ``main`` into a message on stderr and an exit code."""
 
     @wraps(main)
     def checked(argv: Sequence[str] | None = None) -> int:
@@ -55,13 +54,13 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
 
 @contextmanager
 def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Ignore SIGTERM and SIGUSR1 once a signal has stopped the run: until the process ends, not just in this context.
+    """Ignore SIGTERM and SIGUSR1 after a signal has stopped the run, until the process ends.
 
-    A launcher sends SIGTERM to the other processes as soon as one has ended, and a scheduler repeats it: neither may
-    cut off what comes after the run. If the run was not stopped, both do what they did before. SIGINT is not ignored.
+    A launcher sends SIGTERM to the other processes as soon as one has ended, and a scheduler repeats it. Neither may
+    interrupt what follows the run. If the run was not stopped, both signals keep their effect. SIGINT is not ignored.
 
-    This is to surround the run and nothing before it: handlers of Python's do not run while C++ code waits, say for
-    the other ranks to join, and SIGTERM has to end that.
+    Use this context for the run only, not for what precedes it: Python handlers are not called while C++ code waits,
+    for example for other ranks to join, and SIGTERM must end that wait.
 
     Args:
         stopped: whether a signal has stopped the run.
@@ -86,9 +85,9 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether our own code refused something, so that the message says it all.
+    """Whether runnerkit itself raised the error, so that its message is enough.
 
-    Where the user's code is on the way to the error it has a part in it, and the frames say which line.
+    If the user's code is in the traceback, the error may be there, and the traceback shows the line.
     """
     chain: BaseException | None = error
     while chain is not None:
@@ -100,16 +99,16 @@ def is_ours(error: BaseException) -> bool:
 
 
 def files_of(trace: TracebackType | None) -> list[str]:
-    """The file of every frame between `checked` and where an exception was raised."""
+    """The files of all frames of a traceback."""
     return [] if trace is None else [frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace)]
 
 
 def is_of_user(path: str) -> bool:
-    """Whether ``path`` is neither ours, nor Python's, nor an installed package's."""
+    """Whether ``path`` belongs neither to runnerkit, nor to Python, nor to an installed package."""
     ours = _PACKAGE in Path(path).parents
     return not (ours or is_installed(path) or path.startswith(('<', sys.base_prefix)))
 
 
 def is_installed(path: str) -> bool:
-    """Whether ``path`` lies in a folder of installed packages, and is not ours."""
+    """Whether ``path`` belongs to an installed package other than runnerkit."""
     return 'site-packages' in path and _PACKAGE not in Path(path).parents

@@ -6,25 +6,25 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-#: Each command, the module whose ``main`` it calls, and what it is for.
+#: The commands: the module whose ``main`` is called, and a description.
 COMMANDS = {
     'train': ('runnerkit.cli.train', 'train the model of a config file'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
-    'profile': ('runnerkit.cli.profile', 'tell where the time of a training iteration goes'),
+    'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'batch': ('runnerkit.cli.batch', 'rebuild one batch of a training, and look for bad numbers in it'),
-    'print-config': ('runnerkit.cli.print_config', 'show a config with everything it inherits'),
+    'print-config': ('runnerkit.cli.print_config', 'print a config with its bases merged in'),
 }
 
 
 def usage() -> str:
-    """What ``--help`` shows."""
+    """The text of ``--help``."""
     rows = '\n'.join(f'  {name:<14}{purpose}' for name, (_, purpose) in COMMANDS.items())
-    return f'usage: runnerkit COMMAND …\n\n{rows}\n\nrunnerkit COMMAND --help tells more.'
+    return f'usage: runnerkit COMMAND …\n\n{rows}\n\nrunnerkit COMMAND --help shows more.'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Call the command that ``argv`` names; returns its exit code."""
-    from runnerkit.utils.suggest import did_you_mean
+    """Run the command in ``argv``; returns its exit code."""
+    from runnerkit.utils.suggest import suggestion
     from runnerkit.version import __version__
 
     words = list(sys.argv[1:] if argv is None else argv)
@@ -36,10 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] == '--version':
         print(f'runnerkit {__version__}')
         return 0
-    problem = (
-        f'there is no command {words[0]!r}; {did_you_mean(words[0], COMMANDS)}'.rstrip('; ')
-        if words
-        else 'a command is needed'
-    )
+    problem = 'a command is needed'
+    if words:
+        problem = f'there is no command {words[0]!r}{suggestion(words[0], COMMANDS)}'
     print(f'{usage()}\n\nerror: {problem}', file=sys.stderr)
     return 2

@@ -1,4 +1,4 @@
-"""`print_config.py cfg.py`: what a config comes to, with its bases and ``--cfg-options`` merged in."""
+"""`print_config.py cfg.py`: print a config with its bases and ``--cfg-options`` merged in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from runnerkit.config import Config, DictAction, format_config
+from runnerkit.cli.train import add_shared
+from runnerkit.config import Config, format_config
 from runnerkit.utils.exceptions import one_line
 
 
@@ -20,14 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0, or 1 if the config cannot be read. (Wrong arguments end the program with 2.)
     """
     parser = argparse.ArgumentParser(description='Print a config, with its bases and the given options merged in.')
-    parser.add_argument('config', help='a .py, .json, .yaml or .yml config file')
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        metavar='KEY=VALUE',
-        help='values to change, such as optimizer.lr=0.1 workflow="[(train,1)]"',
-    )
+    add_shared(parser, 'config', '--cfg-options')
     parser.add_argument('--style', help="format the text in one of yapf's styles: pep8, google, facebook, yapf")
     args = parser.parse_args(argv)
     try:

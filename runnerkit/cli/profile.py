@@ -1,4 +1,4 @@
-"""``runnerkit profile cfg.py``: where the time of a training iteration goes."""
+"""``runnerkit profile cfg.py``: show where the time of a training iteration goes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from runnerkit.cli.batch import count
 from runnerkit.cli.errors import SIGNALLED, UsageError, usage_checked
-from runnerkit.cli.train import guarded, load_config, stopped_by
-from runnerkit.config import DictAction
+from runnerkit.cli.train import add_shared, guarded, load_config, stopped_by
 from runnerkit.utils.stopwatch import SORT_KEYS, time_table
 
 
@@ -18,31 +17,27 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parse = argparse.ArgumentParser(
         prog='runnerkit profile',
-        description='Run the first iterations of a training and tell where their time goes: waiting for data, forward, '
+        description='Run the first iterations of a training and show where their time goes: waiting for data, forward, '
         'backward, update, each hook. Nothing is kept but the trace.',
     )
-    parse.add_argument('config', help='the config file (.py, .yaml or .json)')
+    add_shared(parse, 'config', '--cfg-options', '--device')
     parse.add_argument('--iters', type=count, default=50, help='how many iterations to measure (default: 50)')
     parse.add_argument('--warmup', type=count, default=10, help='how many to run before (default: 10)')
     parse.add_argument('--sort', choices=list(SORT_KEYS), default='total', help='the order of the table')
     parse.add_argument(
         '--trace', metavar='FILE.json', help='also write a trace of some further iterations, for ui.perfetto.dev'
     )
-    parse.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
-    parse.add_argument(
-        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='change settings of the config'
-    )
     return parse
 
 
 @usage_checked
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table; returns the exit code, as that of ``runnerkit train``."""
+    """Measure and print the table; returns the exit code, as ``runnerkit train`` does."""
     args = parser().parse_args(argv)
     cfg = load_config(args.config, args.cfg_options)
     if args.trace is not None:
         check_trace(args.trace)
-    # Only now, so that a wrong flag or a missing config is answered without waiting for torch.
+    # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Context, Flow, Options
     from runnerkit.flow.instance import Instance
     from runnerkit.flow.network import Network
@@ -69,20 +64,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report(stage: Any, sort_by: str) -> str:
-    """The table, and above it what it is of."""
+    """The table, with a summary above it."""
     parts = stage.watch.parts()
     mean = sum(part.seconds for part in parts) / stage.measured
     return (
         f'{stage.measured} iterations after {stage.warmup} for warming up: {1e3 * mean:.3f} ms each, '
-        f'{1 / mean:.4g} in a second ({stage.watch.clock.description})\n\n' + time_table(parts, stage.measured, sort_by)
+        f'{1 / mean:.4g} per second ({stage.watch.clock.description})\n\n' + time_table(parts, stage.measured, sort_by)
     )
 
 
 def check_trace(path: str) -> None:
-    """Whether a trace can be written to ``path``.
+    """Check that a trace can be written to ``path``.
 
     Raises:
-        UsageError: its folder is missing, ``path`` is a folder, or may not be written.
+        UsageError: its folder is missing, or ``path`` is a folder or not writable.
     """
     folder = os.path.dirname(path) or '.'
     if not os.path.isdir(folder):
@@ -91,4 +86,4 @@ def check_trace(path: str) -> None:
         raise UsageError(f'--trace {path} is a folder: give a file, such as {os.path.join(path, "trace.json")}')
     place = path if os.path.exists(path) else folder
     if not os.access(place, os.W_OK):
-        raise UsageError(f'--trace {path}: {place} may not be written: give another place')
+        raise UsageError(f'--trace {path}: {place} is not writable: give another path')

@@ -11,31 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.cli.errors import usage_checked
-from runnerkit.cli.train import load_config
-from runnerkit.config import DictAction
+from runnerkit.cli.train import add_shared, load_config
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     parse = argparse.ArgumentParser(prog='test.py', description='Evaluate a checkpoint on the test split of a config.')
-    parse.add_argument('config', help='the config file (.py, .yaml or .json)')
+    add_shared(parse, 'config')
     parse.add_argument('checkpoint', help='the checkpoint, or a work dir: its best checkpoint, else its latest')
     parse.add_argument(
         '--split', default='test', help="which section of the config's data to evaluate on (default: test)"
     )
-    parse.add_argument('--out', metavar='FILE.json', help='write the scores to this file, too')
-    parse.add_argument(
-        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE', help='change settings of the config'
-    )
-    parse.add_argument(
-        '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='who starts the processes'
-    )
-    parse.add_argument(
-        '--trust-pickles', action='store_true', help='load checkpoints even where that runs code that is in them'
-    )
-    parse.add_argument('--local_rank', '--local-rank', type=int, default=0, help="set by torch's launcher")
-    parse.add_argument('--gpu-id', type=int, default=0, help='the GPU to use, in a run of one process')
-    parse.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
+    parse.add_argument('--out', metavar='FILE.json', help='also write the scores to this file')
+    add_shared(parse, '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device')
     return parse
 
 
@@ -55,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
-    """The scores of the checkpoint; on rank 0 only."""
+    """The scores of the checkpoint, on rank 0; empty on other ranks."""
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.checkpoint.store import checkpoint_meant
     from runnerkit.distributed import shutdown
@@ -72,7 +60,7 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
         instance.set_backends(context)
         loader = instance.build_loader(context, required_section(cfg, 'data'), args.split)
         network.build_model(context)
-        # A runner that never runs: evaluation is the same method as in training.
+        # This runner never trains: it evaluates with the same method as in training.
         runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
         with trusted_pickles() if args.trust_pickles else nullcontext():
             runner.load_checkpoint(checkpoint_meant(args.checkpoint, best=True))

@@ -6,66 +6,78 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any
 
 from runnerkit.cli.errors import SIGNALLED, UsageError, ignoring_repeated_signals, usage_checked
 from runnerkit.config import Config, DictAction
 from runnerkit.utils.exceptions import one_line
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
+
+#: Arguments that several tools have.
+SHARED: dict[str, dict[str, Any]] = {
+    'config': {'help': 'the config file (.py, .yaml or .json)'},
+    '--cfg-options': {
+        'nargs': '+',
+        'action': DictAction,
+        'metavar': 'KEY=VALUE',
+        'help': 'change settings of the config, e.g. optimizer.lr=0.1 workflow="[(train,1)]"',
+    },
+    '--launcher': {
+        'choices': ['none', 'pytorch', 'slurm', 'mpi'],
+        'default': 'none',
+        'help': 'what starts the processes',
+    },
+    '--trust-pickles': {'action': 'store_true', 'help': 'load checkpoints even if that runs code inside them'},
+    '--local-rank': {'type': int, 'default': 0, 'help': "set by torch's launcher"},
+    '--gpu-id': {'type': int, 'default': 0, 'help': 'the GPU to use, in a run of one process'},
+    '--device': {'help': 'cpu, cuda, cuda:1 … (default: a GPU if there is one)'},
+}
+
+
+def add_shared(parse: argparse.ArgumentParser, *names: str) -> None:
+    """Add the `SHARED` arguments in ``names`` to a parser."""
+    for name in names:
+        spellings = [name, '--local_rank'] if name == '--local-rank' else [name]
+        parse.add_argument(*spellings, **SHARED[name])
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, which is that of MMCV's downstream projects."""
+    """The command line, with the flags of MMCV's downstream projects."""
     parse = argparse.ArgumentParser(prog='train.py', description='Train the model of a config file.')
-    parse.add_argument('config', help='the config file (.py, .yaml or .json)')
+    add_shared(parse, *SHARED)
     parse.add_argument(
         '--work-dir', help="where logs and checkpoints go (default: the config's, else work_dirs/<config>)"
     )
-    parse.add_argument('--resume-from', metavar='CKPT', help='go on from this checkpoint, exactly')
+    parse.add_argument('--resume-from', metavar='CKPT', help='resume exactly from this checkpoint')
     parse.add_argument('--load-from', metavar='CKPT', help='start from the weights of this checkpoint')
     parse.add_argument(
         '--auto-resume',
         action='store_true',
-        help='go on from the newest usable checkpoint of the work dir, if any',
+        help='resume from the newest usable checkpoint of the work dir, if any',
     )
-    parse.add_argument('--no-validate', action='store_true', help='do not evaluate while training')
-    parse.add_argument('--seed', type=seed, help="seed of everything random (default: the config's, else drawn)")
-    parse.add_argument('--diff-seed', action='store_true', help='draw dropout masks and the like apart in each process')
+    parse.add_argument('--no-validate', dest='validate', action='store_false', help='do not evaluate while training')
+    parse.add_argument('--seed', type=seed, help="the random seed (default: the config's, else a random one)")
+    parse.add_argument('--diff-seed', action='store_true', help='use another seed in each process, e.g. for dropout')
     parse.add_argument('--deterministic', action='store_true', help='use deterministic algorithms only')
-    parse.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        metavar='KEY=VALUE',
-        help='change settings of the config, e.g. optimizer.lr=0.1',
-    )
-    parse.add_argument(
-        '--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none', help='who starts the processes'
-    )
-    parse.add_argument(
-        '--trust-pickles', action='store_true', help='load checkpoints even where that runs code that is in them'
-    )
-    parse.add_argument('--local_rank', '--local-rank', type=int, default=0, help="set by torch's launcher")
-    parse.add_argument('--gpu-id', type=int, default=0, help='the GPU to use, in a run of one process')
-    parse.add_argument('--device', help='cpu, cuda, cuda:1 … (default: a GPU if there is one)')
     parse.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size')
     parse.add_argument(
         '--dry-run',
         action='store_true',
-        help='build everything, show it, run one iteration of each mode, leave no trace',
+        help='build and show everything, run one iteration of each mode, keep nothing',
     )
     return parse
 
 
 @usage_checked
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train; returns the exit code: 0, 1 for a failure, 2 for wrong usage, and after a signal 128 and its number (143
-    for SIGTERM, 130 for Ctrl-C)."""
+    """Train; returns the exit code: 0, 1 after an error, 2 for wrong usage, 128 plus the signal's number after a signal
+    (143 for SIGTERM, 130 for Ctrl-C)."""
     args = parser().parse_args(argv)
     if args.launcher != 'none':
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args.config, args.cfg_options)
-    # Only now, so that a wrong flag or a missing config is answered without waiting for torch.
+    # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.flow import Context, Flow
     from runnerkit.flow.dry_run import DryRun
@@ -80,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guarded(stage: Callable[[Any], None]) -> Callable[[Any], None]:
-    """The stage that trains, with repeated signals ignored from when one has stopped it."""
+    """``stage`` with repeated signals ignored once one has stopped it."""
 
     def run(context: Any) -> None:
         with ignoring_repeated_signals(lambda: stopped_by(context.runner) is not None):
@@ -90,7 +102,7 @@ def guarded(stage: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def stopped_by(runner: Any) -> int | None:
-    """The signal that has stopped the run; None where it ended otherwise, or has not ended."""
+    """The signal that stopped the run; None if it ended otherwise, or has not ended."""
     if runner is None or runner.outcome is None or runner.outcome.kind != 'stopped':
         return None
     number: int | None = runner.stop_signal
@@ -98,11 +110,11 @@ def stopped_by(runner: Any) -> int | None:
 
 
 def load_config(filename: str, overrides: dict[str, Any] | None = None) -> Any:
-    """The config with the command line's ``--cfg-options`` merged in."""
+    """The config with ``--cfg-options`` merged in."""
     if not os.path.isfile(filename):
         folder = os.path.dirname(filename) or '.'
-        hint = did_you_mean(os.path.basename(filename), os.listdir(folder)) if os.path.isdir(folder) else ''
-        raise UsageError(f'there is no config file {filename}' + (f'; {hint}' if hint else ''))
+        hint = suggestion(os.path.basename(filename), os.listdir(folder)) if os.path.isdir(folder) else ''
+        raise UsageError(f'there is no config file {filename}{hint}')
     cfg = Config.fromfile(filename)
     if overrides:
         try:
@@ -120,21 +132,7 @@ def seed(text: str) -> int:
 
 
 def options_of(args: argparse.Namespace) -> Any:
-    """The flags that are not about the config."""
+    """The flags that do not change the config."""
     from runnerkit.flow import Options
 
-    return Options(
-        work_dir=args.work_dir,
-        resume_from=args.resume_from,
-        load_from=args.load_from,
-        auto_resume=args.auto_resume,
-        validate=not args.no_validate,
-        seed=args.seed,
-        deterministic=args.deterministic,
-        diff_seed=args.diff_seed,
-        launcher=args.launcher,
-        gpu_id=args.gpu_id,
-        device=args.device,
-        auto_scale_lr=args.auto_scale_lr,
-        dry_run=args.dry_run,
-    )
+    return Options(**{option.name: getattr(args, option.name) for option in fields(Options)})

@@ -13,15 +13,14 @@ _WORDS = {'true': True, 'false': False}
 
 
 class WrongBrackets(SystemExit, AssertionError):
-    """The end of a program whose arguments are wrong, where MMCV stopped at an ``assert``."""
+    """Ends the program because of wrong arguments where MMCV has an ``assert``."""
 
 
 class DictAction(argparse.Action):
-    """Collects arguments ``key=value`` in a dict.
+    """Collects ``key=value`` arguments in a dict.
 
     A value is an integer, a float, ``true`` or ``false`` in any case, ``None``, a list ``a,b`` or ``[a,b]``, a tuple
-    ``(a,b)``, any nesting of these, or else a string. Quotes around a value are dropped; spaces within it stay, those
-    around it do not.
+    ``(a,b)``, any nesting of these, or else a string. Quotes and spaces around a value are removed.
     """
 
     def __call__(
@@ -31,7 +30,7 @@ class DictAction(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Parse the arguments of one option; bad ones end the program as argparse does, with exit code 2."""
+        """Parse the arguments of one option; wrong ones end the program with exit code 2, as in argparse."""
         options = {}
         for argument in [values] if isinstance(values, str) else values or []:
             key, equals, text = argument.partition('=')
@@ -51,8 +50,8 @@ def parse_value(text: str, depth: int = 0) -> Any:
     """The value that ``text`` stands for on the command line.
 
     Args:
-        text: what is written there.
-        depth: in how many lists and tuples it stands.
+        text: the text.
+        depth: its nesting level in lists and tuples.
 
     Raises:
         ValueError: its brackets do not match, or are nested deeper than `MAX_DEPTH`.
@@ -80,13 +79,13 @@ def parse_scalar(text: str) -> Any:
     try:
         number = float(text)
         number = int(text)
-    except ValueError:  # no number, or no integer: what was found so far holds
+    except ValueError:  # not a number, or not an integer: keep what was found so far
         pass
     return number
 
 
 def _closes_at(text: str) -> int:
-    """The index of the bracket that closes the one ``text`` begins with."""
+    """The index of the bracket that closes the first one."""
     depth = 0
     for index, char in enumerate(text):
         depth += (char in '([') - (char in ')]')
@@ -96,7 +95,7 @@ def _closes_at(text: str) -> int:
 
 
 def _split(text: str) -> list[str]:
-    """``text`` cut at the commas that stand in no bracket; a last comma ends the last part."""
+    """``text`` split at the commas outside brackets; a final comma adds no empty part."""
     parts, depth, start = [], 0, 0
     for index, char in enumerate(text):
         depth += (char in '([') - (char in ')]')

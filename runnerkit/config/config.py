@@ -26,7 +26,7 @@ _LOG = logging.getLogger('runnerkit')
 
 
 class Config:
-    """A config: its items are attributes (``cfg.model.depth``), and it knows the file it comes from.
+    """A config whose items are attributes (``cfg.model.depth``), and which knows its file.
 
     ::
 
@@ -40,8 +40,8 @@ class Config:
         filename: the file they were read from.
 
     Raises:
-        TypeError: ``cfg_dict`` is no dict.
-        KeyError: it has a key that is a property of this class, or that begins with two underscores.
+        TypeError: ``cfg_dict`` is not a dict.
+        KeyError: a key is reserved for a property of this class, or begins with two underscores.
     """
 
     def __init__(
@@ -64,25 +64,25 @@ class Config:
     def fromfile(
         filename: str | os.PathLike[str], use_predefined_variables: bool = True, import_custom_modules: bool = True
     ) -> Config:
-        """Read a config file over the files that its ``_base_`` names.
+        """Read a config file and merge it into the files in its ``_base_``.
 
-        A Python file is executed. What it leaves behind is the config, but for modules, functions, names with two
-        leading underscores, and classes under their own names.
+        A Python file is executed. Its variables are the config, except modules, functions, names with two leading
+        underscores, and classes under their own names.
 
         Args:
             filename: a .py, .json, .yaml or .yml file.
             use_predefined_variables: replace ``{{ fileDirname }}``, ``{{ fileBasename }}``,
                 ``{{ fileBasenameNoExtension }}`` and ``{{ fileExtname }}``.
-            import_custom_modules: import what ``custom_imports`` names.
+            import_custom_modules: import the modules in ``custom_imports``.
 
         Raises:
             FileNotFoundError: the file, or one of its bases, does not exist.
             IsADirectoryError: it is a folder.
-            OSError: it is of no known type.
-            ValueError: its bases lead in a circle, it uses one before it names it, or it is no proper JSON.
-            KeyError: two bases have a key in common, ``{{ _base_.key }}`` names nothing, or a key is reserved.
+            OSError: its type is not supported.
+            ValueError: its bases are circular, it uses one before ``_base_`` is assigned, or it is not valid JSON.
+            KeyError: two bases have a key in common, ``{{ _base_.key }}`` does not exist, or a key is reserved.
             TypeError: the file has a dict where its base has something else.
-            SyntaxError: the file is no proper Python.
+            SyntaxError: the file is not valid Python.
             ImportError: a custom import fails.
         """
         values, text = read_config(filename, use_predefined_variables)
@@ -92,7 +92,7 @@ class Config:
 
     @staticmethod
     def fromstring(cfg_str: str, file_format: str) -> Config:
-        """Read a config from its text. Relative paths in it start from the working directory.
+        """Read a config from a text. Relative paths in it start from the working directory.
 
         Args:
             cfg_str: the text.
@@ -106,7 +106,7 @@ class Config:
 
     @staticmethod
     def auto_argparser(description: str | None = None) -> tuple[ArgumentParser, Config]:
-        """A parser with an option for each value of the config that the first argument names; and that config."""
+        """The config named by the first argument, and a parser with an option for each of its values."""
         first = ArgumentParser(description=description, add_help=False)
         first.add_argument('config', help='config file path')
         cfg = Config.fromfile(first.parse_known_args()[0].config)
@@ -122,21 +122,21 @@ class Config:
 
     @property
     def filename(self) -> str | None:
-        """The file that the config was read from, as it was given."""
+        """The file that the config was read from, as given."""
         return self._filename
 
     @property
     def text(self) -> str:
-        """The texts of that file and of its bases, each after its path."""
+        """The texts of the file and its bases, each after its path."""
         return self._text
 
     @property
     def pretty_text(self) -> str:
-        """The config as a Python file without bases, which gives the same values when it is read."""
+        """The config as the text of a Python file without bases."""
         return format_values(self._cfg_dict)
 
     def dump(self, file: str | os.PathLike[str] | None = None) -> str | None:
-        """Write the config to a file, in the format of its extension; or return it as text, in its own format."""
+        """Write the config to a file in the format of its extension; without a file, return it as text."""
         extension = os.path.splitext(file or self._filename or '.py')[1] or '.py'
         if extension not in EXTENSIONS:
             dump(as_data(self._cfg_dict), file, file_format=extension[1:])
@@ -154,13 +154,13 @@ class Config:
         """Change values, as ``--cfg-options`` does.
 
         Args:
-            options: values by dotted key, ``{'model.depth': 101, 'data.train.pipeline.0.type': 'LoadImage'}``. A key
-                that the config does not have is added; if it looks like one that it has, a warning is logged.
-            allow_list_keys: let a number in a key stand for an item of a list.
+            options: values by dotted key, ``{'model.depth': 101, 'data.train.pipeline.0.type': 'LoadImage'}``. New keys
+                are added, with a warning if they are similar to an existing one.
+            allow_list_keys: let numbers in a key select items of lists.
 
         Raises:
-            TypeError: a key goes on below a value that is no dict (or list).
-            KeyError: a list has no item of that number, or a key is reserved.
+            TypeError: a key leads into a value that is not a dict (or list).
+            KeyError: a list has no such item, or a key is reserved.
         """
         tree = nested_options(dict(options))
         for key, meant in near_misses(tree, self._cfg_dict):
@@ -179,7 +179,7 @@ class Config:
         return iter(self._cfg_dict)
 
     def __getattr__(self, name: str) -> Any:
-        if name == '_cfg_dict':  # while an object is being copied or unpickled, it has none yet
+        if name == '_cfg_dict':  # an object that is being copied or unpickled has none yet
             raise AttributeError(name)
         return getattr(self._cfg_dict, name)
 
@@ -222,7 +222,7 @@ class Config:
 
 
 def format_config(cfg: Config | dict[str, Any], style: str = 'pep8') -> str:
-    """A config's Python text, formatted by yapf. It is for people to read; `Config.pretty_text` is faster.
+    """A config's Python text, formatted by yapf; `Config.pretty_text` is faster.
 
     Args:
         cfg: the config.
@@ -231,7 +231,7 @@ def format_config(cfg: Config | dict[str, Any], style: str = 'pep8') -> str:
     Raises:
         ValueError: yapf does not know the style.
     """
-    # Imported here, since it takes longer than all the rest of this package.
+    # Imported here, because it is slow to import.
     from yapf.yapflib.style import StyleConfigError
     from yapf.yapflib.yapf_api import FormatCode
 
@@ -245,7 +245,7 @@ def format_config(cfg: Config | dict[str, Any], style: str = 'pep8') -> str:
 
 
 def _config_of(values: ConfigDict, text: str, filename: str | None = None) -> Config:
-    """A Config of values that nobody else holds, so that they need not be copied."""
+    """A Config that takes over ``values`` without copying them."""
     _refuse_reserved(values)
     cfg = Config.__new__(Config)
     cfg.__setstate__((values, filename, text))
@@ -258,8 +258,8 @@ def _refuse_reserved(values: Mapping[Any, Any]) -> None:
             raise KeyError(f'{key} is reserved for config file{_written_at(values, key)}; choose another name')
         if isinstance(key, str) and key.startswith('__'):
             raise KeyError(
-                f'{key}{_written_at(values, key)} begins with two underscores, as the names do that a Python config '
-                f'keeps to itself; choose another name'
+                f'{key}{_written_at(values, key)} begins with two underscores, which makes it private to a Python '
+                f'config; choose another name'
             )
 
 

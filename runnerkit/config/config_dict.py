@@ -1,4 +1,4 @@
-"""The dicts that a config consists of: items are attributes too, and each knows where it was written."""
+"""The dicts of a config: items are also attributes, and each dict knows where it was written."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CONTAINERS = (dict, list, tuple)
 
 
 class ConfigDict(Dict):
-    """A dict whose items are attributes too: ``cfg.optimizer.lr``. A missing attribute is an error.
+    """A dict whose items are also attributes: ``cfg.optimizer.lr``. A missing attribute is an error.
 
-    Where it was written is kept beside the items, in ``_origin_`` (None if not known), also in copies and pickles.
+    ``_origin_`` tells where it was written (None if unknown); copies and pickles keep it.
     """
 
     _origin_: Origin | None = None
@@ -32,7 +32,7 @@ class ConfigDict(Dict):
         except KeyError:
             pass
         message = f"'{type(self).__name__}' object has no attribute '{name}'"
-        # Python and its libraries ask for many a `__name__`; only people misspell.
+        # Python and libraries look up many a `__name__`, for which a suggestion would be wasted.
         hint = '' if name.startswith('__') else did_you_mean(name, [key for key in self if isinstance(key, str)])
         raise AttributeError(f'{message}; {hint}' if hint else message)
 
@@ -79,12 +79,12 @@ def _filled(fresh: ConfigDict, items: dict[Any, Any], origin: Origin | None) -> 
 
 
 def as_config(value: Any, place: Place | None = None, depth: int = 1) -> Any:
-    """``value`` with every dict in it made a ConfigDict, in new containers; those that know their origin keep it.
+    """A copy of ``value`` in which every dict is a ConfigDict; known origins are kept.
 
     Args:
         value: anything.
-        place: where it was written, for those dicts in it that do not know it.
-        depth: how many containers lead to it, with itself.
+        place: where it was written, for dicts without an origin.
+        depth: its nesting level, from 1.
 
     Raises:
         ValueError: its containers are nested deeper than `MAX_DEPTH`.
@@ -93,7 +93,7 @@ def as_config(value: Any, place: Place | None = None, depth: int = 1) -> Any:
         raise ValueError(f'{place.file}: {TOO_DEEP}' if place else TOO_DEEP)
     if isinstance(value, dict):
         known = value._origin_ if isinstance(value, ConfigDict) else None
-        # Past addict's constructor, which has nothing to do here: loading a config comes here for each of its dicts.
+        # Skips addict's constructor, which is slow: this runs for each dict of a config.
         fresh: ConfigDict = ConfigDict.__new__(ConfigDict)
         dict.update(fresh, value)
         for key, item in value.items():
@@ -114,7 +114,7 @@ def as_config(value: Any, place: Place | None = None, depth: int = 1) -> Any:
 
 
 def walk(config: dict[Any, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:
-    """Every value that is no dict, with its dotted key."""
+    """Every value that is not a dict, with its dotted key."""
     for key, value in config.items():
         if isinstance(value, dict):
             yield from walk(value, f'{prefix}{key}.')

@@ -1,4 +1,4 @@
-"""Printing a config as the JSON or YAML that it could have been read from."""
+"""Printing a config as JSON or YAML."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from runnerkit.fileio import dump
 def format_data(config: dict[Any, Any], file_format: str) -> str:
     """The JSON or YAML text of a config.
 
-    Reading it gives the same values again, except that a class or function becomes the path by which a registry finds
-    it, a set a list, and in JSON also a tuple.
+    Reading it gives the same values, except that classes and functions become their paths (which a registry can look
+    up), sets become lists, and in JSON tuples become lists.
 
     Args:
         config: the values.
@@ -20,12 +20,12 @@ def format_data(config: dict[Any, Any], file_format: str) -> str:
     """
     options: dict[str, Any] = {} if file_format == 'json' else {'Dumper': _dumper()}
     text: str = dump(as_data(config), file_format=file_format, **options)
-    # No format has two braces side by side outside of strings.
+    # Neither format has two adjacent braces outside strings.
     return FILLED_IN.sub(r'\\u007b', text)
 
 
 def as_data(value: Any) -> Any:
-    """``value`` in plain containers and values, for formats that know no others."""
+    """``value`` with plain containers and values only."""
     if isinstance(value, dict):
         return {key: as_data(item) for key, item in value.items()}
     if isinstance(value, list | set | frozenset):
@@ -36,8 +36,7 @@ def as_data(value: Any) -> Any:
 
 
 def _dumper() -> Any:
-    """A YAML dumper that puts double quotes, in which braces can be escaped, around strings that would be filled in
-    when they are read."""
+    """A YAML dumper that double-quotes strings with template variables, so that their braces can be escaped."""
     from runnerkit.fileio.yaml_format import YamlDumper
 
     class Dumper(YamlDumper):

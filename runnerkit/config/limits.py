@@ -1,20 +1,20 @@
-"""How large a config may be, so that a broken or hostile file ends in an error instead of a crash, or of no end."""
+"""Limits on the size of a config, so that a broken or hostile file causes an error, not a crash or an endless loop."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: How many dicts, lists and tuples may lie inside each other.
+#: How deeply dicts, lists and tuples may be nested.
 MAX_DEPTH = 100
-#: How many values the aliases of a YAML file may add to those that are written out.
+#: How many values the aliases of a YAML file may add.
 MAX_REPEATED = 1_000_000
 
-#: The message about values that are nested deeper; who raises it names the file.
-TOO_DEEP = f'values may be nested {MAX_DEPTH} levels deep, but these go deeper, or contain themselves'
+#: The message about values that are nested deeper; the caller adds the file.
+TOO_DEEP = f'values may be nested {MAX_DEPTH} levels deep, but these are nested deeper, or contain themselves'
 
 
 def check_depth(value: Any) -> None:
-    """Whether ``value``, in which no two parts are the same object, is within `MAX_DEPTH`.
+    """Check that ``value``, in which no object occurs twice, is within `MAX_DEPTH`.
 
     Raises:
         ValueError: it is nested deeper.
@@ -32,12 +32,12 @@ def check_depth(value: Any) -> None:
 
 
 def check_yaml(source: str) -> None:
-    """Whether a YAML text is within `MAX_DEPTH` and `MAX_REPEATED`, before anything is built from it.
+    """Check that a YAML text is within `MAX_DEPTH` and `MAX_REPEATED`, before anything is built from it.
 
-    An alias (``*name``) stands for all values of what it names; aliases of aliases multiply them.
+    An alias (``*name``) repeats all values that it refers to; aliases of aliases multiply them.
 
     Raises:
-        ValueError: it is not, or an alias names what it is part of.
+        ValueError: a limit is exceeded, or an alias refers to a collection that contains it.
         YAMLError: it is not YAML.
     """
     import yaml
@@ -45,7 +45,7 @@ def check_yaml(source: str) -> None:
     from runnerkit.fileio.yaml_format import YamlLoader
 
     sizes: dict[str | None, int] = {}
-    # Of each collection that is open: its name, its values so far, and how many of these come from aliases.
+    # For each open collection: its anchor, its values so far, and how many of them come from aliases.
     open_: list[tuple[str | None, int, int]] = [(None, 0, 0)]
 
     def add(values: int, repeated: int) -> None:
@@ -60,14 +60,14 @@ def check_yaml(source: str) -> None:
             if len(open_) > MAX_DEPTH + 1:
                 raise ValueError(TOO_DEEP)
         elif isinstance(event, yaml.ScalarEvent):
-            size = 1 + len(event.value) // 64  # a long text weighs as much as some numbers
+            size = 1 + len(event.value) // 64  # a long text counts as several values
             if event.anchor:
                 sizes[event.anchor] = size
             add(size, 0)
         elif isinstance(event, yaml.AliasEvent):
             if any(name == event.anchor for name, _, _ in open_):
                 line = event.start_mark.line + 1 if event.start_mark else '?'
-                raise ValueError(f'the alias *{event.anchor} in line {line} names what it is in')
+                raise ValueError(f'the alias *{event.anchor} in line {line} refers to a collection that contains it')
             size = sizes.get(event.anchor, 0)
             add(size, size)
         elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):

@@ -1,4 +1,4 @@
-"""Laying one config over another: what a child config says wins, dict by dict."""
+"""Merging a child config into its base, dict by dict."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
 from runnerkit.config.origin import Origin, Place
 from runnerkit.utils.suggest import near_miss
 
-#: In a child's dict, true for "instead of the base's dict" rather than "merged into it".
+#: If true in a child's dict, the dict replaces the base's instead of being merged into it.
 DELETE_KEY = '_delete_'
 
 _LOG = logging.getLogger('runnerkit')
 
 
 def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = False) -> ConfigDict:
-    """``base`` with the values of ``child``, whose dicts are merged into those of ``base``; both stay as they are.
+    """Merge ``child`` into a copy of ``base``, dict by dict. Neither is changed.
 
-    What only one of the two has is not copied: the result shares it.
+    Values that only one of them has are shared with the result, not copied.
 
     Args:
-        child: the values that win, as `as_config` makes them.
-        base: the values that hold where ``child`` says nothing.
+        child: the values that take precedence, as returned by `as_config`.
+        base: the other values.
         allow_list_keys: let a dict with the keys '0', '1' … change items of a list.
 
     Raises:
@@ -35,9 +35,7 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
     for key, value in child.items():
         if key != DELETE_KEY:
             laid = _over(value, base[key], key, allow_list_keys) if key in base else _plain(value)
-            dict.__setitem__(
-                merged, key, laid
-            )  # past addict's own, of which a config of hundreds of keys needs nothing
+            dict.__setitem__(merged, key, laid)  # not addict's own, which is slow
     ours, theirs = merged._origin_, child._origin_ if isinstance(child, ConfigDict) else None
     set_origin(merged, ours.changed_by(theirs, child) if ours and theirs else ours or theirs)
     return merged
@@ -73,7 +71,7 @@ def _merge_list(items: dict[str, Any], below: list[Any], key: str) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` without the `_delete_` marks that have done their work: a copy, or itself if it has none."""
+    """``value`` without `_delete_` keys, which are no longer needed: a copy, or itself if it has none."""
     if _has_marks(value):
         value = as_config(value)
         for part in _dicts_in(value):
@@ -100,10 +98,10 @@ def _dicts_in(value: Any) -> Iterator[dict[Any, Any]]:
 
 
 def nested_options(options: dict[str, Any]) -> ConfigDict:
-    """The tree that dotted keys describe: ``{'a.b': 1}`` gives ``dict(a=dict(b=1))``.
+    """Nested dicts from dotted keys: ``{'a.b': 1}`` becomes ``dict(a=dict(b=1))``.
 
     Raises:
-        TypeError: one key gives a value where another goes on below it.
+        TypeError: one key sets a value and another sets an item inside it.
     """
     tree = ConfigDict()
     for full_key, value in options.items():
@@ -120,7 +118,7 @@ def nested_options(options: dict[str, Any]) -> ConfigDict:
 
 
 def near_misses(child: Any, base: Any, prefix: str = '') -> Iterator[tuple[str, str]]:
-    """The dotted keys of ``child`` that ``base`` lacks and that look like one it has, each with that one."""
+    """Pairs of a dotted key of ``child`` that ``base`` lacks, and a similar key that ``base`` has."""
     if isinstance(base, list):
         base = {str(index): item for index, item in enumerate(base)}
     if not (isinstance(child, dict) and isinstance(base, dict)):
@@ -135,11 +133,11 @@ def near_misses(child: Any, base: Any, prefix: str = '') -> Iterator[tuple[str, 
 
 
 def warn_near_misses(cfg: Any, known: Iterable[str]) -> None:
-    """Log a warning for each top-level key of ``cfg`` that is not known and looks like a known one.
+    """Log a warning for each top-level key of ``cfg`` that is probably a misspelling of a known key.
 
     Args:
         cfg: a Config or dict.
-        known: the keys that have a meaning. Others are free, as long as they look like none of these.
+        known: the keys with a meaning. Users may add others that are not similar to them.
     """
     known = list(known)
     origin = getattr(getattr(cfg, '_cfg_dict', cfg), '_origin_', None)

@@ -1,4 +1,4 @@
-"""Where each part of a config was written: its file and line, for error messages."""
+"""The file and line where each part of a config was written, for error messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 
 class SourceLines:
-    """The expressions of a Python config file, to find the lines that its values come from.
+    """Finds the lines of values in a Python config file.
 
-    The text is parsed when the first line is asked for, which in most runs is never.
+    The text is parsed at the first request, which most runs never make.
 
     Args:
-        text: of the file.
+        text: the text of the file.
     """
 
     def __init__(self, text: str) -> None:
@@ -37,11 +37,11 @@ class SourceLines:
         return assigned
 
     def line(self, path: Iterable[Any], key: tuple[Any, ...] = ()) -> int | None:
-        """The 1-based line of a dict, or of one of its keys; of what is around it, where the text does not tell.
+        """The 1-based line of a dict or of one of its keys; if it cannot be found, that of what encloses it.
 
         Args:
-            path: the keys and indices that lead from the top of the config to the dict.
-            key: the one key, if any.
+            path: the keys and indices from the top of the config to the dict.
+            key: a tuple with the key, if any.
         """
         line, parts = None, self.top
         for step in path:
@@ -52,7 +52,7 @@ class SourceLines:
         return parts[key[0]].lineno if key and key[0] in parts else line
 
     def _definition(self, node: ast.expr) -> ast.expr:
-        """``node``, or what was assigned to the name that ``node`` is."""
+        """``node``, or if it is a name, the expression assigned to it."""
         seen: set[str] = set()
         while isinstance(node, ast.Name) and node.id in self.top and node.id not in seen:
             seen.add(node.id)
@@ -61,13 +61,13 @@ class SourceLines:
 
 
 class Place(NamedTuple):
-    """A dict, or a key of it, in a config file.
+    """The place of a dict, or of one of its keys, in a config file.
 
     Attributes:
         file: the file, or ``--cfg-options``.
         source: the lines of a Python file.
-        path: the keys and indices that lead to the dict in it.
-        key: the one key, if any.
+        path: the keys and indices that lead to the dict.
+        key: a tuple with the key, if any.
     """
 
     file: str
@@ -76,7 +76,7 @@ class Place(NamedTuple):
     key: tuple[Any, ...] = ()
 
     def below(self, key: Any) -> Place:
-        """The place of the container that is the value of ``key``."""
+        """The place of the container at ``key``."""
         return Place(self.file, self.source, (*self.path, key)) if self.source else self
 
     def of(self, key: Any) -> Place:
@@ -93,11 +93,11 @@ class Place(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a dict of a config was written, and each of its keys.
+    """Where a dict of a config and its keys were written.
 
     Attributes:
-        places: where the dict stands, and after it where others were merged into it.
-        keys: where those keys got their values that did not get them at the first place.
+        places: the place of the dict, followed by those of dicts merged into it.
+        keys: the places of keys whose values come from merged dicts.
     """
 
     places: tuple[Place, ...]
@@ -108,11 +108,11 @@ class Origin(NamedTuple):
         return first + (f', changed by {", ".join(others)}' if others else '')
 
     def of(self, key: Any) -> str:
-        """Where ``key`` got its value, as text."""
+        """Where the value of ``key`` was written, as text."""
         return str(self._place_of(key))
 
     def changed_by(self, other: Origin, keys: Iterable[Any]) -> Origin:
-        """The origin of this dict after ``keys`` of one from elsewhere were merged into it."""
+        """The origin of this dict after ``keys`` of another dict were merged into it."""
         places = tuple(dict.fromkeys(self.places + other.places))
         return Origin(places, {**self.keys, **{key: other._place_of(key) for key in keys}})
 
@@ -121,7 +121,7 @@ class Origin(NamedTuple):
 
 
 def parts_of(node: ast.expr) -> Mapping[Any, ast.expr]:
-    """The expressions in a dict literal or ``dict(...)`` by key, in a list or tuple by index; else nothing."""
+    """The expressions in a dict literal or ``dict(...)`` by key, or in a list or tuple by index; else empty."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict':
         parts = dict(parts_of(node.args[0])) if len(node.args) == 1 else {}
         parts.update({keyword.arg: keyword.value for keyword in node.keywords if keyword.arg})

@@ -1,4 +1,4 @@
-"""Reading a config file and the files it is based on."""
+"""Reading a config file and its bases."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from runnerkit.config.limits import TOO_DEEP, check_depth, check_yaml
 from runnerkit.config.merge import merge
 from runnerkit.config.origin import Place, SourceLines
 from runnerkit.utils.exceptions import raise_with_context
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import name_of_file
 
-#: Names one or several config files that this one changes, relative to its own folder.
+#: The path, or paths, of the config files that this one is based on, relative to its own folder.
 BASE_KEY = '_base_'
-#: A dict with ``expected`` and ``reference``: which config to use instead of this one, and where that is explained.
+#: A dict with ``expected``, the config to use instead of this one, and ``reference``, where this is explained.
 DEPRECATION_KEY = '_deprecation_'
 
-#: Of config files.
+#: File extensions of configs.
 EXTENSIONS = ('.py', '.json', '.yaml', '.yml')
 
 _FILE_VARIABLE = re.compile(r'\{\{\s*(fileDirname|fileBasename|fileBasenameNoExtension|fileExtname)\s*\}\}')
-#: What refers to a value of the bases.
+#: A reference to a value of the bases.
 BASE_REFERENCE = re.compile(r'\{\{\s*_base_\.([\w.]+)\s*\}\}')
 _JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + BASE_REFERENCE.pattern)
-#: What stands for a reference until the bases are read: a name that no config has by chance.
+#: A placeholder for a reference until the bases are read: a random name that no config contains.
 _MARK_PREFIX = f'__base_{os.urandom(8).hex()}_'
 _MARK = re.compile(_MARK_PREFIX + r'(\d+)__')
-#: Most values of most configs.
+#: The types of most values.
 _PLAIN = (dict, list, str, int, float, bool, type(None))
 
 
 class ConfigDeprecationWarning(FutureWarning, DeprecationWarning):
-    """A config file has been replaced by another. MMCV warns of a deprecation here, later ones of the future."""
+    """A config file has been replaced by another. MMCV 1.x versions use either of the two base classes here."""
 
 
 class Bases(NamedTuple):
-    """What the files named by ``_base_`` hold together, and their texts."""
+    """The merged content of the files in ``_base_``, and their texts."""
 
     config: ConfigDict
     texts: list[str]
@@ -56,15 +56,15 @@ class Bases(NamedTuple):
 def read_config(
     filename: str | os.PathLike[str], use_predefined_variables: bool = True, chain: tuple[str, ...] = ()
 ) -> tuple[ConfigDict, str]:
-    """Read a config file over its bases.
+    """Read a config file and merge it into its bases.
 
     Args:
         filename: a .py, .json, .yaml or .yml file.
-        use_predefined_variables: replace ``{{ fileDirname }}`` and its like.
+        use_predefined_variables: replace ``{{ fileDirname }}`` and the other file variables.
         chain: the files that led here, each based on the next one.
 
     Returns:
-        The merged config; and the texts of all files, each after its path.
+        The merged config, and the texts of all files, each after its path.
     """
     path = os.path.abspath(os.path.expanduser(filename))
     if path in chain:
@@ -84,7 +84,7 @@ def check_type(path: str) -> str:
     """The extension of a config file.
 
     Raises:
-        OSError: it is not that of a config.
+        OSError: it is not one of `EXTENSIONS`.
     """
     extension = os.path.splitext(path)[1]
     if extension not in EXTENSIONS:
@@ -95,7 +95,7 @@ def check_type(path: str) -> str:
 def read_text(
     text: str, path: str, use_predefined_variables: bool = True, chain: tuple[str, ...] = ()
 ) -> tuple[ConfigDict, str]:
-    """`read_config` for a text that is, or could be, the file at the absolute ``path``."""
+    """`read_config` for a text; ``path`` is the absolute path of its file, which need not exist."""
     extension = check_type(path)
     source = fill_in_file_variables(text, path) if use_predefined_variables else text
 
@@ -114,12 +114,11 @@ def _configs_in(folder: str) -> str:
 
 def _near_files(path: str) -> str:
     folder, name = os.path.split(path)
-    hint = did_you_mean(name, os.listdir(folder)) if os.path.isdir(folder) else ''
-    return f'; {hint}' if hint else ''
+    return suggestion(name, os.listdir(folder)) if os.path.isdir(folder) else ''
 
 
 def fill_in_file_variables(text: str, path: str) -> str:
-    """``text`` with ``{{ fileDirname }}`` and its like replaced by what they are for the absolute ``path``."""
+    """``text`` with ``{{ fileDirname }}`` and the other file variables replaced for the absolute ``path``."""
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
     values = {
@@ -139,7 +138,7 @@ def _warn_of_deprecation(notice: Any, path: str) -> None:
         message += f' Please use {notice["expected"]} instead.'
     if 'reference' in notice:
         message += f' More information can be found at {notice["reference"]}'
-    # By default Python shows a DeprecationWarning only if it comes from the program that is run: so this one does.
+    # By default Python shows a DeprecationWarning only if it comes from ``__main__``.
     warnings.warn_explicit(message, ConfigDeprecationWarning, path, 1, module='__main__')
 
 
@@ -162,7 +161,7 @@ def _read_bases(names: Any, path: str, use_predefined_variables: bool, chain: tu
 
 
 def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tuple[ConfigDict, Bases]:
-    from runnerkit.fileio import yaml_format  # takes longer to import than most configs to read, and most are Python
+    from runnerkit.fileio import yaml_format  # slow to import, and most configs are Python
 
     references: list[str] = []
     try:
@@ -187,7 +186,7 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
 
 
 def _read_python(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tuple[ConfigDict, Bases]:
-    """Execute a config, with the values that it takes from its bases filled in."""
+    """Execute a Python config, with references to its bases filled in."""
     scope: dict[str, Any] = {'__name__': name_of_file(Path(path)), '__file__': path}
     references: list[str] = []
     program = _mark(source, references)
@@ -203,8 +202,7 @@ def _read_python(source: str, path: str, read_bases: Callable[[Any], Bases]) -> 
 def _execute_over_bases(
     program: str, references: list[str], path: str, read_bases: Callable[[Any], Bases], scope: dict[str, Any]
 ) -> Bases:
-    """Execute a config that uses values of its bases. One that computes their names is executed in two parts, up to
-    there first."""
+    """Execute a config that refers to its bases. If it computes `_base_`, that part is executed first."""
     with _syntax_errors(path):
         tree = ast.parse(program, path)
     start = max((index for index, statement in enumerate(tree.body, 1) if _assigns_base(statement)), default=0)
@@ -242,7 +240,7 @@ def _assigns_base(statement: ast.stmt) -> bool:
 
 
 def _written_names(body: list[ast.stmt]) -> Any | None:
-    """What is assigned to `_base_` where that is written down as it is, once; None where it has to be computed."""
+    """The value of `_base_` if it is assigned once, as a literal; None if it has to be computed."""
     statements = [statement for statement in body if _assigns_base(statement)]
     if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
         return None
@@ -270,8 +268,8 @@ def _syntax_errors(path: str) -> Iterator[None]:
         message = f'There are syntax errors in config file {path}: {error.msg}'
         text = error.text and _MARK.sub(f'{{{{ {BASE_KEY} }}}}', error.text)
         raise SyntaxError(message, (error.filename, error.lineno, error.offset, text)) from None
-    except (RecursionError, MemoryError):  # in spite of its name, the parser's stack is what has run out
-        raise ValueError(f'{path}: an expression in it is too deep for Python to compile; {TOO_DEEP}') from None
+    except (RecursionError, MemoryError):  # MemoryError: the parser's stack is exhausted, not the memory
+        raise ValueError(f'{path}: an expression is nested too deeply for Python to compile; {TOO_DEEP}') from None
 
 
 def _frames(error: Exception) -> Iterator[tuple[str, int]]:
@@ -282,7 +280,7 @@ def _frames(error: Exception) -> Iterator[tuple[str, int]]:
 
 
 def _is_setting(key: Any, value: Any) -> bool:
-    """Whether a name that a config file leaves behind is part of the config, and not a tool that made it."""
+    """Whether a variable of an executed config file is part of the config, and not a helper."""
     if type(value) in _PLAIN:
         return not (isinstance(key, str) and key.startswith('__'))
     if (
@@ -291,12 +289,12 @@ def _is_setting(key: Any, value: Any) -> bool:
         or inspect.isroutine(value)
     ):
         return False
-    # A class that is here under its own name was imported or defined to be used; `from __future__` leaves a _Feature.
+    # A class under its own name was imported or defined as a helper; `from __future__` leaves a _Feature.
     return not (inspect.isclass(value) and value.__name__ == key) and type(value).__module__ != '__future__'
 
 
 def _mark(source: str, references: list[str]) -> str:
-    """Put a name in the place of each ``{{ _base_.key }}`` and note its key: the rest is ordinary Python or YAML."""
+    """Replace each ``{{ _base_.key }}`` by a placeholder and record its key; the rest is ordinary Python or YAML."""
 
     def mark(found: re.Match[str]) -> str:
         references.append(found[1])
@@ -306,7 +304,7 @@ def _mark(source: str, references: list[str]) -> str:
 
 
 def _mark_json(source: str, references: list[str]) -> str:
-    """`_mark`, with quotes around a name that stands outside of a string."""
+    """`_mark` for JSON: placeholders outside strings are quoted."""
 
     def mark(found: re.Match[str]) -> str:
         marked = _mark(found[0], references)
@@ -316,10 +314,10 @@ def _mark_json(source: str, references: list[str]) -> str:
 
 
 def look_up(reference: str, base: dict[str, Any], path: str) -> Any:
-    """What ``reference``, in the file ``path``, means in its bases.
+    """The value of ``reference``, used in the file ``path``, in its bases.
 
     Raises:
-        KeyError: nothing.
+        KeyError: there is no such value.
     """
     value: Any = base
     for key in reference.split('.'):
@@ -328,16 +326,13 @@ def look_up(reference: str, base: dict[str, Any], path: str) -> Any:
         elif isinstance(value, dict) and key in value:
             value = value[key]
         else:
-            hint = did_you_mean(key, value) if isinstance(value, dict) else ''
-            raise KeyError(
-                f'{{{{ {BASE_KEY}.{reference} }}}} in {path}: its bases have no {key!r} there'
-                + (f'; {hint}' if hint else '')
-            )
+            hint = suggestion(key, value) if isinstance(value, dict) else ''
+            raise KeyError(f'{{{{ {BASE_KEY}.{reference} }}}} in {path}: its bases have no {key!r} there{hint}')
     return value
 
 
 def _fill_in(value: Any, value_of: Callable[[int], Any]) -> Any:
-    """``value`` with each marked string replaced by what the bases have; a string around it takes that as text."""
+    """``value`` with placeholders replaced by the values of the bases; inside a longer string, by their text."""
     if isinstance(value, str):
         whole = _MARK.fullmatch(value)
         return value_of(int(whole[1])) if whole else _MARK.sub(lambda mark: str(value_of(int(mark[1]))), value)
@@ -349,10 +344,10 @@ def _fill_in(value: Any, value_of: Callable[[int], Any]) -> Any:
 
 
 class _FillIn(ast.NodeTransformer):
-    """`_fill_in` for a program: its marked names, and its string literals, in which a mark alone becomes such a name.
+    """`_fill_in` for a program. Placeholders become variables; those inside longer strings are replaced by text.
 
     Attributes:
-        names: the values of those names.
+        names: the values of these variables.
     """
 
     def __init__(self, value_of: Callable[[int], Any]) -> None:
@@ -382,5 +377,5 @@ class _FillIn(ast.NodeTransformer):
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
-        # A string that stands alone is a comment.
+        # A string on its own is a comment.
         return node if isinstance(node.value, ast.Constant) else self.generic_visit(node)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Printing a config as the Python file that it could have been read from."""
+"""Printing a config as a Python file."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from runnerkit.utils.user_files import file_of_module
 WIDTH = 79
 INDENT = 4
 
-#: A brace that must not be written as such, for what follows it would be filled in when the text is read again.
+#: A brace that must be escaped: the text after it looks like a template variable, and would be replaced on reading.
 FILLED_IN = re.compile(r'\{(?=\{\s*(file|_base_))')
 
-#: Names that the printed file uses itself, so it must not assign to them while it goes on.
+#: Names that the printed file calls, so it must not assign to them.
 _USED = {'dict', 'float', 'complex', 'set', 'frozenset', 'range', 'slice', 'globals'}
 
 
 def format_values(config: dict[Any, Any]) -> str:
     """The Python text of a config, one ``key = value`` after the other, in the layout of MMCV's ``pretty_text``.
 
-    Reading it gives the same values again, except that a class or function becomes the path by which a registry finds
-    it (or refuses it: there is none to a lambda), and another object that has no literal becomes its ``repr``, as text.
-    Keys that mean something to the reader, such as ``_delete_``, do what they say.
+    Reading it gives the same values, except that a class or function becomes its path, which a registry can look up
+    (unless it is a lambda), and any other object without a literal becomes the text of its ``repr``. Special keys, such
+    as ``_delete_``, take effect when the text is read.
     """
     plain, awkward = [], {}
     for key, value in config.items():
@@ -51,7 +51,7 @@ def path_of(value: Any) -> str:
 def _is_name(key: Any) -> bool:
     if not (isinstance(key, str) and key.isidentifier()) or keyword.iskeyword(key) or key == '__debug__':
         return False
-    # Python reads other spellings of a letter (µ, ﬁ) as the usual one.
+    # Python normalises identifiers: other forms of a letter (µ, ﬁ) would become the usual one.
     return key.isascii() or unicodedata.normalize('NFKC', key) == key
 
 
@@ -60,7 +60,7 @@ def _items_of(value: dict[Any, Any]) -> list[tuple[str, Any]]:
 
 
 def _parts(value: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
-    """A container's opening, its items with what stands before each, and its closing; None for other values."""
+    """A container's opening, its items, each with its prefix, and its closing; None for other values."""
     if isinstance(value, dict) and value:
         if all(map(_is_name, value)):
             return 'dict(', [(f'{key}=', item) for key, item in value.items()], ')'
@@ -75,10 +75,10 @@ class _Printed(NamedTuple):
     """A value as text.
 
     Attributes:
-        flat: all of it on one line.
-        opening: of a container, up to its items; empty for other values.
-        items: its items, with what stands before each.
-        closing: what comes after them.
+        flat: the whole value on one line.
+        opening: the text before a container's items; empty for other values.
+        items: a container's items, each with its prefix.
+        closing: the text after the items.
     """
 
     flat: str
@@ -107,17 +107,17 @@ def _layout(value: _Printed, indent: int, column: int, after: int) -> str:
     """``value`` on as many lines as it needs.
 
     Args:
-        value: what to print.
-        indent: of the line on which it begins, in columns.
-        column: where on that line it begins.
-        after: how many columns must stay free after its last line.
+        value: the value to print.
+        indent: the indent of its first line, in columns.
+        column: the column at which it begins.
+        after: how many columns to keep free after its last line.
     """
     flat, opening, items, closing = value
     if not items or column + len(flat) + after <= WIDTH:
         return flat
     inner = indent + INDENT
     margin = '\n' + ' ' * inner
-    # A call ends on the line of its last argument; a list's bracket stands on a line of its own.
+    # A call ends on the line of its last argument; a list's closing bracket is on its own line.
     hangs = opening == 'dict('
     tail = closing if hangs else '\n' + ' ' * indent + closing.lstrip(', ' if len(items) > 1 else '')
     last = len(closing) + after if hangs else 0
@@ -155,16 +155,13 @@ def _set(value: Iterable[Any]) -> str:
     return f'{{{items}}}' if items else 'set()'
 
 
-def _string(value: str) -> str:
-    return FILLED_IN.sub(r'\\x7b', str.__repr__(value))
-
-
-def _bytes(value: bytes) -> str:
-    return FILLED_IN.sub(r'\\x7b', bytes.__repr__(value))
+def _text(value: str | bytes) -> str:
+    plain = str.__repr__ if isinstance(value, str) else bytes.__repr__
+    return FILLED_IN.sub(r'\\x7b', plain(value))
 
 
 _PRINTERS: list[tuple[type, Callable[[Any], str]]] = [
-    (str, _string),
+    (str, _text),
     (bool, repr),
     (int, int.__repr__),
     (float, _float),
@@ -174,9 +171,9 @@ _PRINTERS: list[tuple[type, Callable[[Any], str]]] = [
     (dict, lambda value: 'dict()'),
     (list, lambda value: '[]'),
     (tuple, lambda value: '()'),
-    (bytes, _bytes),
+    (bytes, _text),
     ((range, slice, type(None), type(...)), repr),  # type: ignore[list-item]
-    (os.PathLike, lambda value: _string(os.fspath(value))),
+    (os.PathLike, lambda value: _text(os.fspath(value))),
 ]
 
 
@@ -185,7 +182,7 @@ def _scalar(value: Any) -> str:
         if isinstance(value, kind):
             return printer(value)
     if inspect.isclass(value) or inspect.isroutine(value):
-        return _string(path_of(value))
+        return _text(path_of(value))
     if hasattr(value, 'item') and getattr(value, 'shape', None) == ():  # a number of numpy or torch
         return _flat(value.item())
-    return _string(repr(value))
+    return _text(repr(value))

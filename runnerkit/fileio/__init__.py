@@ -1,4 +1,4 @@
-"""Objects from and to files: `load` and `dump` by format, paths and URLs alike."""
+"""Reading and writing objects with `load` and `dump`, by format, from and to paths and URLs."""
 
 from runnerkit.fileio.file_client import BaseStorageBackend, FileClient
 from runnerkit.fileio.handlers import BaseFileHandler, JsonHandler, PickleHandler, YamlHandler, register_handler

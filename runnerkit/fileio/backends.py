@@ -1,4 +1,4 @@
-"""Storages on the disk, behind a web server, and behind any URL that fsspec knows."""
+"""Storage backends: the disk, web servers, and any URL that fsspec can open."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Suffix = str | tuple[str, ...] | None
 
 
 class BaseStorageBackend(ABC):
-    """Where files are kept.
+    """Reads files of a storage.
 
-    What a storage can do beyond reading, it has more methods for, by the names of those of `HardDiskBackend`.
+    Backends that can do more have further methods, with the names that `HardDiskBackend` uses.
     """
 
     _allow_symlink = False
@@ -30,7 +30,7 @@ class BaseStorageBackend(ABC):
 
     @property
     def allow_symlink(self) -> bool:
-        """Whether a file can be a link to another."""
+        """Whether the backend supports symbolic links."""
         return self._allow_symlink
 
     @abstractmethod
@@ -42,8 +42,39 @@ class BaseStorageBackend(ABC):
         """The text of a file."""
 
 
-class HardDiskBackend(BaseStorageBackend):
-    """Files by their paths."""
+class RemoteBackend(BaseStorageBackend):
+    """A backend that derives texts and local copies from `get`."""
+
+    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
+        """The text of a file."""
+        return str(self.get(filepath), encoding)
+
+    def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[str]:
+        """A context manager for a temporary local copy."""
+        return local_copy(self.get(filepath))
+
+
+class ListingBackend(BaseStorageBackend):
+    """A backend that can list folders."""
+
+    def list_dir_or_file(
+        self,
+        dir_path: PathOrUrl,
+        list_dir: bool = True,
+        list_file: bool = True,
+        suffix: Suffix = None,
+        recursive: bool = False,
+    ) -> Iterator[str]:
+        """The contents of a folder, as paths relative to it. Arguments as in `FileClient.list_dir_or_file`."""
+        return listing(self._entries_in(dir_path), list_dir, list_file, suffix, recursive)
+
+    @abstractmethod
+    def _entries_in(self, dir_path: PathOrUrl) -> Callable[[str], Iterable[tuple[str, bool]]]:
+        """A function that returns the entries of a folder below ``dir_path``; see `listing`."""
+
+
+class HardDiskBackend(ListingBackend):
+    """Files on the disk. Hidden files are not listed."""
 
     _allow_symlink = True
 
@@ -53,18 +84,18 @@ class HardDiskBackend(BaseStorageBackend):
             return file.read()
 
     def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
-        """The text of a file, its lines ending in ``\\n`` whatever they end in there."""
+        """The text of a file, with all line ends as ``\\n``."""
         with open(filepath, encoding=encoding) as file:
             return file.read()
 
     def put(self, obj: bytes, filepath: PathOrUrl) -> None:
-        """Write bytes; the folder is made."""
+        """Write bytes; the folder is created if needed."""
         mkdir_or_exist(os.path.dirname(filepath))
         with open(filepath, 'wb') as file:
             file.write(obj)
 
     def put_text(self, obj: str, filepath: PathOrUrl, encoding: str = 'utf-8') -> None:
-        """Write text; the folder is made."""
+        """Write text; the folder is created if needed."""
         mkdir_or_exist(os.path.dirname(filepath))
         with open(filepath, 'w', encoding=encoding) as file:
             file.write(obj)
@@ -74,7 +105,7 @@ class HardDiskBackend(BaseStorageBackend):
         os.remove(filepath)
 
     def exists(self, filepath: PathOrUrl) -> bool:
-        """Whether there is a file or folder."""
+        """Whether a file or folder exists."""
         return os.path.exists(filepath)
 
     def isdir(self, filepath: PathOrUrl) -> bool:
@@ -86,55 +117,38 @@ class HardDiskBackend(BaseStorageBackend):
         return os.path.isfile(filepath)
 
     def join_path(self, filepath: PathOrUrl, *filepaths: PathOrUrl) -> str:
-        """A path and what lies below it, in one path."""
+        """Join parts of a path."""
         return os.path.join(filepath, *filepaths)
 
     def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[PathOrUrl]:
-        """The path itself, for use in a ``with``."""
+        """A context manager for the path itself."""
         return nullcontext(filepath)
 
-    def list_dir_or_file(
-        self,
-        dir_path: PathOrUrl,
-        list_dir: bool = True,
-        list_file: bool = True,
-        suffix: Suffix = None,
-        recursive: bool = False,
-    ) -> Iterator[str]:
-        """What a folder holds, but for hidden files, as paths relative to it. Arguments as in `FileClient`."""
-
+    def _entries_in(self, dir_path: PathOrUrl) -> Callable[[str], Iterable[tuple[str, bool]]]:
         def entries(inside: str) -> list[tuple[str, bool]]:
             found = sorted(os.scandir(os.path.join(dir_path, inside)), key=lambda entry: entry.name)
             return [(each.name, each.is_dir()) for each in found if each.is_dir() or not each.name.startswith('.')]
 
-        return listing(entries, list_dir, list_file, suffix, recursive)
+        return entries
 
 
-class HTTPBackend(BaseStorageBackend):
-    """Files that a web server gives out, by their URLs; they can be read only."""
+class HTTPBackend(RemoteBackend):
+    """Files of a web server, by URL; read-only."""
 
     def get(self, filepath: PathOrUrl) -> bytes:
         """The bytes at a URL."""
-        from urllib.request import urlopen  # brings in http, ssl and email
+        from urllib.request import urlopen  # imports http, ssl and email
 
         with urlopen(str(filepath)) as answer:
             content: bytes = answer.read()
         return content
 
-    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
-        """The text at a URL."""
-        return self.get(filepath).decode(encoding)
 
-    def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[str]:
-        """A copy on the disk, for as long as the ``with`` lasts."""
-        return local_copy(self.get(filepath))
-
-
-class FsspecBackend(BaseStorageBackend):
-    """Files by any URL that fsspec knows (``s3://``, ``gs://``, ``hdfs://``, ``memory://``); ordinary paths, too.
+class FsspecBackend(RemoteBackend, ListingBackend):
+    """Files at any URL that fsspec can open (``s3://``, ``gs://``, ``hdfs://``, ``memory://``), and ordinary paths.
 
     Args:
-        **storage_options: what fsspec needs for them, such as keys.
+        **storage_options: options of fsspec, such as keys.
     """
 
     def __init__(self, **storage_options: Any) -> None:
@@ -146,19 +160,15 @@ class FsspecBackend(BaseStorageBackend):
         content: bytes = self._call('cat_file', filepath)
         return content
 
-    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
-        """The text at a URL."""
-        return self.get(filepath).decode(encoding)
-
     def put(self, obj: bytes, filepath: PathOrUrl) -> None:
-        """Write bytes, whole or not at all; the folder is made where the storage has folders.
+        """Write bytes, completely or not at all; folders are created if the storage has any.
 
-        An object store shows an upload when it is complete. A file system shows a file from its first byte on: there it
-        is written under the name ``.<name>.tmp``, and moved when it is complete.
+        An object store shows an upload only when it is complete. On file systems, the file is written as
+        ``.<name>.tmp`` and renamed when it is complete.
         """
         filesystem, path = self._open(filepath)
         folder, _, name = path.rpartition('/')
-        with suppress(PermissionError):  # to make a bucket may be forbidden where to write into it is not
+        with suppress(PermissionError):  # one may be allowed to write to a bucket but not to create it
             filesystem.makedirs(folder, exist_ok=True)
         if not _renames(filesystem):
             filesystem.pipe_file(path, obj)
@@ -173,7 +183,7 @@ class FsspecBackend(BaseStorageBackend):
             raise
 
     def modified(self, filepath: PathOrUrl) -> float:
-        """When a file was written, in seconds since 1970; 0 where the storage does not tell."""
+        """A file's modification time in seconds since 1970; 0 if the storage does not tell."""
         try:
             written: float = self._call('modified', filepath).timestamp()
         except NotImplementedError:
@@ -189,7 +199,7 @@ class FsspecBackend(BaseStorageBackend):
         self._call('rm_file', filepath)
 
     def exists(self, filepath: PathOrUrl) -> bool:
-        """Whether there is a file or folder."""
+        """Whether a file or folder exists."""
         return bool(self._call('exists', filepath))
 
     def isdir(self, filepath: PathOrUrl) -> bool:
@@ -201,32 +211,20 @@ class FsspecBackend(BaseStorageBackend):
         return bool(self._call('isfile', filepath))
 
     def join_path(self, filepath: PathOrUrl, *filepaths: PathOrUrl) -> str:
-        """A URL and what lies below it, in one URL."""
+        """Join parts of a URL."""
         return join(filepath, *(os.fspath(each) for each in filepaths))
 
-    def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[str]:
-        """A copy on the disk, for as long as the ``with`` lasts."""
-        return local_copy(self.get(filepath))
-
-    def list_dir_or_file(
-        self,
-        dir_path: PathOrUrl,
-        list_dir: bool = True,
-        list_file: bool = True,
-        suffix: Suffix = None,
-        recursive: bool = False,
-    ) -> Iterator[str]:
-        """What a folder holds, as paths relative to it. Arguments as in `FileClient`."""
+    def _entries_in(self, dir_path: PathOrUrl) -> Callable[[str], Iterable[tuple[str, bool]]]:
         filesystem, root = self._open(dir_path)
 
         def entries(inside: str) -> list[tuple[str, bool]]:
             found = filesystem.ls(join(root, inside) if inside else root, detail=True)
             return sorted((each['name'].rstrip('/').rpartition('/')[2], each['type'] == 'directory') for each in found)
 
-        return listing(entries, list_dir, list_file, suffix, recursive)
+        return entries
 
     def _open(self, filepath: PathOrUrl) -> tuple[Any, str]:
-        """The file system behind a URL, and the path in it."""
+        """The file system of a URL, and the path in it."""
         filesystem, path = fsspec_module().core.url_to_fs(os.fspath(filepath), **self._options)
         return filesystem, path
 
@@ -236,7 +234,7 @@ class FsspecBackend(BaseStorageBackend):
 
 
 def _renames(filesystem: Any) -> bool:
-    """Whether it can move a file; fsspec copies and deletes where it cannot."""
+    """Whether the file system can rename files; elsewhere fsspec copies and deletes."""
     return type(filesystem).mv is not fsspec_module().AbstractFileSystem.mv
 
 
@@ -246,13 +244,13 @@ def _move_over(filesystem: Any, source: str, target: str) -> None:
     except Exception:
         if not filesystem.exists(target):
             raise
-        filesystem.rm_file(target)  # some (HDFS, SFTP) do not move over a file
+        filesystem.rm_file(target)  # some (HDFS, SFTP) do not replace an existing file
         filesystem.mv(source, target)
 
 
 @contextmanager
 def local_copy(content: bytes | memoryview) -> Iterator[str]:
-    """A temporary file with ``content``, for as long as the ``with`` lasts."""
+    """A context manager for a temporary file with ``content``."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, 'file')
         with open(path, 'wb') as file:
@@ -267,17 +265,14 @@ def listing(
     suffix: Suffix,
     recursive: bool,
 ) -> Iterator[str]:
-    """What a folder holds.
+    """The contents of a folder; arguments and errors as in `FileClient.list_dir_or_file`.
 
     Args:
-        entries: gives name, and whether it is a folder, of everything in a folder; that by its path, ``''`` at first.
-        list_dir: whether to give folders.
-        list_file: whether to give files.
-        suffix: how files' names must end.
-        recursive: whether to look into folders.
-
-    Raises:
-        TypeError: ``suffix`` is of another type, or given along with ``list_dir``.
+        entries: called with the path of a folder relative to the first one (``''``); returns pairs of name, is folder.
+        list_dir: whether to include folders.
+        list_file: whether to include files.
+        suffix: the ending of the files' names.
+        recursive: whether to search subfolders.
     """
     if list_dir and suffix is not None:
         raise TypeError(

@@ -1,21 +1,21 @@
-"""Storages of computing clusters, each through a client library of its own: LMDB, memcached, Ceph, Petrel."""
+"""Storage backends of computing clusters, each with its client library: LMDB, memcached, Ceph, Petrel."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from runnerkit.fileio.backends import BaseStorageBackend, Suffix, listing, local_copy
+from runnerkit.fileio.backends import BaseStorageBackend, ListingBackend, RemoteBackend, local_copy
 from runnerkit.fileio.paths import PathOrUrl
 from runnerkit.utils.exceptions import WrongType, WrongValue
 
 
 def client_library(module: str, package: str, backend: BaseStorageBackend) -> Any:
-    """The module that talks to a storage.
+    """Import the client library of a backend.
 
     Raises:
         ImportError: it is not installed.
@@ -27,22 +27,22 @@ def client_library(module: str, package: str, backend: BaseStorageBackend) -> An
 
 
 class BytesBackend(BaseStorageBackend):
-    """A storage that knows nothing of texts."""
+    """A backend that holds bytes only."""
 
     def get_text(self, filepath: PathOrUrl, encoding: str | None = None) -> str:
-        """Not supported: what is stored are bytes."""
+        """Not supported."""
         raise NotImplementedError(f'{self.name} holds bytes: decode what get({str(filepath)!r}) gives')
 
 
 class LmdbBackend(BytesBackend):
-    """Values in an LMDB data base, by their keys. It is opened at the first read, so that workers may each open it.
+    """Values of an LMDB database, by key. It is opened at the first read, so that each worker can open it.
 
     Args:
-        db_path: where it is.
-        readonly: whether it is opened for reading only.
-        lock: whether others are kept from writing meanwhile.
-        readahead: whether the system reads ahead.
-        **kwargs: go to ``lmdb.open``.
+        db_path: the database.
+        readonly: open it for reading only.
+        lock: lock it against concurrent access.
+        readahead: let the system read ahead.
+        **kwargs: arguments of ``lmdb.open``.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LmdbBackend(BytesBackend):
         return client_library('lmdb', 'lmdb', self).open(self.db_path, **options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), '_client': None}  # a data base that is open cannot be sent to a worker
+        return {**vars(self), '_client': None}  # an open database cannot be sent to a worker
 
     def __del__(self) -> None:
         if getattr(self, '_client', None) is not None:
@@ -81,8 +81,8 @@ class MemcachedBackend(BytesBackend):
 
     Args:
         server_list_cfg: the file that lists the servers.
-        client_cfg: the client's own configuration file.
-        sys_path: a folder to put on ``sys.path``, in which the client is found.
+        client_cfg: the client's configuration file.
+        sys_path: the client's folder, to be added to ``sys.path``.
     """
 
     def __init__(self, server_list_cfg: str, client_cfg: str, sys_path: str | None = None) -> None:
@@ -102,10 +102,10 @@ class MemcachedBackend(BytesBackend):
 
 
 class _Mapped(BaseStorageBackend):
-    """Files some of whose paths stand for others.
+    """A backend that replaces parts of paths.
 
     Args:
-        path_mapping: what stands in the storage for a part of a path.
+        path_mapping: replacements for parts of a path.
     """
 
     _client: Any
@@ -136,7 +136,7 @@ class CephBackend(_Mapped, BytesBackend):
     """Files in a Ceph cluster, through the library ``ceph``; `PetrelBackend` is its successor.
 
     Args:
-        path_mapping: what stands in the cluster for a part of a path.
+        path_mapping: replacements for parts of a path.
     """
 
     def __init__(self, path_mapping: dict[str, str] | None = None) -> None:
@@ -148,13 +148,13 @@ class CephBackend(_Mapped, BytesBackend):
         super().__init__(path_mapping)
 
 
-class PetrelBackend(_Mapped):
+class PetrelBackend(_Mapped, RemoteBackend, ListingBackend):
     """Files in OpenMMLab's object store, through the library ``petrel_client``.
 
     Args:
-        path_mapping: what stands in the store for a part of a path.
-        enable_mc: whether the client goes through memcached.
-        conf_path: the client's own configuration file.
+        path_mapping: replacements for parts of a path.
+        enable_mc: let the client use memcached.
+        conf_path: the client's configuration file.
     """
 
     def __init__(
@@ -164,10 +164,6 @@ class PetrelBackend(_Mapped):
         library = getattr(package, 'client', None) or client_library('petrel_client.client', 'petrel_client', self)
         self._client = library.Client(conf_path=conf_path, enable_mc=enable_mc)
         super().__init__(path_mapping)
-
-    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
-        """The text of a file."""
-        return str(self.get(filepath), encoding=encoding)
 
     def put(self, obj: bytes, filepath: PathOrUrl) -> None:
         """Write bytes."""
@@ -182,7 +178,7 @@ class PetrelBackend(_Mapped):
         self._ask('delete')(self._path(filepath))
 
     def exists(self, filepath: PathOrUrl) -> bool:
-        """Whether there is a file or folder."""
+        """Whether a file or folder exists."""
         contains, isdir = self._ask('contains', 'isdir'), self._ask('isdir', 'contains')
         return bool(contains(self._path(filepath)) or isdir(self._path(filepath)))
 
@@ -195,26 +191,18 @@ class PetrelBackend(_Mapped):
         return bool(self._ask('contains')(self._path(filepath)))
 
     def join_path(self, filepath: PathOrUrl, *filepaths: PathOrUrl) -> str:
-        """A URL and what lies below it, in one URL."""
+        """Join parts of a URL."""
         return '/'.join([self._path(filepath).rstrip('/'), *(self._path(each).strip('/') for each in filepaths)])
 
     @contextmanager
     def get_local_path(self, filepath: PathOrUrl) -> Iterator[str]:
-        """A copy on the disk, for as long as the ``with`` lasts."""
+        """A context manager for a temporary local copy."""
         if not self.isfile(filepath):
             raise WrongValue(f'there is no file {str(filepath)!r} in the store')
         with local_copy(self.get(filepath)) as path:
             yield path
 
-    def list_dir_or_file(
-        self,
-        dir_path: PathOrUrl,
-        list_dir: bool = True,
-        list_file: bool = True,
-        suffix: Suffix = None,
-        recursive: bool = False,
-    ) -> Iterator[str]:
-        """What a folder holds, as paths relative to it. Arguments as in `FileClient`."""
+    def _entries_in(self, dir_path: PathOrUrl) -> Callable[[str], Iterable[tuple[str, bool]]]:
         contents = self._ask('list')
         root = self._path(dir_path).rstrip('/')
 
@@ -223,10 +211,10 @@ class PetrelBackend(_Mapped):
                 if name.rstrip('/'):
                     yield name.rstrip('/'), name.endswith('/')
 
-        return listing(entries, list_dir, list_file, suffix, recursive)
+        return entries
 
     def _ask(self, *methods: str) -> Any:
-        """The first of the client's ``methods``, all of which a version of it that can do this has."""
+        """The first of the client's ``methods``; old versions of the client lack some of them."""
         if not all(callable(getattr(self._client, method, None)) for method in methods):
             needed = ' and '.join(f'`{method}`' for method in sorted(methods))
             raise NotImplementedError(

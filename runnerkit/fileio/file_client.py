@@ -1,4 +1,4 @@
-"""`FileClient`: one way to reach files, whatever keeps them."""
+"""`FileClient`: one interface to files in all storages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, ClassVar
 
 from runnerkit.fileio.backends import BaseStorageBackend, FsspecBackend, HardDiskBackend, HTTPBackend, Suffix
@@ -15,7 +14,7 @@ from runnerkit.fileio.clusters import CephBackend, LmdbBackend, MemcachedBackend
 from runnerkit.fileio.paths import PathOrUrl, fsspec_module
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.paths import is_filepath
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 __all__ = [
     'BaseStorageBackend',
@@ -31,21 +30,21 @@ __all__ = [
 
 
 class FileClient:
-    """Files in a storage, which is chosen by its name or by the beginning of a URL.
+    """Files in a storage backend, which is chosen by its name or by the prefix of a URL.
 
-    The same arguments give the same object. ``s3://`` is Petrel's where ``petrel_client`` is installed; otherwise, and
-    with every other beginning that nobody has registered, it is fsspec's.
+    The same arguments give the same object. ``s3://`` uses Petrel if ``petrel_client`` is installed, else fsspec. Other
+    prefixes that are not registered use fsspec.
 
     Args:
-        backend: the storage's name; None and no ``prefix`` mean the disk.
-        prefix: the beginning of URLs (``'s3'``) whose storage is meant, if ``backend`` is None.
-        **kwargs: go to the storage's constructor.
+        backend: the backend's name; by default, and without a ``prefix``, the disk.
+        prefix: the prefix of URLs (``'s3'``), if ``backend`` is None.
+        **kwargs: arguments of the backend's constructor.
 
     Attributes:
-        client: the storage.
+        client: the backend.
 
     Raises:
-        ValueError: no storage is known by that name or prefix.
+        ValueError: there is no backend for that name or prefix.
     """
 
     _backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
@@ -64,7 +63,7 @@ class FileClient:
     }
     _instances: ClassVar[dict[str, FileClient]] = {}
 
-    client: Any
+    client: HardDiskBackend | FsspecBackend | PetrelBackend  # or one with fewer methods
     _made_with: tuple[str | None, str | None, dict[str, Any]]
 
     def __new__(cls, backend: str | None = None, prefix: str | None = None, **kwargs: Any) -> FileClient:
@@ -73,20 +72,20 @@ class FileClient:
             backend = 'disk'
         if backend is not None and backend not in cls._backends:
             raise ValueError(
-                f'Backend {backend} is not supported. Currently supported ones are {list(cls._backends)}; '
-                f'{did_you_mean(str(backend), cls._backends)}'.rstrip('; ')
+                f'Backend {backend} is not supported. Currently supported ones are {list(cls._backends)}'
+                f'{suggestion(str(backend), cls._backends)}'
             )
         key = ':'.join([str(backend), str(prefix), *(f'{name}:{value}' for name, value in kwargs.items())])
         if key not in cls._instances:
             storage = cls._backends[backend] if backend is not None else cls._storage_behind(str(prefix))
             client = super().__new__(cls)
-            client.client = storage(**kwargs)
+            client.client = storage(**kwargs)  # type: ignore[assignment]
             client._made_with = (backend, prefix, kwargs)
             cls._instances[key] = client
         return cls._instances[key]
 
     def __reduce__(self) -> Any:
-        # A copy, or what another process gets: the one client there with these arguments.
+        # Copying or unpickling gives the one client of that process with these arguments.
         backend, prefix, kwargs = self._made_with
         return functools.partial(type(self), **kwargs), (backend, prefix)
 
@@ -106,19 +105,17 @@ class FileClient:
 
     @property
     def name(self) -> str:
-        """The class of the storage, by its name."""
-        name: str = self.client.name
-        return name
+        """The name of the backend's class."""
+        return self.client.name
 
     @property
     def allow_symlink(self) -> bool:
-        """Whether a file can be a link to another."""
-        allowed: bool = self.client.allow_symlink
-        return allowed
+        """Whether the backend supports symbolic links."""
+        return self.client.allow_symlink
 
     @staticmethod
     def parse_uri_prefix(uri: PathOrUrl) -> str | None:
-        """What a URL begins with: ``'s3'`` for ``'s3://a'`` and for ``'cluster:s3://a'``; None for a path."""
+        """The prefix of a URL: ``'s3'`` for ``'s3://a'`` and for ``'cluster:s3://a'``; None for a path."""
         if not is_filepath(uri):
             raise WrongType(f'uri must be a str or a Path, but got {type(uri)}: {uri!r}')
         scheme, found, _ = str(uri).partition('://')
@@ -126,7 +123,7 @@ class FileClient:
 
     @classmethod
     def infer_client(cls, file_client_args: dict[str, Any] | None = None, uri: PathOrUrl | None = None) -> FileClient:
-        """The client for these arguments, or, if there are none, for what ``uri`` begins with.
+        """The client for these arguments, or if there are none, for the prefix of ``uri``.
 
         Args:
             file_client_args: arguments of `FileClient`.
@@ -146,17 +143,17 @@ class FileClient:
         force: bool = False,
         prefixes: str | list[str] | tuple[str, ...] | None = None,
     ) -> Any:
-        """Make a storage known; a class decorator, if ``backend`` is left out.
+        """Register a backend. Without ``backend``, this is a class decorator.
 
         Args:
-            name: what it is called.
+            name: the backend's name.
             backend: its class.
-            force: whether it may take the place of another of the same name or prefix.
-            prefixes: beginnings of URLs that are for it.
+            force: whether to replace a backend of the same name or prefix.
+            prefixes: the prefixes of its URLs.
 
         Raises:
-            KeyError: there is one of that name, or for that prefix.
-            TypeError: an argument is of another type.
+            KeyError: the name or a prefix is already registered.
+            TypeError: an argument is of a wrong type.
         """
         if backend is None:
             return cls._registrar(name, force, prefixes)
@@ -192,20 +189,18 @@ class FileClient:
 
     def get(self, filepath: PathOrUrl) -> bytes | memoryview:
         """The bytes of a file."""
-        content: bytes | memoryview = self.client.get(filepath)
-        return content
+        return self.client.get(filepath)
 
     def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
         """The text of a file."""
-        text: str = self.client.get_text(filepath, encoding)
-        return text
+        return self.client.get_text(filepath, encoding)
 
     def put(self, obj: bytes, filepath: PathOrUrl) -> None:
-        """Write bytes, in place of what was there."""
+        """Write bytes; an existing file is replaced."""
         self.client.put(obj, filepath)
 
     def put_text(self, obj: str, filepath: PathOrUrl) -> None:
-        """Write text, in place of what was there."""
+        """Write text; an existing file is replaced."""
         self.client.put_text(obj, filepath)
 
     def remove(self, filepath: PathOrUrl) -> None:
@@ -213,26 +208,24 @@ class FileClient:
         self.client.remove(filepath)
 
     def exists(self, filepath: PathOrUrl) -> bool:
-        """Whether there is a file or folder."""
-        return bool(self.client.exists(filepath))
+        """Whether a file or folder exists."""
+        return self.client.exists(filepath)
 
     def isdir(self, filepath: PathOrUrl) -> bool:
         """Whether it is a folder."""
-        return bool(self.client.isdir(filepath))
+        return self.client.isdir(filepath)
 
     def isfile(self, filepath: PathOrUrl) -> bool:
         """Whether it is a file."""
-        return bool(self.client.isfile(filepath))
+        return self.client.isfile(filepath)
 
     def join_path(self, filepath: PathOrUrl, *filepaths: PathOrUrl) -> str:
-        """A path and what lies below it, in one path."""
-        path: str = self.client.join_path(filepath, *filepaths)
-        return path
+        """Join parts of a path."""
+        return self.client.join_path(filepath, *filepaths)
 
-    def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[str | Path]:
-        """The path of a file on the disk, in a ``with``: the file itself, or a copy that is deleted afterwards."""
-        context: AbstractContextManager[str | Path] = self.client.get_local_path(str(filepath))
-        return context
+    def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[PathOrUrl]:
+        """A context manager for a local path: of the file itself, or of a copy that is deleted afterwards."""
+        return self.client.get_local_path(str(filepath))
 
     def list_dir_or_file(
         self,
@@ -242,17 +235,16 @@ class FileClient:
         suffix: Suffix = None,
         recursive: bool = False,
     ) -> Iterator[str]:
-        """What a folder holds, as paths relative to it.
+        """The contents of a folder, as paths relative to it.
 
         Args:
             dir_path: the folder.
-            list_dir: whether to give folders.
-            list_file: whether to give files.
-            suffix: how files' names must end, if only some are wanted; without ``list_dir``.
-            recursive: whether to look into folders.
+            list_dir: whether to include folders.
+            list_file: whether to include files.
+            suffix: the ending, or endings, of the files' names; only without ``list_dir``.
+            recursive: whether to search subfolders.
 
         Raises:
-            TypeError: ``suffix`` is of another type, or given along with ``list_dir``.
+            TypeError: ``suffix`` is of a wrong type, or given together with ``list_dir``.
         """
-        found: Iterator[str] = self.client.list_dir_or_file(dir_path, list_dir, list_file, suffix, recursive)
-        return found
+        return self.client.list_dir_or_file(dir_path, list_dir, list_file, suffix, recursive)

@@ -1,4 +1,4 @@
-"""Objects to and from text or bytes, one handler a format."""
+"""Converting objects to and from text or bytes, with one handler per format."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from runnerkit.utils.suggest import did_you_mean
 
 
 class BaseFileHandler(ABC):
-    """One file format: how an object is read from an open file and written to one.
+    """A file format: reading an object from an open file, and writing it to one.
 
     Attributes:
-        str_like: whether the format is text; otherwise it is bytes.
+        str_like: whether the format is text, not bytes.
     """
 
     str_like = True
@@ -46,7 +46,7 @@ class BaseFileHandler(ABC):
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for: sets and ranges as lists, numbers and arrays of numpy as Python's."""
+    """Values that JSON does not support: sets and ranges as lists, numpy numbers and arrays as Python's."""
     if isinstance(value, set | range | frozenset):
         return list(value)
     if hasattr(value, 'tolist'):
@@ -71,19 +71,19 @@ class JsonHandler(BaseFileHandler):
 
 
 class YamlHandler(BaseFileHandler):
-    """YAML, without tags that build arbitrary objects; tuples stay tuples, by the tag that PyYAML has for them.
+    """YAML without tags that build arbitrary objects. Tuples stay tuples, with PyYAML's tag for them.
 
-    PyYAML takes longer to import than most files to read: it is imported when this format is first used.
+    PyYAML is slow to import, so it is imported when this format is first used.
     """
 
     def load_from_fileobj(self, file: IO[Any], **kwargs: Any) -> Any:
-        """Read one document, by the safe loader unless ``Loader`` is given."""
+        """Read one document, with the safe loader unless ``Loader`` is given."""
         from runnerkit.fileio import yaml_format
 
         return yaml_format.load(file, **kwargs)
 
     def dump_to_fileobj(self, obj: Any, file: IO[Any], **kwargs: Any) -> None:
-        """Write one document, by the safe dumper unless ``Dumper`` is given."""
+        """Write one document, with the safe dumper unless ``Dumper`` is given."""
         from runnerkit.fileio import yaml_format
 
         yaml_format.dump(obj, file, **kwargs)
@@ -97,7 +97,7 @@ class YamlHandler(BaseFileHandler):
 
 
 class PickleHandler(BaseFileHandler):
-    """Pickles. **Loading one runs whatever code is in it**: for annotation files of your own, and nothing else."""
+    """Pickle. **Loading a file runs any code in it**: use it only for your own annotation files."""
 
     str_like = False
 
@@ -110,15 +110,15 @@ class PickleHandler(BaseFileHandler):
         return super().load_from_path(filepath, mode, **kwargs)
 
     def dump_to_fileobj(self, obj: Any, file: IO[Any], **kwargs: Any) -> None:
-        """Pickle ``obj``; protocol 2 unless ``protocol`` is given, as MMCV's files have it."""
+        """Pickle ``obj``, with protocol 2 as in MMCV unless ``protocol`` is given."""
         pickle.dump(obj, file, **{'protocol': 2, **kwargs})
 
     def dump_to_path(self, obj: Any, filepath: str | os.PathLike[str], mode: str = 'wb', **kwargs: Any) -> None:
-        """Pickle ``obj`` to a path or URL."""
+        """Write ``obj`` as a pickle to a path or URL."""
         super().dump_to_path(obj, filepath, mode, **kwargs)
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> bytes:
-        """``obj`` as pickled bytes."""
+        """``obj`` as the bytes of a pickle."""
         return pickle.dumps(obj, **{'protocol': 2, **kwargs})
 
 
@@ -140,8 +140,7 @@ def handler_for(file_format: str | None) -> BaseFileHandler:
     """
     if file_format is None:
         raise TypeError(
-            f'Unsupported format: None; there is no file name to tell it: give file_format, '
-            f'one of {", ".join(file_handlers)}'
+            f'Unsupported format: None; without a file name, give file_format, one of {", ".join(file_handlers)}'
         )
     if file_format not in file_handlers:
         hint = did_you_mean(file_format, file_handlers)
@@ -155,10 +154,10 @@ def handler_for(file_format: str | None) -> BaseFileHandler:
 def register_handler(
     file_formats: str | Sequence[str], **kwargs: Any
 ) -> Callable[[type[BaseFileHandler]], type[BaseFileHandler]]:
-    """A class decorator that makes a handler known.
+    """A class decorator that registers a handler.
 
     Args:
-        file_formats: the file extensions it is for, without their dot.
+        file_formats: its file extensions, without the dot.
         **kwargs: arguments of the handler's constructor.
     """
     formats = [file_formats] if isinstance(file_formats, str) else list(file_formats)

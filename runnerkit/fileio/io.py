@@ -1,4 +1,4 @@
-"""`load` and `dump`: objects from and to files, in the format that the file's name tells."""
+"""`load` and `dump`: reading and writing objects, in the format of the file's extension."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def load(
     file_client_args: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Read an object from a JSON, YAML or pickle file (or of a format that `register_handler` added).
+    """Read an object from a file in JSON, YAML, pickle, or a format added by `register_handler`.
 
-    Reading a pickle runs whatever code is in it: read only your own.
+    Loading a pickle runs any code in it: load only your own.
 
     Args:
         file: a path, a URL or an open file.
-        file_format: the format; by default the file's extension. An open file needs it.
-        file_client_args: arguments of `FileClient`, which gets the file; None lets the URL choose it.
-        **kwargs: go to the format's handler.
+        file_format: the format; by default the file's extension. Required for an open file.
+        file_client_args: arguments of `FileClient`; by default the path or URL decides.
+        **kwargs: passed to the format's handler.
 
     Raises:
-        TypeError: ``file`` is neither a path nor an open file, or the format is not known.
+        TypeError: ``file`` is neither a path nor an open file, or the format is unknown.
     """
     handler = _handler(file, file_format)
     if isinstance(file, str | os.PathLike):
@@ -50,21 +50,21 @@ def dump(
     file_client_args: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Write an object to a JSON, YAML or pickle file, or give it back as text or bytes.
+    """Write an object to a file in JSON, YAML or pickle, or return it as text or bytes.
 
     Args:
-        obj: what to write.
-        file: a path, a URL or an open file; folders on a local path are made. None to get the text.
-        file_format: the format; by default the file's extension. An open file, and no file, need it.
+        obj: the object.
+        file: a path, a URL or an open file; local folders are created. None to return the text.
+        file_format: the format; by default the file's extension. Required for an open file and without a file.
         file_client_args: as in `load`.
-        **kwargs: go to the format's handler.
+        **kwargs: passed to the format's handler.
 
     Returns:
         None, or the text or bytes if ``file`` is None.
 
     Raises:
-        TypeError: ``file`` is neither a path nor an open file, or the format is not known.
-        ValueError: there is neither a file nor a format.
+        TypeError: ``file`` is neither a path nor an open file, or the format is unknown.
+        ValueError: neither ``file`` nor ``file_format`` is given.
     """
     if file is None and file_format is None:
         raise ValueError(f'file_format must be specified since file is None: one of {", ".join(file_handlers)}')
@@ -73,7 +73,7 @@ def dump(
         return handler.dump_to_str(obj, **kwargs)
     if isinstance(file, str | os.PathLike):
         client = FileClient.infer_client(file_client_args, os.fspath(file))
-        # Only what has been written whole is put there: an object with no place in the format spoils no file.
+        # The file is written only after the whole object is formatted, so that an error leaves the old file intact.
         put: Any = client.put_text if handler.str_like else client.put
         with StringIO() if handler.str_like else BytesIO() as opened:
             handler.dump_to_fileobj(obj, opened, **kwargs)
@@ -93,14 +93,14 @@ def list_from_file(
     encoding: str = 'utf-8',
     file_client_args: dict[str, Any] | None = None,
 ) -> list[str]:
-    """The lines of a text file, without their ends.
+    """The lines of a text file, without line ends.
 
     Args:
         filename: a path or URL.
         prefix: put before each line.
-        offset: how many lines to leave out at the start.
-        max_num: how many lines to read at most; 0 or less for all.
-        encoding: of the file.
+        offset: how many lines to skip at the start.
+        max_num: the maximum number of lines; 0 or less for all.
+        encoding: the file's encoding.
         file_client_args: as in `load`.
     """
     client = FileClient.infer_client(file_client_args, os.fspath(filename))
@@ -116,12 +116,12 @@ def dict_from_file(
     encoding: str = 'utf-8',
     file_client_args: dict[str, Any] | None = None,
 ) -> dict[Any, Any]:
-    """A mapping from a text file: on each line a key, and then its value or values, parted by spaces.
+    """A dict from a text file: each line has a key, then its value or values, separated by spaces.
 
     Args:
         filename: a path or URL.
-        key_type: what the keys are turned into.
-        encoding: of the file.
+        key_type: the type to which keys are converted.
+        encoding: the file's encoding.
         file_client_args: as in `load`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Files by path or URL: a URL (``s3://…``, ``memory://…``) is opened by fsspec, anything else by Python."""
+"""Opening files by path or URL: fsspec opens URLs (``s3://…``, ``memory://…``), Python everything else."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import IO, Any
 
 PathOrUrl = str | os.PathLike[str]
 
-#: In bytes; systems allow 255, and a file that is being written has a longer name.
+#: In bytes. Most systems allow 255, and temporary names are longer than the final ones.
 _LONGEST_NAME = 200
 
 _SEPARATORS = set('/\\:' if os.name == 'nt' else '/\\')
 
-#: What Windows takes for a device in any folder.
+#: Names that Windows reserves for devices in every folder.
 _DEVICE = re.compile(r'(con|prn|aux|nul|com\d|lpt\d)( *\..*)?', re.IGNORECASE)
 
 
 def is_url(path: PathOrUrl) -> bool:
-    """Whether ``path`` names a file by its scheme, as in ``s3://bucket/key``."""
+    """Whether ``path`` has a scheme, as in ``s3://bucket/key``."""
     return '://' in os.fspath(path)
 
 
 def local_path(path: PathOrUrl) -> str:
-    """The path on this machine that a ``file://`` URL stands for; anything else as it is."""
+    """The path in a ``file://`` URL; anything else is returned unchanged."""
     path = os.fspath(path)
     scheme, found, rest = path.partition('://')
     return rest if found and scheme in ('file', 'local') else path
 
 
 def plain_file_name(name: str) -> str:
-    """``name``, if it names a file in a folder whatever the system: a name from a server, or from a file, must not lead
-    out of the folder that it is put into.
+    """Check that ``name`` is a plain file name on every system, and return it. Use it for names from servers and files,
+    which must not lead out of a folder.
 
     Raises:
-        ValueError: it is empty or too long, has separators, control or other invisible characters, or is a name that a
-            system gives a meaning of its own (``..``, ``NUL.pth``).
+        ValueError: it is empty or too long, has separators or invisible characters, or has a special meaning for a
+            system (``..``, ``NUL.pth``).
     """
     problem = None
     if not name or len(name.encode('utf-8', 'replace')) > _LONGEST_NAME:
@@ -51,7 +51,7 @@ def plain_file_name(name: str) -> str:
 
 
 def open_file(path: PathOrUrl, mode: str = 'r', **kwargs: Any) -> IO[Any]:
-    """Open a path or URL, to be used in a ``with``. Text is UTF-8 unless ``encoding`` says otherwise."""
+    """Open a path or URL, as a context manager. Text is UTF-8 unless ``encoding`` is given."""
     if 'b' not in mode:
         kwargs.setdefault('encoding', 'utf-8')
     if not is_url(path):
@@ -61,7 +61,7 @@ def open_file(path: PathOrUrl, mode: str = 'r', **kwargs: Any) -> IO[Any]:
 
 
 def exists(path: PathOrUrl) -> bool:
-    """Whether there is a file or folder at a path or URL."""
+    """Whether a file or folder exists at a path or URL."""
     if not is_url(path):
         return os.path.exists(path)
     filesystem, inner = fsspec_module().core.url_to_fs(os.fspath(path))
@@ -69,7 +69,7 @@ def exists(path: PathOrUrl) -> bool:
 
 
 def join(path: PathOrUrl, *parts: str) -> str:
-    """``path`` and what lies below it, in one path or URL."""
+    """Join ``parts`` to a path or URL."""
     if not is_url(path):
         return os.path.join(path, *parts)
     scheme, _, start = os.fspath(path).partition('://')
@@ -78,7 +78,7 @@ def join(path: PathOrUrl, *parts: str) -> str:
 
 
 def fsspec_module() -> ModuleType:
-    """The library fsspec, imported.
+    """Import fsspec.
 
     Raises:
         ImportError: it is not installed.

@@ -1,4 +1,4 @@
-"""YAML by PyYAML's safe loader and dumper, with tuples; the dumper knows dicts of any kind and numpy's numbers, too."""
+"""YAML with PyYAML's safe loader and dumper, extended by tuples; the dumper also supports dict subclasses and numpy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ['YAMLError', 'YamlDumper', 'YamlLoader', 'dump', 'load']
 _TUPLE_TAG = 'tag:yaml.org,2002:python/tuple'
 
 
-# libyaml's parser is ten times as fast, where PyYAML was built with it.
+# libyaml's parser is ten times as fast, if PyYAML was built with it.
 class YamlLoader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore[misc]
     """The safe loader, with tuples."""
 
 
 class YamlDumper(yaml.SafeDumper):
-    """The safe dumper, with dicts of any kind as mappings, with tuples, and with numpy's numbers as numbers."""
+    """The safe dumper, with dict subclasses, tuples and numpy values."""
 
 
 YamlLoader.add_constructor(_TUPLE_TAG, lambda loader, node: tuple(loader.construct_sequence(node, deep=True)))
@@ -33,27 +33,18 @@ YamlDumper.add_multi_representer(
 
 
 def load(source: str | IO[Any], **options: Any) -> Any:
-    """The document in a text or an open file.
-
-    Args:
-        source: the text or file.
-        **options: arguments of ``yaml.load``, such as another ``Loader``.
+    """Read one document from a text or an open file; ``options`` are arguments of ``yaml.load``.
 
     Raises:
-        YAMLError: it is not YAML, or has tags that the loader does not know.
+        YAMLError: it is not YAML, or has unknown tags.
     """
     return yaml.load(source, **{'Loader': YamlLoader, **options})
 
 
 def dump(value: Any, file: IO[Any] | None = None, **options: Any) -> Any:
-    """Write one document to an open file, or return its text where ``file`` is None.
-
-    Args:
-        value: what the document says.
-        file: an open file.
-        **options: arguments of ``yaml.dump``, such as another ``Dumper``.
+    """Write one document to an open file, or return its text; ``options`` are arguments of ``yaml.dump``.
 
     Raises:
-        YAMLError: it holds objects that the dumper does not know.
+        YAMLError: ``value`` holds objects that the dumper does not support.
     """
     return yaml.dump(value, file, **{'Dumper': YamlDumper, **options})

@@ -1,4 +1,4 @@
-"""The program around a training: five named stages with one typed context."""
+"""The program around a training: five stages that share one typed context."""
 
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.flow import Flow, Stage

@@ -1,4 +1,4 @@
-"""What the stages of one run pass on to each other."""
+"""The state that the stages of one run share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 
 from runnerkit.hooks.hook import Outcome
 from runnerkit.utils.lock import FolderLock
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 
 @dataclass(slots=True)
 class Options:
-    """What the command line says beside the config; None where it says nothing."""
+    """The command line's flags, apart from changes to the config; None if not given."""
 
     work_dir: str | None = None
     resume_from: str | None = None
@@ -36,20 +36,19 @@ class Options:
 
 @dataclass(slots=True)
 class Context:
-    """The state of one run on its way through the stages. Each stage fills in what later ones need.
+    """The state of one run. Each stage fills in what later stages need.
 
-    It has no other attributes than these; what stages of your own pass on to each other is an item,
-    ``context['name']``.
+    Other attributes than these cannot be set; your own stages share values as items, ``context['name']``.
 
     Attributes:
-        cfg: the config, with what the command line changed.
+        cfg: the config, with the command line's changes.
         options: the command line's other flags.
         timestamp: the run's name in its work dir.
-        lock: the claim on the work dir, on the first rank.
-        loaders: one for each entry of the workflow.
-        val_loader: what `EvalHook` evaluates on, if anything.
-        outcome: how the run ended, or that a stage before or after it has failed; None until then.
-        own: what stages of your own pass on; the items of the context.
+        lock: the lock on the work dir, on rank 0.
+        loaders: one per workflow entry.
+        val_loader: the loader for `EvalHook`, if any.
+        outcome: how the run, or a failed stage, ended; None until then.
+        own: values shared by your own stages; the items of the context.
     """
 
     cfg: Any
@@ -76,17 +75,14 @@ class Context:
         try:
             object.__setattr__(self, name, value)
         except AttributeError:
-            names = [each.name for each in fields(self)]
-            hint = did_you_mean(name, names)
+            hint = suggestion(name, [each.name for each in fields(self)])
             raise AttributeError(
-                f'a Context has no attribute {name!r}; {f"{hint}, or " if hint else ""}set your own values as items, '
-                f'context[{name!r}] = …'
+                f'a Context has no attribute {name!r}; set your own values as items, context[{name!r}] = …{hint}'
             ) from None
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.own:
-            hint = did_you_mean(name, self.own)
-            raise KeyError(f'no stage has set context[{name!r}]' + (f'; {hint}' if hint else ''))
+            raise KeyError(f'no stage has set context[{name!r}]{suggestion(name, self.own)}')
         return self.own[name]
 
     def __setitem__(self, name: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The learning curve: what the JSON lines of a work dir say, as numbers and as a picture."""
+"""The learning curve of a work dir: read from its JSON logs, and drawn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from runnerkit.log_files import parsed_line
 
-#: Numbers of a log line that are not about learning.
+#: Values of a log line that are not drawn.
 _NOT_CURVES = {
     'mode',
     'epoch',
@@ -25,10 +25,10 @@ _NOT_CURVES = {
 
 
 def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
-    """The log lines of ``work_dir``, each moment once.
+    """The log lines of ``work_dir``, one for each moment of the run.
 
-    Where a run was begun again, or resumed by a tool that left the old lines where they were, a line whose ``step``
-    goes back supersedes everything from there on. A line that was torn by a kill is left out.
+    If a run was started again, or resumed without removing the old lines, a line whose ``step`` goes back replaces all
+    lines from that step on. Incomplete lines of a killed run are left out.
     """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     reached = 0
@@ -46,7 +46,7 @@ def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
 
 
 def curves(lines: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    """Each logged number by ``<mode> <name>``, as pairs of completed iterations and value, in the order of the log."""
+    """Pairs of (completed iterations, value) for each ``<mode> <name>``, in the order of the log."""
     found: dict[str, list[tuple[int, float]]] = {}
     for line in lines:
         for name, value in line.items():
@@ -64,7 +64,7 @@ def plot(work_dir: str | Path) -> Path | None:
     found = curves(read_log(work_dir))
     if not found:
         return None
-    from matplotlib.figure import Figure  # not pyplot, whose backend is the user's choice
+    from matplotlib.figure import Figure  # not pyplot, which depends on the user's backend
 
     losses = {name: values for name, values in found.items() if 'loss' in name}
     scores = {name: values for name, values in found.items() if 'loss' not in name}

@@ -1,8 +1,8 @@
-"""``--dry-run``: everything is built and shown, one iteration of each mode is run, nothing is left behind."""
+"""``--dry-run``: build and show everything, run one iteration of each mode, keep nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -10,14 +10,15 @@ from torch import Tensor
 from runnerkit.flow.context import Context
 from runnerkit.flow.preview import preview_curves
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.parallel import DataContainer
 from runnerkit.runner.workflow import first_training_loader, length_of
 
 
 class DryRun:
-    """Takes the runner stage's place."""
+    """Replaces the runner stage."""
 
     def __call__(self, context: Context) -> None:
-        """Show what a run would do, and do one iteration of each mode."""
+        """Show what a run would do, and run one iteration of each mode."""
         say = context.logger.info
         say('Hooks:\n%s', context.runner.get_hook_info())
         self.show_schedules(context)
@@ -30,23 +31,23 @@ class DryRun:
             self.one_iteration(context, mode, batch)
 
     def show_schedules(self, context: Context) -> None:
-        """A plot of the learning rate, and of the momentum if it has a schedule, over the whole run."""
+        """Plot the learning rate over the whole run, and the momentum if it has a schedule."""
         runner, say = context.runner, context.logger.info
         if context.optimizer is None:
             say('Learning rate: none, as there is no optimizer')
             return
         for hook in runner.hooks:
             if isinstance(hook, TorchLrUpdaterHook) and hook.monitor is not None:
-                say('%s follows %s, which is not known yet, and is not drawn', hook.scheduler, hook.monitor)
+                say('%s depends on %s, which is not known yet: not drawn', hook.scheduler, hook.monitor)
         length = length_of(first_training_loader(context.loaders, context.workflow, runner))
         if not length:
-            say('Learning rate: not drawn, as the length of the training loader is not known')
+            say('Learning rate: not drawn, because the length of the loader is not known')
             return
         for curve in preview_curves(runner, length):
             say('%s: %s\n%s', curve.title, curve.source, sketch(curve.values))
 
     def one_iteration(self, context: Context, mode: str, batch: Any) -> None:
-        """One step of ``mode``, with an update where it trains."""
+        """Run one step of ``mode``, with an update if the mode trains."""
         runner = context.runner
         runner.mode = mode
         if mode == 'val':
@@ -63,19 +64,31 @@ class DryRun:
         )
 
 
-def describe(value: Any, name: str = 'batch') -> list[str]:
-    """A line for every tensor in a nested batch: where it is, its shape and type."""
-    if isinstance(value, Tensor):
-        return [f'  {name}: {tuple(value.shape)} {str(value.dtype).removeprefix("torch.")}']
-    if isinstance(value, dict):
-        return [line for key, item in value.items() for line in describe(item, f'{name}[{key!r}]')]
-    if isinstance(value, (list, tuple)):
-        return [line for i, item in enumerate(value) for line in describe(item, f'{name}[{i}]')]
-    return [f'  {name}: {type(value).__name__}']
+def describe(batch: Any) -> list[str]:
+    """A line for every value in a nested batch: its place, and its type or, of a tensor, shape and dtype."""
+    return [f'  {name}: {shape_of(leaf)}' for name, leaf in leaves(batch, 'batch')]
+
+
+def shape_of(value: Any) -> str:
+    """Shape and dtype of a tensor; the type of anything else."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f'{tuple(value.shape)} {str(value.dtype).removeprefix("torch.")}'
+
+
+def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every value in nested dicts, lists, tuples and `DataContainer`, with its place."""
+    if isinstance(value, DataContainer):
+        yield from leaves(value.data, name)
+    elif isinstance(value, (dict, list, tuple)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(item, f'{name}[{key!r}]')
+    else:
+        yield name, value
 
 
 def sketch(values: Sequence[float], width: int = 60, height: int = 8) -> str:
-    """A small plot in characters of at least one value; the highest on top, the run's start on the left."""
+    """A small text plot of ``values``, which must not be empty; the first one is on the left."""
     columns = [values[i * (len(values) - 1) // max(1, width - 1)] for i in range(min(width, len(values)))]
     if len(values) <= width:
         columns = list(values)

@@ -1,4 +1,4 @@
-"""One run from config to trained model: five stages, one after another."""
+"""One run from config to trained model, in five stages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Flow:
     """The stages of a run: instance → network → startup → runner → terminal.
 
     Args:
-        stages: what to call with the context, in order; the last one is called whatever happens before it.
+        stages: called with the context, in order; the last one is called even if another fails.
     """
 
     def __init__(self, stages: Sequence[Stage] | None = None) -> None:
@@ -28,9 +28,9 @@ class Flow:
         self.stages: list[Stage] = default if stages is None else list(stages)
 
     def __call__(self, context: Context) -> Context:
-        """Run all stages over ``context``; what they change for the whole process is put back at the end.
+        """Run all stages with ``context``; settings of the process that they change are restored at the end.
 
-        The last stage finds in ``context.outcome`` how the run ended, or which error another stage raised.
+        The last stage finds in ``context.outcome`` how the run ended, also if another stage raised an error.
         """
         *working, last = self.stages
         with preserved_process_state():
@@ -43,7 +43,7 @@ class Flow:
 
 
 def run_stage(stage: Stage, context: Context) -> None:
-    """Call ``stage``; if it fails and has not said how the run ended, its failure is the outcome."""
+    """Call ``stage``; if it fails without setting an outcome, its error is the outcome."""
     before = context.outcome
     try:
         stage(context)

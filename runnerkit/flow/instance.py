@@ -1,4 +1,4 @@
-"""Stage 1, before anything is built: processes, seed, work dir, log, data."""
+"""Stage 1: processes, seed, work dir, log, data."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import draw_seed, set_random_seed
 from runnerkit.version import __version__
 
-#: Settings of ``data`` that are about loaders, not about one split's data set.
+#: Keys of ``data`` that configure loaders, not the data set of one split.
 LOADER_KEYS = ('samples_per_gpu', 'workers_per_gpu', 'persistent_workers', 'pin_memory', 'seeded')
 
 
 class Instance:
-    """Start the processes, settle the seed, open the work dir and the log, load the data."""
+    """Join the processes, set the seed, open the work dir and the log, build the data loaders."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
@@ -44,7 +44,7 @@ class Instance:
         self.load_data(context)
 
     def start_processes(self, context: Context) -> None:
-        """Join the other processes of a distributed run; choose this one's device."""
+        """Join the other processes of a distributed run, and choose the device of this one."""
         options = context.options
         if options.launcher != 'none':
             init_dist(options.launcher, **context.cfg.get('dist_params', {'backend': 'nccl'}))
@@ -54,7 +54,7 @@ class Instance:
     def open_work_dir(self, context: Context) -> None:
         """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``) and its log file.
 
-        For a URL, what has to lie on the disk (logs, the config) is in ``work_dirs/<the URL's last part>``.
+        If it is a URL, files that must be local (logs, the config) are in ``work_dirs/<last part of the URL>``.
         """
         cfg, options = context.cfg, context.options
         stem = Path(cfg.filename).stem if cfg.filename else 'run'
@@ -82,7 +82,7 @@ class Instance:
         context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
 
     def settle_seed(self, context: Context) -> None:
-        """Take the seed from ``--seed``, else the config, else draw one; all ranks have the same."""
+        """Use the seed from ``--seed``, else the config, else a random one; it is the same on all ranks."""
         cfg, options = context.cfg, context.options
         seed = options.seed if options.seed is not None else cfg.get('seed')
         check_whole_number('seed', seed, at_least=0, or_none=True)
@@ -91,11 +91,11 @@ class Instance:
         set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
 
     def set_backends(self, context: Context) -> None:
-        """Apply the config's switches of torch's backends."""
+        """Apply the config's settings for torch's backends."""
         cfg = context.cfg
         benchmark, deterministic = cfg.get('cudnn_benchmark'), context.options.deterministic or cfg.get('deterministic')
         if benchmark and deterministic:
-            context.logger.warning('cudnn_benchmark=True has no effect on a run that is to be deterministic')
+            context.logger.warning('cudnn_benchmark=True has no effect in a deterministic run')
         elif benchmark is not None:
             torch.backends.cudnn.benchmark = benchmark
         if cfg.get('tf32') is not None:
@@ -104,7 +104,7 @@ class Instance:
             context.logger.info('prefetch=True has no effect on the device %s: it needs a GPU', context.device)
 
     def describe(self, context: Context) -> None:
-        """Log where and with what the run happens; keep it for the checkpoints' meta."""
+        """Log environment, config and seed, and keep them for the checkpoints' meta."""
         cfg, logger = context.cfg, context.logger
         warn_near_misses(cfg, KNOWN)
         for key in LATER:
@@ -124,14 +124,14 @@ class Instance:
         }
 
     def load_data(self, context: Context) -> None:
-        """Build a loader for every workflow entry, and the one to evaluate on."""
+        """Build a loader for every workflow entry, and one for the evaluation."""
         workflow = context.cfg.get('workflow', [('train', 1)])
         check_entries(workflow)
         context.workflow = [(mode, n) for mode, n in workflow]
         data = required_section(context.cfg, 'data')
         splits = ['val' if mode == 'val' else 'train' for mode, _ in context.workflow]
         datasets = {split: self.build_dataset(data, split) for split in dict.fromkeys(splits)}
-        # A loader for each entry, also of the same data: two iterations over one loader would share its workers.
+        # One loader per entry, even for the same data: two iterators over one loader would share its workers.
         context.loaders = [self.build_loader(context, data, split, datasets[split]) for split in splits]
         if context.options.validate and context.cfg.get('evaluation') is not None and data.get('val') is not None:
             context.val_loader = self.build_loader(context, data, 'val', datasets.get('val'))
@@ -143,12 +143,12 @@ class Instance:
         return build_dataset(data[split])
 
     def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:
-        """A loader of ``data[split]``; ``data['<split>_dataloader']`` overrides the common loader settings."""
+        """The loader of ``data[split]``; ``data['<split>_dataloader']`` overrides the common settings."""
         dataset = self.build_dataset(data, split) if dataset is None else dataset
         settings = {key: data[key] for key in LOADER_KEYS if key in data}
         settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0, **settings, **data.get(f'{split}_dataloader', {})}
         settings.setdefault('shuffle', split == 'train')
-        settings.setdefault('round_up', split == 'train')  # an evaluation counts each sample once
+        settings.setdefault('round_up', split == 'train')  # an evaluation must count each sample once
         if context.cfg.get('prefetch') and context.device.type == 'cuda':
             if settings.get('seeded', True):
                 settings = {'pin_memory': True, 'prefetch_to': context.device, **settings}
@@ -158,17 +158,17 @@ class Instance:
 
 
 def claim(work_dir: Path) -> FolderLock:
-    """Keep other runs out of the work dir.
+    """Lock the work dir against other runs.
 
     Raises:
-        RuntimeError: another one is in it.
-        OSError: nothing can be written there.
+        RuntimeError: another run uses it.
+        OSError: it is not writable.
     """
     try:
         return FolderLock(work_dir)
     except BlockingIOError as error:
         raise RuntimeError(
-            f'another run goes on in this work dir, and the two would overwrite each other: {error}. Wait for it or '
+            f'another run uses this work dir, and the two would overwrite each other: {error}. Wait for it or '
             'stop it, or choose another work dir (--work-dir)'
         ) from None
     except OSError as error:
@@ -178,15 +178,14 @@ def claim(work_dir: Path) -> FolderLock:
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """What a URL lies in, and its last part."""
+    """The parent of a URL, and its last part."""
     scheme, _, inner = url.partition('://')
     parent, _, name = inner.rstrip('/').rpartition('/')
     return f'{scheme}://{parent}', name
 
 
 def send_files_to(url: str, cfg: Any) -> None:
-    """Let checkpoints be saved below ``url``, and logs be copied there at the end, unless the config has other places
-    for them."""
+    """Save checkpoints below ``url`` and copy logs there at the end, unless the config sets an ``out_dir``."""
     for section in ('checkpoint_config', 'evaluation'):
         if isinstance(cfg.get(section), Mapping):
             cfg[section].setdefault('out_dir', url)
@@ -196,7 +195,7 @@ def send_files_to(url: str, cfg: Any) -> None:
 
 
 def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.device:
-    """The device that was asked for, else a GPU if there is one."""
+    """The device called ``name``; by default a GPU if there is one."""
     if name is None:
         name = 'cuda' if torch.cuda.is_available() else 'cpu'
     try:

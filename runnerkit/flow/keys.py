@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Keys that a run reads. Others are the user's own, and only looked at for being near one of these.
+#: Keys that a run reads. Other keys belong to the user; they are only checked for misspellings of these.
 KNOWN = (
     'model',
     'data',
@@ -38,5 +38,5 @@ KNOWN = (
     'profiler_config',
 )
 
-#: Keys that DESIGN names and no version understands yet: said so, not silently ignored.
+#: Keys of the design that are not supported yet; a run warns about them.
 LATER = ('model_wrapper', 'flow', 'pipeline')

@@ -23,7 +23,7 @@ DEFAULT_TIMER = {'type': 'IterTimerHook'}
 
 
 class Network:
-    """Build the model, place it on its device, build the optimizer, the runner, and its hooks."""
+    """Build the model on its device, the optimizer, the runner and its hooks."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
@@ -33,8 +33,7 @@ class Network:
         self.register_hooks(context)
 
     def build_model(self, context: Context) -> None:
-        """Build and initialise the model; its weights depend on the seed only, not on what the data sets have
-        drawn."""
+        """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew."""
         set_random_seed(context.seed)
         model: Any = build_model(required_section(context.cfg, 'model'))
         if hasattr(model, 'init_weights'):
@@ -46,11 +45,11 @@ class Network:
         if options is not None:
             compile_model(model, **options)
         context.model = wrapped(model, context)
-        if context.options.diff_seed:  # all processes have the same weights by now
+        if context.options.diff_seed:  # only now, so that all ranks have the same weights
             set_random_seed(context.seed, use_rank_shift=True)
 
     def build_optimizer(self, context: Context) -> None:
-        """Build the optimizer; ``--auto-scale-lr`` scales its learning rate with the batch size."""
+        """Build the optimizer; with ``--auto-scale-lr``, its learning rate is scaled with the batch size."""
         cfg = context.cfg
         config = required_section(cfg, 'optimizer')
         if context.options.auto_scale_lr:
@@ -72,7 +71,7 @@ class Network:
         context.runner.timestamp = context.timestamp
 
     def register_hooks(self, context: Context) -> None:
-        """Register the standard hooks, the evaluation, and the config's own."""
+        """Register the standard hooks, the evaluation hook and the custom hooks."""
         cfg, runner = context.cfg, context.runner
         by_config: dict[str, Any] = {
             'lr_config': cfg.get('lr_config'),
@@ -93,7 +92,7 @@ class Network:
 
 
 def wrapped(model: torch.nn.Module, context: Context) -> torch.nn.Module:
-    """``model`` in what moves batches to its device and gradients between processes; itself where neither is needed."""
+    """``model`` in a DDP wrapper if there are several processes, in a DataParallel wrapper on a single GPU."""
     on_gpu = context.device.type == 'cuda'
     if context.world_size > 1:
         return MMDistributedDataParallel(
@@ -125,7 +124,7 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
 
 
 def runner_config(cfg: Any) -> Any:
-    """The config's ``runner``; older configs say ``total_epochs``."""
+    """The config's ``runner``; older configs have ``total_epochs``."""
     if cfg.get('runner') is not None:
         return cfg.runner
     if cfg.get('total_epochs') is not None:
@@ -134,7 +133,7 @@ def runner_config(cfg: Any) -> Any:
 
 
 def optimizer_config(cfg: Any) -> Any:
-    """The config of the update: ``optimizer_config`` with ``amp`` or MMCV's ``fp16`` in it."""
+    """``optimizer_config`` with ``amp`` or MMCV's ``fp16`` merged into it."""
     config = cfg.get('optimizer_config')
     amp, fp16 = cfg.get('amp'), cfg.get('fp16')
     if amp is None and fp16 is None:

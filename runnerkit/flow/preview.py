@@ -1,4 +1,4 @@
-"""What a run's schedules will do, before it starts: learning rates and momenta in every iteration."""
+"""Learning rates and momenta of every iteration, computed before the run starts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from runnerkit.hooks.param_schedule import ParamScheduleHook, copied, read
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.named import named_optimizers
 
-#: What is drawn, by its key in a parameter group.
+#: Titles of the curves, by key in a parameter group.
 TITLES = {'lr': 'Learning rate', 'momentum': 'Momentum'}
 
 
 class Rehearsal:
-    """A runner's stand-in, in which nothing but the position moves; all else is read from the real runner."""
+    """Stands in for a runner: has its own position in the run; everything else is read from the real runner."""
 
     by_epoch = True
     epoch = iter = inner_iter = 0
@@ -37,9 +37,9 @@ class Curve:
     """One quantity over a run.
 
     Args:
-        title: What it is, such as 'Learning rate', or of several optimizers 'Learning rate of G'.
-        source: What schedules it, and which parameter group this is if there are several.
-        values: One value per iteration.
+        title: such as 'Learning rate', or with several optimizers 'Learning rate of G'.
+        source: what schedules it, and which parameter group it is if there are several.
+        values: one value per iteration.
     """
 
     title: str
@@ -50,18 +50,18 @@ class Curve:
 def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
     """The learning rate and the momentum of each optimizer's first parameter group in every iteration of a run.
 
-    All schedule hooks work together, in the runner's order, on copies: neither they nor the optimizers are changed.
-    A scheduler that waits for scores (ReduceLROnPlateau) is left out.
+    All schedule hooks run together, in the runner's order, on copies: neither they nor the optimizers are changed.
+    Schedulers that depend on scores (ReduceLROnPlateau) are left out.
 
     Args:
-        runner: A runner that has not run yet, with ``hooks``, ``optimizer``, ``max_epochs`` and ``max_iters``.
-        iters_per_epoch: Length of the loader, at least 1.
+        runner: a runner that has not run yet, with ``hooks``, ``optimizer``, ``max_epochs`` and ``max_iters``.
+        iters_per_epoch: the length of the loader, at least 1.
 
     Returns:
-        The learning rates; and the momenta, where they change or have a schedule of their own.
+        The learning rates, and those momenta that change or have their own schedule.
 
     Raises:
-        ValueError: If the runner has no limit.
+        ValueError: the runner has neither ``max_epochs`` nor ``max_iters``.
     """
     max_epochs, max_iters = runner.max_epochs, runner.max_iters
     if max_epochs is None and max_iters is None:
@@ -96,7 +96,7 @@ def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
     for key, name, groups, values in tracks:
         own = [hook for hook in hooks if getattr(hook, 'key', 'lr') == key]
         if key == 'lr' or own or len(set(values)) > 1:
-            # Some of torch's schedulers move the momentum, too.
+            # Some torch schedulers change the momentum, too.
             sources = own or [hook for hook in hooks if isinstance(hook, TorchLrUpdaterHook)]
             source = ', '.join(getattr(hook, 'scheduler', type(hook).__name__) for hook in sources) or 'no schedule'
             several = f'; the first of {len(groups)} parameter groups' if len(groups) > 1 else ''
@@ -105,12 +105,12 @@ def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
 
 
 def _can_be_foretold(hook: Hook) -> bool:
-    """Whether ``hook`` follows a schedule, and does not wait for scores."""
+    """Whether ``hook`` is a schedule that does not depend on scores."""
     return isinstance(hook, ParamScheduleHook) or (isinstance(hook, TorchLrUpdaterHook) and hook.monitor is None)
 
 
 def stand_in(optimizer: Any) -> Any:
-    """An optimizer with groups of its own over the same parameters, to be scheduled but never stepped."""
+    """A copy of ``optimizer`` with its own groups over the same parameters, to be scheduled but never stepped."""
     if isinstance(optimizer, dict):
         return {name: stand_in(one) for name, one in optimizer.items()}
     double = copy.copy(optimizer)

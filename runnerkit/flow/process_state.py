@@ -1,4 +1,4 @@
-"""What a run changes for its whole process, and how it is put back, so that it does not affect the next run there."""
+"""Restores what a run changes for the whole process, so that it does not affect the next run there."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 
 from runnerkit.utils.logging import logger_initialized
 
-#: The environment variables that seeding and joining a distributed run set.
+#: Environment variables set by seeding and by joining a distributed run.
 VARIABLES = ('PYTHONHASHSEED', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
 
 _cudnn, _matmul = torch.backends.cudnn, torch.backends.cuda.matmul
 
-#: Torch's switches: how to read each of them, and how to set it.
+#: Settings of torch: a getter and a setter each.
 _SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...] = (
     (lambda: _cudnn.deterministic, lambda value: setattr(_cudnn, 'deterministic', value)),
     (lambda: _cudnn.benchmark, lambda value: setattr(_cudnn, 'benchmark', value)),
@@ -30,12 +30,12 @@ _SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...] = (
 
 @contextmanager
 def preserved_process_state(logger: str = 'runnerkit') -> Iterator[None]:
-    """Put back at the end what a run inside changes: torch's switches, environment variables, the logger.
+    """Restore torch's settings, environment variables and the logger on leaving the context.
 
-    The random generators are not part of it: a run seeds them, and what comes after it may rely on that.
+    Random generators are not restored: code after a run may rely on its seed.
 
     Args:
-        logger: the name of the logger that the run sets up; handlers that it has got inside are closed.
+        logger: the name of the logger that the run sets up; handlers added inside the context are closed.
     """
     with ExitStack() as stack:
         stack.callback(_restore_switches, [(read, _read(read), write) for read, write in _SWITCHES])
@@ -47,7 +47,7 @@ def preserved_process_state(logger: str = 'runnerkit') -> Iterator[None]:
 def _read(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except RuntimeError:  # set through torch's newer interface, which a run does not touch
+    except RuntimeError:  # set through torch's newer API, which a run does not use
         return None
 
 

@@ -1,4 +1,4 @@
-"""``runnerkit profile``: a piece of the training, measured; nothing of it is kept."""
+"""``runnerkit profile``: measure the first iterations of a training; keep nothing but the trace."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from runnerkit.hooks.logger.tracker import TrackerHook
 from runnerkit.utils.iteration_parts import DATA, IterationParts, clock_of
 from runnerkit.utils.stopwatch import Stopwatch
 
-#: How many iterations a trace has: each may be megabytes.
+#: How many iterations are traced; each may take megabytes.
 TRACED = 5
 
 
 class Profile:
-    """Takes the runner stage's place: runs the training's first iterations and measures their parts.
+    """Replaces the runner stage: runs the first iterations of the training and measures their parts.
 
-    First come those for warming up, then the measured ones; then, if there is to be a trace, `TRACED` more with torch's
-    profiler, which would make the measured ones longer.
+    The warm-up iterations are followed by the measured ones. If a trace is wanted, `TRACED` more run with torch's
+    profiler, which would slow down the measured ones.
 
     Args:
-        iters: how many iterations are measured, at least 1.
-        warmup: how many come before, at least 1.
-        trace: the file to write a trace to, in the format of Chrome and Perfetto; None for no trace.
+        iters: how many iterations to measure, at least 1.
+        warmup: how many to run before, at least 1.
+        trace: the file for a trace in the format of Chrome and Perfetto; None for no trace.
 
     Attributes:
-        watch: what has measured.
-        done: how many iterations there were: fewer than asked for where the training has no more.
+        watch: the stopwatch with the times.
+        done: how many iterations were run; fewer than requested if the training is shorter.
     """
 
     def __init__(self, iters: int, warmup: int, trace: str | None = None) -> None:
@@ -44,12 +44,12 @@ class Profile:
 
     @property
     def measured(self) -> int:
-        """How many iterations `watch` has measured."""
+        """How many iterations were measured."""
         return max(0, min(self.done - self.warmup, self.iters))
 
     @property
     def traced(self) -> int:
-        """How many iterations the trace has."""
+        """How many iterations were traced."""
         return max(0, self.done - self.warmup - self.iters)
 
     def __call__(self, context: Context) -> None:
@@ -83,7 +83,7 @@ class Profile:
     def _begin_trace(self) -> None:
         self._profiler = profile()
         self._profiler.start()
-        # The clock of the machine, whatever the device: only the names are needed now.
+        # The host's clock will do: only the names of the parts are needed now.
         self._parts.watch = Stopwatch(mark=record_function)
         self._parts.watch.start(DATA)
 
@@ -94,13 +94,12 @@ class Profile:
             profiler.stop()
             if self.traced:
                 profiler.export_chrome_trace(str(self.trace))
-                if not Path(str(self.trace)).is_file():  # torch only logs it
+                if not Path(str(self.trace)).is_file():  # torch only logs the error
                     raise OSError(f'the trace could not be written to {self.trace}: choose another place with --trace')
 
 
 def keep_inside(runner: Any, logger: logging.Logger) -> None:
-    """Let the hooks of ``runner`` write into its work dir only, and leave those out that cannot; or that would profile
-    the profile."""
+    """Make the hooks of ``runner`` write to its work dir only. Trackers, which cannot, and profilers are removed."""
     for hook in list(runner.hooks):
         if isinstance(hook, (TrackerHook, ProfilerHook)):
             logger.info('left out of the profile: %s', type(hook).__name__)
@@ -110,4 +109,4 @@ def keep_inside(runner: Any, logger: logging.Logger) -> None:
         elif isinstance(hook, TensorboardLoggerHook):
             hook.log_dir = None
         if isinstance(hook, CheckpointHook):
-            hook.save_last = False  # the end of this run is none of the training's
+            hook.save_last = False  # this run does not end where the training ends

@@ -1,4 +1,4 @@
-"""Stage 3: where the weights come from, resumed, loaded, or as initialised."""
+"""Stage 3: resume a run, load weights, or keep the initial ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runnerkit.log_files import set_aside
 
 
 class Startup:
-    """Resume, or load weights, or neither: ``resume_from`` goes before auto-resume, which goes before ``load_from``."""
+    """Resume, load weights, or neither: the first of ``resume_from``, auto-resume and ``load_from`` that applies."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
@@ -28,7 +28,7 @@ class Startup:
             context.runner.load_checkpoint(load_from)
 
     def to_resume(self, context: Context) -> str | None:
-        """The checkpoint to go on from, if there is one."""
+        """The checkpoint to resume from, if any."""
         options, cfg = context.options, context.cfg
         explicit = options.resume_from or cfg.get('resume_from')
         if explicit:
@@ -39,29 +39,29 @@ class Startup:
         latest = from_first_rank(partial(self.newest, stores))
         if latest is None:
             if context.rank == 0:
-                set_aside(context.work_dir)  # what a run has logged that died before its first checkpoint
+                set_aside(context.work_dir)  # logs of a run that was killed before its first checkpoint
             places = ', '.join(map(str, stores))
             context.logger.info('nothing to resume in %s: the run starts from the beginning', places)
         return latest
 
     def stores(self, context: Context) -> list[Store]:
-        """Where checkpoints of the run may lie."""
+        """The stores that may hold checkpoints of the run."""
         hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, CheckpointHook)]
         stores = [*(hook.store(context.runner) for hook in hooks), Store(context.work_dir)]
         return list({store.place: store for store in stores}.values())
 
     def newest(self, stores: Iterable[Store]) -> str | None:
-        """The newest checkpoint of all places from which a run can go on."""
+        """The newest checkpoint in all ``stores`` from which a run can resume."""
         found = [store.newest(why_not_resumable) for store in stores]
         return max(((each.written, each.path) for each in found if each is not None), default=(0.0, None))[1]
 
 
 def why_not_resumable(path: Path) -> str | None:
-    """Why no run can go on from the checkpoint file, or None if one can."""
+    """Why a run cannot resume from the checkpoint file; None if it can."""
     damage = why_damaged(path)
     if damage is not None:
         return damage
     try:
         return training_state_problem(load_tensors(path))
-    except ValueError:  # it is intact but wants to be trusted: resuming it tells how
+    except ValueError:  # it is intact but has to be trusted: the error of the resume tells how
         return None

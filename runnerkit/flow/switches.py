@@ -1,4 +1,4 @@
-"""The config's switches: top-level keys that change how a run computes, not what."""
+"""Top-level config keys that change how a run computes, not what it computes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def check_switches(cfg: Any) -> None:
     """Refuse wrong values before anything is built.
 
     Raises:
-        TypeError: a switch is neither True nor False, or ``compile`` is no dict either.
-        ValueError: ``compile`` has keys that nobody knows.
+        TypeError: a value is of a wrong type.
+        ValueError: ``compile`` has unknown keys, or ``amp`` is not known.
     """
     for key in SWITCHES:
         value = cfg.get(key)
@@ -37,14 +37,14 @@ def check_switches(cfg: Any) -> None:
 
 
 def use_channels_last(model: nn.Module) -> None:
-    """Lay out the model's 4-D weights with their channels last."""
+    """Convert the model's 4-D weights to the channels_last memory format."""
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dim() == 4:
             tensor.data = tensor.data.to(memory_format=torch.channels_last)
 
 
 def compile_options(cfg: Any) -> dict[str, Any] | None:
-    """What ``compile`` says, as arguments of `runnerkit.nn.compiled.compile_model`; None where it is off.
+    """The config's ``compile`` as arguments of `runnerkit.nn.compiled.compile_model`; None if it is off.
 
     Raises:
         TypeError: it is neither True, False, None nor a dict.
@@ -62,7 +62,7 @@ def compile_options(cfg: Any) -> dict[str, Any] | None:
 
 
 def set_tf32(allowed: bool) -> None:
-    """Let CUDA multiply and convolve float32 with TF32, ten bits of mantissa in place of 23; or forbid it."""
-    # Not fp32_precision, which is newer: where it has been set, torch.compile fails in asking for the precision (2.13).
+    """Allow or forbid TF32 (10 instead of 23 mantissa bits) for float32 matrix products and convolutions on CUDA."""
+    # Not the newer fp32_precision: if it is set, torch.compile fails when it reads the precision (torch 2.13).
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed

@@ -1,4 +1,4 @@
-"""Stage 5, after the training, also after a failed one: report the results and clean up."""
+"""Stage 5, after the training, even if it failed: report the results and clean up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runnerkit.utils.logging import printable
 
 
 class Terminal:
-    """Say where the results are, draw the learning curve, leave the process group."""
+    """Report where the results are, draw the learning curve, leave the process group."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
@@ -24,7 +24,7 @@ class Terminal:
                 self.draw(context)
         finally:
             if context.outcome is not None and context.outcome.ended_well:
-                barrier()  # no rank leaves the process group while another still talks
+                barrier()  # no rank may leave the process group while another still communicates
             shutdown()
             if context.lock is not None:
                 context.lock.release()
@@ -32,7 +32,7 @@ class Terminal:
                 shutil.rmtree(context.work_dir, ignore_errors=True)
 
     def report(self, context: Context) -> None:
-        """Log the best score and where the best checkpoint lies."""
+        """Log the best score, and the paths of the best and the last checkpoint."""
         messages: dict[str, Any] = context.runner.meta.get('hook_msgs', {})
         if 'best_ckpt' in messages:
             context.logger.info('Best score %.4f, checkpoint %s', messages['best_score'], shown(messages['best_ckpt']))
@@ -40,7 +40,7 @@ class Terminal:
             context.logger.info('Last checkpoint %s', shown(messages['last_ckpt']))
 
     def draw(self, context: Context) -> None:
-        """Draw ``curve.png``; without matplotlib, say so."""
+        """Draw ``curve.png``, or log that matplotlib is missing."""
         try:
             path = plot(context.work_dir)
         except ModuleNotFoundError:
@@ -51,7 +51,7 @@ class Terminal:
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """``path`` as one would type it here: relative where it lies below the current folder."""
+    """``path`` as the user would type it: relative if it is below the current folder."""
     path = os.fspath(path)
     below = not is_url(path) and os.path.abspath(path).startswith(os.getcwd() + os.sep)
     return printable(os.path.relpath(path) if below else path)

@@ -8,12 +8,12 @@ from runnerkit.flow.context import Context
 
 
 class Runner:
-    """Write the effective config into the work dir, and run the workflow."""
+    """Write the final config to the work dir, and run the workflow."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
         if context.rank == 0:
-            # Only now: a run that was refused leaves the config of the one before it alone.
+            # Only now, so that a run refused earlier does not overwrite the config of the run before.
             cfg = context.cfg
             cfg.dump(str(context.work_dir / (Path(cfg.filename).name if cfg.filename else 'config.py')))
         try:

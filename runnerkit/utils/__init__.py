@@ -45,8 +45,8 @@ __all__ = [
     'worker_init_fn',
 ]
 
-#: What MMCV has in its ``utils`` and we elsewhere. It is imported when it is first asked for, and by name, so that this
-#: layer imports nothing from those above it.
+#: Names that MMCV has in ``utils`` and we have elsewhere. They are imported by name at their first use, so that this
+#: layer does not import from higher ones.
 _HOMES = {
     'runnerkit.config': ('Config', 'ConfigDict', 'DictAction'),
     'runnerkit.registry': ('Registry', 'build_from_cfg'),

@@ -1,4 +1,4 @@
-"""What a run runs on: versions, devices, and which of several processes this is."""
+"""The environment of a run: versions, devices, and the rank of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from runnerkit.version import __version__
 
-#: Libraries whose versions are worth noting, by the name of their module, and by those of the packages that have it.
+#: Libraries whose versions are recorded: the module's name, and the packages that may contain it.
 _VERSIONS = {
     'NumPy': ('numpy', ['numpy']),
     'TorchVision': ('torchvision', ['torchvision']),
@@ -25,9 +25,9 @@ _VERSIONS = {
 
 
 def process_rank() -> int:
-    """This process's number among those of a distributed run; 0 where there is only one.
+    """The rank of this process; 0 if the run is not distributed.
 
-    Before the processes have found each other, the launcher's variable ``RANK`` says it. Does not import torch.
+    Before the process group exists, it is read from the launcher's variable ``RANK``. Does not import torch.
     """
     dist = sys.modules.get('torch.distributed')
     if dist is not None and dist.is_available() and dist.is_initialized():
@@ -37,7 +37,7 @@ def process_rank() -> int:
 
 
 def get_host_info() -> str:
-    """Who runs this, and where: ``user@host``. What cannot be found out (a user id without a name) is left empty."""
+    """``user@host``; the user is left out if unknown (a user id without a name)."""
     from getpass import getuser
 
     try:
@@ -48,15 +48,15 @@ def get_host_info() -> str:
 
 
 def get_time_str() -> str:
-    """Now, for names of files: ``20240131_235959``."""
+    """The current time for file names: ``20240131_235959``."""
     return time.strftime('%Y%m%d_%H%M%S')
 
 
 def collect_env() -> dict[str, Any]:
-    """Platform, devices and versions by name, as a run writes them into its log and checkpoints.
+    """Platform, devices and versions, as a run records them in its log and checkpoints.
 
-    No library beside torch is imported for that. ``MMCV`` is what the program gets that imports ``mmcv``; its compiled
-    operators are no part of runnerkit, so that there is nothing to say about their compilers.
+    No library except torch is imported. ``MMCV`` is the version that ``import mmcv`` would give; its compiler entries
+    are ``n/a``, as runnerkit has no compiled operators.
     """
     import torch
 
@@ -85,7 +85,7 @@ def collect_env() -> dict[str, Any]:
 
 
 def _gpus() -> dict[str, str]:
-    """Names of GPUs by their numbers, those of one kind together: ``{'GPU 0,1': 'NVIDIA H200'}``."""
+    """Names of GPUs by index, equal ones together: ``{'GPU 0,1': 'NVIDIA H200'}``."""
     import torch
 
     kinds: dict[str, list[str]] = {}
@@ -95,23 +95,23 @@ def _gpus() -> dict[str, str]:
 
 
 def _cuda_toolkit() -> dict[str, str]:
-    """Where the CUDA toolkit is, and which its compiler is: it may be another than torch was built with."""
+    """The CUDA toolkit's folder and compiler, which may differ from those torch was built with."""
     home = cuda_home()
     compiler = 'n/a' if home is None else _first_line(os.path.join(home, 'bin', 'nvcc'), '--version', marker='release')
     return {'CUDA_HOME': str(home), 'NVCC': compiler}
 
 
 def cuda_home() -> str | None:
-    """Where the CUDA toolkit is (ROCm's, if torch is built for that); None where there is none."""
+    """The folder of the CUDA toolkit, or of ROCm's if torch is built for it; None if there is none."""
     import torch
-    from torch.utils import cpp_extension  # imports setuptools, and looks for a compiler
+    from torch.utils import cpp_extension  # slow: imports setuptools and searches for a compiler
 
     rocm = torch.version.hip is not None and cpp_extension.ROCM_HOME is not None
     return cpp_extension.ROCM_HOME if rocm else cpp_extension.CUDA_HOME
 
 
 def _first_line(*command: str, marker: str = '') -> str:
-    """The first line, with ``marker`` in it, of what a program says; ``n/a`` if there is none, or no such program."""
+    """The first line of a program's output that contains ``marker``; ``n/a`` if there is none, or no such program."""
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -120,11 +120,11 @@ def _first_line(*command: str, marker: str = '') -> str:
 
 
 def _version(module: str, packages: list[str]) -> str:
-    """What a module that is imported says, else what is installed."""
+    """The version of a module if it is imported, else of an installed package."""
     said = getattr(sys.modules.get(module), '__version__', None)
     if said is not None:
         return str(said)
-    from importlib import metadata  # brings in email and zipfile
+    from importlib import metadata  # imports email and zipfile
 
     for package in packages:
         try:

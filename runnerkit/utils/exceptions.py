@@ -1,5 +1,5 @@
-"""Errors about arguments that code written for MMCV may still catch; and saying more about an error that is passing
-through, without changing what kind of error it is."""
+"""Error classes that MMCV code still catches as AssertionError, and adding text to an error without changing its
+class."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 
 class WrongValue(ValueError, AssertionError):
-    """A value that cannot be used, where MMCV stopped at an ``assert``: whoever catches that goes on to do so."""
+    """A wrong value where MMCV has an ``assert``: code that catches AssertionError keeps working."""
 
 
 class WrongType(TypeError, AssertionError):
-    """A value of a type that cannot be used, where MMCV stopped at an ``assert``."""
+    """A value of a wrong type where MMCV has an ``assert``."""
 
 
 class WrongKey(KeyError, AssertionError):
-    """A key or name that cannot be used, where MMCV stopped at an ``assert``."""
+    """A wrong key or name where MMCV has an ``assert``."""
 
 
 def raise_with_context(error: Exception, before: str, after: str = '', note: str | None = None) -> NoReturn:
-    """Raise ``error`` once more, chained to itself, with text before and after its message.
+    """Raise a copy of ``error``, chained to it, with text before and after its message.
 
-    The class and the attributes stay the same. An error whose class builds its message from other things (an
-    ``OSError`` with a number) gets a note instead, as by ``add_note``, and is raised as it is.
+    Class and attributes stay the same. If the class builds its message from other arguments (an ``OSError`` with a
+    number), the error itself is raised with a note, as by ``add_note``.
 
     Args:
         error: the error that was caught.
-        before: what its message is to begin with, such as ``'ResNet: '``.
-        after: what it is to end with.
-        note: the note; by default ``before`` and ``after``.
+        before: put before the message, such as ``'ResNet: '``.
+        after: put after it.
+        note: the text of the note; by default ``before`` and ``after``.
     """
     told = with_message(error, before, after)
     if told is not None:
@@ -40,18 +40,18 @@ def raise_with_context(error: Exception, before: str, after: str = '', note: str
     text = note or f'{before}{after}'
     if hasattr(error, 'add_note'):
         error.add_note(text)
-    else:  # Python 3.10: kept where later versions look for it
+    else:  # Python 3.10: stored where later versions store it
         error.__notes__ = [*getattr(error, '__notes__', []), text]  # type: ignore[attr-defined]
     raise error
 
 
 def with_message(error: Exception, before: str, after: str) -> Exception | None:
-    """``error`` once more with text around its message; None where its class does not allow that."""
+    """A copy of ``error`` with text around its message; None if its class does not allow that."""
     cls = type(error)
     if len(error.args) > 1 or not all(isinstance(arg, str) for arg in error.args):
         return None
     text = f'{before}{"".join(error.args)}{after}'
-    # A constructor written in Python may want more than a message, so it is left out; those in C store the message.
+    # A constructor in Python may need more arguments, so it is not called; those in C store the message.
     told = cls.__new__(cls, text)
     if not inspect.isfunction(cls.__init__):
         cls.__init__(told, text)
@@ -61,7 +61,7 @@ def with_message(error: Exception, before: str, after: str) -> Exception | None:
 
 
 def one_line(error: BaseException) -> str:
-    """``error`` as a command-line tool prints it: its message, or its class where it has none, and its notes."""
+    """``error`` on one line: its message, or its class if it has none, and its notes."""
     # str() of a KeyError is the repr of its message.
     message = str(error.args[0]) if isinstance(error, KeyError) and len(error.args) == 1 else str(error)
     notes = getattr(error, '__notes__', [])
@@ -69,16 +69,16 @@ def one_line(error: BaseException) -> str:
 
 
 def check_keywords(given: Iterable[str], function: Callable[..., Any], owner: str, *others: Callable[..., Any]) -> None:
-    """Refuse keyword arguments that ``function``, to which ``owner`` hands them on, does not take.
+    """Refuse keyword arguments that ``owner`` would pass to ``function``, which does not accept them.
 
     Args:
         given: the keywords.
-        function: what they are for; one with ``**kwargs`` takes them all.
-        owner: whom the user gave them to.
-        *others: functions whose parameters may have been meant, too.
+        function: the function; with ``**kwargs`` it accepts all of them.
+        owner: the name of what the user called.
+        *others: functions whose parameters are suggested, too.
 
     Raises:
-        TypeError: with the nearest right one.
+        TypeError: a keyword is not accepted; the nearest name is suggested.
     """
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
@@ -87,6 +87,6 @@ def check_keywords(given: Iterable[str], function: Callable[..., Any], owner: st
         if name not in parameters:
             known = [*parameters, *(name for other in others for name in inspect.signature(other).parameters)]
             raise TypeError(
-                f'{owner} got an unexpected argument {name!r}, which {function.__name__} does not take either; '
-                f'{did_you_mean(name, known)}'.rstrip('; ')
+                f'{owner} got an unexpected argument {name!r}, which {function.__name__} does not take either'
+                f'{suggestion(name, known)}'
             )

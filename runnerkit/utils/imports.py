@@ -1,4 +1,4 @@
-"""Importing what a config names: modules by name, classes by dotted path or by file."""
+"""Importing modules by name, and classes by dotted path or by file."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from types import ModuleType
 from typing import Any
 
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import module_of_file
 
 _MISSING = object()
 
 
 class UnknownObject(ImportError):
-    """A path that leads nowhere, unlike an error inside the module that it leads to."""
+    """A path to an object that does not exist; errors inside an existing module are raised as they are."""
 
 
 def import_modules_from_strings(
     imports: str | Sequence[str] | None, allow_failed_imports: bool = False
 ) -> ModuleType | list[ModuleType | None] | None:
-    """Import modules by name, so that what they register becomes known.
+    """Import modules by name, so that their classes are registered.
 
     Args:
-        imports: one dotted name or path of a ``.py`` file, or several.
-        allow_failed_imports: warn where a module cannot be imported, and give None for it, instead of raising.
+        imports: a dotted name or the path of a ``.py`` file, or a list of them.
+        allow_failed_imports: if a module cannot be imported, warn and return None for it, instead of raising.
 
     Returns:
-        The module, or a list of them if a list was given; None for no name at all.
+        The module, or a list of modules if a list was given; None if ``imports`` is empty.
 
     Raises:
         TypeError: ``imports`` is neither a string nor a list of strings.
@@ -46,7 +46,7 @@ def import_modules_from_strings(
     for name in imports:
         if not isinstance(name, str):
             raise TypeError(f'{name!r} is of type {type(name)} and cannot be imported: give the names of modules')
-    # A comprehension would be one more frame between the warning and who is warned, in Python 3.10 and 3.11.
+    # Not a comprehension: in Python 3.10 and 3.11 it adds a stack frame, and the warning would show a wrong line.
     return list(map(_import_module, imports, repeat(allow_failed_imports)))
 
 
@@ -67,10 +67,10 @@ def _import_module(name: str, allow_failure: bool) -> ModuleType | None:
 def import_object(path: str) -> Any:
     """The class, function or other object at ``'package.module.Name'`` or ``'path/to/file.py:Name'``.
 
-    Names may go on with dots (``file.py:Outer.Inner``). A file is loaded once, whatever way its path is written.
+    The name may have dots (``file.py:Outer.Inner``). A file is loaded only once, however its path is written.
 
     Raises:
-        UnknownObject: (an ImportError) there is no such module, or no such name in it.
+        UnknownObject: an ImportError: there is no such module, or no such name in it.
         FileNotFoundError: there is no such file.
         ValueError: ``path`` has neither a dot nor a colon.
     """
@@ -91,17 +91,17 @@ def import_object(path: str) -> Any:
 
 
 def obj_from_dict(info: dict[str, Any], parent: Any = None, default_args: dict[str, Any] | None = None) -> Any:
-    """An object from a dict that names its class and gives the arguments of its constructor.
+    """Build an object from a dict with its class and constructor arguments.
 
     Args:
-        info: the class, or its name, under ``type``; the other entries are arguments.
-        parent: where a name is looked up, such as a module; None for a dotted path.
-        default_args: arguments for what ``info`` does not say.
+        info: ``type`` is the class or its name; the other items are arguments.
+        parent: where a name is looked up, such as a module; None for dotted paths.
+        default_args: arguments that ``info`` may override.
 
     Raises:
-        TypeError: ``type`` is neither a class nor a name; ``info`` or ``default_args`` is no dict.
+        TypeError: ``type`` is neither a class nor a name; ``info`` or ``default_args`` is not a dict.
         ValueError: ``info`` has no ``type``.
-        AttributeError: ``parent`` has nothing by that name.
+        AttributeError: ``parent`` has no such name.
     """
     if not isinstance(info, dict):
         raise WrongType(f'info must be a dict with a type in it, but got {type(info)}: {info!r}')
@@ -119,13 +119,13 @@ def obj_from_dict(info: dict[str, Any], parent: Any = None, default_args: dict[s
 
 
 def _find_module(name: str) -> ModuleType | None:
-    """The module ``name``, imported; None where there is no such module. Errors inside it come through."""
+    """The module ``name``, imported; None if it does not exist. Errors inside it are raised."""
     if name in sys.modules:
         return sys.modules[name]
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # The module itself or a package above it is missing, and not something that it imports.
+        # The module or its package is missing, not something that it imports.
         if error.name is not None and (name == error.name or name.startswith(error.name + '.')):
             return None
         raise
@@ -136,7 +136,7 @@ def _attribute(module: ModuleType, name: str, path: str) -> Any:
     for part in name.split('.'):
         holder, found = found, getattr(found, part, _MISSING)
         if found is _MISSING:
-            hint = did_you_mean(part, [known for known in dir(holder) if not known.startswith('_')])
+            hint = suggestion(part, [known for known in dir(holder) if not known.startswith('_')])
             where = module.__file__ if ':' in path else getattr(holder, '__name__', holder)
-            raise UnknownObject(f'{where} has no {part!r}' + (f'; {hint}' if hint else ''))
+            raise UnknownObject(f'{where} has no {part!r}{hint}')
     return found

@@ -1,4 +1,4 @@
-"""The parts of a training iteration, for a stopwatch: data, forward, backward, update, each hook, the engine."""
+"""Measures the parts of a training iteration: data, forward, backward, update, each hook, the engine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from runnerkit.utils.stopwatch import WALL, Clock, Stopwatch
 
 Call = Callable[..., Any]
 
-#: The parts that are no hook. Waiting for data is what lies between two iterations, as `IterTimerHook` counts it too.
+#: The parts that are not hooks. The time between two iterations is waiting for data, as for `IterTimerHook`.
 DATA, FORWARD, BACKWARD, UPDATE, VALIDATION, ENGINE = 'data', 'forward', 'backward', 'update', 'validation', 'engine'
 
 
 def clock_of(model: nn.Module) -> Clock:
-    """The clock of the device that ``model`` is on: of a GPU, events in its current stream, which nothing waits for."""
+    """A clock for the model's device: the host's, or events in the GPU's current stream, which nothing waits for."""
     parameter = next(model.parameters(), None)
     if parameter is None or parameter.device.type != 'cuda':
         return WALL
@@ -35,26 +35,26 @@ def clock_of(model: nn.Module) -> Clock:
         end.synchronize()
         return start.elapsed_time(end) / 1e3
 
-    return Clock("time on the GPU's timeline; work of the host counts only where the GPU waits for it", now, seconds)
+    return Clock('time of the GPU; work of the host counts only while the GPU waits for it', now, seconds)
 
 
 class IterationParts:
-    """Tells a stopwatch which part of an iteration begins and ends in a runner.
+    """Tells a stopwatch when each part of an iteration begins and ends.
 
     - ``data``: from the end of an iteration's hooks until the next batch is there;
-    - ``forward``: the model's step, where the iteration calls it and not a hook;
+    - ``forward``: the model's step, unless a hook calls it;
     - ``backward``: `torch.autograd.backward`, whoever calls it;
-    - ``update``: the rest of ``runner.update`` (clearing and clipping gradients, the optimizer's step), and steps of
-      optimizers outside it;
-    - ``validation``: entries of the workflow that do not train, and evaluations that call the runner's hooks;
-    - ``CheckpointHook.after_train_epoch``: a hook at a point, and so on; of two of a class, the second has ``#2``;
+    - ``update``: the rest of ``runner.update`` (clearing and clipping gradients, the optimizer's step), and optimizer
+      steps outside it;
+    - ``validation``: workflow entries that do not train, and evaluations that call the runner's hooks;
+    - ``CheckpointHook.after_train_epoch`` and so on: a hook at a point; a second hook of the same class has ``#2``;
     - ``engine``: everything else.
 
     Args:
-        watch: what is told. It may be replaced at any time.
-        passed: called with a point's name and the runner at the end of ``after_train_iter`` and ``after_train_epoch``,
-            after all hooks.
-        left_out: a hook that is not measured, since it measures.
+        watch: the stopwatch; it may be replaced at any time.
+        passed: called with the point's name and the runner after all hooks of ``after_train_iter`` and
+            ``after_train_epoch``.
+        left_out: a hook that is not measured, because it does the measuring.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class IterationParts:
         self.watch = watch
         self._passed = passed
         self._left_out = left_out
-        self._open: list[int | None] = []  # validations and steps of optimizers, which begin and end in two calls
+        self._open: list[int | None] = []  # validations and optimizer steps, which begin and end in separate calls
 
     @contextmanager
     def of(self, runner: Any) -> Iterator[None]:
-        """Measure ``runner`` while this is entered, and leave everything as it was."""
+        """Measure ``runner`` inside this context, and restore everything afterwards."""
         model = runner.model
         names = [name for name in dir(model) if name.endswith('_step')]
         steps = [name for name in names if callable(step := getattr(model, name)) and not isinstance(step, nn.Module)]
@@ -93,7 +93,7 @@ class IterationParts:
         self.watch.leave(self._open.pop())
 
     def _timed(self, part: str, call: Call, within: str | None = None) -> Call:
-        """``call`` as ``part``; where ``within`` is given, only inside that part."""
+        """``call``, measured as ``part``; with ``within``, only if that part is the current one."""
 
         @wraps(call)
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -105,7 +105,7 @@ class IterationParts:
         return timed
 
     def _timed_ring(self, part: str, ring: Call) -> Call:
-        """A hook's ring, of which entering and leaving are ``part``, and what it is around is not."""
+        """A hook's ring; entering and leaving it is measured as ``part``, its content is not."""
 
         @contextmanager
         def timed(runner: Any) -> Iterator[None]:
@@ -119,7 +119,7 @@ class IterationParts:
         return timed
 
     def _calls_of(self, hooks: Sequence[Any], point: str, methods: Sequence[tuple[Any, Call]]) -> list[Call]:
-        """What is called at ``point``: the hooks' methods, each as a part, between what begins and ends there."""
+        """The calls at ``point``: the hooks' methods, each measured as a part, and the changes of the current part."""
         timed = self._timed_ring if point.startswith('around_') else self._timed
         calls = [
             method if hook is self._left_out else timed(f'{_name(hook, hooks)}.{point}', method)
@@ -140,7 +140,7 @@ class IterationParts:
 
 @contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    own = vars(owner).get(name)  # None: it comes from the class
+    own = vars(owner).get(name)  # None if it belongs to the class
     setattr(owner, name, value)
     try:
         yield
@@ -149,7 +149,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _name(hook: Any, hooks: Sequence[Any]) -> str:
-    """The class of ``hook``, with a number where it is not the first of that class."""
+    """The class of ``hook``, with a number if it is not the first of that class."""
     name = type(hook).__name__
     number = next((i for i, each in enumerate((h for h in hooks if type(h).__name__ == name), 1) if each is hook), 1)
     return name if number == 1 else f'{name}#{number}'

@@ -1,4 +1,4 @@
-"""One run in a folder at a time."""
+"""A lock that allows one run at a time in a folder."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ except ImportError:  # Windows
 
 
 class FolderLock:
-    """A claim on a folder, which ends with the process at the latest, however that ends.
+    """A lock on a folder, which is released when the process ends, if not earlier.
 
-    The system holds it (``flock``), so it never goes stale: neither a killed run nor worker processes that outlive it
-    keep the next run out. It belongs to the open file: this process may read or copy ``.lock`` meanwhile. Where a file
-    system has no such locks, nothing is claimed.
+    It is an ``flock``, so it never becomes stale: neither a killed run nor workers that outlive it block the next run.
+    It belongs to the open file, so this process may read or copy ``.lock`` meanwhile. On file systems without such
+    locks, the folder is not locked.
 
     Args:
-        folder: the folder; it has to exist. While the claim lasts it holds ``.lock``, which says who has claimed it.
+        folder: an existing folder. While it is locked, its file ``.lock`` names the owner.
 
     Raises:
-        BlockingIOError: it is claimed already, by another process or by this one.
-        OSError: ``.lock`` cannot be created, or is not a plain file: a link is not followed.
+        BlockingIOError: the folder is already locked, by another process or by this one.
+        OSError: ``.lock`` cannot be created, or is not a plain file; links are not followed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -39,7 +39,7 @@ class FolderLock:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                owner = os.read(file, 1000).decode(errors='replace').strip() or 'a process that has just begun'
+                owner = os.read(file, 1000).decode(errors='replace').strip() or 'a process that has just started'
                 os.close(file)
                 raise BlockingIOError(f'{folder} is in use by {owner}') from None
             except OSError:  # no locks here
@@ -47,14 +47,14 @@ class FolderLock:
                 return
             if self._is_there(file):
                 self._file = file
-            else:  # its owner deleted the file meanwhile: a lock on that is worth nothing
+            else:  # its owner has deleted the file meanwhile, so the lock is useless
                 os.close(file)
         if self._file is not None:
             _held.add(self)
             self._sign(self._file)
 
     def release(self) -> None:
-        """Give up the claim; more than once does no harm."""
+        """Release the lock; calling it again has no effect."""
         file, self._file = self._file, None
         if file is not None:
             _held.discard(self)
@@ -70,16 +70,16 @@ class FolderLock:
 
     def _sign(self, file: int) -> None:
         since = time.strftime('%Y-%m-%d %H:%M:%S')
-        with contextlib.suppress(OSError):  # a full disk does not keep a run from starting
+        with contextlib.suppress(OSError):  # a full disk must not prevent a run from starting
             os.truncate(file, 0)
             os.write(file, f'process {os.getpid()} on {socket.gethostname()}, since {since}\n'.encode())
 
 
 def _open_plain(path: Path) -> int:
-    """``path`` opened to read and write, created if need be; not inherited by programs that this process starts.
+    """Open ``path`` for reading and writing, and create it if needed; programs started later do not inherit it.
 
     Raises:
-        OSError: ELOOP for a link, symbolic or hard; what the system says for anything else that is no plain file.
+        OSError: it is a symbolic or hard link (ELOOP), or not a plain file.
     """
     link = f'{path.name} in it is a link, which is not followed: delete it'
     try:
@@ -94,12 +94,12 @@ def _open_plain(path: Path) -> int:
     return file
 
 
-#: The claims of this process.
+#: The locks held by this process.
 _held: set[FolderLock] = set()
 
 
 def _forget() -> None:
-    """In a forked process: close its copies of the files, which would keep the parent's locks alive."""
+    """In a forked process: close the inherited files, which would keep the parent's locks alive."""
     for lock in _held:
         if lock._file is not None:
             os.close(lock._file)

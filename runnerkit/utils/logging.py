@@ -1,4 +1,4 @@
-"""Loggers that write to the console and to a file, on the first process only, and never end a run."""
+"""Loggers that write to console and file on rank 0; a failing write never stops a run."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 FORMAT = '%(asctime)s - %(name)s - %(levelname)s - %(message)s'
 
-#: The loggers that `get_logger` has set up, and not their children.
+#: The loggers that `get_logger` has set up, without their children.
 logger_initialized: dict[str, bool] = {}
 
 _STYLES = {'WARNING': 'yellow', 'ERROR': 'bold red', 'CRITICAL': 'bold red'}
 
 
 def is_terminal() -> bool:
-    """Whether a person is watching: stderr, where the log goes, is a terminal."""
+    """Whether stderr, where the log goes, is a terminal."""
     return bool(getattr(sys.stderr, 'isatty', lambda: False)())
 
 
 @lru_cache(maxsize=1)
 def console() -> Console:
-    """The one rich console for stderr; log lines and progress bars share it, so that neither tears up the other."""
+    """The one rich console for stderr, shared by log lines and progress bars so that neither overwrites the other."""
     from rich.console import Console
 
     return Console(stderr=True)
@@ -39,16 +39,16 @@ def console() -> Console:
 def get_logger(
     name: str, log_file: str | os.PathLike[str] | None = None, log_level: int | str = logging.INFO, file_mode: str = 'w'
 ) -> logging.Logger:
-    """The logger ``name``; set up at its first call, unless a parent of it is already.
+    """The logger ``name``, set up at the first call unless one of its parents is.
 
-    Only rank 0 writes to the file and below the level ERROR. Asked again, the logger stays as it is; a ``log_file``
-    that it does not write yet is added, with the new level.
+    Only rank 0 writes to the file; the other ranks log errors only. Later calls do not change the logger, except that
+    a new ``log_file`` is added, with the new level.
 
     Args:
-        name: parts are separated by dots; ``a.b`` goes where ``a`` goes.
-        log_file: a file to write beside the console; its folder must exist.
-        log_level: the least severe level that is let through.
-        file_mode: ``'w'`` starts the file anew, ``'a'`` goes on with it.
+        name: its parts are separated by dots; ``a.b`` writes where ``a`` writes.
+        log_file: a file to write to, in addition to the console; its folder must exist.
+        log_level: the lowest level that is logged.
+        file_mode: ``'w'`` overwrites the file, ``'a'`` appends to it.
     """
     logger = logging.getLogger(name)
     first = name not in logger_initialized
@@ -70,7 +70,7 @@ def get_logger(
 
 
 def close_logger(name: str) -> None:
-    """Close the console and files of the logger ``name``; `get_logger` can set it up anew."""
+    """Close the handlers of the logger ``name``; `get_logger` can set it up again."""
     logger_initialized.pop(name, None)
     logger = logging.getLogger(name)
     for handler in _own_handlers(logger):
@@ -79,12 +79,12 @@ def close_logger(name: str) -> None:
 
 
 def print_log(msg: object, logger: logging.Logger | str | None = None, level: int = logging.INFO) -> None:
-    """Say ``msg``.
+    """Log or print ``msg``.
 
     Args:
-        msg: what to say.
-        logger: a logger or its name; None prints to stdout, ``'silent'`` says nothing.
-        level: how severe it is.
+        msg: the message.
+        logger: a logger or its name; None prints to stdout, ``'silent'`` prints nothing.
+        level: the level of the message.
 
     Raises:
         TypeError: ``logger`` is something else.
@@ -104,14 +104,14 @@ def print_log(msg: object, logger: logging.Logger | str | None = None, level: in
 
 
 def printable(text: object, most: int = 1000) -> str:
-    """``text`` on one line that cannot change what a terminal or a log shows around it.
+    """``text`` on one line, safe to log or to print.
 
-    Use it for text that comes from a file or a server. Newlines, escape sequences, marks that reverse the direction of
-    writing and other invisible characters are shown as Python writes them (``\\n``, ``\\x1b``).
+    Use it for text from files and servers. Newlines, escape sequences, bidirectional marks and other invisible
+    characters are escaped (``\\n``, ``\\x1b``).
 
     Args:
-        text: anything; its ``str`` is taken.
-        most: the number of characters, at most, that are shown.
+        text: anything; converted with ``str``.
+        most: the maximum number of characters.
     """
     text = str(text)
     shown = text[:most]
@@ -121,16 +121,16 @@ def printable(text: object, most: int = 1000) -> str:
 
 
 def shortened(names: Sequence[object], most: int = 12) -> str:
-    """The first ``most`` of ``names``, which may come from a file, separated by commas, and how many there are."""
+    """The first ``most`` of ``names``, escaped and separated by commas; if there are more, also their number."""
     shown = ', '.join(printable(name, 200) for name in names[:most])
     return shown + (f' … ({len(names)} in all)' if len(names) > most else '')
 
 
 class WarnsOnce:
-    """Says once that something cannot be written, and leaves it at that.
+    """Warns only once that something cannot be written.
 
     Args:
-        what: what is being written, for the message.
+        what: the name of what is written, for the message.
     """
 
     def __init__(self, what: str) -> None:
@@ -138,7 +138,7 @@ class WarnsOnce:
         self.warned = False
 
     def __call__(self, error: BaseException) -> None:
-        """Take note of ``error``."""
+        """Warn of ``error``, at the first call only."""
         if not self.warned:
             self.warned = True
             warnings.warn(
@@ -147,7 +147,7 @@ class WarnsOnce:
 
 
 class _Tolerant(logging.Handler):
-    """What both handlers do with a line that cannot be written."""
+    """A handler that warns once if a line cannot be written."""
 
     _trouble: WarnsOnce
 
@@ -155,12 +155,12 @@ class _Tolerant(logging.Handler):
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self._trouble(error)
-        else:  # a mistake of the caller, such as arguments that do not fit the message
+        else:  # an error of the caller, such as arguments that do not match the message
             super().handleError(record)
 
 
 class ConsoleHandler(_Tolerant, logging.StreamHandler):
-    """Lines to stderr, whatever that is at the moment: above any progress bar on a terminal, plain in a pipe."""
+    """Writes lines to the current ``sys.stderr``: above any progress bar on a terminal, as plain text in a pipe."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -169,14 +169,14 @@ class ConsoleHandler(_Tolerant, logging.StreamHandler):
 
     @property
     def stream(self) -> TextIO:
-        """Where lines go now; tests and notebooks replace it."""
+        """The current ``sys.stderr``, which tests and notebooks replace."""
         return sys.stderr
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
         from multiprocessing import parent_process
 
-        # In a loader's worker, rich's lock may be that of a bar being drawn at the fork: nobody frees it there.
+        # In a loader's worker, rich's lock may have been held at the fork, and would never be released.
         if not is_terminal() or parent_process() is not None:
             super().emit(record)
             return
@@ -190,7 +190,7 @@ class ConsoleHandler(_Tolerant, logging.StreamHandler):
 
 
 class LogFileHandler(_Tolerant, logging.FileHandler):
-    """Lines to a file."""
+    """Writes lines to a file."""
 
     def __init__(self, path: str, mode: str) -> None:
         logging.FileHandler.__init__(self, path, mode, encoding='utf-8')
@@ -198,7 +198,7 @@ class LogFileHandler(_Tolerant, logging.FileHandler):
         self._trouble = WarnsOnce(f'the log file {path}')
 
     def close(self) -> None:
-        """Close the file; what could not be written by then is lost."""
+        """Close the file; an error of the disk is only warned of."""
         try:
             super().close()
         except OSError as error:
@@ -219,7 +219,7 @@ def _not_from_us(record: logging.LogRecord) -> bool:
 
 
 def _spare_root_console() -> None:
-    """Keep lines from being shown twice where the user, or a library, has given the root logger a console."""
+    """Avoid showing lines twice if the user, or a library, has given the root logger a console handler."""
     handler: Any
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler and _not_from_us not in handler.filters:

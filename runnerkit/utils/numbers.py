@@ -1,4 +1,4 @@
-"""What a number must be, and the number that a tensor holds."""
+"""Checking whole numbers, and reading the number from a tensor."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from runnerkit.utils.exceptions import WrongType, WrongValue
 
 
 def check_whole_number(name: str, value: Any, at_least: int = 1, or_none: bool = False, hint: str = '') -> None:
-    """Refuse an argument that is no whole number, or too small.
+    """Refuse an argument that is not a whole number, or too small.
 
     Args:
-        name: of the argument.
-        value: what was given for it.
-        at_least: the smallest number allowed.
-        or_none: whether None is allowed, too.
-        hint: what else the error says, such as a way out.
+        name: the argument's name.
+        value: its value.
+        at_least: the smallest allowed number.
+        or_none: whether None is also allowed.
+        hint: appended to the message, such as a way out.
 
     Raises:
-        TypeError: it is something else than an integer; True and False are something else.
+        TypeError: it is not an integer; True and False are not allowed.
         ValueError: it is smaller than ``at_least``.
     """
     if or_none and value is None:
@@ -33,5 +33,5 @@ def check_whole_number(name: str, value: Any, at_least: int = 1, or_none: bool =
 
 
 def plain_number(value: Any) -> Any:
-    """The number in a tensor or array of one element, or in a numpy scalar; anything else as it is."""
+    """The number in a numpy scalar, or in a tensor or array of one element; other values are returned unchanged."""
     return value.item() if hasattr(value, 'item') and math.prod(getattr(value, 'shape', (0,))) == 1 else value

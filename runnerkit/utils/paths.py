@@ -11,31 +11,31 @@ StrPath = str | os.PathLike[str]
 
 
 def is_filepath(x: object) -> bool:
-    """Whether ``x`` can be a path: a text or a `pathlib.Path`."""
+    """Whether ``x`` is a string or a `pathlib.Path`."""
     return isinstance(x, (str, Path))
 
 
 def fopen(filepath: StrPath, *args: Any, **kwargs: Any) -> IO[Any]:
-    """`open` for texts and paths only; an integer, which `open` takes for a file that is open already, is refused."""
+    """`open` for strings and paths only; file descriptors are refused."""
     if not is_filepath(filepath):
         raise ValueError(f'`filepath` should be a string or a Path, but got {type(filepath)}: {filepath!r}')
     return open(filepath, *args, **kwargs)
 
 
 def check_file_exist(filename: StrPath, msg_tmpl: str = 'file "{}" does not exist') -> None:
-    """Raise FileNotFoundError, with ``filename`` put into ``msg_tmpl``, unless it is a file."""
+    """Raise FileNotFoundError with ``msg_tmpl.format(filename)`` unless it is a file."""
     if not os.path.isfile(filename):
         raise FileNotFoundError(msg_tmpl.format(filename))
 
 
 def mkdir_or_exist(dir_name: StrPath, mode: int = 0o777) -> None:
-    """Create a folder with all its parents, if it is not there; an empty name means the current one."""
+    """Create a folder and its parents if they do not exist; an empty name means the current folder."""
     if str(dir_name):
         os.makedirs(os.path.expanduser(dir_name), mode=mode, exist_ok=True)
 
 
 def symlink(src: StrPath, dst: StrPath, overwrite: bool = True, **kwargs: Any) -> None:
-    """Make ``dst`` a link to ``src``; what was there before is replaced, if ``overwrite``."""
+    """Make ``dst`` a symbolic link to ``src``; with ``overwrite``, an existing file is replaced."""
     if overwrite and os.path.lexists(dst):
         os.remove(dst)
     os.symlink(src, dst, **kwargs)
@@ -44,12 +44,12 @@ def symlink(src: StrPath, dst: StrPath, overwrite: bool = True, **kwargs: Any) -
 def scandir(
     dir_path: StrPath, suffix: str | tuple[str, ...] | None = None, recursive: bool = False, case_sensitive: bool = True
 ) -> Iterator[str]:
-    """Files in a folder that are not hidden themselves, as paths relative to it, in the system's order.
+    """The files of a folder, except hidden ones, as paths relative to it, in no particular order.
 
     Args:
         dir_path: the folder.
-        suffix: how the names must end; one of several, or None for any.
-        recursive: whether to go into folders, hidden ones too.
+        suffix: the ending, or endings, of the names; None for all files.
+        recursive: also search subfolders, including hidden ones.
         case_sensitive: whether ``'.PY'`` differs from ``'.py'``.
 
     Raises:
@@ -78,7 +78,7 @@ def _scan(
 
 
 def find_vcs_root(path: StrPath, markers: tuple[str, ...] = ('.git',)) -> str | None:
-    """The folder, ``path`` or one above it, that holds one of ``markers`` (a repository's root); else None."""
+    """The root of the repository: the nearest folder, from ``path`` upwards, with one of ``markers``; else None."""
     given = os.path.abspath(os.path.expanduser(path))
     folder = Path(os.path.dirname(given) if os.path.isfile(given) else given)
     for each in (folder, *folder.parents):

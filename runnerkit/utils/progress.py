@@ -1,4 +1,4 @@
-"""Progress bars on a text stream, around a loop, a function over tasks, or one over tasks in several processes."""
+"""Progress bars in text, for a loop, or a function that is applied to tasks in one or several processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """One line that says how much is done, how fast, and when it will be over.
+    """A progress bar with speed and remaining time, on one line.
 
     Args:
-        task_num: how many tasks there are; 0 where nobody knows.
-        bar_width: the bar's length in characters, on a line that is long enough.
-        start: whether time runs from now.
-        file: where it is drawn; None is what ``sys.stdout`` is now.
+        task_num: the number of tasks; 0 if unknown.
+        bar_width: the bar's width in characters, if the line is long enough.
+        start: start the timer now.
+        file: where to draw it; by default the current ``sys.stdout``.
     """
 
     def __init__(self, task_num: int = 0, bar_width: int = 50, start: bool = True, file: TextIO | None = None) -> None:
@@ -35,11 +35,11 @@ class ProgressBar:
 
     @property
     def terminal_width(self) -> int:
-        """Characters on a line of the terminal."""
+        """The terminal's width in characters."""
         return shutil.get_terminal_size().columns
 
     def start(self) -> None:
-        """Draw the bar, empty; time runs from now."""
+        """Draw the empty bar and start the timer."""
         if self.task_num > 0:
             self._draw(f'[{" " * self.bar_width}] 0/{self.task_num}, elapsed: 0s, ETA:')
         else:
@@ -47,7 +47,7 @@ class ProgressBar:
         self.timer = Timer()
 
     def update(self, num_tasks: int = 1) -> None:
-        """Count ``num_tasks`` more tasks, at least one, as done."""
+        """Count ``num_tasks`` more tasks, at least 1, as done."""
         if num_tasks < 1:
             raise WrongValue(f'num_tasks must be at least 1, but got {num_tasks}')
         self.completed += num_tasks
@@ -61,7 +61,7 @@ class ProgressBar:
         told = (
             f'{self.completed}/{self.task_num}, {per_second:.1f} task/s, elapsed: {int(elapsed + 0.5)}s, ETA: {left:5}s'
         )
-        # The line's last column stays free, or some terminals go on to the next; a short line keeps a stub of the bar.
+        # The last column stays empty, since some terminals wrap there. On a short line, the bar keeps two characters.
         room = self.terminal_width - len('[] ') - len(told) - 1
         width = max(2, min(self.bar_width, room, int(self.terminal_width * 0.6)))
         self._draw(f'\r[{"".ljust(int(width * done), ">").ljust(width)}] {told}')
@@ -77,25 +77,25 @@ def track_progress(
     """``func(task, **kwargs)`` for every task, with a progress bar.
 
     Args:
-        func: what is done with each task.
-        tasks: the tasks, in something that has a length, or a pair of an iterable and the number of tasks in it.
-        bar_width: the bar's length in characters.
-        file: where it is drawn; None for stdout.
+        func: called with each task.
+        tasks: the tasks: an iterable with a length, or a tuple of an iterable and its length.
+        bar_width: the bar's width in characters.
+        file: where to draw it; None for stdout.
         **kwargs: more arguments of ``func``.
 
     Returns:
-        What it gave for each task.
+        The result for each task.
     """
     return [func(task, **kwargs) for task in track_iter_progress(tasks, bar_width, file)]
 
 
 def track_iter_progress(tasks: Any, bar_width: int = 50, file: TextIO | None = None) -> Iterator[Any]:
-    """The tasks one by one, with a progress bar that counts each as done when the next is asked for.
+    """Iterate over the tasks, with a progress bar; a task counts as done when the next one is requested.
 
     Args:
         tasks: as in `track_progress`.
-        bar_width: the bar's length in characters.
-        file: where it is drawn; None for stdout.
+        bar_width: the bar's width in characters.
+        file: where to draw it; None for stdout.
     """
     each, number = _counted(tasks)
     bar = ProgressBar(number, bar_width, file=file)
@@ -119,28 +119,28 @@ def track_parallel_progress(
 ) -> list[Any]:
     """``func(task)`` for every task in several processes, with a progress bar.
 
-    An error in one of them ends them all, and is raised here.
+    An error in a process ends all of them and is raised here.
 
     Args:
-        func: what is done with each task; processes must be able to receive it.
+        func: called with each task; it must be picklable.
         tasks: as in `track_progress`.
-        nproc: how many processes.
-        initializer: what each does at its start, if anything.
-        initargs: the arguments of that.
-        bar_width: the bar's length in characters.
-        chunksize: how many tasks a process takes at a time.
-        skip_first: whether to leave the first task of each process, which may take longer, out of the estimate.
-        keep_order: whether results come in the order of tasks, rather than as they get ready.
-        file: where the bar is drawn; None for stdout.
+        nproc: the number of processes.
+        initializer: called in each process at its start.
+        initargs: arguments of ``initializer``.
+        bar_width: the bar's width in characters.
+        chunksize: how many tasks a process gets at a time.
+        skip_first: leave the first tasks, which may take longer, out of the estimate.
+        keep_order: return the results in the order of the tasks, not of their completion.
+        file: where to draw the bar; None for stdout.
 
     Returns:
-        What ``func`` gave for each task.
+        The result for each task.
     """
     each, number = _counted(tasks)
     uncounted = nproc * chunksize if skip_first else 0
     results = []
     with start_pool(nproc, initializer, initargs) as pool:
-        # Time runs when the processes are there.
+        # The timer starts when the processes exist.
         bar = ProgressBar(max(number - uncounted, 0), bar_width, start=not skip_first, file=file)
         for result in (pool.imap if keep_order else pool.imap_unordered)(func, each, chunksize):
             results.append(result)
@@ -148,7 +148,7 @@ def track_parallel_progress(
                 bar.update()
             elif len(results) == uncounted:
                 bar.start()
-        # Left by an error, the pool is terminated; done, its processes end by themselves.
+        # An error terminates the pool; otherwise its processes end by themselves.
         pool.close()
         pool.join()
     bar.file.write('\n')
@@ -161,12 +161,12 @@ def start_pool(
     """A pool of processes.
 
     Args:
-        process_num: how many.
-        initializer: what each does at its start, if anything.
-        initargs: the arguments of that.
+        process_num: the number of processes.
+        initializer: called in each process at its start.
+        initargs: arguments of ``initializer``.
 
     Raises:
-        TypeError: ``initargs`` is no tuple.
+        TypeError: ``initargs`` is not a tuple.
     """
     from multiprocessing import Pool
 
@@ -176,15 +176,15 @@ def start_pool(
 
 
 def _begin(initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]) -> None:
-    # The pool ends its processes by SIGTERM. A handler of Python's that they have inherited may never be called: the
-    # signal can come just before they wait for a task, for ever.
+    # The pool ends its processes with SIGTERM. An inherited Python handler might never be called: the signal can arrive
+    # just before the process blocks, waiting for a task.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if initializer is not None:
         initializer(*initargs)
 
 
 def _counted(tasks: Any) -> tuple[Iterable[Any], int]:
-    """The tasks, and how many they are."""
+    """The tasks and their number."""
     if isinstance(tasks, tuple):
         if len(tasks) != 2 or not isinstance(tasks[0], Iterable) or not isinstance(tasks[1], int):
             raise WrongType(f'"tasks" as a tuple must hold an iterable and the number of tasks in it, but is {tasks!r}')

@@ -1,4 +1,4 @@
-"""Numbers for the log from deep inside a step, without handing them up through every return."""
+"""`report`: log a value from anywhere inside a step, without returning it through every caller."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 
 class Store(Protocol):
-    """What takes reported numbers, such as a run's log buffer."""
+    """Receives reported values, such as a run's log buffer."""
 
     def update(self, vars: dict[str, Any], count: int = 1) -> None:
-        """Take ``vars``, each of which stands for ``count`` samples."""
+        """Add ``vars``, each averaged over ``count`` samples."""
         ...
 
 
@@ -22,7 +22,7 @@ _scope: ContextVar[Store | None] = ContextVar('runnerkit_report', default=None)
 
 @contextmanager
 def scope(buffer: Store) -> Iterator[None]:
-    """What is reported inside goes to ``buffer``; the innermost scope counts."""
+    """Send what is reported inside this context to ``buffer``; the innermost scope is used."""
     token = _scope.set(buffer)
     try:
         yield
@@ -35,11 +35,11 @@ def report(name: str, value: Any, num_samples: int = 1) -> None:
 
     Args:
         name: its name in the log.
-        value: a number or a tensor of one element; a tensor is not read before a logger is due.
-        num_samples: how many samples it stands for, its weight in averages.
+        value: a number or a tensor of one element; a tensor stays on its device until a logger needs it.
+        num_samples: the number of samples it is a mean of: its weight in averages.
 
     Raises:
-        RuntimeError: no run is going on here, or this is a data loader's worker, from which nothing gets into the log.
+        RuntimeError: there is no run in this thread, or this is a worker of a data loader, which cannot reach the log.
     """
     data = sys.modules.get('torch.utils.data')
     if data is not None and data.get_worker_info() is not None:
@@ -50,7 +50,7 @@ def report(name: str, value: Any, num_samples: int = 1) -> None:
     buffer = _scope.get()
     if buffer is None:
         raise RuntimeError(
-            f'report({name!r}, …) was called outside a run (or in a thread of its own): call it from what a '
-            f'train_step or val_step calls, or open a scope around it: with runnerkit.utils.report.scope(buffer): …'
+            f'report({name!r}, …) was called outside a run (or in another thread): call it inside '
+            f'train_step or val_step, or open a scope around it: with runnerkit.utils.report.scope(buffer): …'
         )
     buffer.update({name: value}, num_samples)

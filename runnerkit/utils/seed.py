@@ -1,4 +1,4 @@
-"""The generators of random numbers that a run draws from: seeding them, keeping and restoring their states."""
+"""Seeding the random generators of python, numpy and torch, and saving and restoring their states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SEED = 2**32
 
 
 def draw_seed() -> int:
-    """A random seed in ``[0, 2**31)`` from the operating system; it advances no generator."""
+    """A random seed in ``[0, 2**31)`` from the operating system; no generator is advanced."""
     return random.SystemRandom().randrange(2**31)
 
 
@@ -24,9 +24,9 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
 
     Args:
         seed: in ``[0, 2**32)``.
-        deterministic: let cuDNN use only algorithms that give the same bits each time, and skip its benchmarks of them.
-            This holds for the whole process; a `Flow` puts it back at its end.
-        use_rank_shift: give every process a seed of its own, ``seed`` plus its rank.
+        deterministic: allow only deterministic algorithms in cuDNN, and switch off its benchmark mode. This affects the
+            whole process; a `Flow` restores it at its end.
+        use_rank_shift: add the rank to the seed, so that processes differ.
 
     Raises:
         ValueError: ``seed`` is out of range.
@@ -44,7 +44,7 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
     np.random.seed(seed)
     torch.manual_seed(seed)
     torch.cuda.manual_seed_all(seed)
-    # For the processes that this one starts; its own hash seed was fixed at its start.
+    # For child processes; the hash seed of this process was fixed at its start.
     os.environ['PYTHONHASHSEED'] = str(seed)
     if deterministic:
         torch.backends.cudnn.deterministic = True
@@ -52,14 +52,14 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
 
 
 def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> None:
-    """Give a worker of a data loader a seed of its own, different from those of all other workers and ranks.
+    """Seed a data loader's worker differently from all other workers and ranks.
 
     Loaders made by `runnerkit.data.build_dataloader` do not need it: they seed every sample.
 
     Args:
-        worker_id: the worker's index in its loader, from 0.
-        num_workers: how many workers each rank has.
-        rank: of this process.
+        worker_id: the worker's index, from 0.
+        num_workers: the number of workers per rank.
+        rank: the rank of this process.
         seed: the run's seed.
     """
     import numpy as np
@@ -72,16 +72,16 @@ def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> No
 
 
 def rng_state() -> dict[str, Any]:
-    """The states of all generators, with those of CUDA devices if CUDA is in use, as tensors and plain values."""
+    """The states of all generators, including CUDA's if CUDA is in use, as tensors and plain values."""
     import numpy as np
     import torch
 
-    # Asking CUDA would start it, which takes seconds and memory, in a program that does not use it.
+    # Reading CUDA's state would initialise CUDA, which takes seconds and memory.
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     kind, keys, position, has_gauss, gauss = np.random.get_state()
     version, words, pair = random.getstate()
     return {
-        'python': (version, torch.from_numpy(np.array(words)), pair),  # 625 numbers, which pickle one by one
+        'python': (version, torch.from_numpy(np.array(words)), pair),  # 625 numbers: as a tensor they are saved faster
         'numpy': (
             kind,
             torch.from_numpy(np.asarray(keys).astype(np.int64)),
@@ -95,10 +95,10 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Restore what `rng_state` gave.
+    """Restore the states that `rng_state` returned.
 
     Args:
-        state: its tensors may be on any device. States of CUDA devices that this machine does not have are ignored.
+        state: its tensors may be on any device. States of CUDA devices that do not exist here are ignored.
     """
     import numpy as np
     import torch

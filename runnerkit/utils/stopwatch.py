@@ -1,4 +1,4 @@
-"""Where time goes: a stopwatch that always counts for exactly one part of the work, and a table of the parts."""
+"""A stopwatch that assigns each moment to exactly one part of the work, and a table of the parts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
-#: How many readings may wait to be added up; those of a GPU are known only when the GPU has got that far.
+#: How many readings are collected before they are added up: reading a GPU event waits for the GPU.
 _WAITING = 4096
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Something that can be read at two moments, and then tells how much time lies between them.
+    """A source of time.
 
     Attributes:
-        description: whose time it shows, for people.
-        now: returns this moment.
+        description: what it measures, for the user.
+        now: returns the current moment.
         seconds: ``seconds(start, end)``, the time between two moments.
     """
 
@@ -33,7 +33,7 @@ WALL = Clock('wall time of the host', time.perf_counter, lambda start, end: end 
 
 @dataclass
 class Part:
-    """How often a part of the work began, and how long it took in total, without other parts inside it."""
+    """How often a part of the work began, and its total time, without the time of parts inside it."""
 
     name: str
     count: int = 0
@@ -41,14 +41,14 @@ class Part:
 
 
 class Stopwatch:
-    """Counts every moment between `start` and `stop` for one part, the innermost open one, so that parts add up.
+    """Assigns the time between `start` and `stop` to the innermost open part, so that the parts add up to the whole.
 
-    While it is stopped, and in other threads than the one that started it, calls do nothing.
+    Calls have no effect while it is stopped, and in threads other than the one that started it.
 
     Args:
-        clock: what is read.
-        mark: makes a context manager from a part's name, entered while the part is open: its range in the trace of a
-            profiler.
+        clock: the source of time.
+        mark: called with a part's name; returns a context manager that is entered while the part is open, such as a
+            profiler's range.
     """
 
     def __init__(
@@ -64,29 +64,29 @@ class Stopwatch:
 
     @property
     def current(self) -> str | None:
-        """The innermost open part; None while nothing is counted."""
+        """The innermost open part; None while stopped."""
         return self._open[-1][0].name if self._open else None
 
     def start(self, name: str) -> None:
-        """Begin to count, for the part ``name``, which contains all others until `change`."""
+        """Start with the part ``name``, which contains all others until `change`."""
         self.stop()
         self._thread = get_ident()
         self._last = self.clock.now()
         self._begin(name)
 
     def stop(self) -> None:
-        """End all open parts, and stop counting."""
+        """End all open parts and stop."""
         self.leave(0)
 
     def change(self, name: str) -> None:
-        """End all open parts and begin ``name``, which contains all others from now on, unless it is the only one."""
+        """End all open parts and begin ``name``, which contains all others from now on; a no-op if only it is open."""
         if self._counts() and (len(self._open) > 1 or self.current != name):
             self.leave(0)
             self._begin(name)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """A part while it is entered."""
+        """A context manager for a part."""
         depth = self.enter(name)
         try:
             yield
@@ -95,7 +95,7 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Count nothing while it is entered; the open parts go on afterwards."""
+        """A context manager whose time is not counted; open parts continue afterwards."""
         counts = self._counts()
         if counts:
             self._read()
@@ -106,7 +106,7 @@ class Stopwatch:
                 self._last = self.clock.now()
 
     def enter(self, name: str) -> int | None:
-        """Begin a part; returns what `leave` needs to end it."""
+        """Begin a part; returns the argument with which `leave` ends it."""
         if not self._counts():
             return None
         self._read()
@@ -114,7 +114,7 @@ class Stopwatch:
         return len(self._open) - 1
 
     def leave(self, depth: int | None) -> None:
-        """End the part whose beginning returned ``depth``, and all parts in it that are still open."""
+        """End the part for which `enter` returned ``depth``, and all parts still open inside it."""
         if depth is None or depth >= len(self._open) or not self._counts():
             return
         self._read()
@@ -122,7 +122,7 @@ class Stopwatch:
             self._open.pop()[1].__exit__(None, None, None)
 
     def parts(self) -> list[Part]:
-        """What has been counted so far, in the order in which the parts first began."""
+        """The times so far, in the order in which the parts first began."""
         self._add_up()
         return list(self._parts.values())
 
@@ -131,7 +131,7 @@ class Stopwatch:
 
     def _begin(self, name: str) -> None:
         part = self._parts.setdefault(name, Part(name))
-        if self._open and self._open[-1][0] is part:  # a part in itself is still the same one
+        if self._open and self._open[-1][0] is part:  # a part inside itself continues it
             mark: AbstractContextManager[Any] = nullcontext()
         else:
             part.count += 1
@@ -140,7 +140,7 @@ class Stopwatch:
         self._open.append((part, mark))
 
     def _read(self) -> None:
-        """The time since the last reading is that of the innermost part."""
+        """Assign the time since the last reading to the innermost part."""
         now = self.clock.now()
         self._waiting.append((self._open[-1][0], self._last, now))
         self._last = now
@@ -162,15 +162,15 @@ SORT_KEYS: dict[str, Callable[[Part], Any]] = {
 
 
 def time_table(parts: list[Part], iterations: int, sort_by: str = 'total') -> str:
-    """A table of ``parts``, whose last row is the sum of the others.
+    """A table of ``parts``; the last row is their sum.
 
     Args:
-        parts: what `Stopwatch.parts` gave.
-        iterations: how many of them the times are of, at least 1.
+        parts: the result of `Stopwatch.parts`.
+        iterations: how many iterations were measured, at least 1.
         sort_by: one of `SORT_KEYS`.
 
     Returns:
-        Lines of ``part, count, total (milliseconds), mean per iteration (milliseconds), share of the whole``.
+        Rows of part, count, total in milliseconds, mean per iteration in milliseconds, share of the whole.
     """
     whole = Part('whole', iterations, sum(part.seconds for part in parts))
     rows = [*sorted(parts, key=SORT_KEYS[sort_by]), whole]

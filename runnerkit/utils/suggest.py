@@ -1,4 +1,4 @@
-"""The nearest right names, for error messages about a wrong one."""
+"""Suggestions for misspelled names in error messages."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from difflib import get_close_matches
 
 
 def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
-    """Those of ``candidates`` that look like ``name``, the likest first; upper and lower case count as equal.
+    """The ``candidates`` most similar to ``name``, the nearest first; case is ignored.
 
     Args:
         name: what was written.
-        candidates: what could have been meant.
-        n: how many to return at most, at least 1.
+        candidates: the valid names.
+        n: the maximum number of results, at least 1.
     """
     by_key: dict[str, list[str]] = {}
     for candidate in dict.fromkeys(candidates):
         by_key.setdefault(candidate.lower(), []).append(candidate)
     wanted = name.lower()
     found = get_close_matches(wanted, by_key, n=n, cutoff=0.65)
-    # Abbreviations ('Text' for 'TextLoggerHook') score low by letters, and are what people write.
+    # Abbreviations ('Text' for 'TextLoggerHook') are common, but have a low similarity.
     longer = sorted((key for key in by_key if len(wanted) > 3 and wanted in key and key not in found), key=len)
     return [candidate for key in found + longer for candidate in by_key[key]][:n]
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """A question for an error message, ``did you mean 'a' or 'b'?``; empty if nothing is near."""
+    """A question for an error message, ``did you mean 'a' or 'b'?``; empty if nothing is similar."""
     found = [repr(candidate) for candidate in nearest(name, candidates)]
     if not found:
         return ''
@@ -33,8 +33,14 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     return 'did you mean ' + (f'{", ".join(others)} or {last}?' if others else f'{last}?')
 
 
+def suggestion(name: str, candidates: Iterable[str]) -> str:
+    """`did_you_mean` with a semicolon before it, to append to a message; empty if nothing is similar."""
+    question = did_you_mean(name, candidates)
+    return question and f'; {question}'
+
+
 def edit_distance(a: str, b: str) -> int:
-    """How many letters to insert, drop, replace or swap with their neighbour, to get from ``a`` to ``b``."""
+    """The Damerau-Levenshtein distance: insertions, deletions, replacements and swaps of neighbours."""
     before, row = [0] * (len(b) + 1), list(range(len(b) + 1))
     for i, left in enumerate(a, 1):
         last, row, older = row, [i], before
@@ -48,10 +54,10 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def near_miss(name: str, known: Iterable[str]) -> str | None:
-    """The known name that ``name`` is probably a misspelling of; None if it is known itself, or like none of them.
+    """The known name of which ``name`` is probably a misspelling; None if it is known itself, or similar to none.
 
-    It takes one wrong letter in up to six, two in longer names. Names that differ by digits only (``layer1``,
-    ``layer2``) are different names.
+    Names of up to six letters may have one wrong letter, longer ones two. Names that differ only in digits (``layer1``,
+    ``layer2``) are not misspellings.
     """
     known = list(known)
     if name in known or len(name) < 3:

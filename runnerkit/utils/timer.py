@@ -7,10 +7,10 @@ from typing import Any
 
 
 class TimerError(Exception):
-    """A stopwatch that does not run was asked for a time.
+    """A timer was read that is not running.
 
     Args:
-        message: what is the matter.
+        message: the error's message.
     """
 
     def __init__(self, message: str) -> None:
@@ -22,8 +22,8 @@ class Timer:
     """A stopwatch; as a context manager it prints how long the block took.
 
     Args:
-        start: whether it runs at once.
-        print_tmpl: what to print, with a place for the seconds.
+        start: start it at once.
+        print_tmpl: the text to print, with a placeholder for the seconds.
     """
 
     def __init__(self, start: bool = True, print_tmpl: str | None = None) -> None:
@@ -34,11 +34,11 @@ class Timer:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started."""
+        """Whether it is running."""
         return self._is_running
 
     def start(self) -> None:
-        """Start; a running one goes on counting from its start, but its last check is now."""
+        """Start the timer. If it is already running, only the last check is set to now."""
         now = perf_counter()
         if not self._is_running:
             self._start = now
@@ -49,7 +49,7 @@ class Timer:
         """Seconds since the start; counts as a check.
 
         Raises:
-            TimerError: it does not run.
+            TimerError: the timer is not running.
         """
         self._last = self._now()
         return self._last - self._start
@@ -58,7 +58,7 @@ class Timer:
         """Seconds since the last check or the start, whichever was later; counts as a check.
 
         Raises:
-            TimerError: it does not run.
+            TimerError: the timer is not running.
         """
         now = self._now()
         passed = now - self._last
@@ -83,7 +83,7 @@ _timers: dict[str, Timer] = {}
 
 
 def check_time(timer_id: str) -> float:
-    """Seconds since this was last called with the same ``timer_id``; 0 at the first time."""
+    """Seconds since the last call with the same ``timer_id``; 0 at the first call."""
     if timer_id not in _timers:
         _timers[timer_id] = Timer()
         return 0

@@ -1,11 +1,10 @@
-"""Modules for Python files that belong to no package: the classes that a config names by file.
+"""Imports Python files that belong to no package, such as those that a config names.
 
-A folder becomes the package ``runnerkit.utils.user_files.<its absolute path, encoded>``, a file in it a module of that
-package. The name says all that is needed to find the file, and importing it imports this module first, which puts the
-finder in place: so what such a file defines can be unpickled in a process that has only just been started, such as a
-spawned loader worker.
+A folder becomes the package ``runnerkit.utils.user_files.<encoded absolute path>``, and a file in it a module of that
+package. The module's name contains the path, and importing it imports this module first, which installs the finder. So
+objects defined in such a file can be unpickled in a new process, such as a spawned loader worker.
 
-``sys.path`` stays as it is. A file imports its neighbours as in any package: ``from .transforms import Flip``.
+``sys.path`` is not changed. A file imports its neighbours as in any package: ``from .transforms import Flip``.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-#: An empty search path makes this module a package, below which only the finder finds something.
+#: An empty search path makes this module a package whose submodules only the finder finds.
 __path__: list[str] = []
 
 
 def module_of_file(file: str) -> ModuleType:
-    """The module for a Python file, loaded at the first call and the same object ever after.
+    """The module of a Python file; it is loaded at the first call and then reused.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: its name is not that of a Python module.
-        Exception: whatever the file raises while it runs.
+        ValueError: its name is not valid for a module.
+        Exception: an error raised by the file while it runs.
     """
     path = Path(file).expanduser().resolve()
     if path.suffix != '.py' or '.' in path.stem:
@@ -49,12 +48,12 @@ def module_of_file(file: str) -> ModuleType:
 
 
 def name_of_file(path: Path) -> str:
-    """The name of the module that the file at the absolute ``path`` is, or would be."""
+    """The module name for the file at the absolute ``path``."""
     return f'{__name__}.{_encode(str(path.parent))}.{path.stem}'
 
 
 def file_of_module(name: str) -> str | None:
-    """The path of the file behind a module that `module_of_file` made; None for any other module name."""
+    """The file of a module that `module_of_file` created; None for other modules."""
     if not name.startswith(__name__ + '.'):
         return None
     folder, _, stem = name[len(__name__) + 1 :].partition('.')
@@ -62,7 +61,7 @@ def file_of_module(name: str) -> str | None:
 
 
 class _Finder:
-    """Finds the folders as packages, and the files in them before a folder of the same name."""
+    """Finds folders as packages and their files as modules; a file is preferred to a folder of the same name."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:

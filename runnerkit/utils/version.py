@@ -1,4 +1,4 @@
-"""Versions as tuples that compare, and the commit of a checkout."""
+"""Comparing versions, and the commit of a git checkout."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _DEV = -4
 
 
 def digit_version(version_str: str, length: int = 4) -> tuple[int, ...]:
-    """A version as a tuple of numbers that compares as versions do: ``'1.2rc1'`` is ``(1, 2, 0, 0, -1, 1)``.
+    """A version as a tuple that can be compared: ``'1.2rc1'`` is ``(1, 2, 0, 0, -1, 1)``.
 
     Args:
-        version_str: a version after PEP 440; a local part (``+cu118``) does not count.
-        length: how many numbers of the release to take.
+        version_str: a version as in PEP 440; a local part (``+cu118``) is ignored.
+        length: how many numbers of the release to use.
 
     Returns:
-        The release, filled up with zeros, then its stage (dev -4, a -3, b -2, rc -1, the release itself 0, post 1) and
-        the number of that.
+        The release, padded with zeros, its stage (dev -4, a -3, b -2, rc -1, the release itself 0, post 1) and the
+        stage's number.
 
     Raises:
-        ValueError: it is no version.
+        ValueError: it is not a version.
     """
     from packaging.version import InvalidVersion, parse
 
@@ -43,11 +43,11 @@ def digit_version(version_str: str, length: int = 4) -> tuple[int, ...]:
 
 
 def get_git_hash(fallback: str = 'unknown', digits: int | None = None) -> str:
-    """The commit that is checked out in the current folder.
+    """The commit checked out in the current folder.
 
     Args:
-        fallback: what to say where that is no git checkout, or there is no git.
-        digits: how many characters of it; None for all.
+        fallback: the result if this is not a git checkout, or git is missing.
+        digits: how many characters to return; None for all.
     """
     if digits is not None and not isinstance(digits, int):
         raise TypeError(f'digits must be None or an integer, but got {type(digits)}: {digits!r}')
@@ -59,6 +59,6 @@ def get_git_hash(fallback: str = 'unknown', digits: int | None = None) -> str:
 
 
 def _minimal_ext_cmd(cmd: list[str]) -> bytes:
-    """What ``cmd`` says, in English; by this name code written for MMCV replaces it in its tests."""
+    """The output of ``cmd``, in English. Tests of MMCV patch this name."""
     environment = {**os.environ, 'LANGUAGE': 'C', 'LANG': 'C', 'LC_ALL': 'C'}
     return subprocess.run(cmd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout

@@ -79,7 +79,7 @@ def test_a_record_that_is_marked_as_a_folder_is_damaged(tmp_path):
     (tmp_path / 'epoch_1.pth').write_bytes(data)
     with zipfile.ZipFile(tmp_path / 'epoch_1.pth') as archive:
         assert archive.testzip() is None
-    assert 'marked as encrypted, as a folder' in why_damaged(tmp_path / 'epoch_1.pth')
+    assert 'is not marked as plain data' in why_damaged(tmp_path / 'epoch_1.pth')
     assert find_latest_checkpoint(tmp_path) is None
 
 

@@ -135,7 +135,7 @@ def test_a_trace_that_may_not_be_written_is_told_before_the_training(profile, mo
     monkeypatch.setattr(os, 'access', lambda path, mode: str(path) != 'mine.json' and access(path, mode))
     code, _, out, err = profile('--trace', 'mine.json')
     assert (code, out) == (2, '')
-    assert 'error: --trace mine.json: mine.json may not be written' in err
+    assert 'error: --trace mine.json: mine.json is not writable' in err
     assert (profile.here / 'mine.json').read_text() == '{}'
 
 

@@ -79,7 +79,7 @@ def test_what_python_calls_a_syntax_error_names_the_file(tmp_path):
         (bomb(30), 'its aliases repeat more than 1,000,000 values'),
         (merges(30), 'its aliases repeat more than 1,000,000 values'),
         (f'a: &a {"x" * 64_000}\nb: [{", ".join(["*a"] * 2000)}]', 'its aliases repeat more than 1,000,000 values'),
-        ('a: 1\nb: &b [1, *b]', r'the alias \*b in line 2 names what it is in'),
+        ('a: 1\nb: &b [1, *b]', r'the alias \*b in line 2 refers to a collection that contains it'),
     ],
 )
 def test_yaml_aliases(text, message, tmp_path):

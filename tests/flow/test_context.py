@@ -8,7 +8,7 @@ from runnerkit.flow import Context, Options
 def test_a_misspelt_field_is_refused_with_the_nearest_one():
     context = Context(None)
     with pytest.raises(
-        AttributeError, match=r"no attribute 'modle'; did you mean 'model'\?, or set .* context\['modle'\]"
+        AttributeError, match=r"no attribute 'modle'; set .* context\['modle'\] = …; did you mean 'model'\?"
     ):
         context.modle = 3
     with pytest.raises(AttributeError, match=r"no attribute 'zebra'; set your own values as items"):

@@ -63,7 +63,7 @@ STEP_LR = {'policy': 'StepLR', 'step_size': 1, 'gamma': 0.5}
         (
             {'lr_config': {'policy': 'ReduceLROnPlateau', 'monitor': 'val/acc'}},
             [
-                'ReduceLROnPlateau follows val/acc, which is not known yet, and is not drawn',
+                'ReduceLROnPlateau depends on val/acc, which is not known yet: not drawn',
                 'Learning rate: no schedule',
             ],
         ),
@@ -81,7 +81,7 @@ def test_what_is_drawn_is_the_schedule(caplog):
 
 
 def test_nothing_to_draw(caplog):
-    assert shown(caplog, iter([])) == ['Learning rate: not drawn, as the length of the training loader is not known']
+    assert shown(caplog, iter([])) == ['Learning rate: not drawn, because the length of the loader is not known']
     with caplog.at_level('INFO'):
         DryRun().show_schedules(SimpleNamespace(runner=None, optimizer=None, logger=logging.getLogger('test')))
     assert caplog.messages[1:] == ['Learning rate: none, as there is no optimizer']
