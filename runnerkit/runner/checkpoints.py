@@ -18,8 +18,10 @@ from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.data.reader import Reader
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel import unwrap
+from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.conditions import general_conditions
 from runnerkit.runner.progress import Progress
+from runnerkit.runner.readers import Readers
 from runnerkit.runner.saver import Saver
 from runnerkit.utils.seed import rng_state
 
@@ -60,11 +62,11 @@ class Checkpoints:
     _progress: Progress
     _is_inside: bool
     progress: Any
-    _readers: list[Any]
-    _evaluation_readers: list[Reader]
+    _readers: Readers
     _go_to_counts: Callable[[], None]
     _saver: Saver
     _resumed: dict[str, Any] | None
+    _orders: GradientOrders | None = None  # made at the first start
     _from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
 
     @property
@@ -149,6 +151,7 @@ class Checkpoints:
             'world_size': self._world_size,
             'progress': self.progress.state_dict(),
             'conditions': self._conditions(),
+            'gradient_orders': {} if self._orders is None else self._orders.orders,
             'scores': {name: list(score) for name, score in self.scores.items()},
         }
 
@@ -156,8 +159,7 @@ class Checkpoints:
         updates = {self._update_name(key): update.state_dict() for key, update in self._updates.items()}
         return {
             'rng': rng_state(),
-            'readers': [self._state_of(reader) for reader in self._readers],
-            'evaluations': [reader.state_dict() for reader in self._evaluation_readers],
+            **self._readers.state_dict(self._state_of),
             'updates': updates,
             'log_buffer': self._train_log.state_dict(),
             'hooks': {name: hook.state_dict() for name, hook in self._named_hooks()},
@@ -227,8 +229,8 @@ class Checkpoints:
         problem = training_state_problem(loaded)
         if problem is not None:
             raise ValueError(
-                f'{checkpoint} holds no training state to resume: {problem}; to start from its weights, load it '
-                '(--load-from)'
+                f'{checkpoint} holds no training state to resume; to start from its weights, load it (--load-from): '
+                f'{problem}'
             )
         loaded = dict(loaded)
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])

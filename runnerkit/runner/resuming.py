@@ -9,6 +9,7 @@ import torch
 
 from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
 from runnerkit.hooks.hook import Hook, Score
+from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
 from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.utils.seed import set_rng_state
@@ -40,13 +41,18 @@ class Resuming(Checkpoints):
             progress.epoch_is_open, progress.batches = False, 0
         if self._resumed['conditions'].get('workflow') != [list(entry) for entry in self._workflow]:
             progress.entry = progress.units = 0
-        for reader, state in zip(self._readers, own['readers'], strict=False):
-            if state is not None:
-                self._load_reader(reader, state, own)
-        for reader, state in zip(self._evaluation_readers, own.get('evaluations', ()), strict=False):
+        for reader, state in self._readers.entries_in(own):
+            self._load_reader(reader, state, own)
+        for reader, state in self._readers.evaluations_in(own):
             self._load_evaluation(reader, {**state, 'rng': own['rng']})
         self._is_inside = progress.epoch_is_open
         self._restore_moment()
+
+    def _follow_orders(self) -> None:
+        """Sum gradients in the order of the run that is resumed; otherwise note the order."""
+        if self._orders is None or self._orders.model is not self.model:
+            self._orders = GradientOrders(self.model)
+        self._orders.start({} if self._resumed is None else self._resumed.get('gradient_orders', {}))
 
     def _restore_hook(self, name: str, hook: Hook, state: dict[str, Any]) -> None:
         try:
@@ -100,7 +106,7 @@ class Resuming(Checkpoints):
         """Let a validation begin again within which the checkpoint was saved, as it began then."""
         entry = self._progress.entry
         repeats = self.by_epoch and entry < len(self._workflow) and self._workflow[entry][0] == 'val'
-        if state['begun'] and not (repeats and self._readers[entry].dataloader is reader.dataloader):
+        if state['begun'] and not (repeats and self._readers.entries[entry].dataloader is reader.dataloader):
             state['begun'] = False
             self.logger.warning(
                 'the checkpoint was saved inside an evaluation, which is not repeated: what follows it is not exact; '
@@ -115,12 +121,9 @@ class Resuming(Checkpoints):
         if self._resumed is not None:
             own = self._own_rank()
             self._train_log.load_state_dict(own['log_buffer'])
-            pairs = [*zip(self._readers, own['readers'], strict=False)]
-            pairs += zip(self._evaluation_readers, own.get('evaluations', ()), strict=False)
-            for reader, state in pairs:
-                if state is not None:
-                    reader.restore_held(state)
-                    self._tell_found(reader)
+            self._readers.restore_held(own)
+            for reader in self._readers.entries:
+                self._tell_found(reader)
             set_rng_state(own['rng'])
 
     def _own_rank(self) -> dict[str, Any]:
@@ -135,9 +138,8 @@ class Resuming(Checkpoints):
         resumed: Mapping[str, Any] = self._resumed or {}
         found = changes(resumed['conditions'], self._conditions())
         found += hook_changes(own['hooks'], names)
-        for number, (reader, state) in enumerate(zip(self._readers, own['readers'], strict=False)):
-            if state is not None:
-                found += loader_changes(number, state['about'], about(reader.dataloader))
+        for number, (reader, state) in enumerate(self._readers.entries_in(own)):
+            found += loader_changes(number, state['about'], about(reader.dataloader))
         if found:
             self.logger.warning('Since the checkpoint was saved, this has changed:\n%s', table(found), extra=EXACTNESS)
         known, before = len(resumed['ranks']), resumed['world_size']
@@ -165,7 +167,7 @@ class Resuming(Checkpoints):
 
     def _tell_doubts(self) -> None:
         """At the first start: what would not be known to be exact after a resume."""
-        texts = dict.fromkeys(text for reader in self._readers for text in reader.doubts())
+        texts = dict.fromkeys(text for reader in self._readers.entries for text in reader.doubts())
         for text in texts:
             self.logger.info('If this run is resumed, it is not known to be exact. %s', text, extra=EXACTNESS)
 

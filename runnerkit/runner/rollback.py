@@ -40,7 +40,7 @@ class Rollback(Resuming):
         self.data_batch, self.outputs, self._round_began = None, {}, None
         for update in self._updates.values():
             update.accumulated = 0  # what an update that the file does not know has gathered is void
-        for reader in self._readers:
+        for reader in self._readers.entries:
             reader.close()
         self.resume(checkpoint)
         self._restore()

@@ -1,0 +1,162 @@
+"""The order in which DistributedDataParallel sums gradients, kept over a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
+
+
+class GradientOrders:
+    """The orders in which gradients became ready in the first synchronised backward of each DDP wrapper in a model.
+
+    torch's DistributedDataParallel sends gradients in buckets. After the first backward that it synchronises, it packs
+    them anew, in the order in which the gradients have become ready. With three ranks or more, the order in which a sum
+    is taken depends on a gradient's place in its bucket, so that a process that starts with the original buckets again
+    differs in the last bits. Here that order is recorded, and brought about in the process that resumes the run,
+    without a step of the model: gradients of zeros are handed to DDP in that order.
+
+    Args:
+        model: a DDP wrapper, or a module that holds some.
+
+    Attributes:
+        orders: the names of parameters in that order, by the name of the wrapper in ``model``; wrappers that have not
+            synchronised a backward yet, and those whose buckets need no order, are left out.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        wrappers = {name: part for name, part in model.named_modules() if isinstance(part, DistributedDataParallel)}
+        self.model = model
+        self.orders: dict[str, list[str]] = {}
+        self._wrappers = {name: wrapper for name, wrapper in wrappers.items() if _sums_in_some_order(wrapper)}
+        self._waiting = {name: wrapper for name, wrapper in self._wrappers.items() if _packs_anew(wrapper)}
+
+    def start(self, orders: Mapping[str, Sequence[str]]) -> None:
+        """Bring about what a resumed run had; where there is nothing to bring about, record.
+
+        A wrapper is recorded or brought into an order once: DDP packs buckets once in a wrapper's life. All ranks call
+        this together.
+
+        Args:
+            orders: `orders` of the run that is resumed; those of rank 0 on every rank, as DDP takes rank 0's.
+        """
+        waiting, self._waiting = self._waiting, {}
+        for name, wrapper in waiting.items():
+            if name in orders:
+                self.orders[name] = list(orders[name])
+                bring_about(wrapper, orders[name])
+            else:
+                self._record(name, wrapper)
+
+    def doubts(self) -> list[str]:
+        """What of the sums is not known to be exact after a resume."""
+        return [
+            f'{type(wrapper).__name__}: with static_graph or mixed_precision its buckets are packed anew after a '
+            f'resume, so that sums of gradients over {_size(wrapper)} ranks may differ in the last bits'
+            for wrapper in self._wrappers.values()
+            if not _packs_anew(wrapper)
+        ]
+
+    def _record(self, name: str, wrapper: DistributedDataParallel) -> None:
+        handles: list[RemovableHandle] = []
+        seen: set[str] = set()
+
+        def ready(parameter: str) -> None:
+            if not wrapper.require_backward_grad_sync:
+                return
+            order = self.orders.setdefault(name, [])
+            if parameter not in seen:
+                seen.add(parameter)
+                order.append(parameter)
+                return
+            for handle in handles:  # the next backward has begun
+                handle.remove()
+
+        for each, parameter in _parameters(wrapper):
+            handles.append(parameter.register_post_accumulate_grad_hook(lambda _, each=each: ready(each)))
+
+
+def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
+    """Let DDP pack its buckets in ``order``; gradients and buffers stay as they are.
+
+    Args:
+        wrapper: before its first synchronised backward; on all ranks together.
+        order: names of its model's parameters; those that are not named come last.
+    """
+    place = {name: i for i, name in enumerate(order)}
+    parameters = sorted(_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
+    sparse = {id(part.weight) for part in wrapper.module.modules() if _has_sparse_gradient(part)}
+    buffers = [(buffer, buffer.clone()) for buffer in wrapper.module.buffers()]
+    gradients = [(parameter, parameter.grad) for _, parameter in parameters]
+    syncs_buffers = wrapper.require_forward_param_sync  # at the next forward
+    try:
+        for _, parameter in parameters:
+            parameter.grad = None
+        with torch.enable_grad(), _idle(wrapper):
+            DistributedDataParallel.forward(wrapper, None)
+            for _, parameter in parameters:
+                zeros = torch.zeros_like(parameter)
+                parameter.backward(zeros.to_sparse(1) if id(parameter) in sparse else zeros)
+                parameter.grad = None
+            # DDP packs now, rather than at the next forward: with gradient_as_bucket_view it would take gradients of an
+            # unfinished cycle into the buckets, and then divide them by the number of ranks with another rounding.
+            with wrapper.no_sync():
+                DistributedDataParallel.forward(wrapper, None)
+    finally:
+        wrapper.require_forward_param_sync = syncs_buffers
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+@contextmanager
+def _idle(wrapper: DistributedDataParallel) -> Iterator[None]:
+    """Forward passes of ``wrapper`` do not reach its model."""
+    vars(wrapper)['module'] = _Idle(wrapper.module)  # stands in front of the submodule, which stays where it is
+    try:
+        yield
+    finally:
+        del vars(wrapper)['module']
+
+
+class _Idle:
+    """The model in everything, except that a call of it does nothing."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def __call__(self, argument: None) -> None:
+        """Stand for a forward pass."""
+
+    forward = __call__
+
+
+def _sums_in_some_order(wrapper: DistributedDataParallel) -> bool:
+    """Whether sums depend on an order (two numbers have the same sum in both), and buckets are ever packed anew."""
+    return _size(wrapper) > 2 and (wrapper.static_graph or not wrapper.find_unused_parameters)
+
+
+def _packs_anew(wrapper: DistributedDataParallel) -> bool:
+    return not wrapper.static_graph and wrapper.mixed_precision is None
+
+
+def _size(wrapper: DistributedDataParallel) -> int:
+    return int(wrapper.process_group.size())
+
+
+def _parameters(wrapper: DistributedDataParallel) -> list[tuple[str, nn.Parameter]]:
+    return [(name, each) for name, each in wrapper.module.named_parameters() if each.requires_grad]
+
+
+def _has_sparse_gradient(part: Any) -> bool:
+    return isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and part.sparse
