@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 
 def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The largest magnitude in ``tensors``, one number for each of their devices: NaN if there is a NaN among them."""
+    """Return the largest magnitude in ``tensors``, one number per device; NaN if there is a NaN among them."""
     by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
         values = tensor.detach()
@@ -25,7 +25,7 @@ def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def first_bad(checks: Iterable[tuple[int, Tensor]]) -> int:
-    """The lowest number of a check that failed, or 0; waits for the device, once for all checks on it.
+    """Return the lowest number of a failed check, or 0. Waits once for each device.
 
     Args:
         checks: pairs of a number, from 1, and a truth value on a device. Several may have the same number.
