@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.checkpoint import ema_name
-from runnerkit.checkpoint.old_files import is_mmcv_file
+from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.priority import Priority, get_priority

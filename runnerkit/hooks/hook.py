@@ -264,7 +264,7 @@ class Hook:
         """
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
-        """Called by ``runner.resume`` before anything in ``checkpoint`` is used: the place to rename or swap weights."""
+        """Called by ``runner.resume`` before ``checkpoint`` is used: the place to rename or swap weights."""
 
     def every_n_epochs(self, runner: RunnerView, n: int) -> bool:
         """Whether the running epoch is the last of a group of ``n``; never for ``n <= 0``."""

@@ -1,11 +1,11 @@
 """Initial weights: functions for one layer, and initialisers that a config names in ``init_cfg``.
 
-An ``init_cfg`` is a dict, or a list of dicts which are applied in turn::
+An ``init_cfg`` is a dict, or a list of dicts that are applied one after another::
 
     dict(type='Kaiming', layer=['Conv2d', 'Linear'], override=dict(type='Normal', name='head', std=0.01))
 
-``layer`` names the classes, or direct base classes, of the sub-modules that are meant. ``override`` treats the
-attribute ``name`` of the module apart: all of it, by its own ``type``, or by the outer settings where it has none.
+``layer`` names the classes, or direct base classes, of the sub-modules to initialise. ``override`` initialises the
+whole attribute ``name`` of the module in another way: by its own ``type``, or by the outer settings if it has none.
 """
 
 from __future__ import annotations

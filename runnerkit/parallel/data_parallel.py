@@ -15,7 +15,7 @@ from runnerkit.utils.exceptions import WrongValue
 
 @MODULE_WRAPPERS.register_module()
 class MMDataParallel(Steps, nn.parallel.DataParallel):
-    """Puts a model on one GPU, or leaves it on the CPU, and brings the batches there, with their containers unpacked.
+    """Puts a model on one GPU, or leaves it on the CPU; moves batches to it and unpacks their containers.
 
     Args:
         module: the model.

@@ -159,9 +159,7 @@ def test_an_iteration_that_fills_up_a_cycle_synchronises_also_if_another_one_was
     def optimizer(model):
         return {'head': torch.optim.SGD(model.head.parameters(), lr=0.1)}
 
-    trained(
-        OptimizerHook(cumulative_iters=2), Synchronised(), optimizer, max_iters=4, before=[UpdatesByItself()]
-    )
+    trained(OptimizerHook(cumulative_iters=2), Synchronised(), optimizer, max_iters=4, before=[UpdatesByItself()])
     assert log == ['no_sync', 'iter', 'iter', 'step', 'iter', 'step', 'iter', 'step']
 
 
