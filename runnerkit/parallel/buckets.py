@@ -23,18 +23,22 @@ class GradientOrders:
 
     Args:
         model: a DDP wrapper, or a module that contains some.
-
-    Attributes:
-        orders: for each wrapper, by its name in ``model``, the names of its parameters in that order. Wrappers that
-            have not synchronised a backward yet, and those whose buckets need no order, are not included.
     """
 
     def __init__(self, model: nn.Module) -> None:
         wrappers = {name: part for name, part in model.named_modules() if isinstance(part, DistributedDataParallel)}
         self.model = model
-        self.orders: dict[str, list[str]] = {}
+        self._orders: dict[str, list[str]] = {}
         self._wrappers = {name: wrapper for name, wrapper in wrappers.items() if _sums_in_some_order(wrapper)}
         self._waiting = {name: wrapper for name, wrapper in self._wrappers.items() if _packs_anew(wrapper)}
+
+    def state_dict(self) -> dict[str, list[str]]:
+        """Return for each wrapper, by its name in the model, the names of its parameters in that order.
+
+        Wrappers that have not synchronised a backward yet, and those whose sums do not depend on the order, are not
+        included.
+        """
+        return {name: list(order) for name, order in self._orders.items()}
 
     def start(self, orders: Mapping[str, Sequence[str]]) -> None:
         """Restore the orders of the resumed run; for wrappers without one, start to record it.
@@ -42,12 +46,12 @@ class GradientOrders:
         This happens once for each wrapper, because DDP rebuilds buckets only once. All ranks call this together.
 
         Args:
-            orders: `orders` of the resumed run; those of rank 0 on every rank, because DDP uses rank 0's.
+            orders: the `state_dict` of the resumed run; rank 0's on every rank, because DDP uses rank 0's.
         """
         waiting, self._waiting = self._waiting, {}
         for name, wrapper in waiting.items():
             if name in orders:
-                self.orders[name] = list(orders[name])
+                self._orders[name] = list(orders[name])
                 bring_about(wrapper, orders[name])
             else:
                 self._record(name, wrapper)
@@ -68,7 +72,7 @@ class GradientOrders:
         def ready(parameter: str) -> None:
             if not wrapper.require_backward_grad_sync:
                 return
-            order = self.orders.setdefault(name, [])
+            order = self._orders.setdefault(name, [])
             if parameter not in seen:
                 seen.add(parameter)
                 order.append(parameter)

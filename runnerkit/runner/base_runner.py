@@ -309,6 +309,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
         """One unit after another, from where the run is: the index of its workflow entry, and its mode."""
         progress, self._round_began = self._progress, None
+        training = [trains(mode, self) for mode, _ in workflow]
         while self._stop_reason is None:
             if progress.entry >= len(workflow):
                 # A workflow that has not moved on would never end: one without any training runs once.
@@ -318,11 +319,11 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             if (progress.entry, progress.units) == (0, 0):
                 self._round_began = (self._epoch, self._iter)
             mode, n = workflow[progress.entry]
-            if progress.units >= n or (trains(mode, self) and self._is_finished()):
+            if progress.units >= n or (training[progress.entry] and self._is_finished()):
                 progress.entry, progress.units = progress.entry + 1, 0
                 continue
             # The validation iterations of an entry are one evaluation, which is not cut.
-            if self._signals is not None and (self.by_epoch or progress.units == 0 or trains(mode, self)):
+            if self._signals is not None and (self.by_epoch or progress.units == 0 or training[progress.entry]):
                 self._signals.boundaries += 1
                 if self._signals.pending:
                     self._stop_if_signalled(self._signals)
@@ -330,11 +331,6 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                     return
             self._unit = progress.units
             yield progress.entry, mode
-
-    def _end_unit(self) -> None:
-        """A unit was run without being interrupted."""
-        if not self._progress.epoch_is_open or self._stop_reason is None:
-            self._progress.units = self._unit + 1
 
     def _is_finished(self) -> bool:
         if self._stops_by_iters:
@@ -405,9 +401,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         The runner counts what is done by the points that pass here, so that runners with loops of their own (MMCV's
         shape) count, save and resume as well.
         """
-        if fn_name == 'after_train_iter':
-            self._count_iter()
-        elif fn_name in _COUNTED:
+        if fn_name in _COUNTED:
             self._count(fn_name)
         if fn_name in ('before_run', 'after_run'):
             (self._enter_hooks if fn_name == 'before_run' else self._leave_hooks)()
@@ -421,21 +415,20 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             if self._signals.pending:
                 self._stop_if_signalled(self._signals)
 
-    def _count_iter(self) -> None:
-        """A training iteration is done; it may be said more than once."""
-        progress = self._progress
-        progress.iters = self._iter + 1
-        if self.by_epoch:
-            if self._is_inside:  # a loop of a subclass's own
-                self._begin_inside()
-            progress.batches = progress.iters - self._epoch_start
-        else:
-            progress.units, progress.epochs = self._inner_iter + 1, self._epoch
-
     def _count(self, point: str) -> None:
-        """Note what the other points mean for what is done; it may be said more than once."""
+        """Note what ``point`` means for what is done; it may be said more than once."""
         progress = self._progress
-        if point == 'before_run':
+        if point == 'after_train_iter':
+            progress.iters = self._iter + 1
+            if self.by_epoch:
+                if self._is_inside:  # a loop of a subclass's own
+                    self._begin_inside()
+                progress.batches = progress.iters - self._epoch_start
+            else:
+                progress.units, progress.epochs = self._inner_iter + 1, self._epoch
+                if isinstance(self.data_loader, Reader):
+                    self.data_loader.trained = self.data_loader.given
+        elif point == 'before_run':
             self._is_restored = False
         elif point == 'before_train_epoch':
             self._begin_epoch()
@@ -503,6 +496,12 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
             self._readers.adopt_new_iter_loaders()
+            if self._resumed is not None and len(self._readers.entries) > 1:
+                self.logger.warning(
+                    '%s.run has a loop of its own: the workflow begins with its first entry, wherever it was',
+                    type(self).__name__,
+                    extra=EXACTNESS,
+                )
         self._readers.know_evaluations(self._workflow, self._hook_table)
         self._follow_orders()
         if self._resumed is None:
@@ -688,8 +687,10 @@ def _absolute(work_dir: str | os.PathLike[str]) -> str:
     return os.path.abspath(path)
 
 
-#: The points that mean something for what is done, beside after_train_iter.
-_COUNTED = frozenset(['before_run', 'before_train_epoch', 'after_train_epoch', 'after_val_epoch', 'after_val_iter'])
+#: The points that mean something for what is done.
+_COUNTED = frozenset(
+    ['before_run', 'before_train_epoch', 'after_train_iter', 'after_train_epoch', 'after_val_iter', 'after_val_epoch']
+)
 
 
 def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRunner, str], None]:
@@ -697,9 +698,7 @@ def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRun
 
     @wraps(call_hook)
     def counted(self: BaseRunner, fn_name: str) -> None:
-        if fn_name == 'after_train_iter':
-            self._count_iter()
-        elif fn_name in _COUNTED:
+        if fn_name in _COUNTED:
             self._count(fn_name)
         call_hook(self, fn_name)
         if fn_name == 'before_run':

@@ -151,7 +151,7 @@ class Checkpoints:
             'world_size': self._world_size,
             'progress': self.progress.state_dict(),
             'conditions': self._conditions(),
-            'gradient_orders': {} if self._orders is None else self._orders.orders,
+            'gradient_orders': {} if self._orders is None else self._orders.state_dict(),
             'scores': {name: list(score) for name, score in self.scores.items()},
         }
 

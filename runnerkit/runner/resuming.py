@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
@@ -49,10 +47,14 @@ class Resuming(Checkpoints):
         self._restore_moment()
 
     def _follow_orders(self) -> None:
-        """Sum gradients in the order of the run that is resumed; otherwise note the order."""
+        """Sum gradients in the order in which the resumed run did; what is new is recorded."""
         if self._orders is None or self._orders.model is not self.model:
             self._orders = GradientOrders(self.model)
-        self._orders.start({} if self._resumed is None else self._resumed.get('gradient_orders', {}))
+        resumed = self._resumed or {}
+        if resumed:
+            for text in self._orders.doubts():
+                self.logger.warning('%s', text, extra=EXACTNESS)
+        self._orders.start(resumed.get('gradient_orders', {}))
 
     def _restore_hook(self, name: str, hook: Hook, state: dict[str, Any]) -> None:
         try:
@@ -66,11 +68,13 @@ class Resuming(Checkpoints):
     def _restore_updates(self) -> None:
         """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
         ranks = self._resumed['ranks']  # type: ignore[index]
-        same_ranks = len(ranks) == self._world_size
-        for name, state in self._own_rank()['updates'].items():
+        updates = dict(self._own_rank()['updates'])
+        if len(ranks) != self._world_size:
+            for name in dict.fromkeys(name for rank in ranks for name in rank['updates']):  # alike on all ranks
+                means = mean_gradients([rank['updates'].get(name, {'accumulated': 0}) for rank in ranks])
+                updates[name] = {'accumulated': 0, **updates.get(name, {}), 'grads': means}
+        for name, state in updates.items():
             key = name or None
-            if not same_ranks and state['accumulated']:
-                state = {**state, 'grads': mean_gradients([rank['updates'][name] for rank in ranks])}
             (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
 
     def _load_reader(self, reader: Reader, state: dict[str, Any], own: Mapping[str, Any]) -> None:
@@ -146,8 +150,8 @@ class Resuming(Checkpoints):
         if known < min(before, self._world_size):
             self.logger.warning(
                 'the checkpoint holds the state of %d of %d ranks, because one rank saved it alone (save_checkpoint): '
-                'the others take over the random states, hooks and places in the data of rank 0; runner.save(), called '
-                'on every rank, saves all of them',
+                'the others take over the random states, hooks, places in the data and unfinished gradients of rank 0; '
+                'runner.save(), called on every rank, saves all of them',
                 known,
                 before,
                 extra=EXACTNESS,
@@ -168,6 +172,7 @@ class Resuming(Checkpoints):
     def _tell_doubts(self) -> None:
         """At the first start: what would not be known to be exact after a resume."""
         texts = dict.fromkeys(text for reader in self._readers.entries for text in reader.doubts())
+        texts.update(dict.fromkeys([] if self._orders is None else self._orders.doubts()))
         for text in texts:
             self.logger.info('If this run is resumed, it is not known to be exact. %s', text, extra=EXACTNESS)
 
@@ -186,5 +191,8 @@ def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
             'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; it can '
             'only be resumed with the same number of ranks'
         )
-    columns = zip(*(state['grads'] for state in states), strict=True)
-    return [None if column[0] is None else torch.stack(column).mean(0) for column in columns]
+    means = []
+    for column in zip(*(state.get('grads', ()) for state in states), strict=True):
+        given = [grad for grad in column if grad is not None]  # a rank may not have used the parameter
+        means.append(sum(given[1:], given[0]) / len(column) if given else None)
+    return means

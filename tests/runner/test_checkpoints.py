@@ -14,7 +14,7 @@ from runnerkit.checkpoint import save_checkpoint
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.hooks.hook import Score
-from runnerkit.runner.checkpoints import mean_gradients
+from runnerkit.runner.resuming import mean_gradients
 
 
 class Counts(Hook):

@@ -1,5 +1,6 @@
 """A run that was saved on two ranks goes on with one and with four; one on four ranks is resumed to the bit."""
 
+import logging
 import shutil
 from collections import Counter
 from itertools import product
@@ -15,7 +16,9 @@ from runnerkit.checkpoint import find_latest_checkpoint
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.parallel import MMDistributedDataParallel
+from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
+from runnerkit.runner.checkpoints import mean_gradients
 
 #: Of the data set and of each rank's batches; two ranks consume 12 of the 31 samples before they stop.
 LENGTH, BATCH, STOP = 31, 2, 3
@@ -47,6 +50,22 @@ class Net(nn.Module):
         return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(data[0])}
 
 
+class Pair(nn.Module):
+    """Two networks, each in a wrapper of its own, whose weights the step changes itself, as in a GAN."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = wrapped(Net()), wrapped(Net())
+
+    def train_step(self, data, optimizer):
+        for net in (self.first, self.second):
+            optimizer.zero_grad()
+            loss = net(data[0]).square().mean()
+            loss.backward()
+            optimizer.step()
+        return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(data[0])}
+
+
 class Sees(Hook):
     """Writes down which samples are trained on in which epoch; stops after so many iterations."""
 
@@ -62,16 +81,53 @@ class Sees(Hook):
             runner.stop('enough')
 
 
-def train(case, folder, stop=None, wrap=lambda model: model):
+class OfItsRank(Hook):
+    """Remembers the rank that it was on first; notes what it finds when the run begins, and what it leaves."""
+
+    def __init__(self):
+        self.rank = self.found = self.left = None
+
+    def before_train_iter(self, runner):
+        if self.found is None:
+            self.found = self.rank, gradients(runner)
+            self.rank = runner.rank if self.rank is None else self.rank
+
+    def after_train_iter(self, runner):
+        self.left = gradients(runner)
+        if runner.iter + 1 == STOP and runner.rank == 0:
+            runner.save_checkpoint(f'{runner.work_dir}/alone', 'iter_{}.pth')
+
+    def state_dict(self):
+        return {'rank': self.rank}
+
+    def load_state_dict(self, state):
+        self.rank = state['rank']
+
+
+class Records(logging.Handler):
+    def __init__(self):
+        super().__init__(logging.INFO)
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append((record.levelname, record.getMessage()))
+
+
+def gradients(runner):
+    return [None if p.grad is None else p.grad.clone() for p in runner.model.parameters()]
+
+
+def train(case, folder, stop=None, wrap=lambda model: model, hooks=(), logger=None, optimizer_config=None):
     """Go on from the newest checkpoint in ``folder``, if there is one, to ``stop`` or to the end."""
     name, drop_last, shuffle = case
     torch.manual_seed(0)
     model = wrap(Net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    runner = RUNNERS[name](model, optimizer=optimizer, work_dir=str(folder), **LIMITS[name])
-    runner.register_training_hooks({'policy': 'fixed'}, {}, CheckpointHook(1000, by_epoch=False))
+    runner = RUNNERS[name](model, optimizer=optimizer, work_dir=str(folder), logger=logger, **LIMITS[name])
+    runner.register_training_hooks({'policy': 'fixed'}, optimizer_config or {}, CheckpointHook(1000, by_epoch=False))
     sees = Sees(stop)
-    runner.register_hook(sees)
+    for hook in (*hooks, sees):
+        runner.register_hook(hook)
     checkpoint = find_latest_checkpoint(folder)
     if checkpoint is not None:
         runner.resume(str(checkpoint))
@@ -81,37 +137,79 @@ def train(case, folder, stop=None, wrap=lambda model: model):
 
 
 def begin_on_rank(rank, folder):
-    return [train(case, Path(folder) / str(i), stop=STOP)[0] for i, case in enumerate(CASES)]
+    seen = [train(case, Path(folder) / str(i), stop=STOP)[0] for i, case in enumerate(CASES)]
+    return seen, states_around(Path(folder) / 'states', STOP)
 
 
 def go_on_on_rank(rank, folder):
-    """What is seen behind the checkpoints of two ranks; and, on four, whether a run of theirs is resumed exactly."""
-    went_on = [train(case, Path(folder) / str(i))[:2] for i, case in enumerate(CASES)]
-    return went_on, [
-        resumed_exactly(name, Path(folder) / name) for name in RUNNERS if torch.distributed.is_initialized()
-    ]
+    """What is found behind the checkpoints of two ranks; and, on four, whether a run of theirs is resumed exactly."""
+    folder = Path(folder)
+    found = {'went on': [train(case, folder / str(i))[:2] for i, case in enumerate(CASES)]}
+    found |= {name: states_around(folder / name, STOP + 1) for name in ('states', 'states/alone')}
+    if torch.distributed.is_initialized():
+        found |= {name: resumed_exactly(name, folder / name) for name in RUNNERS}
+        found['pair'] = resumed_exactly('iter', folder / 'pair', wrap=lambda _: Pair())
+        found['static'] = [told_of_a_static_graph(folder / 'static', stop) for stop in (1, 2)]
+    return found
 
 
-def resumed_exactly(name, folder):
-    """Whether the samples and the weights of a run that stops and is resumed are those of one that does not."""
+def states_around(folder, stop):
+    """What a rank has at the beginning and at the end, inside a cycle of accumulated gradients; and what is told."""
+    hook, records = OfItsRank(), Records()
+    settings = {
+        'stop': stop,
+        'hooks': [hook],
+        'logger': logger_to(records),
+        'optimizer_config': {'cumulative_iters': 9},
+    }
+    train(CASES[0], folder, **settings)
+    return {'found': hook.found, 'rank': hook.rank, 'left': hook.left, 'told': texts(records, 'WARNING')}
+
+
+def told_of_a_static_graph(folder, stop):
+    records = Records()
+    train(CASES[0], folder, stop, wrap=lambda net: wrapped(net, static_graph=True), logger=logger_to(records))
+    return [text for level in ('INFO', 'WARNING') for text in texts(records, level) if 'static_graph' in text]
+
+
+def logger_to(records):
+    logger = logging.Logger('ranks', logging.INFO)
+    logger.addHandler(records)
+    return logger
+
+
+def texts(records, level):
+    return [text for each, text in records.texts if each == level]
+
+
+def resumed_exactly(name, folder, wrap=None):
+    """Whether the samples and the weights of a run that stops and is resumed are those of one that does not; and
+    whether the weights would be if sums were taken in any order."""
     case = (name, False, True)
-    whole = train(case, folder / 'whole', wrap=wrapped)
-    first = train(case, folder / 'cut', stop=STOP, wrap=wrapped)
-    rest = train(case, folder / 'cut', wrap=wrapped)
-    return first[0] + rest[0] == whole[0], torch.equal(rest[2], whole[2])
+    wrap = wrap or wrapped
+    whole = train(case, folder / 'whole', wrap=wrap)
+    first = train(case, folder / 'cut', stop=STOP, wrap=wrap)
+    rest = train(case, folder / 'cut', wrap=wrap)
+    train(case, folder / 'other', stop=STOP, wrap=wrap)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GradientOrders, 'start', lambda *_: None)
+        other = train(case, folder / 'other', wrap=wrap)
+    return first[0] + rest[0] == whole[0], torch.equal(rest[2], whole[2]), torch.equal(other[2], whole[2])
 
 
-def wrapped(model):
+def wrapped(model, **options):
     """Several buckets, so that rebuilding them changes the order of sums."""
-    return MMDistributedDataParallel(model, bucket_cap_mb=0.002)
+    return MMDistributedDataParallel(model, bucket_cap_mb=0.002, **options)
 
 
 @pytest.fixture(scope='module')
 def begun(tmp_path_factory):
-    """Two ranks that stopped inside the first epoch: what each has seen, by case; and their checkpoints."""
+    """Two ranks that stopped inside the first epoch: their checkpoints, what both have seen, by case; and the states
+    of each."""
     folder = tmp_path_factory.mktemp('ranks')
     ranks = on_ranks(__file__, 'begin_on_rank', str(folder))
-    return folder, [sum(parts, []) for parts in zip(*ranks, strict=True)]
+    seen = [sum(parts, []) for parts in zip(*(seen for seen, _ in ranks), strict=True)]
+    return folder, seen, [states for _, states in ranks]
 
 
 @pytest.fixture(scope='module')
@@ -136,7 +234,8 @@ def gone_on(one_rank, four_ranks):
     found = {}
     for ranks in (one_rank, four_ranks):
         for i, case in enumerate(CASES):
-            found[len(ranks), case] = sum((went_on[i][0] for went_on, _ in ranks), []), ranks[0][0][i][1]
+            went_on = [rank['went on'][i] for rank in ranks]
+            found[len(ranks), case] = sum((seen for seen, _ in went_on), []), went_on[0][1]
     return found
 
 
@@ -185,6 +284,59 @@ def test_iterations_are_the_updates_made(case, world_size, gone_on):
     assert iterations == made[-1] + 1
 
 
-@pytest.mark.parametrize('number, name', list(enumerate(RUNNERS)))
-def test_four_ranks_are_resumed_to_the_bit(number, name, four_ranks):
-    assert [exact[number] for _, exact in four_ranks] == [(True, True)] * 4
+# --- what belongs to each rank ---------------------------------------------------------------------------------------
+
+
+def test_hook_states_are_those_of_the_rank_and_new_ranks_take_those_of_the_first(begun, one_rank, four_ranks):
+    assert [states['rank'] for states in begun[2]] == [0, 1]
+    assert [rank['states']['found'][0] for rank in one_rank] == [0]
+    assert [rank['states']['found'][0] for rank in four_ranks] == [0, 1, 0, 0]
+
+
+def test_an_unfinished_cycle_goes_to_other_ranks_as_the_mean_of_their_gradients(begun, one_rank, four_ranks):
+    left = [states['left'] for states in begun[2]]
+    assert not any(torch.equal(*pair) for pair in zip(*left, strict=True))
+    mean = [(a + b) / 2 for a, b in zip(*left, strict=True)]
+    for rank in [*one_rank, *four_ranks]:
+        assert all(map(torch.equal, rank['states']['found'][1], mean))
+
+
+def test_what_ranks_lose_is_told(one_rank, four_ranks):
+    [changes, dropped] = one_rank[0]['states']['told']
+    assert 'world size  2    1' in changes
+    assert 'ranks from 1 on are dropped' in dropped
+    for rank in four_ranks:
+        assert 'new ranks begin with the random states and hooks of rank 0' in rank['states']['told'][1]
+
+
+def test_what_a_rank_has_saved_alone_goes_to_all_and_is_told(begun, four_ranks):
+    for rank in four_ranks:
+        alone = rank['states/alone']
+        assert alone['found'][0] == 0
+        assert all(map(torch.equal, alone['found'][1], begun[2][0]['left']))
+        assert 'holds the state of 1 of 2 ranks' in alone['told'][1]
+
+
+@pytest.mark.parametrize('states', [[{'accumulated': 1}, {'accumulated': 2}], [{'accumulated': 1}, {'accumulated': 0}]])
+def test_ranks_at_different_places_of_a_cycle_have_no_mean(states):
+    with pytest.raises(ValueError, match='same number of ranks'):
+        mean_gradients([{**state, 'grads': [torch.ones(2)]} for state in states])
+
+
+def test_the_mean_counts_ranks_that_have_not_used_a_parameter():
+    grads = [[torch.ones(2), None, None], [None, None, torch.ones(1)]]
+    means = mean_gradients([{'accumulated': 1, 'grads': each} for each in grads])
+    assert [mean if mean is None else mean.tolist() for mean in means] == [[0.5, 0.5], None, [0.5]]
+
+
+# --- four ranks throughout -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', [*RUNNERS, 'pair'])
+def test_four_ranks_are_resumed_to_the_bit(name, four_ranks):
+    assert [rank[name] for rank in four_ranks] == [(True, True, False)] * 4
+
+
+def test_a_static_graph_is_told_at_the_first_start_and_at_the_resume(four_ranks):
+    [[at_start], [at_resume]] = four_ranks[0]['static']
+    assert at_start.endswith(at_resume)
