@@ -87,7 +87,7 @@ class MmcvFinder(MetaPathFinder):
             folders = installed_folders()
             place = f'the mmcv in {folders[0]} has none' if folders else 'no mmcv is installed'
             raise ModuleNotFoundError(
-                f'{fullname} is no part of runnerkit, and {place}; to install it: {HOW_TO_INSTALL}', name=fullname
+                f'{fullname} is not part of runnerkit, and {place}; to install it: {HOW_TO_INSTALL}', name=fullname
             )
         return spec
 

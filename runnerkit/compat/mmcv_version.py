@@ -27,7 +27,7 @@ def parse_version_info(version_str: str, length: int = 4) -> tuple[int | str, ..
     try:
         version = parse(version_str)
     except InvalidVersion as error:
-        raise WrongValue(f'{version_str!r} is no version; it should read like 1.7.2 or 2.0.0rc1') from error
+        raise WrongValue(f'{version_str!r} is not a version; it should look like 1.7.2 or 2.0.0rc1') from error
     release = version.release[:length]
     padding = (0,) * (length - len(release))
     if version.pre is not None:

@@ -40,7 +40,7 @@ def init_dist(launcher: str, backend: str = 'nccl', **kwargs: Any) -> None:
         torch.cuda.set_device(local_rank % gpus)
     elif backend == 'nccl':
         backend = 'gloo'
-        get_logger('runnerkit').info('no GPU: the processes talk through gloo instead of nccl')
+        get_logger('runnerkit').info('no GPU: the processes communicate through gloo instead of nccl')
     dist.init_process_group(backend=backend, **kwargs)
 
 

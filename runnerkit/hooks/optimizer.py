@@ -170,8 +170,8 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         begun = runner.iter % self.cumulative_iters
         if begun and not (self._update is not None and self._update.accumulated):
             runner.logger.warning(
-                'the run goes on %d iterations into a cycle of cumulative_iters=%d whose gradients are lost: '
-                'the next step has fewer',
+                'the run resumes %d iterations into a cycle of cumulative_iters=%d whose gradients are lost: the next '
+                'step has fewer',
                 begun,
                 self.cumulative_iters,
             )

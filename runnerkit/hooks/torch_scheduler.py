@@ -90,7 +90,7 @@ class TorchLrUpdaterHook(Hook):
             self._resumed = []
             if runner.iter > 0:
                 runner.logger.warning(
-                    '%s starts anew at iteration %d: what was resumed from knows nothing of it',
+                    '%s starts anew at iteration %d: the checkpoint has no state of it',
                     self.scheduler,
                     runner.iter,
                 )

@@ -371,6 +371,6 @@ def _check_layers(module: nn.Module, initializer: Any, cfg: dict[str, Any]) -> N
             continue
         known = present | {other for other in dir(nn) if not other.startswith('_')}
         if any(name.lower() == other.lower() for other in known):
-            raise ValueError(f'layer={name!r} in init_cfg={cfg} is no layer; {did_you_mean(name, known)}')
+            raise ValueError(f'layer={name!r} in init_cfg={cfg} is not a layer; {did_you_mean(name, known)}')
         hint = did_you_mean(name, known)
         _LOG.warning('init_cfg: %s has no layer %r%s', type(module).__name__, name, f'; {hint}' if hint else '')

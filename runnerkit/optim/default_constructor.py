@@ -168,8 +168,8 @@ class DefaultOptimizerConstructor:
             given = [option for option in options if option.endswith(suffix)]
             if given and base is None:
                 raise ValueError(
-                    f'{given[0]} multiplies {name}, of which the config of {self.optimizer_cfg.get("type")} '
-                    f'says nothing; give it there, or leave {given[0]} out'
+                    f'{given[0]} multiplies {name}, but the config of {self.optimizer_cfg.get("type")} has no '
+                    f'{name}; set it there, or leave {given[0]} out'
                 )
 
 

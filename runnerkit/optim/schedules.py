@@ -79,8 +79,8 @@ def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int])
     index = bisect_right(cumulative_periods, iteration)
     if index == len(cumulative_periods):
         raise ValueError(
-            f'{iteration} lies behind the last period, which ends at {cumulative_periods[-1]}: '
-            'let the periods add up to the length of the run'
+            f'{iteration} is after the last period, which ends at {cumulative_periods[-1]}: the periods must add up to '
+            'the length of the run'
         )
     return index
 
@@ -231,7 +231,7 @@ class CosineRestart(Annealed):
     def __init__(self, periods: Sequence[int], restart_weights: Sequence[float]) -> None:
         if len(periods) != len(restart_weights):
             raise WrongValue(
-                f'every period has its weight, but there are {len(periods)} periods, {list(periods)}, '
+                f'every period needs one weight, but there are {len(periods)} periods, {list(periods)}, '
                 f'and {len(restart_weights)} restart_weights, {list(restart_weights)}'
             )
         self.periods = [check_positive('periods', period) for period in periods]
@@ -331,15 +331,15 @@ def check_steps(steps: Any) -> None:
         raise TypeError(f'"step" is an integer, or a list of them such as [8, 11], got {steps!r}')
     points = [steps] if isinstance(steps, int) else list(steps)
     if not all(isinstance(point, int) and point > 0 for point in points):
-        raise WrongValue(f'"step" counts epochs or iterations, in positive integers, got {steps!r}')
+        raise WrongValue(f'"step" must be positive integers (epochs or iterations), but got {steps!r}')
     if points != sorted(points):
-        raise WrongValue(f'"step" is a list in rising order, got {steps!r}; write {sorted(points)}')
+        raise WrongValue(f'"step" must be in ascending order, but got {steps!r}; write {sorted(points)}')
 
 
 def check_positive(name: str, value: Any) -> int:
     """Return ``value`` if it is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise WrongValue(f'{name} counts, in positive integers, got {value!r}')
+        raise WrongValue(f'{name} must be a positive integer, but got {value!r}')
     return value
 
 

@@ -53,7 +53,7 @@ class Update:
             raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
         if fused not in (None, 'auto'):
             raise ValueError(
-                f"fused must be 'auto' or None, but got {fused!r}; to insist on it say optimizer=dict(..., fused=True)"
+                f"fused must be 'auto' or None, but got {fused!r}; to require it, use optimizer=dict(..., fused=True)"
             )
         self.optimizers = list(optimizers)
         self.fused = [use_fused(optimizer) for optimizer in self.optimizers] if fused == 'auto' else []

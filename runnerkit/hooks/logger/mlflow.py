@@ -70,7 +70,7 @@ class MlflowLoggerHook(TrackerHook):
                 self.mlflow.start_run(run_id=self.run_id)
                 return
             except self.mlflow.exceptions.MlflowException as error:  # another server, or a folder left behind
-                runner.logger.warning('MLflow cannot go on with run %s, so a new one begins: %s', self.run_id, error)
+                runner.logger.warning('MLflow cannot continue run %s, so a new one begins: %s', self.run_id, error)
         self.mlflow.start_run()
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:

@@ -137,7 +137,7 @@ class TextLoggerHook(LoggerHook):
         step, lines = self._logged_at or (self.start_iter, None)
         for path in set_aside(work_dir, self.start_iter, lines if step == self.start_iter else 0):
             runner.logger.info(
-                'lines of %s beyond %d iterations, which are done again, are moved to %s',
+                'lines of %s beyond %d iterations, which will be repeated, are moved to %s',
                 path.name,
                 self.start_iter,
                 path.name + ENDING,
