@@ -2,13 +2,13 @@
 
     make bench                                       # builds the peers' environments first; about 25 minutes
     make bench ENGINES='plain runnerkit mmcv' ROUNDS=3
-    make bench QUICK=1                               # a few minutes, to see that all works: its figures say nothing
+    make bench QUICK=1                               # a few minutes, to see that it works; its figures mean nothing
 
-Every training is a process of its own, in its engine's environment (`speed/worker.py`). First each one trains once,
-untimed, and must end with the weights of the plain loop. Then, round by round, all train again, the plain loops twice:
-they start one after another, wait for each other once they are warm, and then take turns, so that whatever else the
-machine does befalls them all alike (26 processes, about 9 GiB). An engine that cannot be installed, fails, or ends with
-other weights is reported as such.
+Every training is a separate process, in its engine's environment (`speed/worker.py`). First each one trains once
+without timing, and must end with the weights of the plain loop. Then all train again, round by round, the plain loops
+twice. They start one after another, wait for each other once they are warm, and then take turns, so that other load on
+the machine affects all of them alike (26 processes, about 9 GiB). An engine that cannot be installed, fails, or ends
+with other weights is reported as such.
 """
 
 from __future__ import annotations

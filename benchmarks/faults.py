@@ -1,4 +1,4 @@
-"""Kill trainings at random moments, resume them until they are done, and compare them with undisturbed ones.
+"""Kill trainings at random moments, resume them until they are done, and compare them with uninterrupted ones.
 
     python benchmarks/faults.py                     # 200 kills over all cells; some minutes
     python benchmarks/faults.py --kills 10 --cells 5
@@ -6,14 +6,14 @@
     python benchmarks/faults.py --loaders           # the table of loader_kinds.py: exact and quiet, or told
     python benchmarks/faults.py --loaders 'stream, 2 workers' 'prefetcher'
 
-A cell is a training: one value of each dimension below. Every pair of values that can occur together does so in at
-least one cell. A run is a process of its own, forked from this one (which has imported everything), and ended by
-SIGKILL after a random time; then it is started again and resumes by itself, until it ends. It must end with the very
-bits of a run that nobody disturbed: weights, averages, optimizer states, random states, hooks' states, the best score,
-and every line of the log, each once. No checkpoint under its real name may be damaged at any time.
+A cell is a training: one value of each dimension below. Every pair of values that can occur together is in at least one
+cell. A run is a process forked from this one (which has imported everything). It is killed by SIGKILL after a random
+time, started again, and resumes by itself, until it is complete. It must end with the same bits as an uninterrupted
+run: weights, averages, optimizer states, random states, hooks' states, the best score, and every line of the log, each
+once. No checkpoint under its real name may be damaged at any time.
 
 With ``--loaders`` the trainings are those of loader_kinds.py, each killed at chosen moments. They must end with the
-bits of an undisturbed run, or the resumed run must have said that they may not.
+bits of an uninterrupted run, or the resumed run must have said that they may not.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Write checkpoints of runnerkit's first format, and what their runs came to, as reference data for the tests.
+"""Write checkpoints of runnerkit's first format, and the ends of their runs, as reference data for the tests.
 
 Run it with a checkout of commit a1af0bb, the last one that wrote format 1, on the path:
 
     PYTHONPATH=<that checkout> python benchmarks/format_1_checkpoints.py tests/data/old
 
 For each run of `RUNS` it writes the checkpoint from the middle, ``format_1_<name>.pth.xz``,
-and ``format_1_<name>.end.json``: the weights at the end of the undisturbed run (``float.hex``) and the counts.
+and ``format_1_<name>.end.json``: the weights at the end of the uninterrupted run (``float.hex``) and the counts.
 """
 
 import json

@@ -3,8 +3,8 @@
     pip download --no-deps mmcls==0.25.0 mmsegmentation==0.30.0 mmdet==2.28.2, unzip them into a folder, then
     python benchmarks/galleries.py folder --mmcv-python <python of an environment with mmcv 1.7.2>
 
-Each library loads every config in one process, bases not kept between configs; times are CPU seconds. `pretty_text` of
-MMCV takes seconds, so that it prints every 40th config only; runnerkit prints all, and reads each back.
+Each library loads every config in one process and does not keep bases between configs; times are CPU seconds. MMCV's
+`pretty_text` takes seconds, so it prints only every 40th config; runnerkit prints all of them and reads each back.
 """
 
 import argparse

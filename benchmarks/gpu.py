@@ -1,11 +1,11 @@
 """runnerkit beside the plain loop on a GPU: throughput, host waits, gaps between kernels, prefetching.
 
     python benchmarks/gpu.py                          # prints tables; without a GPU it says so, and ends with 0
-    python benchmarks/gpu.py --device cpu --smoke     # the same code with tiny sizes: its figures say nothing
+    python benchmarks/gpu.py --device cpu --smoke     # the same code with tiny sizes: its figures mean nothing
 
 Two models: ResNet-50, whose kernels are long, and 100 small linear layers, whose kernels are so short that the GPU
-waits for the host: there an engine's overhead shows. The runner has its five default hooks, a log line every 50
-iterations. A host wait is any call that torch.cuda.set_sync_debug_mode finds; they are counted between two log lines.
+waits for the host, which shows an engine's overhead. The runner has its five default hooks and logs every 50
+iterations. A host wait is any call that torch.cuda.set_sync_debug_mode reports; they are counted between two log lines.
 """
 
 from __future__ import annotations

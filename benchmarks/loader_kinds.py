@@ -1,8 +1,7 @@
 """Loaders, samplers, data sets and workflows as people write them, for `faults.py --loaders`.
 
-Each entry of `KINDS` builds loaders with a workflow. A resumed run over them must end with the bits of an undisturbed
-one, or say at the resume that it may not. Some of these parts hide their state on purpose: they are what the second
-half of that promise is about.
+Each entry of `KINDS` builds loaders with a workflow. A resumed run over them must end with the bits of an uninterrupted
+one, or say at the resume that it may not. Some of these parts hide their state on purpose, to test the second case.
 """
 
 import functools

@@ -1,11 +1,11 @@
-"""Write checkpoints with the real MMCV 1.x, and what its runs came to, as reference data for the tests.
+"""Write checkpoints with the real MMCV 1.x, and the ends of its runs, as reference data for the tests.
 
 Run it with the Python of a virtual environment that holds mmcv 1.7.2 (no compiled ops are needed):
 
     python benchmarks/old_checkpoints.py tests/data/old
 
 For each run of `RUNS` it writes the checkpoint from the middle, ``<name>.pth``, and ``<name>.end.json``: the weights
-at the end of the undisturbed run (``float.hex``; with averages, both halves as they are in training) and the counts.
+at the end of the uninterrupted run (``float.hex``; with averages, both halves as in training) and the counts.
 """
 
 import json

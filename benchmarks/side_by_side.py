@@ -3,8 +3,8 @@
     python benchmarks/side_by_side.py mmcv tests/data/mmcv_weights.json      # in an environment with mmcv 1.7.2
     python benchmarks/side_by_side.py runnerkit                              # compares with that file
 
-The file holds, for each setup, the weights after training (``float.hex``) and the learning rate of each iteration;
-and the weights of a training by hand, which tell whether another machine, or torch, computes the same last bits.
+For each setup, the file has the weights after training (``float.hex``) and the learning rate of each iteration. It also
+has the weights of a plain loop, which show whether another machine or torch computes the same last bits.
 """
 
 import importlib

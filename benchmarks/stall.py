@@ -1,11 +1,11 @@
-"""How long the training stands still for a checkpoint: written at once, in the background, and by plain torch.save.
+"""How long training waits for a checkpoint: written at once, in the background, and by plain torch.save.
 
     python benchmarks/stall.py [megabytes] [rounds] [folder]
 
-One model with its momenta, together of the given size (400 MB), saved in turn by each of the four in every round. The
-last line is what saving in the background can at best be: a copy of the same tensors into memory that is there
-already. torch has one thread; CPU seconds are those of the thread that trains: where they are much smaller than the
-wall clock's, others used the machine, or the disk was waited for.
+One model with its momenta (400 MB together by default) is saved by each of the four in turn, in every round. The last
+line is the lower limit for saving in the background: a copy of the same tensors into existing memory. torch has one
+thread; CPU seconds are those of the training thread. If they are much smaller than the wall time, other processes used
+the machine, or the disk was slow.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from runnerkit.utils.progress import ProgressBar
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Switch ``model`` to evaluation, and every single module back to what it was (a frozen one stays frozen)."""
+    """Switch ``model`` to evaluation mode; afterwards restore the mode of every module (a frozen one stays frozen)."""
     flags = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -30,7 +30,8 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def single_gpu_test(model: nn.Module, data_loader: Any) -> list[Any]:
-    """What ``model(return_loss=False, **data)`` gives for every sample of ``data_loader``, in order; with a bar."""
+    """Return ``model(return_loss=False, **data)`` for every sample of ``data_loader``, in order; shows a progress
+    bar."""
     bar = ProgressBar(len(data_loader.dataset))
     return _predictions(model, data_loader, bar.update)
 
@@ -49,21 +50,20 @@ def _predictions(model: nn.Module, data_loader: Any, tell: Callable[[int], Any])
 def multi_gpu_test(
     model: nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
 ) -> list[Any] | None:
-    """`single_gpu_test` where every rank has its share of the samples: rank 0 gets all of them in order, the others
-    None.
+    """`single_gpu_test` on several ranks: rank 0 returns all predictions in order, the others None.
 
     Args:
         model: the model.
         data_loader: this rank's share, every ``world_size``-th sample.
-        tmpdir: a folder that all ranks see, for collecting through files.
-        gpu_collect: collect through the devices' memory instead.
+        tmpdir: a folder that all ranks see, for collecting results through files.
+        gpu_collect: collect results through GPU memory instead.
     """
     size = len(data_loader.dataset)
     rank, world_size = get_dist_info()
     bar = ProgressBar(size) if rank == 0 else None
 
     def tell(done: int) -> None:
-        # The other ranks are about as far; the last samples of an uneven share are not counted twice.
+        # The other ranks are about as far. Do not count beyond the end if the shares are uneven.
         if bar is not None and bar.completed < size:
             bar.update(min(done * world_size, size - bar.completed))
 
@@ -78,7 +78,7 @@ def score_dataset(
     logger: logging.Logger | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Ask the data set itself what the model's predictions are worth; ``options`` go to its ``evaluate``.
+    """Let the data set score the model's predictions; ``options`` are passed to its ``evaluate``.
 
     Raises:
         AttributeError: the data set has no ``evaluate``.
@@ -97,20 +97,19 @@ def score_dataset(
 
 
 def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among ``scores``, as plain ones; MMCV's ``eval_iter_num``, a note for loggers, is no score."""
+    """Return the numbers among ``scores`` as floats, without MMCV's ``eval_iter_num``, which is only for loggers."""
     plain = {name: plain_number(value) for name, value in scores.items() if name != 'eval_iter_num'}
     return {name: float(value) for name, value in plain.items() if isinstance(value, Real)}
 
 
 def metrics_of(model: nn.Module) -> Mapping[str, Any]:
-    """The model's torchmetrics by name; none where it declares none."""
+    """Return the model's torchmetrics by name; empty if it has none."""
     metrics = getattr(unwrap(model), 'metrics', None)
-    return dict(metrics.items()) if metrics else {}  # a ModuleDict is no mapping
+    return dict(metrics.items()) if metrics else {}  # a ModuleDict is not a Mapping
 
 
 def declared_rule(model: nn.Module, key: str) -> str | None:
-    """``'greater'`` or ``'less'``, whichever the metric called ``key`` declares to be better; None if it does not
-    say."""
+    """Return which is better for the metric ``key``, ``'greater'`` or ``'less'``; None if the metric does not say."""
     metric = metrics_of(model).get(key)
     better = getattr(metric, 'higher_is_better', None)
     return None if better is None else 'greater' if better else 'less'
@@ -120,8 +119,8 @@ class Scores:
     """The model's metrics over one evaluation.
 
     Args:
-        model: its ``metrics`` (name to torchmetrics metric), if it has any, are fed with the ``preds`` and ``target``
-            that its ``val_step`` returns.
+        model: its ``metrics`` (name to torchmetrics metric), if any, are updated with the ``preds`` and ``target`` that
+            its ``val_step`` returns.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -151,8 +150,8 @@ class Scores:
             metric.update(preds, target)
 
     def compute(self) -> dict[str, Any]:
-        """Every metric's value, over all ranks; one of several values gets one name for each, ``<metric>_<key or
-        index>``."""
+        """Return every metric's value over all ranks. A metric with several values gives one score for each, named
+        ``<metric>_<key or index>``."""
         scores: dict[str, Any] = {}
         for name, metric in self._metrics.items():
             value = metric.compute()

@@ -1,7 +1,7 @@
-"""The values of a run between two log lines.
+"""Collects a run's logged values between two log lines.
 
-Values come in at every iteration and go out as averages when a logger is due. Tensors stay on their device until then
-and are read all at once, so that an iteration that nobody logs waits for no device.
+Every iteration adds values, and loggers read their averages. Tensors stay on their device until then and are read all
+at once, so an iteration that is not logged does not wait for the device.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from torch import Tensor
 from runnerkit.distributed import get_dist_info
 from runnerkit.utils.exceptions import WrongType, WrongValue
 
-#: By name, the sum of the values times their weights, and the sum of the weights.
+#: For each name: the sum of the values times their weights, and the sum of the weights.
 Sums = dict[str, tuple[float, float]]
 
-#: Adds these up over all ranks; also returns the names that some ranks lack.
+#: Adds these sums over all ranks; also returns the names that some ranks lack.
 Reduce = Callable[[Sums], tuple[Sums, set[str]]]
 
 
 class LogBuffer:
-    """Values by name, each with the number of samples it stands for, and their averages.
+    """Values by name, their sample counts, and their averages.
 
     Attributes:
-        val_history: by name, the latest values: numbers, or tensors without dimensions and without a graph. Where there
-            were more than twice `window`, the first one is the average of all before.
-        n_history: by name, the sample counts of these values, their weights in averages.
-        output: the averages last made, and whatever else hooks put in for the loggers, such as an evaluation's scores.
+        val_history: the latest values of each name: numbers, or 0-dimensional tensors without a graph. When there are
+            more than twice `window`, the first one becomes the average of all older ones.
+        n_history: the sample counts of these values, which are their weights in averages.
+        output: the latest averages, and what hooks add for the loggers, such as an evaluation's scores.
         ready: whether ``output`` waits to be logged.
-        averaged: whether there are averages in ``output``, rather than only what hooks put in.
-        window: how many of the latest values of each name are kept one by one, at least.
+        averaged: whether ``output`` contains averages, not only what hooks have added.
+        window: how many of the latest values of each name are kept individually, at least.
     """
 
     def __init__(self, window: int = 256) -> None:
@@ -47,7 +47,7 @@ class LogBuffer:
         self.ready = False
         self.averaged = False
         self.window = window
-        self._told: set[str] = set()  # names that are known to be logged by some ranks only
+        self._told: set[str] = set()  # names logged by some ranks only, about which a warning was given
 
     def clear(self) -> None:
         """Forget everything."""
@@ -56,22 +56,22 @@ class LogBuffer:
         self.clear_output()
 
     def clear_output(self) -> None:
-        """Forget the averages, but not the values they were made of."""
+        """Forget the averages, but keep the values."""
         self.output.clear()
         self.ready = False
         self.averaged = False
 
     def update(self, vars: dict[str, Any], count: float = 1) -> None:
-        """Add ``vars``; nothing moves from a device to the host.
+        """Add ``vars`` without moving anything from the device to the host.
 
         Args:
-            vars: numbers or tensors of one element, by name. Tensors are copied on their device.
-            count: how many samples they stand for.
+            vars: numbers or one-element tensors by name. Tensors are copied on their device.
+            count: the number of samples that they are averages of.
 
         Raises:
-            TypeError: ``vars`` is no dict, or one of its values is no number and no tensor of one element.
+            TypeError: ``vars`` is not a dict, or a value is neither a number nor a one-element tensor.
         """
-        # Called several times in every iteration: no calls of Python functions for floats and ordinary tensors.
+        # Called several times in every iteration, so floats and ordinary tensors take no further Python calls.
         if not isinstance(vars, dict):
             raise WrongType(f'log values must be a dict of numbers by name, but got {type(vars)}: {vars!r}')
         for name, value in vars.items():
@@ -95,11 +95,12 @@ class LogBuffer:
 
         Args:
             n: how many values, at most `window`; 0 means all since the buffer was cleared.
-            reduce: for averages over all ranks, `runnerkit.distributed.reduce_named_sums`. All of them must come here
-                together, whatever each has logged; a name that some lack is averaged over the others, with a warning.
+            reduce: for averages over all ranks, `runnerkit.distributed.reduce_named_sums`. All ranks must then call
+                this together, whatever each has logged. A name that some ranks lack is averaged over the others, with
+                a warning.
 
         Raises:
-            ValueError: ``n`` is negative, or more than what is kept one by one.
+            ValueError: ``n`` is negative, or greater than the number of values that are kept individually.
         """
         if n < 0 or (n > self.window and any(len(values) > self.window for values in self.val_history.values())):
             raise WrongValue(
@@ -116,7 +117,7 @@ class LogBuffer:
         self.averaged = self.averaged or bool(averages)
 
     def _read(self, n: int = 0) -> None:
-        """Replace the tensors among the last ``n`` values of each name by numbers, with one read from each device."""
+        """Replace the tensors among the last ``n`` values of each name by numbers, with one read per device."""
         places: dict[torch.device, list[tuple[list[Any], int]]] = {}
         for values in self.val_history.values():
             for i in range(max(len(values) - n, 0) if n else 0, len(values)):
@@ -128,7 +129,7 @@ class LogBuffer:
                 values[i] = number
 
     def _sum(self, name: str, n: int) -> tuple[float, float]:
-        """The sum of the last ``n`` values times their weights, and the sum of the weights."""
+        """Return the sum of the last ``n`` values times their weights, and the sum of the weights."""
         values: Sequence[Any] = self.val_history[name][-n:]
         weights = self.n_history[name][-n:]
         return _exact_sum(map(operator.mul, values, weights)), float(sum(weights))
@@ -153,11 +154,11 @@ class LogBuffer:
         values[: -self.window] = [_mean(old, old_weights) if weight else 0.0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that is not logged yet: plain numbers and texts, and tensors of numbers."""
+        """Return everything that is not logged yet: plain numbers, texts, and tensors of numbers."""
         self._read()
         return {
             'lengths': {name: len(values) for name, values in self.val_history.items()},
-            # One tensor each: a list would be pickled number by number.
+            # One tensor each, because a list would be pickled number by number.
             'values': torch.tensor([x for values in self.val_history.values() for x in values], dtype=torch.float64),
             'counts': torch.tensor([x for counts in self.n_history.values() for x in counts], dtype=torch.float64),
             'output': _plain(self.output),
@@ -167,13 +168,13 @@ class LogBuffer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self.clear()
         values, counts = iter(state['values'].tolist()), iter(state['counts'].tolist())
         for name, length in state['lengths'].items():
             self.val_history[name] = list(islice(values, length))
             self.n_history[name] = list(islice(counts, length))
-        for name, (total, count) in state.get('prefix', {}).items():  # older files keep the sum of what was folded
+        for name, (total, count) in state.get('prefix', {}).items():  # older files store the sum of the older values
             self.val_history[name].insert(0, total / count if count else 0.0)
             self.n_history[name].insert(0, count)
         self.output.update(state['output'])
@@ -197,10 +198,10 @@ def _number(name: str, value: Any) -> float:
 
 
 def _mean(values: Sequence[float | Tensor], weights: Sequence[float]) -> float | Tensor:
-    """The weighted average in double precision, on the device of the values.
+    """Return the weighted average in double precision, on the device of the values.
 
-    It is summed up one by one, since that gives the same bits for tensors and for numbers: a run that goes on from a
-    checkpoint, where tensors have become numbers, logs what the undisturbed one logs.
+    The values are added one by one. This gives the same bits for tensors and for numbers, so a resumed run, in which
+    tensors have become numbers, logs the same averages as an uninterrupted one.
     """
     device = next((value.device for value in values if isinstance(value, Tensor)), None)
     total: float | Tensor = 0.0
@@ -212,7 +213,7 @@ def _mean(values: Sequence[float | Tensor], weights: Sequence[float]) -> float |
 
 
 def _exact_sum(values: Iterable[float]) -> float:
-    """The sum, rounded once; infinite or NaN where a run diverges."""
+    """Return the sum, rounded once; infinite or NaN if a run diverges."""
     values = list(values)
     try:
         return math.fsum(values)
@@ -221,7 +222,7 @@ def _exact_sum(values: Iterable[float]) -> float:
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:
-    """A vector of ``tensors``; of several types they become double, since torch would make float32 of int64."""
+    """Stack ``tensors`` to a vector; several types become double, since torch would turn int64 into float32."""
     if len({tensor.dtype for tensor in tensors}) > 1:
         tensors = [tensor.to(_wide(tensor)) for tensor in tensors]
     return torch.stack(tensors)
@@ -232,7 +233,7 @@ def _wide(tensor: Tensor) -> torch.dtype:
 
 
 def _plain(output: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers and texts of ``output``."""
+    """Return the numbers and texts of ``output``."""
     kept: dict[str, Any] = {}
     for name, value in output.items():
         if isinstance(value, (Tensor, np.generic, np.ndarray)):

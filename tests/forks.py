@@ -28,6 +28,8 @@ class Fork:
 
     def __init__(self, function, *args, folder, stderr=None, has_own_group=False, **options):
         self.folder = folder
+        for name in ('stdout', 'stderr'):
+            (folder / name).write_text('')
         self.pid = os.fork()
         if self.pid == 0:
             code = 1
@@ -48,9 +50,8 @@ class Fork:
                 os._exit(code)
 
     def _redirect(self, stderr):
-        opened = os.open(self.folder / 'stderr', os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if stderr is None else stderr
-        os.dup2(opened, 2)
-        os.dup2(os.open(self.folder / 'stdout', os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        os.dup2(os.open(self.folder / 'stderr', os.O_WRONLY) if stderr is None else stderr, 2)
+        os.dup2(os.open(self.folder / 'stdout', os.O_WRONLY), 1)
         sys.stdout, sys.stderr = (io.TextIOWrapper(open(fd, 'wb', 0), write_through=True) for fd in (1, 2))  # noqa: SIM115
         like_a_new_process()
 

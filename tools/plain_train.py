@@ -2,10 +2,9 @@
 
     python tools/plain_train.py configs/mnist/lenet.py --epochs 12
 
-It takes from the config what is built by name (model, data, optimizer) and writes out what the runner's hooks do. The
-losses and weights are, bit for bit, those of `EpochBasedRunner`: it is the escape hatch for whoever needs a loop of
-their own, the shortest description of what the runner does, and the test that it does just that. There are no
-checkpoints, no log files and no evaluation during training here.
+Model, data and optimizer are built from the config; the loop does itself what the runner's hooks do. Losses and weights
+equal those of `EpochBasedRunner` bit for bit. Use it as a starting point for your own loop, and as the shortest
+description of the runner. A test compares the two. There are no checkpoints, no log files and no evaluation here.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ LR = {'policy', 'by_epoch', 'min_lr', 'warmup', 'warmup_iters', 'warmup_ratio'}
 
 
 def learning_rate(initial: float, iteration: int, max_iters: int, lr_config: dict[str, Any]) -> float:
-    """Half a cosine wave from ``initial`` to ``min_lr``, in the first ``warmup_iters`` iterations warmed up linearly.
+    """Half a cosine wave from ``initial`` to ``min_lr``, with linear warm-up in the first ``warmup_iters`` iterations.
 
     Args:
         initial: the optimizer's own learning rate.

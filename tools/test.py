@@ -1,4 +1,4 @@
-"""The same as ``runnerkit test``; ``--help`` tells what it takes."""
+"""The same as ``runnerkit test``; see ``--help``."""
 
 import sys
 

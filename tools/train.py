@@ -1,4 +1,4 @@
-"""The same as ``runnerkit train``; ``--help`` tells what it takes."""
+"""The same as ``runnerkit train``; see ``--help``."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""What every engine trains: one network, one loader, one optimizer, one loss; and the clock that stands in the loss.
+"""What every engine trains: one network, one loader, one optimizer, one loss, and a clock inside the loss.
 
-The clock is the same few bytecodes in every engine, the plain loop included, and asks no engine for a hook of its own:
-between its n-th and its m-th tick lie m - n whole iterations, whoever drives them.
+The clock is the same few bytecodes in every engine, including the plain loop, and needs no hook of an engine: between
+its n-th and its m-th tick there are m - n whole iterations.
 """
 
 from __future__ import annotations

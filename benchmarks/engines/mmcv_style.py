@@ -1,4 +1,4 @@
-"""What MMCV and runnerkit are asked for: the same, but for the import."""
+"""The training with MMCV or runnerkit; only the import differs."""
 
 from __future__ import annotations
 

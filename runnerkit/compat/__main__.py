@@ -1,4 +1,4 @@
-"""``python -m runnerkit.compat script.py …`` or ``-m module …``: as Python runs it, with runnerkit in MMCV's place."""
+"""``python -m runnerkit.compat script.py …`` or ``-m module …``: run it with runnerkit instead of MMCV."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ USAGE = 'usage: python -m runnerkit.compat [-m] SCRIPT [ARGUMENT …]'
 
 
 def main(argv: list[str]) -> int:
-    """Run what ``argv`` names; what it raises, `SystemExit` included, goes on to the caller."""
+    """Run the script or module that ``argv`` names; its exceptions, including `SystemExit`, reach the caller."""
     as_module = argv[:1] == ['-m']
     arguments = argv[1:] if as_module else argv
     if not arguments or arguments[0].startswith('-'):

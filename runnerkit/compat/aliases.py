@@ -6,8 +6,8 @@ Both sides are below the package: ``runnerkit.runner.dist_utils``, and, where `r
 
 from __future__ import annotations
 
-#: One home: the very same module object, and everything below it likewise. Several: a module that shows the names of
-#: all of them. Modules that have the same path on both sides are not listed.
+#: One target: the same module object, also for everything below it. Several targets: a module with the names of all of
+#: them. Modules with the same path on both sides are not listed.
 ALIASES: dict[str, str | tuple[str, ...]] = {
     'device': 'compat.device',
     'device.mlu._functions': 'compat.device._functions',
@@ -61,7 +61,7 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'utils.version_utils': 'utils.version',
 }
 
-#: The same below ``mmcv`` only: runnerkit has something else at that path, or nothing beside it.
+#: Aliases below ``mmcv`` only: at this path runnerkit has another module, or none.
 MMCV_ALIASES: dict[str, str] = {
     'cnn.utils.weight_init': 'nn.weight_init',
     'version': 'compat.mmcv_version',
@@ -69,7 +69,7 @@ MMCV_ALIASES: dict[str, str] = {
 
 
 def homes_of(path: str) -> tuple[str, ...]:
-    """Where the module of MMCV's ``path`` lies, both below their package; empty if it is not an alias."""
+    """Return our modules for MMCV's module ``path``, both relative to their package; empty if it is not an alias."""
     head, tail = path, ''
     while head:
         homes = ALIASES.get(head)

@@ -1,4 +1,4 @@
-"""The steps in which MMCV reads a config file, for subclasses of its `Config` that read files by themselves."""
+"""The steps in which MMCV reads a config file, for subclasses of `Config` with their own file reading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ StrPath = str | os.PathLike[str]
 
 
 def validate_py_syntax(filename: StrPath) -> None:
-    """Raise a SyntaxError, which names the file, unless it is Python."""
+    """Raise a SyntaxError that names the file, unless it is valid Python."""
     try:
         ast.parse(Path(filename).read_text(encoding='utf-8'))
     except SyntaxError as error:
@@ -22,16 +22,16 @@ def validate_py_syntax(filename: StrPath) -> None:
 
 
 def substitute_predefined_vars(filename: StrPath, temp_config_name: StrPath) -> None:
-    """Write the config ``filename`` to ``temp_config_name``, with ``{{ fileDirname }}`` and its like filled in."""
+    """Write the config ``filename`` to ``temp_config_name``, with ``{{ fileDirname }}`` and the like replaced."""
     text = Path(filename).read_text(encoding='utf-8')
     Path(temp_config_name).write_text(fill_in_file_variables(text, os.path.abspath(filename)), encoding='utf-8')
 
 
 def pre_substitute_base_vars(filename: StrPath, temp_config_name: StrPath) -> dict[str, str]:
-    """Write the config ``filename`` to ``temp_config_name``, with a quoted name in the place of each reference.
+    """Write the config ``filename`` to ``temp_config_name``, with each ``{{ _base_.key }}`` replaced by a quoted name.
 
     Returns:
-        By that name: the key in the bases that ``{{ _base_.key }}`` refers to.
+        The key of each of these names.
     """
     names: dict[str, str] = {}
 
@@ -46,12 +46,12 @@ def pre_substitute_base_vars(filename: StrPath, temp_config_name: StrPath) -> di
 
 
 def substitute_base_vars(cfg: Any, base_var_dict: dict[str, str], base_cfg: dict[str, Any]) -> Any:
-    """``cfg`` with the values of ``base_cfg`` for the names that `pre_substitute_base_vars` has given.
+    """Replace the names of `pre_substitute_base_vars` in ``cfg`` by their values in ``base_cfg``.
 
     Args:
-        cfg: what the changed file holds.
-        base_var_dict: the names, and the keys that they stand for.
-        base_cfg: what the files named by ``_base_`` hold.
+        cfg: the content of the changed file.
+        base_var_dict: the names and their keys.
+        base_cfg: the content of the files in ``_base_``.
     """
 
     def filled(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which kinds of accelerator can be used, beside the CPU."""
+"""Which kinds of accelerators can be used."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""MMCV's way to its compiled ops (``mmcv.utils.ext_loader``), with which ``mmcv.ops`` imports also where none were
-compiled: many models never call one of them, or only when they predict."""
+"""MMCV's loader of its compiled ops (``mmcv.utils.ext_loader``). ``mmcv.ops`` can be imported even if none were
+compiled, because many models never call them, or only for predictions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from runnerkit.utils.exceptions import WrongValue
 
 
 def load_ext(name: str, funcs: Iterable[str]) -> ModuleType:
-    """The compiled module ``mmcv.<name>``.
+    """Load the compiled module ``mmcv.<name>``.
 
     Args:
-        name: of the module, such as ``'_ext'``.
-        funcs: what it must have.
+        name: the module's name, such as ``'_ext'``.
+        funcs: the functions that it must have.
 
     Returns:
-        The module; where mmcv was installed without ops one whose functions say so when they are called.
+        The module. If mmcv was installed without ops, a module whose functions raise an error when they are called.
 
     Raises:
         WrongValue: it lacks one of ``funcs``.
@@ -43,7 +43,7 @@ def check_ops_exist() -> bool:
 
 
 def is_there(name: str) -> bool:
-    """Whether there is a module ``mmcv.<name>``."""
+    """Whether the module ``mmcv.<name>`` exists."""
     try:
         return find_spec(f'mmcv.{name}') is not None
     except ModuleNotFoundError:  # not even an mmcv
@@ -51,7 +51,7 @@ def is_there(name: str) -> bool:
 
 
 class MissingOps(ModuleType):
-    """Stands for ops that were not compiled: each of them refuses to be called."""
+    """A module in the place of ops that were not compiled; calling one raises an error."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):

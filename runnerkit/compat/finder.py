@@ -1,4 +1,4 @@
-"""Old module paths as other names of the modules that are there, and old names in modules."""
+"""Makes MMCV's module paths importable as aliases of our modules, and adds its names to them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from runnerkit.compat.old_names import MODULES, OLD_METHODS, OLD_NAMES
 
 PACKAGE = 'runnerkit'
 
-#: Modules that aliases lie below, under their own paths.
+#: The parents of aliases, by their own paths.
 PARENTS = {home for alias in ALIASES for home in homes_of(alias.rpartition('.')[0]) or [alias.rpartition('.')[0]]}
 
 
 class AliasFinder(MetaPathFinder):
-    """Answers imports below ``runnerkit`` of paths that are aliases.
+    """Finds modules below ``runnerkit`` whose paths are aliases.
 
-    It has to be asked before Python's own finders: those would look into the folder of the package that an alias
-    shows, and load its modules a second time under another name.
+    It must come before Python's own finders, which would search the folder of the aliased package and load its modules
+    a second time under another name.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The way to load an alias; None for any other module."""
+        """Return the spec of an alias; None for any other module."""
         top, _, inner = fullname.partition('.')
         if top != PACKAGE:
             return None
@@ -42,7 +42,7 @@ class AliasFinder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path)
         if spec is not None and inner in PARENTS and spec.submodule_search_locations is None:
-            spec.submodule_search_locations = []  # Python imports nothing below what is only a module
+            spec.submodule_search_locations = []  # Python imports submodules of packages only
         if spec is not None and spec.loader is not None and inner in MODULES:
             execute = partial(_execute_with_old_names, spec.loader.exec_module)
             spec.loader.exec_module = execute  # type: ignore[method-assign]
@@ -50,7 +50,7 @@ class AliasFinder(MetaPathFinder):
 
 
 def _execute_with_old_names(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Execute a module, and give it and its classes the names that code written for MMCV uses."""
+    """Execute a module, and add the names that code written for MMCV uses to it and its classes."""
     execute(module)
     inner = module.__name__.partition('.')[2]
     if inner in OLD_NAMES:
@@ -78,13 +78,13 @@ def _at(place: str) -> Any:
 
 
 class AliasLoader(Loader):
-    """Gives the one module behind an alias itself, several as a `Facade`."""
+    """Loads an alias of one module as that module, of several modules as a `Facade`."""
 
     def __init__(self, homes: Sequence[str]) -> None:
         self.homes = homes
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Import what is behind the alias."""
+        """Import the modules behind the alias."""
         modules = [import_module(f'{PACKAGE}.{home}') for home in self.homes]
         module = modules[0] if len(modules) == 1 else Facade(spec.name, modules)
         if len(modules) == 1:
@@ -93,16 +93,16 @@ class AliasLoader(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Undo what importing under another name has written into a module that knows who it is."""
+        """Restore the module's own spec, which the import under another name has overwritten."""
         if self._spec is not None:
             module.__spec__ = self._spec
 
 
 def _mirror(package: str, alias: str) -> None:
-    """Let what is loaded below ``package`` count as loaded below ``alias``, too.
+    """Register the modules loaded below ``package`` below ``alias`` too.
 
-    Importing a module writes it into its parent under its name. For one that has been loaded before, that would put it
-    in the place of a function of that name that the package has taken from it (``parallel.collate``).
+    An import sets the module as an attribute of its parent. For a module that is loaded already, this would overwrite a
+    function of the same name that the package exports (``parallel.collate``).
     """
     for name, module in list(sys.modules.items()):
         if name.startswith(f'{package}.'):
@@ -110,7 +110,7 @@ def _mirror(package: str, alias: str) -> None:
 
 
 class Facade(ModuleType):
-    """A module that shows the names of several, earlier ones first. Setting a name (a test's patch) sets it there."""
+    """A module with the names of several modules; earlier ones win. Setting a name (a test's patch) sets it there."""
 
     def __init__(self, name: str, homes: Sequence[ModuleType]) -> None:
         super().__init__(name, f'The names of {", ".join(home.__name__ for home in homes)}.')
@@ -126,6 +126,6 @@ class Facade(ModuleType):
 
 
 def install() -> None:
-    """Put the finder before all others; once."""
+    """Put the finder before all others, once."""
     if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, AliasFinder())

@@ -1,4 +1,4 @@
-"""Small functions of MMCV's that runnerkit itself has no use for."""
+"""Small functions of MMCV that runnerkit itself does not use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from runnerkit.optim.builder import TORCH_OPTIMIZERS
 
 
 def register_torch_optimizers() -> list[str]:
-    """The names of torch's optimizers, which `OPTIMIZERS` knows without being told."""
+    """Return the names of torch's optimizers, which `OPTIMIZERS` already knows."""
     return TORCH_OPTIMIZERS
 
 
 def get_bases_name(m: nn.Module) -> list[str]:
-    """The names of the classes right above that of a module, by which initializers find layers."""
+    """Return the names of the direct base classes of a module's class, which initializers use to find layers."""
     return [base.__name__ for base in type(m).__bases__]

@@ -1,4 +1,4 @@
-"""A loss scale that is kept by hand, for training in half precision without `torch.amp.GradScaler`."""
+"""A manual loss scale, for training in half precision without `torch.amp.GradScaler`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MODES = ('dynamic', 'static')
 
 
 class LossScaler:
-    """What the loss is multiplied by, so that small gradients do not vanish in half precision.
+    """The factor of the loss that keeps small gradients from vanishing in half precision.
 
-    A dynamic scale is divided by ``scale_factor`` when gradients have overflowed (it stays at least 1), and multiplied
-    by it after ``scale_window`` iterations without::
+    A dynamic scale is divided by ``scale_factor`` when gradients overflow (it stays at least 1), and multiplied by it
+    after ``scale_window`` iterations without an overflow::
 
         (loss * scaler.loss_scale).backward()
         overflow = scaler.has_overflow(parameters)
@@ -27,7 +27,7 @@ class LossScaler:
 
     Args:
         init_scale: the first scale.
-        mode: ``'dynamic'``, or ``'static'``: it never changes, and overflows are not looked for.
+        mode: ``'dynamic'``, or ``'static'``: the scale never changes, and overflows are not checked.
         scale_factor: of a dynamic scale.
         scale_window: of a dynamic scale, in iterations.
 
@@ -53,21 +53,21 @@ class LossScaler:
         return self.cur_scale
 
     def has_overflow(self, params: Iterable[nn.Parameter]) -> bool:
-        """Whether a gradient holds an infinite number or none at all; always false of a static scale."""
+        """Whether a gradient is infinite or NaN; always False for a static scale."""
         if self.mode != 'dynamic':
             return False
         return any(param.grad is not None and self._has_inf_or_nan(param.grad.detach()) for param in params)
 
     @staticmethod
     def _has_inf_or_nan(x: Tensor) -> bool:
-        # One infinite or undefined entry makes the sum so.
+        # One infinite or NaN entry makes the sum infinite or NaN.
         return not math.isfinite(float(x.float().sum()))
 
     def update_scale(self, overflow: bool) -> None:
         """End an iteration.
 
         Args:
-            overflow: what `has_overflow` has said of it.
+            overflow: the result of `has_overflow`.
         """
         if self.mode != 'dynamic':
             return
@@ -79,11 +79,11 @@ class LossScaler:
         self.cur_iter += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything, in plain values."""
+        """Return the whole state in plain values."""
         return dict(vars(self))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a `state_dict`.
+        """Restore a `state_dict`.
 
         Raises:
             KeyError: something is missing in it.

@@ -1,4 +1,4 @@
-"""Checks and conversions of plain values, and decorators for functions that need something or changed a name."""
+"""MMCV's checks and conversions of plain values, and its decorators for requirements and renamed arguments."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def is_str(x: object) -> bool:
 
 
 def iter_cast(inputs: Iterable[Any], dst_type: type, return_type: Callable[[Iterable[Any]], Any] | None = None) -> Any:
-    """Every element turned into ``dst_type``.
+    """Convert every element to ``dst_type``.
 
     Args:
         inputs: the elements.
-        dst_type: what each is turned into.
-        return_type: what they are put into; None gives an iterator.
+        dst_type: the type to convert to.
+        return_type: the type of the result; None gives an iterator.
 
     Raises:
-        TypeError: ``inputs`` cannot be iterated, or ``dst_type`` is no type.
+        TypeError: ``inputs`` is not iterable, or ``dst_type`` is not a type.
     """
     if not isinstance(inputs, Iterable):
         raise TypeError(f'inputs must be an iterable object, but got {type(inputs)}: {inputs!r}')
@@ -56,10 +56,10 @@ def tuple_cast(inputs: Iterable[Any], dst_type: type) -> tuple[Any, ...]:
 
 
 def is_seq_of(seq: object, expected_type: type | tuple[type, ...], seq_type: type | None = None) -> bool:
-    """Whether ``seq`` is a sequence with nothing but ``expected_type`` in it.
+    """Whether ``seq`` is a sequence of ``expected_type`` only.
 
     Args:
-        seq: what is looked at.
+        seq: the sequence to check.
         expected_type: one type or several, as for `isinstance`.
         seq_type: the kind of sequence it must be; None for any.
     """
@@ -81,14 +81,14 @@ def is_tuple_of(seq: object, expected_type: type | tuple[type, ...]) -> bool:
 
 
 def slice_list(in_list: Sequence[Any], lens: int | list[int]) -> list[Any]:
-    """``in_list`` cut into pieces.
+    """Cut ``in_list`` into pieces.
 
     Args:
-        in_list: what is cut.
-        lens: the length of every piece, or of each.
+        in_list: the list to cut.
+        lens: one length for all pieces, or a list with the length of each.
 
     Raises:
-        TypeError: ``lens`` is something else.
+        TypeError: ``lens`` is of another type.
         ValueError: the pieces do not add up to the whole.
     """
     if isinstance(lens, int):
@@ -109,15 +109,15 @@ def slice_list(in_list: Sequence[Any], lens: int | list[int]) -> list[Any]:
 
 
 def concat_list(in_list: Iterable[Iterable[Any]]) -> list[Any]:
-    """The elements of all the lists in ``in_list``, in one list."""
+    """Concatenate the lists in ``in_list``."""
     return list(chain.from_iterable(in_list))
 
 
 def to_ntuple(n: int) -> Callable[[Any], Any]:
-    """A function that repeats a single value ``n`` times in a tuple, and gives back what is iterable as it is."""
+    """Return a function that repeats a single value ``n`` times in a tuple, and returns an iterable unchanged."""
 
     def to_tuple(x: Any) -> Any:
-        """``x`` if it is iterable, else a tuple of it."""
+        """Return ``x`` if it is iterable, else a tuple that repeats it."""
         return x if isinstance(x, Iterable) else tuple(repeat(x, n))
 
     return to_tuple
@@ -133,7 +133,7 @@ to_4tuple = to_ntuple(4)
 
 
 def is_method_overridden(method: str, base_class: type, derived_class: Any) -> bool:
-    """Whether a class has a method of its own where ``base_class`` has one.
+    """Whether a class overrides a method of ``base_class``.
 
     Args:
         method: its name.
@@ -148,7 +148,7 @@ def is_method_overridden(method: str, base_class: type, derived_class: Any) -> b
 
 
 def has_method(obj: object, method: str) -> bool:
-    """Whether ``obj`` has something callable by the name ``method``."""
+    """Whether ``obj`` has a callable attribute ``method``."""
     return callable(getattr(obj, method, None))
 
 
@@ -160,15 +160,16 @@ def check_prerequisites(
     checker: Callable[[str], bool],
     msg_tmpl: str = ('Prerequisites "{}" are required in method "{}" but not found, please install them first.'),
 ) -> Callable[[F], F]:
-    """A decorator for a function that needs something to be there when it is called.
+    """Return a decorator for a function with requirements, which are checked when it is called.
 
     Args:
-        prerequisites: what is needed.
-        checker: whether one of them is there.
-        msg_tmpl: what is printed and raised, with places for those that are not, and for the function's name.
+        prerequisites: the requirements.
+        checker: whether one requirement is met.
+        msg_tmpl: the message that is printed and raised; its two fields are the missing requirements and the
+            function's name.
 
     Raises:
-        RuntimeError: (by the decorated function) something is not there.
+        RuntimeError: (by the decorated function) a requirement is not met.
     """
     needed = [prerequisites] if isinstance(prerequisites, str) else list(prerequisites)
 
@@ -196,16 +197,16 @@ def _importable(name: str) -> bool:
 
 
 def requires_package(prerequisites: str | Sequence[str]) -> Callable[[F], F]:
-    """A decorator for a function that needs Python packages; they are looked for when it is called.
+    """Return a decorator for a function that needs Python packages; this is checked when it is called.
 
     Args:
-        prerequisites: the names that they are imported by.
+        prerequisites: the names to import.
     """
     return check_prerequisites(prerequisites, checker=_importable)
 
 
 def requires_executable(prerequisites: str | Sequence[str]) -> Callable[[F], F]:
-    """A decorator for a function that needs programs; they are looked for on ``PATH`` when it is called.
+    """Return a decorator for a function that needs programs on ``PATH``; this is checked when it is called.
 
     Args:
         prerequisites: the programs' names.
@@ -214,11 +215,11 @@ def requires_executable(prerequisites: str | Sequence[str]) -> Callable[[F], F]:
 
 
 def deprecated_api_warning(name_dict: dict[str, str], cls_name: str | None = None) -> Callable[[F], F]:
-    """A decorator for a function some of whose arguments have new names: the old ones go on working, with a warning.
+    """Return a decorator for a function with renamed arguments: the old names still work, with a warning.
 
     Args:
-        name_dict: the new name by the old one.
-        cls_name: the class whose method it is, for the warning.
+        name_dict: maps each old name to the new one.
+        cls_name: the class of a decorated method, for the warning.
     """
 
     def decorate(function: F) -> F:

@@ -1,4 +1,4 @@
-"""``import mmcv`` and what is below it: ours where we have it, else the installed one's."""
+"""Imports of ``mmcv`` and its modules: ours if we have them, else those of the installed mmcv."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from types import ModuleType
 from runnerkit.compat.aliases import MMCV_ALIASES
 from runnerkit.compat.finder import PACKAGE, AliasLoader
 
-#: The folder whose only module is the ``mmcv`` that users import. It is put on ``sys.path``, since that reaches worker
-#: processes that are spawned: they take over the path of their parent, and nothing else.
+#: The folder whose only module is our ``mmcv``. It is put on ``sys.path``, because spawned worker processes inherit the
+#: path of their parent, and nothing else.
 STANDIN = Path(__file__).resolve().parent / 'standin'
 
 #: Packages of MMCV that runnerkit replaces, whole.
@@ -28,10 +28,10 @@ HOW_TO_INSTALL = 'MMCV_WITH_OPS=0 pip install --no-build-isolation --no-deps mmc
 
 
 def install() -> None:
-    """Let ``import mmcv`` and everything below it give runnerkit's modules, in this process and in its workers.
+    """Let ``import mmcv`` and imports below it return runnerkit's modules, in this process and in its workers.
 
     Raises:
-        RuntimeError: an mmcv is imported already.
+        RuntimeError: another mmcv is imported already.
     """
     present = sys.modules.get('mmcv')
     if present is not None and not is_standin(present):
@@ -48,13 +48,13 @@ def install() -> None:
 
 
 def is_standin(module: ModuleType) -> bool:
-    """Whether a module is the ``mmcv`` that comes from here."""
+    """Whether a module is our ``mmcv``."""
     file = getattr(module, '__file__', None)
     return file is not None and Path(file).resolve().parent == STANDIN
 
 
 def installed_folders() -> list[str]:
-    """Where the installed mmcv lies; empty if there is none."""
+    """Return the folders of the installed mmcv; empty if there is none."""
     path = [entry for entry in sys.path if entry != str(STANDIN)]
     for finder in sys.meta_path:
         spec = None if isinstance(finder, MmcvFinder) else finder.find_spec('mmcv', path)
@@ -64,15 +64,15 @@ def installed_folders() -> list[str]:
 
 
 class MmcvFinder(MetaPathFinder):
-    """Answers imports of ``mmcv`` and below it."""
+    """Finds ``mmcv`` and its modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The way to load a module of MMCV.
+        """Return the spec of a module of MMCV.
 
         Raises:
-            ModuleNotFoundError: it is a package that only an installed mmcv can give, and none does.
+            ModuleNotFoundError: only an installed mmcv has this package, and there is none, or it lacks the package.
         """
         top, _, inner = fullname.partition('.')
         if top != 'mmcv':
@@ -87,13 +87,13 @@ class MmcvFinder(MetaPathFinder):
             folders = installed_folders()
             place = f'the mmcv in {folders[0]} has none' if folders else 'no mmcv is installed'
             raise ModuleNotFoundError(
-                f'{fullname} is no part of runnerkit, and {place}; to install it: {HOW_TO_INSTALL}', name=fullname
+                f'{fullname} is not part of runnerkit, and {place}; to install it: {HOW_TO_INSTALL}', name=fullname
             )
         return spec
 
 
 def home_of(inner: str) -> str | None:
-    """Where a module of MMCV lies here, both below their package; None if it is not ours."""
+    """Return our module for a module of MMCV, both relative to their package; None if we have none."""
     if inner in MMCV_ALIASES:
         return MMCV_ALIASES[inner]
     if inner.partition('.')[0] not in OURS:

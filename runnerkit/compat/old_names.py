@@ -6,8 +6,8 @@ Found by searching public code for imports from MMCV's modules and for uses of t
 
 from __future__ import annotations
 
-#: By module of ours: where each name lies, as ``module:name``, or ``module`` alone. A leading dot stands for the
-#: package. The very same objects are handed on, when they are first asked for.
+#: For each of our modules: the location of each name, as ``module:name`` or ``module``. A leading dot stands for the
+#: package. The same objects are returned, at the first access.
 OLD_NAMES: dict[str, dict[str, str]] = {
     'hooks.optimizer': {
         'GradScaler': 'torch.amp:GradScaler',
@@ -35,7 +35,7 @@ OLD_NAMES: dict[str, dict[str, str]] = {
     'utils.progress': {'init_pool': '.utils.progress:start_pool'},
 }
 
-#: By class, as ``module:Class``: functions that code written for MMCV calls as its static methods.
+#: For each class, as ``module:Class``: functions that code written for MMCV calls as its static methods.
 OLD_METHODS: dict[str, dict[str, str]] = {
     'config.action:DictAction': {
         '_parse_int_float_bool': '.config.action:parse_scalar',

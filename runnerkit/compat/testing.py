@@ -1,4 +1,4 @@
-"""Comparisons for tests. They tell by their result; whether that fails a test is the test's affair."""
+"""Comparisons for tests. They return a result; the test decides whether to fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def check_python_script(cmd: str) -> None:
     """Run a Python script in this process, as ``python script.py arguments`` would.
 
     Args:
-        cmd: the script and its arguments, parted by spaces; ``python`` in front of them may be left out.
+        cmd: the script and its arguments, separated by spaces; a leading ``python`` is optional.
     """
     from unittest.mock import patch  # which imports asyncio
 
@@ -24,12 +24,12 @@ def check_python_script(cmd: str) -> None:
 
 
 def assert_dict_contains_subset(dict_obj: dict[Any, Any], expected_subset: dict[Any, Any]) -> bool:
-    """Whether a dict has these entries, values that are arrays or tensors being equal as a whole."""
+    """Whether a dict has these entries; arrays and tensors must be equal in all elements."""
     return all(key in dict_obj and _equal(dict_obj[key], value) for key, value in expected_subset.items())
 
 
 def assert_attrs_equal(obj: Any, expected_attrs: dict[str, Any]) -> bool:
-    """Whether an object has these attributes, values that are arrays or tensors being equal as a whole."""
+    """Whether an object has these attributes; arrays and tensors must be equal in all elements."""
     return all(hasattr(obj, name) and _equal(getattr(obj, name), value) for name, value in expected_attrs.items())
 
 
@@ -39,12 +39,12 @@ def assert_dict_has_keys(obj: dict[str, Any], expected_keys: Iterable[str]) -> b
 
 
 def assert_keys_equal(result_keys: Iterable[str], target_keys: Iterable[str]) -> bool:
-    """Whether both are the same keys, in any order."""
+    """Whether both have the same keys, in any order."""
     return set(result_keys) == set(target_keys)
 
 
 def assert_is_norm_layer(module: Any) -> bool:
-    """Whether a module is a normalisation layer of batch, instance, group or layer."""
+    """Whether a module is a batch, instance, group or layer norm."""
     from torch.nn import GroupNorm, LayerNorm
 
     from runnerkit.compat.torch_layers import _BatchNorm, _InstanceNorm

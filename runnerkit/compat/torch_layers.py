@@ -1,4 +1,4 @@
-"""Classes of torch under the names by which MMCV hands them on, and a few questions about torch's build."""
+"""Classes of torch under MMCV's names, and functions about torch's build."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 TORCH_VERSION = torch.__version__
 PoolDataLoader = DataLoader
 
-# Importing where these live imports setuptools, and looks for a compiler.
+# Importing their module imports setuptools and searches for a compiler.
 _FOR_EXTENSIONS = ('BuildExtension', 'CppExtension', 'CUDAExtension')
 
 
@@ -54,21 +54,21 @@ def __getattr__(name: str) -> Any:
 
 
 def is_rocm_pytorch() -> bool:
-    """Whether torch is built for AMD's GPUs, and their compiler is there."""
+    """Whether torch is built for AMD GPUs and their compiler is installed."""
     return torch.version.hip is not None and import_module('torch.utils.cpp_extension').ROCM_HOME is not None
 
 
 def get_build_config() -> str:
-    """What torch was built with."""
+    """Return the build configuration of torch."""
     return torch.__config__.show()
 
 
 def torch_meshgrid(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """`torch.meshgrid` with the first tensor along the first axis, as matrices are indexed."""
+    """`torch.meshgrid` with matrix indexing: the first tensor varies along the first axis."""
     return torch.meshgrid(*tensors, indexing='ij')
 
 
-# Functions by which MMCV chooses between torch's classes and those of another framework.
+# MMCV uses these functions to choose between the classes of torch and those of another framework.
 
 
 def _get_conv() -> tuple[type, ...]:

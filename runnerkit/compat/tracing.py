@@ -8,8 +8,8 @@ from typing import Any
 
 
 def is_jit_tracing() -> bool:
-    """Whether `torch.jit.trace` is running the code that asks."""
-    # Nobody traces without torch.
+    """Whether the calling code is being traced by `torch.jit.trace`."""
+    # If torch is not imported, nothing is traced.
     torch = sys.modules.get('torch')
     return bool(torch is not None and torch.jit.is_tracing())
 
@@ -22,13 +22,13 @@ def jit(
     coderize: bool = False,
     optimize: bool = False,
 ) -> Callable[..., Any]:
-    """A decorator that leaves a function as it is.
+    """A decorator that does not change the function.
 
-    MMCV's compiled functions under SenseTime's framework Parrots, and did nothing under torch. Where a function is to
-    be compiled, `torch.compile` does that.
+    MMCV's compiled functions under SenseTime's framework Parrots, and did nothing under torch. Use `torch.compile` to
+    compile a function.
 
     Args:
-        func: the function; None where the decorator is written with arguments.
+        func: the function; None if the decorator is used with arguments.
         check_input: not used, like the rest.
         full_shape: not used.
         derivate: not used.
@@ -39,7 +39,7 @@ def jit(
 
 
 def skip_no_elena(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator that leaves a test as it is; MMCV's skipped it under Parrots without its compiler."""
+    """A decorator that does not change the test; MMCV's skips it under Parrots without its compiler."""
     return func
 
 

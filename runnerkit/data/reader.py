@@ -569,12 +569,12 @@ def order_of(loader: Any) -> Order | None:
 
 def about(loader: Any) -> dict[str, Any]:
     """What a resumed run compares of its loader: its class, and what else is known."""
-    order, dataset = order_of(loader), dataset_of(loader)
+    order, dataset, batching = order_of(loader), dataset_of(loader), getattr(loader, 'batch_sampler', None)
     found = {
         'kind': type(loader).__name__,
         'dataset': None if dataset is None else type(dataset).__name__,
         'length': None if dataset is None else length_of(dataset),
-        'batch_size': getattr(loader, 'batch_size', None) if order is None else order.batch_size,
+        'batch_size': getattr(loader, 'batch_size', None) or getattr(batching, 'batch_size', None),
         'batches': length_of(loader),
         'workers': getattr(loader, 'num_workers', None),
     }

@@ -1,4 +1,4 @@
-"""Several processes training together: starting, talking, collecting."""
+"""Distributed training: launching, collectives, collecting results."""
 
 from runnerkit.distributed.collectives import (
     all_gather_objects,

@@ -1,4 +1,4 @@
-"""What all ranks do together: sums, averages, sending objects. With one process only, each is a no-op."""
+"""Collectives: sums, averages, sending objects. With a single process, each is a no-op."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar('T')
 
 _MIB = 2**20
 
-#: The length of the vector that `reduce_named_sums` sums up first.
+#: The length of the first vector that `reduce_named_sums` sums.
 _FIRST = 64
 
 
 def reduce_sums(values: Sequence[float]) -> list[float]:
-    """The sums over all ranks, element by element, in double precision; every rank must give as many ``values``."""
+    """Return the elementwise sums over all ranks in double precision; every rank must give equally many ``values``."""
     if get_dist_info()[1] == 1:
         return list(values)
     sums = torch.tensor(values, dtype=torch.float64, device=_device())
@@ -30,18 +30,18 @@ def reduce_sums(values: Sequence[float]) -> list[float]:
 
 
 def reduce_named_sums(sums: Mapping[str, tuple[float, float]]) -> tuple[dict[str, tuple[float, float]], set[str]]:
-    """The sums over all ranks of pairs of numbers, name by name, whatever names each rank has.
+    """Return the sums over all ranks of pairs of numbers by name; the ranks may have different names.
 
-    One collective where all ranks have the same names, at most 28 of them; else up to four.
+    One collective if all ranks have the same names, at most 28; otherwise up to four.
 
     Returns:
-        The sums, and the names that some ranks lack: they are summed up over the others.
+        The sums, and the names that some ranks lack. Those are summed over the other ranks.
     """
     if get_dist_info()[1] == 1:
         return dict(sums), set()
-    # Vectors that meet must be equally long and mean the same. So the first one has a fixed length and begins with a
-    # checksum of the names. It is the same on all ranks if the sums of it and of its square say that it has no
-    # variance; it is sent in numbers so small that the sums of their squares are exact.
+    # All ranks must sum vectors of equal length and meaning. So the first vector has a fixed length and begins with a
+    # checksum of the names. The checksum is equal on all ranks if its variance, computed from the sums of it and of
+    # its square, is zero. It is sent in numbers so small that the sums of their squares are exact.
     names = sorted(sums)
     checksum = zlib.crc32('\n'.join(names).encode())
     check = [1.0, *(float(x) for part in (len(names), checksum >> 16, checksum & 0xFFFF) for x in (part, part**2))]
@@ -61,7 +61,7 @@ def reduce_named_sums(sums: Mapping[str, tuple[float, float]]) -> tuple[dict[str
 
 
 def reduce_max(value: float) -> float:
-    """The largest ``value`` of all ranks."""
+    """Return the largest ``value`` of all ranks."""
     if get_dist_info()[1] == 1:
         return value
     largest = torch.tensor(value, dtype=torch.float64, device=_device())
@@ -70,7 +70,7 @@ def reduce_max(value: float) -> float:
 
 
 def broadcast_object(obj: T, src: int = 0) -> T:
-    """What rank ``src`` gave for ``obj``, on all ranks; anything that can be pickled."""
+    """Return rank ``src``'s ``obj`` on all ranks; anything that can be pickled."""
     if get_dist_info()[1] == 1:
         return obj
     objects = [obj]
@@ -79,11 +79,11 @@ def broadcast_object(obj: T, src: int = 0) -> T:
 
 
 def from_first_rank(call: Callable[[], T]) -> T:
-    """What ``call`` gives on rank 0, the only one where it is called, on all ranks.
+    """Call ``call`` on rank 0 only, and return its result on all ranks.
 
     Raises:
-        Exception: ``call`` has failed: its own error on rank 0, a RuntimeError that tells of it on the others, which
-            would otherwise wait for ever.
+        Exception: ``call`` has failed. Rank 0 raises its error; the others raise a RuntimeError that describes it,
+            instead of waiting for ever.
     """
     rank, world_size = get_dist_info()
     if world_size == 1:
@@ -104,7 +104,7 @@ def from_first_rank(call: Callable[[], T]) -> T:
 
 
 def gather_objects(obj: T) -> list[T]:
-    """What each rank gave for ``obj``, in order of ranks, on rank 0; an empty list on the others."""
+    """Return every rank's ``obj``, in the order of ranks, on rank 0; an empty list on the others."""
     rank, world_size = get_dist_info()
     if world_size == 1:
         return [obj]
@@ -114,7 +114,7 @@ def gather_objects(obj: T) -> list[T]:
 
 
 def all_gather_objects(obj: T) -> list[T]:
-    """What each rank gave for ``obj``, in order of ranks, on all of them; anything that can be pickled."""
+    """Return every rank's ``obj``, in the order of ranks, on all ranks; anything that can be pickled."""
     world_size = get_dist_info()[1]
     if world_size == 1:
         return [obj]
@@ -124,39 +124,39 @@ def all_gather_objects(obj: T) -> list[T]:
 
 
 def broadcast_buffers(buffers: Iterable[Tensor], src: int = 0) -> None:
-    """Give every rank the buffers of rank ``src`` (BatchNorm's statistics, which each rank has gathered by itself)."""
+    """Copy rank ``src``'s buffers to every rank (BatchNorm's statistics, for example, differ between ranks)."""
     if get_dist_info()[1] > 1:
         for buffer in buffers:
             dist.broadcast(buffer.data, src)
 
 
 def barrier() -> None:
-    """Wait until all ranks are here."""
+    """Wait until all ranks have called this."""
     if get_dist_info()[1] > 1:
         on_gpu = _device().type == 'cuda'
         dist.barrier(device_ids=[torch.cuda.current_device()] if on_gpu else None)
 
 
 def same_seed_everywhere(seed: int) -> int:
-    """Rank 0's ``seed``."""
+    """Return rank 0's ``seed``."""
     return broadcast_object(seed)
 
 
 def allreduce_params(params: Iterable[Tensor], coalesce: bool = True, bucket_size_mb: int = -1) -> None:
     """Replace ``params``, parameters or buffers, by their means over all ranks.
 
-    Whole numbers are rounded down; truth values are rank 0's.
+    Means of integers are rounded down; for booleans, rank 0's values are used.
 
     Args:
         params: the same on all ranks, in the same order.
         coalesce: send many of them in one message.
-        bucket_size_mb: the most that goes into one message, in MiB; the default is everything of one type.
+        bucket_size_mb: the maximum size of one message, in MiB; by default one message for each type.
     """
     _average([param.detach() for param in params], coalesce, bucket_size_mb)
 
 
 def allreduce_grads(params: Iterable[nn.Parameter], coalesce: bool = True, bucket_size_mb: int = -1) -> None:
-    """Replace the gradients of ``params``, where there are some, by their means; see `allreduce_params`."""
+    """Replace the gradients of ``params``, if they have any, by their means over all ranks; see `allreduce_params`."""
     grads = [param.grad.detach() for param in params if param.requires_grad and param.grad is not None]
     _average(grads, coalesce, bucket_size_mb)
 
@@ -188,7 +188,7 @@ def _average_one(flat: Tensor, world_size: int) -> None:
 
 
 def _buckets(tensors: list[Tensor], limit: int | None) -> Iterator[list[Tensor]]:
-    """Groups of tensors of one type on one device, at most ``limit`` bytes each unless a single one is larger."""
+    """Yield groups of tensors of one type and device, at most ``limit`` bytes each unless a single one is larger."""
     kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for tensor in tensors:
         kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
@@ -205,5 +205,5 @@ def _buckets(tensors: list[Tensor], limit: int | None) -> Iterator[list[Tensor]]
 
 
 def _device() -> torch.device:
-    """Where tensors must be to be sent: nccl reads GPUs only."""
+    """Return the device that tensors must be on to be sent: nccl supports GPUs only."""
     return torch.device('cuda', torch.cuda.current_device()) if dist.get_backend() == 'nccl' else torch.device('cpu')

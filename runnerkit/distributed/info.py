@@ -1,4 +1,4 @@
-"""Which of several processes this is."""
+"""The rank of this process and the number of processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_distributed() -> bool:
 
 
 def get_dist_info() -> tuple[int, int]:
-    """This process's rank, from 0, and the number of processes; (0, 1) where there is only one."""
+    """Return this process's rank, from 0, and the number of processes; (0, 1) if there is only one."""
     return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
 
 

@@ -1,4 +1,4 @@
-"""Joining the other processes of a distributed run, and leaving them."""
+"""Joins and leaves the process group of a distributed run."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from torch import distributed as dist
 from runnerkit.distributed.info import is_distributed
 from runnerkit.utils.logging import get_logger
 
-#: torch's own choice where nothing says which port to meet at.
+#: torch's default port.
 DEFAULT_PORT = 29500
 
 
 def init_dist(launcher: str, backend: str = 'nccl', **kwargs: Any) -> None:
-    """Join the processes that ``launcher`` has started, and make this one's GPU the current one.
+    """Join the process group of ``launcher``, and make this process's GPU the current one.
 
     Args:
         launcher: ``'pytorch'`` (torchrun), ``'slurm'`` or ``'mpi'``.
-        backend: where there is no GPU, ``'gloo'`` takes the place of ``'nccl'``.
+        backend: without a GPU, ``'nccl'`` is replaced by ``'gloo'``.
         **kwargs: for `torch.distributed.init_process_group`; ``timeout`` may be a number of seconds. For slurm also
             ``port``.
 
     Raises:
-        ValueError: another launcher.
-        KeyError: the environment is not that of a process which the launcher started.
+        ValueError: an unknown launcher.
+        KeyError: an environment variable is missing that the launcher sets.
     """
     if launcher not in _LAUNCHERS:
         raise ValueError(f'Invalid launcher type: {launcher!r}; choose one of {", ".join(map(repr, _LAUNCHERS))}')
@@ -40,7 +40,7 @@ def init_dist(launcher: str, backend: str = 'nccl', **kwargs: Any) -> None:
         torch.cuda.set_device(local_rank % gpus)
     elif backend == 'nccl':
         backend = 'gloo'
-        get_logger('runnerkit').info('no GPU: the processes talk through gloo instead of nccl')
+        get_logger('runnerkit').info('no GPU: the processes communicate through gloo instead of nccl')
     dist.init_process_group(backend=backend, **kwargs)
 
 
@@ -75,19 +75,19 @@ def _slurm(kwargs: dict[str, Any]) -> int:
         os.environ['MASTER_ADDR'] = _first_host(_variable('SLURM_NODELIST', 'slurm', 'srun …'))
     os.environ['WORLD_SIZE'] = _variable('SLURM_NTASKS', 'slurm', 'srun …')
     os.environ['RANK'] = rank
-    # Tasks are dealt out in blocks by default, so rank modulo GPUs is right where slurm does not say.
+    # By default, slurm assigns tasks to machines in blocks, so rank modulo GPUs is right if slurm does not say.
     os.environ['LOCAL_RANK'] = os.environ.get('SLURM_LOCALID') or str(int(rank) % max(1, torch.cuda.device_count()))
     return int(os.environ['LOCAL_RANK'])
 
 
 def _port_of_job() -> int:
-    """A port that all processes of a slurm job agree on without talking, and two jobs on one machine hardly share."""
+    """Return a port that is equal for all processes of a slurm job, and differs for most pairs of jobs."""
     job = os.environ.get('SLURM_JOB_ID', '')
     return 20000 + int(job) % 20000 if job.isdecimal() else DEFAULT_PORT
 
 
 def _first_host(nodes: str) -> str:
-    """The first machine in slurm's short form of a list of them, such as ``node[3-5,8]``."""
+    """Return the first machine of slurm's list of machines, such as ``node[3-5,8]``."""
     host = subprocess.getoutput(f'scontrol show hostname {nodes} | head -n1')
     if len(host.split()) != 1:
         raise RuntimeError(

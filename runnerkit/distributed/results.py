@@ -1,4 +1,4 @@
-"""Putting together what the ranks have predicted, each for its share of a data set."""
+"""Collects the predictions of all ranks, each for its share of a data set."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ _ABSENT = object()
 
 
 def collect_results(part: Sequence[Any], size: int) -> list[Any] | None:
-    """All ranks' results in the order of the samples, on rank 0; None on the others.
+    """Return all ranks' results in the order of the samples on rank 0; None on the others.
 
     Args:
-        part: this rank's: of the samples ``rank``, ``rank + world_size`` … in this order.
-        size: how many samples there are; what samplers have added to make shares equal is dropped.
+        part: this rank's results, for the samples ``rank``, ``rank + world_size`` … in this order.
+        size: the number of samples; results of samples that were added to make shares equal are dropped.
     """
     parts = gather_objects(list(part))
     return in_order(parts, size) if parts else None
 
 
 def collect_results_cpu(result_part: Sequence[Any], size: int, tmpdir: str | None = None) -> list[Any] | None:
-    """`collect_results` without a GPU's memory: through gloo, or through files where that is not the backend.
+    """`collect_results` without GPU memory: through gloo, or through files if gloo is not the backend.
 
     Args:
         result_part: as in `collect_results`.
         size: as in `collect_results`.
-        tmpdir: a folder that all ranks see, for files in any case; created, and removed in the end.
+        tmpdir: a folder that all ranks see; if given, files are used in any case. It is created, and removed at the
+            end.
     """
     rank, world_size = get_dist_info()
     if tmpdir is None and (world_size == 1 or dist.get_backend() == 'gloo'):
@@ -53,17 +54,17 @@ def collect_results_cpu(result_part: Sequence[Any], size: int, tmpdir: str | Non
 
 
 def collect_results_gpu(result_part: Sequence[Any], size: int) -> list[Any] | None:
-    """`collect_results` by MMCV's name for it."""
+    """`collect_results`, under MMCV's name."""
     return collect_results(result_part, size)
 
 
 def in_order(parts: Sequence[Sequence[Any]], size: int) -> list[Any]:
-    """The first ``size`` of: the first of each part, the second of each part, and so on; shorter parts end earlier."""
+    """Interleave the parts (the first of each, the second of each …) and return the first ``size`` items."""
     mixed = [each for row in zip_longest(*parts, fillvalue=_ABSENT) for each in row if each is not _ABSENT]
     return mixed[:size]
 
 
 def _new_folder() -> str:
-    # In the current folder, since that is more likely to be seen by all machines than the one for temporary files.
+    # In the current folder, because all machines are more likely to see it than the folder for temporary files.
     os.makedirs('.dist_test', exist_ok=True)
     return tempfile.mkdtemp(dir=os.path.abspath('.dist_test'))

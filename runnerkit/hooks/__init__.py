@@ -1,4 +1,4 @@
-"""Hooks: one behaviour a file, MMCV's file names."""
+"""Hooks: one behaviour per file, with MMCV's file names."""
 
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.closure import ClosureHook

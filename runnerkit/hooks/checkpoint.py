@@ -30,26 +30,26 @@ _REMEDIES = {
 class CheckpointHook(StoringHook):
     """Saves a checkpoint every ``interval`` epochs or iterations, and at the end.
 
-    It comes after all other hooks of a point, so that evaluation and logs of the same moment are part of what is saved.
+    It is called after all other hooks of a point, so what it saves includes the evaluation and the logs of that moment.
 
     Args:
         interval: epochs or iterations between two checkpoints; -1 saves only the last.
         by_epoch: which of the two. Files are called ``epoch_<n>.pth`` and ``iter_<n>.pth``.
         save_optimizer: whether the optimizers' states are saved; without them a run cannot be resumed exactly.
-        out_dir: where to, instead of the work dir: the files then lie in ``<out_dir>/<name of the work dir>``.
-        max_keep_ckpts: how many of them to keep; -1 keeps all. An old one is deleted when the new one is safe, as is
-            what a stopped run has left between two intervals.
-        save_last: whether the end of the run is saved whatever the interval.
+        out_dir: save to ``<out_dir>/<name of the work dir>`` instead of the work dir.
+        max_keep_ckpts: how many checkpoints to keep; -1 keeps all. Old ones are deleted when the new one is safe, and
+            so is a checkpoint that a stopped run saved between two intervals.
+        save_last: whether to save the end of the run, whatever the interval.
         sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
-        file_client_args: arguments of `FileClient`, which writes and deletes the files; None: as ``out_dir`` says,
+        file_client_args: arguments of `FileClient`, which writes and deletes the files; None: chosen by ``out_dir``,
             which may be a URL.
-        on_error: what happens if a checkpoint cannot be written, because the disk is full, say: ``'continue'`` trains
-            on, tries again at the next interval, and lets the run fail at its end if the last one is missing;
-            ``'stop'`` ends the run at once. The checkpoints that are there stay, either way.
-        async_save: write in the background: training waits only until the state is copied in memory (as much again).
-            Hooks hear of the file (``after_save``), and errors come up, before the first iteration after it is written;
-            the end of the run, also by a signal, waits for it.
-        **kwargs: handed to ``runner.save_checkpoint``, e.g. ``filename_tmpl`` or ``create_symlink``.
+        on_error: what to do if a checkpoint cannot be written, for example because the disk is full. ``'continue'``
+            continues training, tries again at the next interval, and lets the run fail at its end if the last
+            checkpoint is missing. ``'stop'`` ends the run at once. Existing checkpoints are kept in both cases.
+        async_save: write in the background; training waits only while the state is copied in memory (this needs the
+            same amount of memory again). ``after_save`` is called, and errors are reported, before the first iteration
+            after the file is written. The end of the run waits for it, also after a signal.
+        **kwargs: passed to ``runner.save_checkpoint``, e.g. ``filename_tmpl`` or ``create_symlink``.
     """
 
     runs_last = True
@@ -92,7 +92,7 @@ class CheckpointHook(StoringHook):
         self.on_error = on_error
         self.async_save = async_save
         self._missed: set[int] = set()  # numbers of the checkpoints that could not be written
-        self._stops: list[str] = []  # names of those that stopped runs ended with, until there is a newer one
+        self._stops: list[str] = []  # names of those saved at the end of stopped runs, until there is a newer one
         self.args = kwargs
 
     def before_run(self, runner: RunnerView) -> None:
@@ -126,32 +126,32 @@ class CheckpointHook(StoringHook):
             self._save_checkpoint(runner)
 
     def after_run(self, runner: RunnerView) -> None:
-        # A run that was stopped on purpose has an end, too, which lies between two intervals.
+        # A run that was stopped on purpose is saved too; its end may lie between two intervals.
         outcome = runner.outcome
         stopped = outcome is not None and outcome.kind == 'stopped'
         if self.save_last and stopped and self._saved_at != runner.completed_iters:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._synchronise(runner)
             name = BY_ITER.format(runner.completed_iters)
-            self._stops.append(name)  # before it is written: the run that goes on from it has to know
+            self._stops.append(name)  # before the write: the run that resumes from this file must know its name
             self._save(runner, name, {**self.args, 'filename_tmpl': name})
         if self._failure is not None and outcome is not None and outcome.ended_well:
             last = runner.meta['hook_msgs'].get('last_ckpt')
             raise NotSavedError(
                 f'the run is over, but its last checkpoint is missing: {self._failure}. '
-                + ('No other was saved' if last is None else f'Go on from {last} (--auto-resume) when that is cured')
+                + ('No other was saved' if last is None else f'Resume from {last} (--auto-resume) when that is fixed')
             )
 
     def state_dict(self) -> dict[str, Any]:
         return {'missed': sorted(self._missed), 'stops': list(self._stops)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # They will be deleted: a file must not name others than checkpoints of this folder.
+        # These files will be deleted: a checkpoint must not be able to name anything but checkpoints of this folder.
         self._stops = [name for name in state.get('stops', ()) if number_in(str(name)) is not None]
         self._missed = set(state['missed'])
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
-        """The last epoch; also one that the run's ``max_iters`` cuts short, which does not count as complete."""
+        """Whether this is the last epoch; also if ``max_iters`` cuts it short, so that it is never completed."""
         return self.is_last_epoch(runner) or runner.completed_epochs == runner.epoch
 
     def _synchronise(self, runner: RunnerView) -> None:
@@ -171,7 +171,7 @@ class CheckpointHook(StoringHook):
     def _save(self, runner: RunnerView, name: str, args: dict[str, Any], number: int | None = None) -> None:
         store = self.store(runner)
         if runner.rank == 0 and self._saved_at is not None and not store.exists():
-            runner.logger.warning('%s is gone, with the checkpoints in it; it is made anew', store)
+            runner.logger.warning('%s is gone, with the checkpoints in it; it is created again', store)
         saved = runner.save(
             store.place,
             save_optimizer=self.save_optimizer,
@@ -202,7 +202,7 @@ class CheckpointHook(StoringHook):
         return self.args.get('filename_tmpl', BY_EPOCH if self.by_epoch else BY_ITER)
 
     def _delete_old(self, runner: RunnerView, newest: int) -> None:
-        """Delete what is too much, on the first rank, now that the file of epoch (iteration) ``newest`` is there."""
+        """Delete surplus checkpoints, on the first rank, now that the file of epoch (iteration) ``newest`` exists."""
         if self.max_keep_ckpts <= 0:
             return
         newest_name = self._name_of(newest)
@@ -212,8 +212,8 @@ class CheckpointHook(StoringHook):
         self._stops = []
         step = self.interval if self.interval > 0 else 1
         last_regular = newest // step * step
-        # An end that lies between two intervals is kept beside the regular ones, and counts as one of them; those that
-        # could not be written do not.
+        # A last checkpoint between two intervals counts as one of those to keep. Those that could not be written do
+        # not count.
         to_keep = self.max_keep_ckpts - (newest != last_regular)
         for number in range(last_regular, 0, -step):
             missed = number in self._missed
@@ -226,7 +226,7 @@ class CheckpointHook(StoringHook):
         return self._template.format(number, epoch=number, iter=number)
 
     def _delete_quietly(self, runner: RunnerView, name: str) -> bool:
-        """Delete that checkpoint unless it is the best one; returns whether older ones may be looked for."""
+        """Delete that checkpoint unless it is the best one; returns whether to look for older ones."""
         store = self.store(runner)
         path = store.path(name)
         if path == runner.meta['hook_msgs'].get('best_ckpt'):
@@ -239,5 +239,5 @@ class CheckpointHook(StoringHook):
 
 
 def saves_by_epoch(hooks: Iterable[Hook]) -> bool:
-    """Whether none of the `CheckpointHook` among ``hooks`` saves by iteration."""
+    """Whether no `CheckpointHook` among ``hooks`` saves by iteration."""
     return all(hook.by_epoch for hook in hooks if isinstance(hook, CheckpointHook))

@@ -1,4 +1,4 @@
-"""A function as a hook."""
+"""A hook made of one function."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class ClosureHook(Hook):
 
     Args:
         fn_name: the point's name, e.g. ``'after_train_iter'``.
-        fn: what to call with the runner.
+        fn: called with the runner.
 
     Raises:
         WrongValue: there is no such point.
-        WrongType: ``fn`` cannot be called.
+        WrongType: ``fn`` is not callable.
     """
 
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.checkpoint import ema_name
-from runnerkit.checkpoint.old_files import is_mmcv_file
+from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.priority import Priority, get_priority
@@ -23,20 +23,20 @@ from runnerkit.utils.numbers import check_whole_number
 class EMAHook(Hook):
     """Keeps an exponential moving average of every parameter: ``average = (1 - m) * average + m * parameter``.
 
-    Evaluation and checkpoints see the averages, whatever the hooks' priorities: a file holds them under the model's
-    own names, and the raw weights as ``ema_<name>`` (MMCV's layout). Training, also a resumed one, goes on from the
-    raw weights.
+    Evaluation and checkpoints use the averages, whatever the hooks' priorities. A file holds the averages under the
+    model's own names, and the raw weights as ``ema_<name>`` (MMCV's layout). Training continues from the raw weights,
+    also after a resume.
 
     Args:
         momentum: the weight ``m`` of the newest parameters, in (0, 1).
         interval: iterations between two updates of the averages, at least 1; ``m`` is then ``1 - (1 - momentum) **
             interval``.
-        warm_up: MMCV's: in iteration ``k`` (from 0) ``m`` is at most ``(1 + k) / (warm_up + k)``, so that large
-            momenta begin smaller. That is no less than 1 / warm_up: the default momentum is not touched.
-        resume_from: a checkpoint to resume when the run starts; not needed where the run itself is resumed.
+        warm_up: as in MMCV: in iteration ``k`` (from 0) ``m`` is at most ``(1 + k) / (warm_up + k)``, so that a large
+            momentum starts smaller. This limit is never below 1 / warm_up, so it does not affect the default momentum.
+        resume_from: a checkpoint to resume when the run starts; not needed if the run itself is resumed.
         decay_warm_up: in iteration ``k`` the average keeps at most ``(1 + k) / (decay_warm_up + k)`` of itself, as in
-            TensorFlow's ExponentialMovingAverage (there 10), so that the first weights, which know nothing, are
-            forgotten. 0 switches it off.
+            TensorFlow's ExponentialMovingAverage (which uses 10), so that the untrained first weights are forgotten
+            quickly. 0 switches it off.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class EMAHook(Hook):
             runner.resume(self.checkpoint)
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
-        """Our files have the averages under the model's names: put both halves where training needs them."""
+        """Swap averages and raw weights: our files hold the averages under the model's names."""
         self._register_averages(runner)
         state = checkpoint['state_dict']
         swapped = not is_mmcv_file(checkpoint) or self._swapped_by_mmcv(runner)
@@ -83,10 +83,10 @@ class EMAHook(Hook):
                 state[name], state[twin] = (other, own.clone()) if swapped else (own, other.clone())
 
     def _swapped_by_mmcv(self, runner: RunnerView) -> bool:
-        """Whether MMCV's hook of this priority left the averages under the model's names when it saved.
+        """Whether MMCV saved the averages under the model's names.
 
-        It exchanges both halves at the end of an epoch, in the order of priorities: before the checkpoint, which has
-        NORMAL, if its own is lower. What is saved by iteration has not been exchanged.
+        MMCV's hook swaps both halves at the end of an epoch. With a priority below NORMAL, that of its checkpoint hook,
+        it does so before the file is written. Files saved by iteration are never swapped.
         """
         early = get_priority(getattr(self, 'priority', 'NORMAL')) < Priority.NORMAL.value
         return early and runner.by_epoch and saves_by_epoch(runner.hooks)
@@ -127,7 +127,7 @@ class EMAHook(Hook):
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
-        """The averages in the place of the weights; a span within another one changes nothing more."""
+        """Put the averages in the place of the weights; nested spans change nothing more."""
         if self._swapped:
             yield
             return
@@ -138,7 +138,7 @@ class EMAHook(Hook):
             self._swap_ema_parameters()
 
     def _swap_ema_parameters(self) -> None:
-        """Exchange weights and averages; MMCV's name, under which subclasses call and replace it."""
+        """Swap weights and averages. The name is MMCV's; subclasses call and replace it."""
         with torch.no_grad():
             for parameter, average in zip(self._parameters, self._averages, strict=True):
                 kept = average.clone()

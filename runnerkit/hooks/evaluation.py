@@ -1,4 +1,4 @@
-"""The hooks that evaluate while training, and keep the best checkpoint."""
+"""The hooks that evaluate during training and keep the best checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runnerkit.registry import build_from_cfg
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import did_you_mean
 
-#: What ``meta['hook_msgs']`` says of the best checkpoint.
+#: The keys of ``meta['hook_msgs']`` that describe the best checkpoint.
 BEST = ('best_score', 'best_ckpt')
 
 
@@ -31,27 +31,27 @@ BEST = ('best_score', 'best_ckpt')
 class EvalHook(StoringHook):
     """Evaluates every ``interval`` epochs or iterations, logs the scores, and keeps the best checkpoint.
 
-    A data set with a method ``evaluate`` is asked what the model's predictions are worth (MMCV's protocol); any other
-    is run through the model's ``val_step``, which gives losses, and what the model's metrics need.
+    If the data set has a method ``evaluate``, it scores the model's predictions (MMCV's protocol). Otherwise the
+    model's ``val_step`` returns losses, and the predictions for the model's metrics.
 
     Args:
-        dataloader: what to evaluate on.
-        start: the first epoch or iteration (1-based) to evaluate after; with one that is already reached, evaluate
+        dataloader: the loader to evaluate on.
+        start: the first epoch or iteration (1-based) after which to evaluate; if it is already reached, evaluate
             once before training. None: start with the first interval.
         interval: epochs or iterations between two evaluations, at least 1.
         by_epoch: which of the two.
-        save_best: the score by which the best checkpoint is chosen; ``'auto'`` takes the first one. Needs
-            ``dataloader``'s scores to hold it. The file is called ``best_<score>_<epoch|iter>_<n>.pth``.
-        rule: ``'greater'`` or ``'less'`` is better. None: as the metric declares, else by its name.
+        save_best: the score that decides which checkpoint is the best; ``'auto'`` takes the first one. It must be
+            among the evaluation's scores. The file is called ``best_<score>_<epoch|iter>_<n>.pth``.
+        rule: whether ``'greater'`` or ``'less'`` is better. None: as the metric declares, else by its name.
         test_fn: ``test_fn(model, loader) -> predictions``, instead of the loop; for data sets with ``evaluate``.
-        greater_keys: parts of names of which more is better.
-        less_keys: parts of names of which less is better.
-        out_dir: where the best checkpoint goes, instead of the work dir: to ``<out_dir>/<name of the work dir>``.
-        file_client_args: arguments of `FileClient`, which deletes the former best; None: as ``out_dir`` says, which
+        greater_keys: parts of score names for which more is better.
+        less_keys: parts of score names for which less is better.
+        out_dir: save the best checkpoint to ``<out_dir>/<name of the work dir>`` instead of the work dir.
+        file_client_args: arguments of `FileClient`, which deletes the former best; None: chosen by ``out_dir``, which
             may be a URL.
-        hooks: hooks (or their configs) that hear the evaluation's ``val`` points; see ``runner.evaluate``. A data set
-            with ``evaluate`` has no such points: a warning says so.
-        **eval_kwargs: handed to the data set's ``evaluate``.
+        hooks: hooks (or their configs) whose ``val`` points are called; see ``runner.evaluate``. With a data set that
+            has ``evaluate`` there are no such points, and a warning says so.
+        **eval_kwargs: passed to the data set's ``evaluate``.
     """
 
     rule_map: dict[str, Callable[[float, float], bool]] = {'greater': lambda x, y: x > y, 'less': lambda x, y: x < y}
@@ -91,7 +91,7 @@ class EvalHook(StoringHook):
         self.start, self.interval, self.by_epoch = start, interval, by_epoch
         self.save_best = save_best
         self.given_rule = rule
-        # Found by their module's name, where others may have put something in their place.
+        # Looked up in the module at this moment, because downstream code replaces these functions there.
         self.test_fn: Callable[..., Any] = test_fn or self._default_test_fn()
         self._is_default_test = test_fn is None
         self.greater_keys = _names(greater_keys, self._default_greater_keys)
@@ -118,7 +118,7 @@ class EvalHook(StoringHook):
 
     @property
     def _asks_dataset(self) -> bool:
-        """Whether predictions are handed to the data set, or to a subclass's own `evaluate`."""
+        """Whether the data set, or a subclass's own `evaluate`, scores the predictions."""
         replaced = getattr(self.evaluate, '__func__', None) is not EvalHook.evaluate
         return not self._is_default_test or hasattr(self.dataloader.dataset, 'evaluate') or replaced
 
@@ -161,7 +161,7 @@ class EvalHook(StoringHook):
     def after_train_iter(self, runner: RunnerView) -> None:
         if self.by_epoch or not self._should_evaluate(runner):
             return
-        # Loggers come later and would mix the training's numbers with the scores: they write down theirs first.
+        # Loggers are called later and would mix training values with the scores. Let them log the training values now.
         for hook in runner.hooks:
             if isinstance(hook, LoggerHook):
                 hook.after_train_iter(runner)
@@ -173,7 +173,7 @@ class EvalHook(StoringHook):
             self._evaluate(runner)
 
     def _should_evaluate(self, runner: RunnerView) -> bool:
-        """Whether this is an epoch (iteration) to evaluate after."""
+        """Whether to evaluate after this epoch (iteration)."""
         done = (runner.epoch if self.by_epoch else runner.iter) + 1
         if self.start is None:
             return done % self.interval == 0
@@ -182,8 +182,8 @@ class EvalHook(StoringHook):
     # --- what --------------------------------------------------------------------------------------------------------
 
     def _evaluate(self, runner: RunnerView) -> None:
-        # Whatever a subclass does in _do_evaluate, it sees the averaged weights where there are some, in evaluation
-        # mode; and what it writes to the log buffer's output are the runner's scores.
+        # A subclass's _do_evaluate also sees the averaged weights (if there are any) in evaluation mode, and what it
+        # writes to the log buffer's output becomes the runner's scores.
         self._candidate = None
         with runner.around_val():
             self._is_evaluating = True
@@ -193,7 +193,7 @@ class EvalHook(StoringHook):
                 self._is_evaluating = False
         if self.save_best is None:
             return
-        # The first rank alone may know the score, and what 'auto' has come to.
+        # Perhaps only the first rank knows the score, and which one 'auto' has chosen.
         score, key, rule = broadcast_object((self._candidate, self.key_indicator, self.rule))
         if self.rule is None and rule is not None:
             self._init_rule(rule, key)
@@ -201,7 +201,7 @@ class EvalHook(StoringHook):
             self._keep_if_best(runner, score)
 
     def _do_evaluate(self, runner: RunnerView) -> None:
-        """Evaluate, log, and save if it is the best; subclasses replace it."""
+        """Evaluate, log, and save the checkpoint if it is the best. Subclasses override this."""
         if not self._should_evaluate(runner):
             return
         if self._asks_dataset:
@@ -215,13 +215,13 @@ class EvalHook(StoringHook):
             self._save_ckpt(runner, key_score)
 
     def _test(self, runner: RunnerView) -> Any:
-        """The model's predictions; None on all ranks but the first where that has collected them."""
+        """Return the model's predictions; None on the other ranks if the first rank has collected them."""
         if self._is_default_test and runner.world_size > 1:
             return evaluation.multi_gpu_test(runner.model, self.dataloader)
         return self.test_fn(runner.model, self.dataloader)
 
     def evaluate(self, runner: RunnerView, results: Any) -> float | None:
-        """Ask the data set what ``results`` are worth; returns the score that `save_best` watches, if any."""
+        """Let the data set score ``results``; returns the score that ``save_best`` names, if any."""
         dataset: Any = self.dataloader.dataset
         return self._record(runner, dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs))
 
@@ -232,7 +232,7 @@ class EvalHook(StoringHook):
         if self.save_best is None:
             return None
         if not scores:
-            # In the words of MMCV, by which users' code finds it.
+            # MMCV's words, because user code searches for them.
             warnings.warn(
                 'Since `eval_res` is an empty dict, the behavior to save the best checkpoint will be skipped in this '
                 'evaluation.',
@@ -262,11 +262,11 @@ class EvalHook(StoringHook):
     # --- the best ----------------------------------------------------------------------------------------------------
 
     def _init_rule(self, rule: str | None, key_indicator: str) -> None:
-        """Settle what is better for ``key_indicator``.
+        """Decide whether greater or less is better for ``key_indicator``.
 
         Raises:
-            KeyError: ``rule`` is no rule.
-            ValueError: nothing says what is better.
+            KeyError: ``rule`` is unknown.
+            ValueError: the rule cannot be inferred.
         """
         if rule is not None and rule not in self.rule_map:
             raise KeyError(f'rule must be greater, less or None, but got {rule}.')
@@ -294,11 +294,11 @@ class EvalHook(StoringHook):
         )
 
     def _save_ckpt(self, runner: RunnerView, key_score: float) -> None:
-        """Save the checkpoint if ``key_score`` is the best so far. The first rank's score counts, and the others need
-        not come here.
+        """Save the checkpoint if ``key_score`` is the best so far. The first rank's score counts; the others need not
+        call this.
 
-        During an evaluation the score is only noted: when it is over, all ranks decide and save together. At any other
-        time the first rank saves alone and at once.
+        During an evaluation the score is only stored: at its end all ranks decide and save together. At any other time
+        the first rank saves alone, at once.
         """
         if self._is_evaluating:
             self._candidate = key_score
@@ -306,7 +306,7 @@ class EvalHook(StoringHook):
             self._keep_if_best(runner, key_score, alone=True)
 
     def _keep_if_best(self, runner: RunnerView, score: float, alone: bool = False) -> None:
-        """Save the checkpoint if ``score`` is the best so far, on all ranks or on the first one ``alone``; the former
+        """Save the checkpoint if ``score`` is the best so far, on all ranks or on the first one ``alone``. The former
         best is deleted when the new one is safe."""
         current = runner.meta.setdefault('hook_msgs', {})
         if not self.compare_func(score, current.get('best_score', self.init_value_map[str(self.rule)])):
@@ -324,8 +324,8 @@ class EvalHook(StoringHook):
                     error.strerror or error,
                 )
 
-        # The file says of itself that it is the best. Without it the score goes back, too: one as good may be saved
-        # later.
+        # The file itself says that it is the best. If it cannot be written, the score is reset as well, so that an
+        # equally good one can be saved later.
         messages = {'best_score': score, 'best_ckpt': store.path(name)}
         storage = {} if self.file_client_args is None else {'file_client_args': self.file_client_args}
         if alone:
@@ -348,8 +348,8 @@ class EvalHook(StoringHook):
             done,
             unit,
         )
-        # One of the run that this one was resumed from, in another folder, is not ours to delete. What the file says is
-        # not believed further than that: it could name anything.
+        # Delete the former best only if it is a best checkpoint in our own folder. Its path may come from a checkpoint
+        # file, which could name anything; and the best of the run that this one resumed may be in another folder.
         if runner.rank == 0 and isinstance(former, str) and former != store.path(name):
             old = os.path.basename(former)
             if is_best(old) and former == store.path(old):
@@ -366,17 +366,17 @@ class EvalHook(StoringHook):
 
 @HOOKS.register_module()
 class DistEvalHook(EvalHook):
-    """`EvalHook` with the settings of `multi_gpu_test`; that serves several processes, too.
+    """`EvalHook` with the options of `multi_gpu_test`. (`EvalHook` itself also works with several processes.)
 
     The arguments are those of `EvalHook`, in MMCV's order, and these:
 
     Args:
         test_fn: ``test_fn(model, loader, tmpdir=…, gpu_collect=…) -> predictions``, None on all ranks but the first.
-        broadcast_bn_buffer: whether a subclass's own evaluation is to broadcast the statistics of batch norms first.
-            Ours always does, with all other buffers.
-        tmpdir: a folder that all ranks see, for collecting through files. None: ``.eval_hook`` in the work dir for
-            a ``test_fn``; else not through files where the ranks can talk otherwise.
-        gpu_collect: collect through the devices' memory instead.
+        broadcast_bn_buffer: whether a subclass's own evaluation should broadcast the statistics of batch norms first.
+            Ours always broadcasts all buffers.
+        tmpdir: a folder that all ranks see, for collecting results through files. None: ``.eval_hook`` in the work dir
+            for a ``test_fn``; otherwise results are sent directly where that is possible.
+        gpu_collect: collect results through GPU memory instead.
     """
 
     def __init__(

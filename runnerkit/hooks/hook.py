@@ -26,9 +26,9 @@ and for an evaluation, whoever starts it (a validation epoch above, `EvalHook`, 
         …                                               # what is evaluated, see above
     after_evaluate(scores)                              # on every rank, with the same scores
 
-``around_save`` spans the writing of each checkpoint, after which ``after_save`` is called; ``after_roll_back`` follows
-a return to an older one. Hooks with a low priority number come first at every
-point, before and after alike; rings (``around_*``) nest instead: the lowest number is the outermost.
+``around_save`` spans the writing of each checkpoint; ``after_save`` is called when the file is written;
+``after_roll_back`` is called after a return to an older checkpoint. At every point, hooks with a lower priority number
+are called first, before and after alike. Rings (``around_*``) nest instead: the lowest number is the outermost.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ STAGES = (
 #: Points inside one update, which MMCV does not have.
 UPDATE_POINTS = ('after_forward', 'after_backward', 'after_step')
 
-#: What a train or val point falls back to where a hook does not override it.
+#: The generic point that is used instead of a train or val point that a hook does not override.
 FALLBACKS = {
     f'{when}_{mode}_{unit}': f'{when}_{unit}'
     for when in ('before', 'after')
@@ -80,13 +80,13 @@ RINGS = ('around_run', 'around_epoch', 'around_iter', 'around_val', 'around_save
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. As text, what the log says of it: ``'stopped: SIGTERM'``.
+    """How a run ended. ``str(outcome)`` is the text of the log, such as ``'stopped: SIGTERM'``.
 
     Attributes:
-        kind: ``'completed'``; ``'stopped'`` by ``runner.stop``, which a first signal calls, too; ``'interrupted'`` by a
+        kind: ``'completed'``; ``'stopped'`` by ``runner.stop`` or by a first signal; ``'interrupted'`` by a
             KeyboardInterrupt; ``'failed'`` by any other exception.
-        reason: what ``runner.stop`` was given.
-        error: the exception, where the run was interrupted or failed.
+        reason: the argument of ``runner.stop``, or the signal's name.
+        error: the exception, if the run was interrupted or failed.
     """
 
     kind: Literal['completed', 'stopped', 'interrupted', 'failed']
@@ -105,11 +105,11 @@ class Outcome:
 
 
 class Score(NamedTuple):
-    """One number that an evaluation gave.
+    """One score of an evaluation.
 
     Attributes:
-        value: the number.
-        iter: how many training iterations were done at the evaluation.
+        value: the score.
+        iter: the number of training iterations completed at the evaluation.
     """
 
     value: float
@@ -118,11 +118,12 @@ class Score(NamedTuple):
 
 @runtime_checkable
 class RunnerView(Protocol):
-    """What a hook may read of a runner and ask of it. Built-in hooks use nothing else.
+    """What a hook may read and call of a runner. Built-in hooks use nothing else.
 
-    ``epoch``, ``iter`` and ``inner_iter`` are 0-based indices of what is running; the ``completed_*`` twins count
-    what is done and are what a checkpoint stores. ``scores`` has the latest value of each score by name, whatever
-    evaluation gave it, the same on every rank; checkpoints remember them. ``outcome`` is None until the run has ended.
+    ``epoch``, ``iter`` and ``inner_iter`` are 0-based indices of what is running. ``completed_epochs`` and
+    ``completed_iters`` count what is done; checkpoints store these. ``scores`` has the latest value of each score by
+    name, from any evaluation, equal on every rank; checkpoints store it too. ``outcome`` is None until the run has
+    ended. Every rank calls ``save``.
     """
 
     model: nn.Module
@@ -180,18 +181,18 @@ class RunnerView(Protocol):
 
 
 class Hook:
-    """A reaction at fixed points of a run. Override the points you need; what you do not override costs nothing.
+    """Code that is called at fixed points of a run. Override the points you need; the others cost nothing.
 
-    A hook that has something to remember gives it in `state_dict` and takes it back in `load_state_dict`: it is then
-    part of every checkpoint. A hook may also provide rings, methods that return a context manager for a span of the
-    run: ``around_run(runner)``, ``around_epoch``, ``around_iter``, ``around_val`` and ``around_save``.
+    A hook with state returns it in `state_dict` and restores it in `load_state_dict`; it is then part of every
+    checkpoint, separately for each rank. A hook may also provide rings, methods that return a context manager for a
+    span of the run: ``around_run(runner)``, ``around_epoch``, ``around_iter``, ``around_val`` and ``around_save``.
     """
 
     stages = STAGES
 
-    #: True for a hook that saves the run's state: it is called after every other hook of a point, whatever its
-    #: priority, so that what it saves includes what the others did there (a best score, a log line) and a resumed
-    #: run does not do it again.
+    #: True for a hook that saves the run's state. It is called after all other hooks of a point, whatever its
+    #: priority. What it saves then includes what they did there (a best score, a log line), and a resumed run does
+    #: not repeat it.
     runs_last = False
 
     def before_run(self, runner: RunnerView) -> None:
@@ -213,11 +214,11 @@ class Hook:
         """Called where neither ``after_train_iter`` nor ``after_val_iter`` is overridden."""
 
     def before_train_epoch(self, runner: RunnerView) -> None:
-        """Called before a training epoch's first batch is asked for."""
+        """Called before the first batch of a training epoch is read."""
         self.before_epoch(runner)
 
     def before_val_epoch(self, runner: RunnerView) -> None:
-        """Called before a validation epoch's first batch is asked for."""
+        """Called before the first batch of a validation epoch is read."""
         self.before_epoch(runner)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
@@ -248,14 +249,14 @@ class Hook:
         """Called right after the model's step, before any ``after_*_iter``."""
 
     def after_backward(self, runner: RunnerView) -> None:
-        """Called inside an update when gradients exist and are not yet applied."""
+        """Called inside an update, after the backward pass and before the optimizer's step."""
 
     def after_step(self, runner: RunnerView) -> None:
         """Called inside an update after the optimizer's step; not in iterations that only accumulate."""
 
     def after_evaluate(self, runner: RunnerView, scores: dict[str, float]) -> None:
-        """Called on every rank after each evaluation, when ``runner.scores`` has its scores and training goes on as
-        before: the place for decisions that follow from them.
+        """Called on every rank after each evaluation, when ``runner.scores`` is up to date and the model is back in its
+        former mode. The place for decisions that depend on the scores.
 
         Args:
             runner: the run.
@@ -263,8 +264,7 @@ class Hook:
         """
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
-        """Called by ``runner.resume`` before anything in ``checkpoint`` is used: the place to rename or swap its
-        weights."""
+        """Called by ``runner.resume`` before ``checkpoint`` is used: the place to rename or swap weights."""
 
     def every_n_epochs(self, runner: RunnerView, n: int) -> bool:
         """Whether the running epoch is the last of a group of ``n``; never for ``n <= 0``."""
@@ -291,22 +291,22 @@ class Hook:
         return runner.iter + 1 == runner.max_iters
 
     def get_triggered_stages(self) -> list[str]:
-        """Those of the ten points at which this hook does something, in lifecycle order."""
+        """Return the points, of MMCV's ten, at which this hook does something, in the order of a run."""
         return [stage for stage in STAGES if listens(self, stage)]
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint has to remember of this hook: tensors and plain Python values."""
+        """Return what a checkpoint stores of this hook: tensors and plain Python values."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
 
 
 def overrides(hook: Hook, method: str) -> bool:
-    """Whether ``hook``, by its class or by an attribute of its own, replaces the base class's ``method``."""
+    """Whether ``hook`` replaces the base class's ``method``, in its class or by an attribute of the instance."""
     return getattr(getattr(hook, method), '__func__', None) is not getattr(Hook, method)
 
 
 def listens(hook: Hook, point: str) -> bool:
-    """Whether ``hook`` does something at ``point``, itself or through the method that the point falls back to."""
+    """Whether ``hook`` overrides ``point``, or the generic point that it falls back to."""
     return overrides(hook, point) or (point in FALLBACKS and overrides(hook, FALLBACKS[point]))

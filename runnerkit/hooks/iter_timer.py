@@ -1,4 +1,4 @@
-"""How long an iteration takes, and how much of it is waiting for data."""
+"""Measures how long an iteration takes, and how long it waits for data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 
 @HOOKS.register_module()
 class IterTimerHook(Hook):
-    """Logs ``data_time`` (seconds until the batch was there) and ``time`` (seconds of the whole iteration)."""
+    """Logs ``data_time`` (seconds waited for the batch) and ``time`` (seconds of the whole iteration)."""
 
-    _data_time: float | None = None  # the running iteration's; logged with its whole time, which is cheaper
+    _data_time: float | None = None  # of the running iteration; logged together with its time, which is cheaper
 
     def before_epoch(self, runner: RunnerView) -> None:
         self.t = time.time()

@@ -1,4 +1,4 @@
-"""The learning-rate hooks: each is a policy of `runnerkit.optim.schedules`, under MMCV's name and with its arguments.
+"""The learning-rate hooks: each is a policy of `runnerkit.optim.schedules` with MMCV's name and arguments.
 
 ``base`` in a policy's formula is a group's initial learning rate.
 """
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def build_lr_hook(lr_config: Any) -> Hook:
-    """The learning-rate hook that a config stands for; see `build_policy_hook`. Policies may be torch's schedulers too.
+    """Build the learning-rate hook of a config; see `build_policy_hook`. A policy may also be a scheduler of torch.
 
     Example:
         >>> build_lr_hook(dict(policy='step', step=[8, 11])).gamma
@@ -59,7 +59,7 @@ class LrUpdaterHook(ParamScheduleHook):
 
     key = 'lr'
 
-    #: The initial learning rate of every group; of several optimizers, a list under each one's name.
+    #: The initial learning rate of every group; with several optimizers, a list for each name.
     base_lr: Values = ()
     #: The learning rates without warm-up, in the same arrangement.
     regular_lr: Values = ()
@@ -72,17 +72,17 @@ class LrUpdaterHook(ParamScheduleHook):
         self.base_lr = engine.initial_values(runner.optimizer, 'lr')
 
     def get_lr(self, runner: RunnerView, base_lr: float) -> float:
-        """The learning rate now of a group that started with ``base_lr``, without warm-up."""
+        """Return the current learning rate, without warm-up, of a group that started with ``base_lr``."""
         return self.value(base_lr, *self._position(runner))
 
     def get_regular_lr(self, runner: RunnerView) -> Values:
-        """Every group's learning rate without warm-up."""
+        """Return every group's learning rate without warm-up."""
         get = partial(self.get_lr, runner)
-        # The ordinary case is written out, as it saves a call in each iteration.
+        # The usual case is written out because it saves a call in each iteration.
         return engine.each(get, self.base_lr) if isinstance(self.base_lr, dict) else list(map(get, self.base_lr))
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
-        """Every group's learning rate in the warm-up's iteration ``cur_iters``."""
+        """Return every group's learning rate in iteration ``cur_iters`` of the warm-up."""
         return engine.each(partial(operator.mul, self._warmup_factor(cur_iters)), self.regular_lr)
 
     _set_lr = ParamScheduleHook._set_groups
@@ -101,7 +101,7 @@ class FixedLrUpdaterHook(LrUpdaterHook):
         super().__init__(**kwargs)
 
     def get_lr(self, runner: RunnerView, base_lr: float) -> float:
-        """``base_lr``."""
+        """Return ``base_lr``."""
         return base_lr
 
 
@@ -215,7 +215,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook, schedules.OneCycle):
 
     Args:
         max_lr: The peak: a number, a list with one per parameter group, or a dict of either by optimizer.
-        total_steps: Length of the cycle in iterations, at least that of the run; None for the run's.
+        total_steps: Length of the cycle in iterations, at least the length of the run; None: the length of the run.
         div_factor: The peak as a multiple of the start.
         final_div_factor: The start as a multiple of the end.
         pct_start, anneal_strategy, three_phase: As for `OneCycle`.
@@ -241,7 +241,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook, schedules.OneCycle):
         LrUpdaterHook.__init__(self, **{'by_epoch': False, **kwargs})
 
     def before_run(self, runner: RunnerView) -> None:
-        """Let every group start below its peak, instead of at its own learning rate."""
+        """Let every group start at its peak divided by ``div_factor``, not at its own learning rate."""
         if self.total_steps is not None and self.total_steps < (runner.max_iters or 0):
             raise ValueError(
                 f'total_steps={self.total_steps} ends before the run does, after {runner.max_iters} iterations; '
@@ -256,6 +256,6 @@ class OneCycleLrUpdaterHook(LrUpdaterHook, schedules.OneCycle):
         return starts
 
     def get_lr(self, runner: RunnerView, base_lr: float) -> float:
-        """Once up and down over the whole run."""
+        """Return the learning rate, which goes up and down once during the run."""
         corners = (base_lr, base_lr * self.div_factor, base_lr * (1 / self.final_div_factor))
         return self.value(corners, runner.iter, self.total_steps or self._position(runner)[1])

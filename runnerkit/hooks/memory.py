@@ -1,4 +1,4 @@
-"""Gives memory back that the allocator keeps."""
+"""Returns unused GPU memory to the device."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 
 @HOOKS.register_module()
 class EmptyCacheHook(Hook):
-    """Empties CUDA's cache of free memory, for whatever else runs on the device. Slows training down.
+    """Empties torch's cache of free CUDA memory, so that other processes can use it. Slows training down.
 
     Args:
-        before_epoch: whether to do so before each epoch.
-        after_epoch: whether to do so after each epoch.
-        after_iter: whether to do so after each iteration.
+        before_epoch: empty it before each epoch.
+        after_epoch: empty it after each epoch.
+        after_iter: empty it after each iteration.
     """
 
     def __init__(self, before_epoch: bool = False, after_epoch: bool = True, after_iter: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""The momentum hooks: each is a policy of `runnerkit.optim.schedules`, under MMCV's name and with its arguments.
+"""The momentum hooks: each is a policy of `runnerkit.optim.schedules` with MMCV's name and arguments.
 
-What is set is a group's ``momentum``, or where it has none, the first of its ``betas``. ``base`` in a policy's formula
-is a group's initial momentum.
+They set a group's ``momentum``, or the first of its ``betas`` if it has no momentum. ``base`` in a policy's formula is
+a group's initial momentum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def build_momentum_hook(momentum_config: Any) -> Hook:
-    """The momentum hook that a config stands for; see `build_policy_hook`.
+    """Build the momentum hook of a config; see `build_policy_hook`.
 
     Example:
         >>> build_momentum_hook(dict(policy='step', step=[8, 11])).gamma
@@ -39,14 +39,14 @@ def build_momentum_hook(momentum_config: Any) -> Hook:
 
 
 class MomentumUpdaterHook(ParamScheduleHook):
-    """Sets momenta; a policy overrides `get_momentum`. A warm-up divides by what it multiplies learning rates with.
+    """Sets momenta; a policy overrides `get_momentum`. A warm-up divides by the factor that multiplies learning rates.
 
     Its arguments are those of `ParamScheduleHook`.
     """
 
     key = 'momentum'
 
-    #: The initial momentum of every group; of several optimizers, a list under each one's name.
+    #: The initial momentum of every group; with several optimizers, a list for each name.
     base_momentum: Values = ()
     #: The momenta without warm-up, in the same arrangement.
     regular_momentum: Values = ()
@@ -69,13 +69,13 @@ class MomentumUpdaterHook(ParamScheduleHook):
         self.base_momentum = engine.initial_values(runner.optimizer, 'momentum')
 
     def get_momentum(self, runner: RunnerView, base_momentum: Any) -> float:
-        """The momentum now of a group that started with ``base_momentum``, without warm-up."""
+        """Return the current momentum, without warm-up, of a group that started with ``base_momentum``."""
         return self.value(base_momentum, *self._position(runner))
 
     def get_regular_momentum(self, runner: RunnerView) -> Values:
-        """Every group's momentum without warm-up."""
+        """Return every group's momentum without warm-up."""
         get = partial(self.get_momentum, runner)
-        # The ordinary case is written out, as it saves a call in each iteration.
+        # The usual case is written out because it saves a call in each iteration.
         return (
             engine.each(get, self.base_momentum)
             if isinstance(self.base_momentum, dict)
@@ -83,7 +83,7 @@ class MomentumUpdaterHook(ParamScheduleHook):
         )
 
     def get_warmup_momentum(self, cur_iters: int) -> Values:
-        """Every group's momentum in the warm-up's iteration ``cur_iters``."""
+        """Return every group's momentum in iteration ``cur_iters`` of the warm-up."""
         factor = self._warmup_factor(cur_iters)
         return engine.each(lambda momentum: momentum / factor, self.regular_momentum)
 
@@ -171,7 +171,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, schedules.OneCycle):
         MomentumUpdaterHook.__init__(self, **{'by_epoch': False, **kwargs})
 
     def before_run(self, runner: RunnerView) -> None:
-        """Look up every group's two values; `get_momentum` gets them, as a dict, in place of an initial momentum."""
+        """Look up the two values of every group; `get_momentum` is given this dict instead of an initial momentum."""
         super().before_run(runner)
         self.base_momentum = engine.per_optimizer(runner.optimizer, self._limits)
 
@@ -181,6 +181,6 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, schedules.OneCycle):
         return [{'base_momentum': low, 'max_momentum': high} for low, high in zip(lows, highs, strict=True)]
 
     def get_momentum(self, runner: RunnerView, param_group: dict[str, float]) -> float:
-        """Once down and up over the whole run."""
+        """Return the momentum, which goes down and up once during the run."""
         low, high = param_group['base_momentum'], param_group['max_momentum']
         return self.value((high, low, high), *self._position(runner))

@@ -25,7 +25,7 @@ from runnerkit.utils.suggest import did_you_mean
 
 ACTIONS = ('stop', 'skip', 'rollback')
 
-#: How many rollbacks, and how many skipped updates in a row, are enough.
+#: The default limits: how many rollbacks, and how many skipped updates in a row.
 MOST = {'rollback': 3, 'skip': 50}
 
 
@@ -34,7 +34,8 @@ class NonFiniteError(FloatingPointError):
 
 
 class Found(NamedTuple):
-    """What was bad on a rank since the last look: the first iterations, from 1 (0: none), and whether weights are."""
+    """What was not finite on one rank since the last check: the first iteration with a bad loss and with bad gradients
+    (from 1; 0: none), and whether weights are bad."""
 
     loss: int
     gradients: int
@@ -52,25 +53,26 @@ class Place(NamedTuple):
 
 @HOOKS.register_module()
 class NonFiniteHook(Hook):
-    """Stops, skips or goes back when the loss, gradients or weights of a run are NaN or infinite.
+    """Stops the run, skips an update, or goes back to a checkpoint when the loss, gradients or weights are not finite.
 
     Loss and gradients are checked in each iteration on their device, without waiting for it. The results are read in
-    the iterations that are logged, before each evaluation and before each checkpoint; the weights are checked then too,
-    so that no checkpoint ever holds a bad number, whoever saves it. In a distributed run all ranks act alike.
+    the iterations that are logged, before each evaluation and before each checkpoint. The weights are checked then too,
+    so that no checkpoint ever holds NaN or infinite weights, whoever saves it. In a distributed run all ranks act
+    alike.
 
-    A step that a gradient scaler (fp16) skips because of its own scale is no error. The hook must come after the one
-    that updates, as it does with its default priority.
+    A step that a gradient scaler (fp16) skips because of its own scale is not an error. The hook must come after the
+    one that updates, as it does with its default priority.
 
     Args:
         action: ``'stop'`` ends the run with `NonFiniteError`, which names the batch and how to look at it. ``'skip'``
             skips each update with bad gradients: fused optimizers do so on the device; with others, each update waits
             for the device. ``'rollback'`` continues from the last intact checkpoint.
-        interval: iterations between two looks; by default, those that are logged.
+        interval: iterations between two checks of the results; by default, the iterations that are logged.
         max_tries: how many times to go back (by default 3), or how many updates to skip in a row (50), before the run
             ends with `NonFiniteError`.
-        leave_out: after going back, skip the update from the bad batch. Without it, whatever is not random happens
-            again.
-        gradients: whether to check them. It reads all gradients once more in each update.
+        leave_out: after going back, skip the update from the bad batch. Without it, the same thing happens again unless
+            it was random.
+        gradients: whether to check the gradients; this reads all of them once more in each update.
     """
 
     def __init__(
@@ -96,15 +98,15 @@ class NonFiniteHook(Hook):
         self._tries = 0
         self._left_out: set[int] = set()  # iterations whose updates are left out after going back
         self._guard: StepGuard | None = None
-        self._withheld_at: int | None = None  # how many steps there had been when the one to leave out was due
+        self._withheld_at: int | None = None  # the number of steps before the one to leave out
         self._reset()
 
     def _reset(self) -> None:
-        # By iteration, whether what was seen since the last look is finite: flags on their device.
+        # For each iteration since the last check, whether its values are finite: flags on their device.
         self._losses: list[tuple[int, Tensor]] = []
         self._gradients: list[tuple[int, Tensor]] = []
-        self._places: list[Place] = []  # of the iterations since the last look
-        self._unread = False  # whether one of them has begun
+        self._places: list[Place] = []  # of the iterations since the last check
+        self._unread = False  # whether an iteration has begun since then
         self._statistics: list[tuple[Tensor, Tensor]] = []  # of batch norms, and copies from before the iteration
 
     def before_run(self, runner: RunnerView) -> None:
@@ -119,11 +121,11 @@ class NonFiniteHook(Hook):
                 'each update waits for the device to say whether it is to be skipped: the optimizer is not fused '
                 '(optimizer=dict(fused=True, …) of Adam, AdamW, SGD and Adagrad avoids that)'
             )
-        # The same on all ranks, which look together: some hooks are on the first one only.
+        # All ranks check together, so they need the same intervals; some hooks exist on the first rank only.
         self._looks: list[tuple[bool, int]] = broadcast_object(self._intervals(runner))
 
     def _intervals(self, runner: RunnerView) -> list[tuple[bool, int]]:
-        """When to look: pairs of whether iterations are counted from the epoch's beginning, and every how many."""
+        """Return when to check: pairs of (whether iterations are counted from the epoch's beginning, interval)."""
         loggers = [hook for hook in runner.hooks if isinstance(hook, LoggerHook)]
         savers = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook) and not hook.by_epoch]
         looks = {(False, hook.interval) for hook in savers if hook.interval > 0}
@@ -162,7 +164,7 @@ class NonFiniteHook(Hook):
             self._look(runner)
 
     def _see(self, checks: list[tuple[int, Tensor]], value: Tensor) -> None:
-        if self._places:  # none: something steps before the first iteration
+        if self._places:  # empty if an optimizer steps before the first iteration
             checks.append((self._places[-1].iteration, torch.isfinite(value.detach()).all()))
 
     def _is_due(self, runner: RunnerView) -> bool:
@@ -170,7 +172,7 @@ class NonFiniteHook(Hook):
         return done == runner.max_iters or any((in_epoch if inner else done) % n == 0 for inner, n in self._looks)
 
     def _keep_statistics(self, runner: RunnerView) -> None:
-        # A bad batch spoils the running averages of batch norms in the forward pass already.
+        # A bad batch corrupts the running averages of batch norms during the forward pass.
         if not self._statistics:
             layers = [layer for layer in unwrap(runner.model).modules() if isinstance(layer, _NormBase)]
             running = [each for layer in layers for each in (layer.running_mean, layer.running_var)]
@@ -184,7 +186,7 @@ class NonFiniteHook(Hook):
         for own, kept in self._statistics:
             own.copy_(torch.where(torch.isfinite(own), own, kept))
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- checking ----------------------------------------------------------------------------------------------------
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         self._look(runner)
@@ -197,8 +199,8 @@ class NonFiniteHook(Hook):
 
     @contextmanager
     def around_save(self, runner: RunnerView) -> Iterator[None]:
-        # Maybe on one rank only, so that going back is not possible here. CheckpointHook and EvalHook come here after
-        # all ranks have looked.
+        # Perhaps called on one rank only, so going back is not possible here. CheckpointHook and EvalHook save after
+        # all ranks have checked.
         found = self._found(runner)
         if any(found):
             raise NonFiniteError(self._report(runner, {runner.rank: found}) + ' Nothing was saved.')
@@ -218,7 +220,7 @@ class NonFiniteHook(Hook):
             self._guard = None
 
     def _look(self, runner: RunnerView, may_go_back: bool = True) -> None:
-        """Read what was seen since the last look, and act on it; all ranks call this together."""
+        """Read the results since the last check and act on them; all ranks call this together."""
         self._unread = False
         found = dict(enumerate(all_gather_objects(self._found(runner))))
         if any(map(any, found.values())):
@@ -263,10 +265,10 @@ class NonFiniteHook(Hook):
         self._withheld_at = None
         runner.roll_back(checkpoint)
 
-    # --- telling -----------------------------------------------------------------------------------------------------
+    # --- reporting ---------------------------------------------------------------------------------------------------
 
     def _report(self, runner: RunnerView, found: dict[int, Found]) -> str:
-        """What was bad first, on which ranks, and how to look at the batch."""
+        """Say what was bad first, on which ranks, and how to look at the batch."""
         # The loss comes before the gradients of the same iteration.
         bad = sorted(
             (number, part, rank) for rank, each in found.items() for part, number in enumerate(each[:2]) if number
@@ -290,7 +292,7 @@ class NonFiniteHook(Hook):
         config = os.path.join(runner.work_dir or '', str(runner.meta.get('exp_name', '')))
         if not os.path.isfile(config):
             return where + '.'
-        import shlex  # only now that there is something to tell
+        import shlex  # only needed when there is something to report
 
         command = ['runnerkit', 'batch', config, '--epoch', str(place.epoch), '--batch', str(place.batch)]
         if place.mode == 'val':
@@ -303,13 +305,13 @@ class NonFiniteHook(Hook):
         return {'tries': self._tries, 'left_out': sorted(self._left_out)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # After going back, what is remembered here is more than what the file knows.
+        # After going back, this object knows more than the checkpoint.
         self._tries = max(self._tries, state['tries'])
         self._left_out.update(state['left_out'])
 
 
 def losses_of(outputs: dict[str, Any]) -> list[Tensor]:
-    """The losses among what a step returned: ``loss``, else what is logged under a name with ``loss`` in it."""
+    """Return the losses of a step's outputs: ``loss``, else the logged values whose names contain ``loss``."""
     loss = outputs.get('loss')
     if loss is None:
         loss = {name: each for name, each in outputs.get('log_vars', {}).items() if 'loss' in name}
@@ -320,9 +322,9 @@ def losses_of(outputs: dict[str, Any]) -> list[Tensor]:
 
 
 def bad_weights(runner: RunnerView) -> bool:
-    """Whether a parameter or an optimizer's state is not finite, or there is a NaN in a buffer; waits for the device.
+    """Whether a trained parameter or an optimizer state is not finite, or a buffer has a NaN; waits for the device.
 
-    A buffer, or a parameter that is not trained, may be infinite on purpose, as attention masks are.
+    A buffer, or a parameter that is not trained, may be infinite on purpose (an attention mask, for example).
     """
     model = unwrap(runner.model)
     states = [each.state.values() for each in named_optimizers(runner.optimizer).values()]

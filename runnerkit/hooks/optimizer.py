@@ -1,4 +1,4 @@
-"""The hooks that update the weights: different settings of the runner's one update."""
+"""The hooks that update the weights; each configures the runner's update in its own way."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from runnerkit.utils.numbers import check_whole_number
 
 @HOOKS.register_module()
 class OptimizerHook(Hook):
-    """Takes ``outputs['loss']`` through the runner's update: zero, scale, backward, unscale, clip, step.
+    """Updates the weights with ``outputs['loss']``: zero, scale, backward, unscale, clip, step.
 
-    With a dict of optimizers the one loss updates all of them together; a dict of losses updates each optimizer by
-    its own. An optimizer that the iteration's step has already updated itself (a GAN's) is left alone. Gradients can
-    be read until the end of the iteration: they are cleared when the next cycle begins.
+    With a dict of optimizers, one loss updates all of them together, and a dict of losses updates each optimizer with
+    its own loss. If the model's step has already updated the optimizers itself (as in a GAN), the hook does nothing.
+    Gradients can be read until the end of the iteration; they are cleared when the next cycle begins.
 
     Args:
         grad_clip: arguments of `torch.nn.utils.clip_grad_norm_`; logs ``grad_norm``, the norm before clipping.
-        detect_anomalous_params: log the parameters that the loss does not depend on (costs a walk over the graph).
+        detect_anomalous_params: log the parameters that the loss does not depend on (this walks over the graph).
         cumulative_iters: iterations whose losses are averaged into one step, at least 1.
         amp: ``'bf16'`` or ``'fp16'`` runs the model's steps under `torch.autocast`; fp16 also scales the loss.
         loss_scale: for fp16, ``'dynamic'``, a factor, or a dict of arguments of `torch.amp.GradScaler`.
-        fused: ``'auto'`` switches optimizers to torch's fused implementation where it has one for them; weights differ
-            from the default one's in the last bits.
+        fused: ``'auto'`` switches optimizers to torch's fused implementation if there is one; the weights then differ
+            in the last bits from those of the default implementation.
     """
 
-    # Defaults of the class, for subclasses that write an __init__ of their own.
+    # Class defaults, for subclasses with their own __init__.
     grad_clip: dict[str, Any] | None = None
     detect_anomalous_params = False
     cumulative_iters = 1
@@ -43,7 +43,7 @@ class OptimizerHook(Hook):
     fused: str | None = None
     _casts_steps = True  # with amp, whole steps run under autocast
     _update: Any = None
-    _stands_alone = False  # the update is the hook's own: what it is called with is no runner of ours
+    _stands_alone = False  # the hook has its own update, because the runner is not one of ours
     _seen = 0
 
     def __init__(
@@ -84,7 +84,7 @@ class OptimizerHook(Hook):
         if self.fused is not None:
             runner.logger.info('fused: %s', _which(self._update))
         self._seen = runner.update_calls + self._update.steps
-        # Points that cost something are served only where there is something to do.
+        # Define the expensive points only if they are needed.
         casts = self.amp is not None and self._casts_steps
         if casts:
             self.around_val = lambda runner: self._update.autocast()
@@ -97,7 +97,7 @@ class OptimizerHook(Hook):
         if self._stands_alone:
             self._update_alone(runner)
             return
-        # Counted are changes of weights, through the runner or past it: the iteration's step may have made its own.
+        # Count all updates, through the runner or directly: the model's step may have made its own.
         if runner.update_calls + self._update.steps == self._seen:
             outputs = runner.outputs
             loss = outputs['loss'] if 'loss' in outputs else runner.required('loss')
@@ -109,7 +109,7 @@ class OptimizerHook(Hook):
         self._seen = runner.update_calls + self._update.steps
 
     def _update_alone(self, runner: Any) -> None:
-        """The update for a loop that has no `update` itself: one of MMCV's shape, or a stand-in in a test."""
+        """Update for a runner without an `update` method: MMCV's own, or a stub in a test."""
         iteration, max_iters = (0, None) if self.cumulative_iters == 1 else (runner.iter, runner.max_iters)
         self._update.backward(runner.outputs['loss'], iteration, max_iters, runner.model, runner.logger)
         if self._update.is_due(iteration, max_iters):
@@ -118,12 +118,12 @@ class OptimizerHook(Hook):
                 runner.log_buffer.update({'grad_norm': float(norm)}, runner.outputs['num_samples'])
 
     def detect_anomalous_parameters(self, loss: Tensor, runner: RunnerView) -> None:
-        """Log the parameters that ``loss`` does not depend on. For hooks that update by themselves."""
+        """Log the parameters that ``loss`` does not depend on. For subclasses with their own update."""
         log_anomalous_params(loss, runner.model, runner.logger)
 
     def clip_grads(self, params: Iterable[nn.Parameter]) -> Tensor | None:
-        """Clip the gradients of ``params`` as ``grad_clip`` says; returns their norm before. For hooks that update by
-        themselves."""
+        """Clip the gradients of ``params`` as ``grad_clip`` says; returns their norm before clipping. For subclasses
+        with their own update."""
         with_grad = [p for p in params if p.requires_grad and p.grad is not None]
         return nn.utils.clip_grad_norm_(with_grad, **(self.grad_clip or {})) if with_grad else None
 
@@ -157,7 +157,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         self.initialized = False
 
     def has_batch_norm(self, module: nn.Module) -> bool:
-        """Whether there is a batch norm in ``module``, or it is one."""
+        """Whether ``module`` is or contains a batch norm."""
         return any(isinstance(part, _BatchNorm) for part in module.modules())
 
     def after_train_iter(self, runner: RunnerView) -> None:
@@ -166,12 +166,12 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         super().after_train_iter(runner)
 
     def _init(self, runner: RunnerView) -> None:
-        """See how the run divides into cycles, and warn of what accumulation cannot make good."""
+        """Compute how the run divides into cycles, and warn where accumulation differs from a larger batch."""
         begun = runner.iter % self.cumulative_iters
         if begun and not (self._update is not None and self._update.accumulated):
             runner.logger.warning(
-                'the run goes on %d iterations into a cycle of cumulative_iters=%d whose gradients are lost: '
-                'the next step has fewer',
+                'the run resumes %d iterations into a cycle of cumulative_iters=%d whose gradients are lost: the next '
+                'step has fewer',
                 begun,
                 self.cumulative_iters,
             )
@@ -187,23 +187,23 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         self.initialized = True
 
     def _get_loss_factor(self, runner: RunnerView) -> int:
-        """By what the running iteration's loss is divided."""
+        """Return the number that the running iteration's loss is divided by."""
         return cycle_length(self.cumulative_iters, runner.iter, runner.max_iters)
 
 
 @HOOKS.register_module()
 class Fp16OptimizerHook(OptimizerHook):
-    """Trains in fp16 what the model's `auto_fp16` says, with a scaled loss.
+    """Trains with a scaled loss; the methods that the model decorates with `auto_fp16` run in fp16.
 
     Weights and gradients are in single precision. ``OptimizerHook(amp='fp16')`` is the newer way: it needs no
-    decorators, and runs whole steps under autocast.
+    decorators and runs whole steps under autocast.
 
     Args:
         grad_clip: as in `OptimizerHook`.
-        coalesce: has no effect: DistributedDataParallel puts gradients into buckets by itself.
-        bucket_size_mb: has no effect, see ``coalesce``.
+        coalesce: no effect; DistributedDataParallel groups gradients into buckets itself.
+        bucket_size_mb: no effect, see ``coalesce``.
         loss_scale: a fixed factor, ``'dynamic'``, or a dict of arguments of `torch.amp.GradScaler`.
-        distributed: has no effect: whether gradients are averaged is the model wrapper's affair.
+        distributed: no effect; the model wrapper averages gradients.
         fused: as in `OptimizerHook`.
 
     Raises:
@@ -225,8 +225,8 @@ class Fp16OptimizerHook(OptimizerHook):
         self.coalesce = coalesce
         self.bucket_size_mb = bucket_size_mb
         self.distributed = distributed
-        self.loss_scaler = make_scaler(loss_scale, 'cpu')  # the update's own from the start of the run
-        #: What subclasses that step by themselves pass to ``loss_scaler.update``, as in MMCV: a fixed scale, or None.
+        self.loss_scaler = make_scaler(loss_scale, 'cpu')  # replaced by the update's scaler when the run starts
+        #: The argument of ``loss_scaler.update`` in subclasses with their own step, as in MMCV: a fixed scale, or None.
         self._scale_update_param = float(loss_scale) if isinstance(loss_scale, (int, float)) else None
 
     def before_run(self, runner: RunnerView) -> None:
@@ -253,18 +253,17 @@ class Fp16OptimizerHook(OptimizerHook):
         self._keep_scale(runner)
 
     def _keep_scale(self, runner: RunnerView) -> None:
-        # Where MMCV looks for it. Not in each iteration: it waits for the device.
+        # MMCV looks for it here. Not done in every iteration, because reading the scale waits for the device.
         runner.meta.setdefault('fp16', {})['loss_scaler'] = self.loss_scaler.state_dict()
 
     def copy_grads_to_fp32(self, fp16_net: nn.Module, fp32_weights: Iterable[Tensor]) -> None:
-        """Give ``fp32_weights`` the gradients of the parameters of ``fp16_net``. For loops with two sets of
-        weights."""
+        """Copy the gradients of ``fp16_net`` to ``fp32_weights``. For loops with two sets of weights."""
         for weight, parameter in zip(fp32_weights, fp16_net.parameters(), strict=True):
             if parameter.grad is not None:
                 weight.grad = parameter.grad.to(weight.dtype, copy=True)
 
     def copy_params_to_fp16(self, fp16_net: nn.Module, fp32_weights: Iterable[Tensor]) -> None:
-        """Give the parameters of ``fp16_net`` the values of ``fp32_weights``. For loops with two sets of weights."""
+        """Copy ``fp32_weights`` to the parameters of ``fp16_net``. For loops with two sets of weights."""
         for parameter, weight in zip(fp16_net.parameters(), fp32_weights, strict=True):
             parameter.data.copy_(weight.data)
 
@@ -278,13 +277,13 @@ class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16O
 
 
 def _which(update: Update) -> str:
-    """Which of the optimizers are fused, and which are not."""
+    """Say which of the optimizers are fused and which are not."""
     answers = update.fused or [False] * len(update.optimizers)
     pairs = zip(update.optimizers, answers, strict=True)
     return ', '.join(f'{type(optimizer).__name__} {"yes" if fused else "no"}' for optimizer, fused in pairs)
 
 
 def _has_sparse_gradients(model: Any) -> bool:
-    """Whether the model has an embedding with sparse gradients, which no fused optimizer takes."""
+    """Whether the model has an embedding with sparse gradients, which fused optimizers do not support."""
     embeddings = (nn.Embedding, nn.EmbeddingBag)
     return any(isinstance(part, embeddings) and part.sparse for part in model.modules())

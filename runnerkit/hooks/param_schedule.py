@@ -1,4 +1,4 @@
-"""The engine of the learning-rate and momentum hooks: when which values are computed and set in the groups."""
+"""The base of the learning-rate and momentum hooks: when values are computed and set in the parameter groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runnerkit.utils.suggest import did_you_mean
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-#: One value per parameter group; of several optimizers, such a sequence under each one's name.
+#: One value per parameter group; with several optimizers, such a sequence for each name.
 Values: TypeAlias = 'Sequence[Any] | dict[str, Sequence[Any]]'
 Group: TypeAlias = 'dict[str, Any]'
 
@@ -26,8 +26,8 @@ Group: TypeAlias = 'dict[str, Any]'
 class ParamScheduleHook(Policy, Hook):
     """Sets one quantity of every parameter group as a function of the run's position.
 
-    The value of an epoch or iteration depends on nothing but the position and the initial value, which is recorded in
-    the group itself and so travels with the optimizer's state: a resumed run follows the same curve.
+    The value depends only on the position and the initial value. The initial value is stored in the group itself, so
+    it is part of the optimizer's state, and a resumed run follows the same curve.
 
     Args:
         by_epoch: Whether the schedule counts epochs or iterations.
@@ -45,7 +45,7 @@ class ParamScheduleHook(Policy, Hook):
     #: The quantity's key in a parameter group; the group keeps the initial value under ``initial_<key>``.
     key: str
 
-    # True where a by-epoch schedule runs in an iteration runner, which announces no epochs
+    # True if a by-epoch schedule runs in an iteration runner, which has no epoch points
     _epochs_unannounced = False
     _entered_epoch: int | None = None
 
@@ -76,13 +76,13 @@ class ParamScheduleHook(Policy, Hook):
 
         Args:
             runner: The runner.
-            recompute: Whether the regular values, those without warm-up, are to be computed anew.
-            warming_up: Whether to set the warm-up's values, or the regular ones.
+            recompute: Whether to compute the regular values (those without warm-up) again.
+            warming_up: Whether to set the warm-up's values or the regular ones.
         """
         raise NotImplementedError
 
     def before_run(self, runner: RunnerView) -> None:
-        """Find out whether the runner announces its epochs."""
+        """Find out whether the runner has epoch points."""
         self._epochs_unannounced = self.by_epoch and not getattr(runner, 'by_epoch', True)
 
     def before_train_epoch(self, runner: RunnerView) -> None:
@@ -93,7 +93,7 @@ class ParamScheduleHook(Policy, Hook):
             self._enter_epoch(runner)
 
     def before_train_iter(self, runner: RunnerView) -> None:
-        """Set the iteration's values; by epoch and without a warm-up going on, there is nothing to do."""
+        """Set the iteration's values; nothing to do by epoch, unless there is a warm-up."""
         if self.by_epoch:
             if self._epochs_unannounced and runner.epoch != self._entered_epoch:
                 self._enter_epoch(runner)
@@ -110,7 +110,7 @@ class ParamScheduleHook(Policy, Hook):
         self._update(runner, recompute=True, warming_up=False)
 
     def _resolve_warmup(self, runner: RunnerView) -> int:
-        """Find out the length in iterations of a warm-up by epoch, which takes a loader."""
+        """Convert the length of a warm-up by epoch to iterations, which needs the loader's length."""
         self.warmup_iters = (self.warmup_epochs or 0) * len(runner.data_loader)
         return self.warmup_iters
 
@@ -118,7 +118,7 @@ class ParamScheduleHook(Policy, Hook):
         return warmup_factor(self.warmup, cur_iters, self.warmup_iters, self.warmup_ratio)
 
     def _position(self, runner: RunnerView) -> tuple[int, Any]:
-        """How many epochs or iterations are done, and how many the run has.
+        """Return how many epochs or iterations are done, and how many the run has.
 
         Raises:
             ValueError: If the policy needs the run's length, and the run has none in that unit.
@@ -136,13 +136,13 @@ class ParamScheduleHook(Policy, Hook):
         return progress, total
 
     def _set_groups(self, runner: RunnerView, values: Values) -> None:
-        # Called in every iteration, mostly with one optimizer and for plain numbers.
+        # Called in every iteration, usually with one optimizer and plain numbers.
         key, optimizer = self.key, runner.optimizer
         parts: Any = [(optimizer, values)]
         if isinstance(optimizer, dict):
             parts = [(one, values[name]) for name, one in optimizer.items()]  # type: ignore[call-overload]
         for one, part in parts:
-            # Telling zip whether to be strict takes longer than all the rest.
+            # zip with a keyword takes longer than everything else here.
             for group, value in zip(one.param_groups, part):  # noqa: B905
                 if key in group and type(group[key]) is float:
                     group[key] = value
@@ -151,14 +151,14 @@ class ParamScheduleHook(Policy, Hook):
 
 
 def read(group: Group, key: str) -> float | None:
-    """The quantity ``key`` of a parameter group; None if it has none. Adam's momentum is its first beta."""
+    """Return the quantity ``key`` of a parameter group, None if it has none. Adam's momentum is its first beta."""
     if key in group:
         return float(group[key])
     return float(group['betas'][0]) if key == 'momentum' and 'betas' in group else None
 
 
 def write(group: Group, key: str, value: float) -> None:
-    """Set what `read` reads; a tensor, as compiled optimizers want it, keeps its identity."""
+    """Set what `read` returns. A tensor is filled in place, because compiled optimizers keep a reference to it."""
     if key == 'momentum' and key not in group:
         group['betas'] = (value, *group['betas'][1:])
     elif isinstance(group[key], Tensor):
@@ -168,12 +168,12 @@ def write(group: Group, key: str, value: float) -> None:
 
 
 def copied(group: Group) -> Group:
-    """A parameter group of its own with the same parameters and values."""
+    """Return a new parameter group with the same parameters and copied values."""
     return {key: value.clone() if isinstance(value, Tensor) else value for key, value in group.items()}
 
 
 def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> Any:
-    """``function`` of the optimizer's name and the optimizer; for a dict of optimizers, a dict of the results.
+    """Call ``function(name, optimizer)``; for a dict of optimizers, return a dict of the results.
 
     Raises:
         ValueError: If there is no optimizer.
@@ -187,14 +187,14 @@ def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> 
 
 
 def each(function: Callable[[Any], Any], values: Values) -> Values:
-    """``function`` of every group's value, in the same arrangement."""
+    """Apply ``function`` to every group's value, keeping the arrangement."""
     if isinstance(values, dict):
         return {name: list(map(function, part)) for name, part in values.items()}
     return list(map(function, values))
 
 
 def initial_values(optimizer: Any, key: str) -> Any:
-    """Every group's initial value, recorded in the group unless it knows it already from a run that is resumed."""
+    """Return every group's initial value, and store it in the group unless a resumed run has stored it already."""
 
     def initial(group: Group) -> float:
         value = read(group, key)
@@ -210,16 +210,16 @@ def initial_values(optimizer: Any, key: str) -> Any:
 
 
 def format_param(name: str, optim: Optimizer, param: Any) -> list[Any] | tuple[Any, ...]:
-    """One value per parameter group of ``optim`` from what a config may say.
+    """Return one value per parameter group of ``optim``, from any form that a config may use.
 
     Args:
-        name: Name of the optimizer, by which it is looked up in a dict.
+        name: Name of the optimizer, its key in a dict.
         optim: The optimizer.
         param: A number for all groups, a list with one per group, or a dict of either by optimizer.
 
     Raises:
-        ValueError: If a list has another length than there are groups.
-        KeyError: If a dict does not name the optimizer.
+        ValueError: If a list does not have one value per group.
+        KeyError: If a dict does not have the optimizer's name.
     """
     if isinstance(param, dict):
         if name not in param:
@@ -235,7 +235,7 @@ def format_param(name: str, optim: Optimizer, param: Any) -> list[Any] | tuple[A
 
 
 def check_per_group(name: str, value: Any) -> Any:
-    """``value``, if `format_param` can make something of it."""
+    """Return ``value`` if it has one of the forms that `format_param` takes."""
     if isinstance(value, bool) or not isinstance(value, (int, float, list, tuple, dict)):
         raise ValueError(
             f'{name} is a number, a list with one per parameter group, or a dict by optimizer, got {value!r}'
@@ -244,7 +244,7 @@ def check_per_group(name: str, value: Any) -> Any:
 
 
 def check_target(quantity: str, minimum: float | None, ratio: float | None) -> None:
-    """Refuse anything but exactly one way to say where a schedule ends."""
+    """Check that exactly one of both says where a schedule ends."""
     if (minimum is None) == (ratio is None):
         raise WrongValue(
             f'exactly one of min_{quantity} and min_{quantity}_ratio says where the schedule ends, '
@@ -253,7 +253,7 @@ def check_target(quantity: str, minimum: float | None, ratio: float | None) -> N
 
 
 def alias(name: str) -> Any:
-    """An attribute that is another name for the attribute ``name``."""
+    """Return a property that is another name for the attribute ``name``."""
 
     def write(self: Any, value: Any) -> None:
         setattr(self, name, value)
@@ -262,18 +262,17 @@ def alias(name: str) -> Any:
 
 
 def build_policy_hook(config: Any, suffix: str, torch_hook: type[Hook] | None = None) -> Hook:
-    """The hook that a config names by its policy; ``config`` itself is not changed.
+    """Build the hook that a config names by its policy; ``config`` itself is not changed.
 
     Args:
-        config: An already built hook; a dict with a ``policy``, whose hook is called after it with ``suffix`` behind
-            ('step' and 'Step' are both StepLrUpdaterHook, 'CosineAnnealing' is written as it is); a dict with the
-            ``type`` of any hook; with ``torch_hook``, also a dict whose policy is the name of a class in
-            ``torch.optim.lr_scheduler``.
+        config: One of: a hook; a dict with the ``type`` of a hook; a dict with a ``policy``, the hook's name without
+            ``suffix`` ('step' and 'Step' both mean StepLrUpdaterHook; 'CosineAnnealing' must be written like this);
+            with ``torch_hook``, also a dict whose policy is the name of a class in ``torch.optim.lr_scheduler``.
         suffix: 'LrUpdaterHook' or 'MomentumUpdaterHook'.
-        torch_hook: The hook for torch's schedulers, None where they are out of place.
+        torch_hook: The hook for torch's schedulers; None if they are not allowed.
 
     Raises:
-        WrongType: If the config is of another kind.
+        WrongType: If the config is neither a dict nor a hook.
         WrongValue: If it names no policy.
         KeyError: If there is no such policy.
     """
@@ -298,7 +297,7 @@ def build_policy_hook(config: Any, suffix: str, torch_hook: type[Hook] | None = 
 
 
 def _unknown_policy(policy: str, suffix: str, others: list[str]) -> str:
-    """The message for a policy that nothing is called after."""
+    """Return the message for an unknown policy."""
     known = [name.removesuffix(suffix) for name in HOOKS.names() if name.endswith(suffix)] + others
     hint = did_you_mean(policy, known)
     listed = ', '.join(known)

@@ -6,20 +6,19 @@ from enum import Enum
 
 
 class Priority(Enum):
-    """Named priorities. The comment of each band says who lives there.
+    """Named priorities. The comment of each one says which hooks have it.
 
-    Any integer in ``[0, 100]`` is a priority too; hooks of equal priority run in the order in which they were
-    registered.
+    Any integer in ``[0, 100]`` is a priority too. Hooks of equal priority are called in the order of registration.
     """
 
-    HIGHEST = 0  # nothing of ours: room for a hook that must come first
-    VERY_HIGH = 10  # learning rate: what an iteration is run with
+    HIGHEST = 0  # none of ours: for a hook that must come first
+    VERY_HIGH = 10  # learning rate: set before the iteration uses it
     HIGH = 30  # momentum
     ABOVE_NORMAL = 40  # the optimizer's update
-    NORMAL = 50  # checkpoints, and custom hooks that say nothing else
+    NORMAL = 50  # checkpoints, and custom hooks without a priority
     BELOW_NORMAL = 60
     LOW = 70  # timer, evaluation: they look at a finished iteration
-    VERY_LOW = 90  # loggers: they write down what everybody else has left
+    VERY_LOW = 90  # loggers: they write what the other hooks have collected
     LOWEST = 100
 
 
@@ -28,7 +27,7 @@ def get_priority(priority: int | str | Priority) -> int:
 
     Raises:
         ValueError: a number outside ``[0, 100]``.
-        KeyError: a name that is no band.
+        KeyError: an unknown name.
         TypeError: neither a number, nor a name, nor a `Priority`.
     """
     if isinstance(priority, Priority):

@@ -1,4 +1,4 @@
-"""Where the time goes: torch's profiler over the first epochs or iterations."""
+"""Runs torch's profiler over the first epochs or iterations."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ class ProfilerHook(Hook):
 
     Args:
         by_epoch: whether ``profile_iters`` counts epochs or iterations.
-        profile_iters: how many; the run must have as many.
+        profile_iters: how many to profile; the run must have at least as many.
         activities: any of ``'cpu'`` and ``'cuda'``.
         schedule: arguments of `torch.profiler.schedule`, which counts iterations; None profiles all of them.
-        on_trace_ready: what happens with the trace: a function of the profiler; ``dict(type='log_trace')``, which
-            prints the table that `key_averages` gives (its other keys are arguments of ``table``: ``sort_by``,
-            ``row_limit`` …); ``dict(type='tb_trace')``, which writes files for TensorBoard's profiler plugin (its
-            other keys are arguments of `torch.profiler.tensorboard_trace_handler`; ``dir_name`` is
-            ``tf_tracing_logs`` in the work dir where it is not given).
+        on_trace_ready: what to do with the trace. A function is called with the profiler. ``dict(type='log_trace')``
+            prints the table of `key_averages`; its other keys are arguments of ``table`` (``sort_by``, ``row_limit``
+            …). ``dict(type='tb_trace')`` writes files for TensorBoard's profiler plugin; its other keys are arguments
+            of `torch.profiler.tensorboard_trace_handler`, with ``tf_tracing_logs`` in the work dir as the default
+            ``dir_name``.
         record_shapes: as in `torch.profiler.profile`.
         profile_memory: as in `torch.profiler.profile`.
         with_stack: as in `torch.profiler.profile`.
         with_flops: as in `torch.profiler.profile`.
         json_trace_path: a file for Chrome's trace viewer and Perfetto.
-        parts: also measure the parts of an iteration (waiting for data, forward, backward, update, each hook by name):
-            their names become ranges of the trace, and a table of their times is logged, of the iterations after the
-            first that ``schedule`` records. torch's profiler makes them longer; ``runnerkit profile`` measures without.
+        parts: also measure the parts of an iteration: waiting for data, forward, backward, update, each hook by name.
+            Their names become ranges of the trace, and a table of their times is logged, for the iterations that
+            ``schedule`` records, except the first. torch's profiler makes them slower; ``runnerkit profile`` measures
+            without it.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class ProfilerHook(Hook):
                 profiler.export_chrome_trace(self.json_trace_path)
 
     def _uncounted(self) -> AbstractContextManager[None]:
-        """What the profiler does itself is no part of an iteration."""
+        """Stop the clock: the profiler's own work is not part of an iteration."""
         return nullcontext() if self._watch is None else self._watch.paused()
 
     def _measure_parts(self, runner: RunnerView) -> None:
@@ -148,7 +149,7 @@ class ProfilerHook(Hook):
         self._measuring.enter_context(IterationParts(self._watch, self._passed, left_out=self).of(runner))
 
     def _passed(self, point: str, runner: RunnerView) -> None:
-        """The end of an iteration or an epoch, after all hooks: other than the profiler's, its parts are whole."""
+        """Called at the end of an iteration or epoch, after all hooks, when its parts are complete."""
         if point == 'after_train_iter':
             self._measured += self._watch.current is not None
             self._steps += 1

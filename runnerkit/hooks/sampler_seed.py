@@ -1,4 +1,4 @@
-"""Tells samplers which epoch it is."""
+"""Tells samplers the number of the epoch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 
 @HOOKS.register_module()
 class DistSamplerSeedHook(Hook):
-    """Calls ``set_epoch`` of the loader's sampler, so that a distributed sampler shuffles anew in each epoch.
+    """Calls ``set_epoch`` of the loader's sampler, so that a distributed sampler uses a new order in each epoch.
 
-    The runners do so by themselves for every sampler that has ``set_epoch``; MMCV's configs and scripts register this
-    hook.
+    The runners already do this for every sampler that has ``set_epoch``. The hook exists because MMCV's configs and
+    scripts register it.
     """
 
     def before_epoch(self, runner: RunnerView) -> None:

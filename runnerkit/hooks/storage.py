@@ -15,11 +15,11 @@ from runnerkit.hooks.hook import Hook, RunnerView
 
 
 class StoringHook(Hook):
-    """A hook with an ``out_dir``, the work dir unless it is given.
+    """A hook that saves checkpoints in an ``out_dir``; by default in the work dir.
 
     Attributes:
-        out_dir: from the start of the run on, ``<out_dir>/<name of the work dir>`` where it was given.
-        file_client: what reads, writes and deletes there.
+        out_dir: from the start of the run, ``<out_dir>/<name of the work dir>`` if it was given, else the work dir.
+        file_client: reads, writes and deletes there.
     """
 
     out_dir: str | None = None
@@ -29,7 +29,7 @@ class StoringHook(Hook):
     _is_below_out_dir = False
 
     def store(self, runner: RunnerView) -> Store:
-        """Where the files of ``runner`` go; settled once: a second run of the same hook goes on there.
+        """Return the store for the files of ``runner``. It is decided once; a second run of the hook uses it again.
 
         Raises:
             ValueError: there is neither an ``out_dir`` nor a work dir.
@@ -48,10 +48,10 @@ class StoringHook(Hook):
         return self._store
 
     def claim_store(self, runner: RunnerView) -> Store:
-        """`store`, which belongs to this run from now on; all ranks call it, when the run begins.
+        """Return `store` and claim it for this run. All ranks call it when the run begins.
 
         Raises:
-            FileExistsError: it belongs to another run, whose work dir has the same name.
+            FileExistsError: it belongs to another run whose work dir has the same name.
         """
         store = self.store(runner)
         if self._is_below_out_dir and runner.work_dir is not None:

@@ -25,9 +25,9 @@ from runnerkit.utils.suggest import did_you_mean
 
 @HOOKS.register_module()
 class TorchLrUpdaterHook(Hook):
-    """Owns a torch scheduler, or one for each optimizer of a dict; their states are part of the checkpoint.
+    """Owns one torch scheduler, or one per optimizer of a dict. Their states are part of the checkpoint.
 
-    A warm-up is a scheduler of its own::
+    A warm-up is a separate scheduler::
 
         dict(
             policy='SequentialLR',
@@ -35,10 +35,10 @@ class TorchLrUpdaterHook(Hook):
             milestones=[5],
         )
 
-    ReduceLROnPlateau watches a number, which it is given under its name in the logs: ``monitor='val/accuracy'`` is
-    what an evaluation found, and each evaluation is a step; ``monitor='train/loss'`` is one of the model's
-    ``log_vars``, averaged over the samples of an epoch, or of an iteration with ``by_epoch=False``. On several
-    processes it is rank 0's result for an evaluation, and the average over all of them for training.
+    ReduceLROnPlateau monitors a logged value. ``monitor='val/accuracy'`` is a score of an evaluation; the scheduler
+    steps after each evaluation. ``monitor='train/loss'`` is one of the model's ``log_vars``, averaged over the samples
+    of an epoch, or of an iteration with ``by_epoch=False``. With several processes, a score is rank 0's, and a training
+    value is the average over all processes.
 
     Args:
         scheduler: Name of a class in ``torch.optim.lr_scheduler``.
@@ -49,7 +49,7 @@ class TorchLrUpdaterHook(Hook):
     Raises:
         KeyError: If torch has no such scheduler.
         TypeError: If the scheduler does not take the arguments.
-        ValueError: If ``monitor`` is missing, out of place or of another form, or a warm-up is asked for.
+        ValueError: If ``monitor`` is missing, not allowed or malformed, or if warm-up arguments are given.
     """
 
     def __init__(self, scheduler: str, by_epoch: bool = True, monitor: str | None = None, **kwargs: Any) -> None:
@@ -80,17 +80,17 @@ class TorchLrUpdaterHook(Hook):
             self.load_state_dict(self._pending)
 
     def _build(self, name: str, optimizer: Optimizer) -> LRScheduler:
-        # A scheduler begins by setting the first step's values, which in a resumed run are long past.
+        # A new scheduler sets the values of step 0, which would be wrong in a resumed run.
         self._resumed += [(group, copied(group)) for group in optimizer.param_groups]
         return build_scheduler(self.scheduler, optimizer, **self.arguments)
 
     def before_train_iter(self, runner: RunnerView) -> None:
-        """Step at a new epoch in an iteration runner, which announces none."""
+        """Step at each new epoch of an iteration runner, which has no epoch points."""
         if self._resumed:
             self._resumed = []
             if runner.iter > 0:
                 runner.logger.warning(
-                    '%s starts anew at iteration %d: what was resumed from knows nothing of it',
+                    '%s starts anew at iteration %d: the checkpoint has no state of it',
                     self.scheduler,
                     runner.iter,
                 )
@@ -99,7 +99,7 @@ class TorchLrUpdaterHook(Hook):
             self._advance()
 
     def after_train_iter(self, runner: RunnerView) -> None:
-        """Note the monitored number; step by iteration."""
+        """Record the monitored value; step by iteration."""
         if self._mode == 'train':
             self._note(runner.outputs)
         if not self.by_epoch:
@@ -111,12 +111,12 @@ class TorchLrUpdaterHook(Hook):
             self._advance()
 
     def after_evaluate(self, runner: RunnerView, scores: dict[str, float]) -> None:
-        """Step on what an evaluation found."""
+        """Step on the score of an evaluation."""
         if self._mode == 'val' and self._key in scores:
             self._step(scores[self._key])
 
     def after_run(self, runner: RunnerView) -> None:
-        """Say so if there was nothing to watch."""
+        """Warn if there was nothing to monitor."""
         is_complete = runner.outcome is not None and runner.outcome.kind == 'completed'
         if self._mode == 'val' and not self._stepped and is_complete:
             runner.logger.warning(
@@ -146,14 +146,14 @@ class TorchLrUpdaterHook(Hook):
     def _step(self, *metric: float) -> None:
         with warnings.catch_warnings():
             if not self._stepped:
-                # torch warns where the optimizer has not stepped yet: while gradients accumulate that is no mistake
+                # torch warns if the optimizer has not stepped yet, but with accumulation this is right
                 warnings.filterwarnings('ignore', 'Detected call of `lr_scheduler.step', UserWarning)
             self._stepped = True
             for scheduler in self.schedulers.values():
                 scheduler.step(*metric)
 
     def state_dict(self) -> dict[str, Any]:
-        """The schedulers' states, and the average that is being taken."""
+        """Return the schedulers' states and the unfinished average."""
         return {
             'schedulers': {name: plain_state(scheduler) for name, scheduler in self.schedulers.items()},
             'sum': self._sum,
@@ -162,7 +162,7 @@ class TorchLrUpdaterHook(Hook):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take them back; before the run has built its schedulers, they are kept until then."""
+        """Restore them; if the schedulers are not built yet, keep the state until they are."""
         if not self.schedulers:
             self._pending = state
             return
@@ -180,7 +180,7 @@ class TorchLrUpdaterHook(Hook):
 
 
 def check_arguments(scheduler: str, monitor: str | None, arguments: dict[str, Any]) -> None:
-    """Refuse, before a run has started, what would fail when it does."""
+    """Check the arguments before the run starts."""
     found = find_scheduler(scheduler)
     if found is None:
         hint = did_you_mean(scheduler, scheduler_names())

@@ -1,4 +1,4 @@
-"""Models: built by name, initialised by config, and trained without code where a loss and metrics are all they need."""
+"""Models: built by name, initialised by config; `Supervised` trains one with a loss and metrics, without code."""
 
 from runnerkit.nn.amp import auto_fp16, force_fp32, patch_norm_fp32, wrap_fp16_model
 from runnerkit.nn.base_module import BaseModule, ModuleDict, ModuleList, Sequential

@@ -33,40 +33,40 @@ def auto_fp16(
     out_fp32: bool = False,
     supported_types: tuple[type, ...] = (nn.Module,),
 ) -> Callable[[Method], Method]:
-    """Let a method of a model work in half precision where the model says ``fp16_enabled = True``.
+    """Let a method of a model run in half precision if the model has ``fp16_enabled = True``.
 
-    Its arguments in single precision are cast to half, and it runs under autocast: on the GPU where there is one,
-    otherwise on the CPU. Of a model that does not say so, it is the method that it was.
+    Its arguments in single precision are cast to half precision, and it runs under autocast: on the GPU if there is
+    one, otherwise on the CPU. If ``fp16_enabled`` is not set, the method is unchanged.
 
     Args:
-        apply_to: the names of the arguments to cast; by default all that the method names, but keyword-only ones.
-        out_fp32: cast what it returns back.
-        supported_types: what the method's owner may be.
+        apply_to: the names of the arguments to cast; by default all named arguments except keyword-only ones.
+        out_fp32: cast the result back to single precision.
+        supported_types: the classes whose methods may be decorated.
 
     Raises:
-        TypeError: the method is called on something else.
+        TypeError: the method is called on an object of another class.
     """
     return _runs_in(torch.float16, apply_to, out_fp32, supported_types, '@auto_fp16')
 
 
 def force_fp32(apply_to: Iterable[str] | None = None, out_fp16: bool = False) -> Callable[[Method], Method]:
-    """Let a method work in single precision (a loss, say) inside of a model that says ``fp16_enabled = True``.
+    """Let a method (a loss, for example) run in single precision inside a model with ``fp16_enabled = True``.
 
-    Its arguments in half precision are cast to single, and it runs without autocast. Of a model that does not say so,
-    it is the method that it was.
+    Its arguments in half precision are cast to single precision, and it runs without autocast. If ``fp16_enabled`` is
+    not set, the method is unchanged.
 
     Args:
-        apply_to: the names of the arguments to cast; by default all that the method names, but keyword-only ones.
-        out_fp16: cast what it returns back.
+        apply_to: the names of the arguments to cast; by default all named arguments except keyword-only ones.
+        out_fp16: cast the result back to half precision.
 
     Raises:
-        TypeError: the method is called on something else than a module.
+        TypeError: the method is called on an object that is not a module.
     """
     return _runs_in(torch.float32, apply_to, out_fp16, (nn.Module,), '@force_fp32')
 
 
 def wrap_fp16_model(model: nn.Module) -> None:
-    """Switch on what `auto_fp16` and `force_fp32` have decorated, in every module that has a flag ``fp16_enabled``.
+    """Switch on the decorators `auto_fp16` and `force_fp32` in every module that has a flag ``fp16_enabled``.
 
     Weights stay in single precision: autocast casts them where they are used.
     """
@@ -76,7 +76,7 @@ def wrap_fp16_model(model: nn.Module) -> None:
 
 
 def patch_norm_fp32(module: nn.Module) -> nn.Module:
-    """Put the batch and group norms in ``module`` into single precision; group norms take half and give half."""
+    """Convert the batch and group norms in ``module`` to single precision; group norms still take and return half."""
     for part in module.modules():
         if isinstance(part, (_BatchNorm, nn.GroupNorm)):
             part.float()
@@ -88,13 +88,13 @@ def patch_norm_fp32(module: nn.Module) -> nn.Module:
 def patch_forward_method(
     func: Callable[..., Any], src_type: torch.dtype, dst_type: torch.dtype, convert_output: bool = True
 ) -> Callable[..., Any]:
-    """``func`` with its arguments of ``src_type`` cast to ``dst_type``.
+    """Wrap ``func`` so that its arguments of ``src_type`` are cast to ``dst_type``.
 
     Args:
         func: a function of tensors.
-        src_type: what its arguments are.
-        dst_type: what it works in.
-        convert_output: cast what it returns to ``src_type``.
+        src_type: the type of its arguments.
+        dst_type: the type that it computes in.
+        convert_output: cast its result back to ``src_type``.
     """
 
     @functools.wraps(func)
@@ -106,12 +106,12 @@ def patch_forward_method(
 
 
 def cast_tensor_type(inputs: Any, src_type: torch.dtype, dst_type: torch.dtype) -> Any:
-    """``inputs`` with its tensors of ``src_type`` as ``dst_type``.
+    """Return ``inputs`` with its tensors of ``src_type`` cast to ``dst_type``.
 
     Args:
-        inputs: tensors in mappings, lists, tuples and sets. Modules, arrays, text and anything else stay as they are.
-        src_type: which tensors are cast.
-        dst_type: what they become.
+        inputs: tensors in mappings, lists, tuples and sets. Everything else (modules, arrays, texts …) is unchanged.
+        src_type: the type of the tensors to cast.
+        dst_type: their new type.
     """
     if isinstance(inputs, Tensor):
         return inputs.to(dst_type) if inputs.dtype == src_type else inputs
@@ -131,7 +131,7 @@ def cast_tensor_type(inputs: Any, src_type: torch.dtype, dst_type: torch.dtype) 
 def _runs_in(
     dtype: torch.dtype, apply_to: Iterable[str] | None, cast_back: bool, owners: tuple[type, ...], decorator: str
 ) -> Callable[[Method], Method]:
-    """The decorator of methods that work in ``dtype``, half or single, on arguments of the other."""
+    """Return the decorator of methods that run in ``dtype``, half or single; arguments of the other type are cast."""
     other = torch.float32 if dtype == torch.float16 else torch.float16
     wanted = [apply_to] if isinstance(apply_to, str) else apply_to
 
@@ -167,7 +167,7 @@ def _cast_named(
     src_type: torch.dtype,
     dst_type: torch.dtype,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call, with those in ``names`` cast; what goes into ``*args`` has no name."""
+    """Return the arguments of a call, with those in ``names`` cast; those in ``*args`` have no names."""
     cast = [
         cast_tensor_type(value, src_type, dst_type) if i < len(positions) and positions[i] in names else value
         for i, value in enumerate(args)

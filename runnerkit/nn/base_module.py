@@ -1,4 +1,4 @@
-"""Modules that initialise themselves from a config: `BaseModule` and the containers of its kind."""
+"""Modules that initialise themselves from a config: `BaseModule` and its containers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ InitCfg = dict[str, Any] | list[dict[str, Any]] | None
 
 
 class BaseModule(nn.Module, metaclass=ABCMeta):
-    """A module with initial weights by config; see `runnerkit.nn.weight_init` for what ``init_cfg`` may say.
+    """A module whose initial weights are set by a config; see `runnerkit.nn.weight_init` for ``init_cfg``.
 
-    Its own ``init_cfg`` is applied before those of its children, so the innermost has the last word.
+    Its own ``init_cfg`` is applied before those of its children, so the innermost one wins.
 
     Args:
         init_cfg: kept as a copy.
@@ -40,8 +40,8 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
     def init_weights(self) -> None:
         """Initialise this module, then every child that has an ``init_weights``, once.
 
-        The outermost call writes to the log where each parameter's values come from. Children of a module with a single
-        'Pretrained' config are left alone: their weights came with the file.
+        The outermost call logs where each parameter's values come from. Children of a module with a single 'Pretrained'
+        config are skipped, because their weights were loaded from the file.
         """
         if self._is_init:
             warnings.warn(f'init_weights of {type(self).__name__} has been called more than once.', stacklevel=2)
@@ -61,12 +61,12 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
 
     def _start_notes(self) -> None:
         unchanged = f'The value is the same before and after calling `init_weights` of {type(self).__name__}'
-        # a method may put a new parameter in the place of one that is noted
+        # the default is for new parameters, with which a method may replace known ones
         notes: defaultdict[nn.Parameter, dict[str, Any]] = defaultdict(
             lambda: {'init_info': 'A new parameter', 'tmp_mean_value': None}
         )
         notes.update({p: {'init_info': unchanged, 'tmp_mean_value': mean_value(p)} for p in self.parameters()})
-        # Each module carries the notes of the whole: also one whose own method draws the numbers can add to them.
+        # Every module gets the notes of the whole model, so that a module's own init_weights can add to them.
         for module in self.modules():
             module._params_init_info = notes  # type: ignore[assignment]
 
@@ -81,7 +81,7 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
                 update_init_info(child, f'Initialized by user-defined `init_weights` in {type(child).__name__}')
 
     def _dump_init_info(self) -> None:
-        """Write the notes to the log files; they are long, so the terminal gets them only where there is no file."""
+        """Write the notes to the log files. They are long, so the terminal gets them only if there is no file."""
         lines = ['Name of parameter - Initialization information']
         for name, parameter in self.named_parameters():
             note = self._params_init_info[parameter]['init_info']  # type: ignore[index]
@@ -100,7 +100,7 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
 
 
 def _log_files() -> list[tuple[logging.Logger, logging.FileHandler]]:
-    """The log files of all loggers of ours and of the user's, such as mmdet's, each with its logger."""
+    """Return the log files of our loggers and of the user's (such as mmdet's), each with its logger."""
     loggers = map(logging.getLogger, dict.fromkeys(['runnerkit', *logger_initialized]))
     return [
         (logger, handler)

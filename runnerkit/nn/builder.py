@@ -61,7 +61,7 @@ def _torchmetrics() -> ModuleType:
 
 
 def _metric_modules() -> Iterator[ModuleType]:
-    """torchmetrics and its packages, one for each subject; not all names are in the top one."""
+    """torchmetrics and its subpackages, because its root does not have all names."""
     torchmetrics = _torchmetrics()
     yield torchmetrics
     for info in pkgutil.iter_modules(torchmetrics.__path__):
@@ -88,15 +88,15 @@ METRICS = Registry('metric', fallback=_metric, fallback_names=_metrics)
 
 
 def build_model(cfg: Any, default_args: dict[str, Any] | None = None) -> nn.Module:
-    """Build a module from ``cfg``, a dict with a ``type`` or a list of them, which become a sequence.
+    """Build a module from ``cfg``, a dict with a ``type``; a list of such dicts becomes an `nn.Sequential`.
 
     Args:
         cfg: ``type`` is a name in `MODELS`, a class of torch.nn, a dotted path or ``file.py:Class``.
-        default_args: arguments that ``cfg`` does not have.
+        default_args: defaults for arguments that ``cfg`` does not have.
 
     Raises:
-        KeyError: there is no such name.
-        TypeError: the type is no `torch.nn.Module`.
+        KeyError: the name is unknown.
+        TypeError: the type is not a `torch.nn.Module`.
     """
     model = MODELS.build(cfg, default_args=default_args)
     if not isinstance(model, nn.Module):

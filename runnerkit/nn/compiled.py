@@ -1,4 +1,4 @@
-"""Compiling a model, or parts of it, in place: its class, its steps and the names of its weights stay what they are."""
+"""Compiles a model, or parts of it, in place: its class, its steps and the names of its weights do not change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from runnerkit.utils.suggest import did_you_mean
 
-#: What may be said about a compilation: the keyword arguments of torch.compile, and which modules.
+#: The known options: ``modules`` and the keyword arguments of torch.compile.
 _KNOWN = (
     'modules',
     *(name for name, each in inspect.signature(torch.compile).parameters.items() if each.kind is each.KEYWORD_ONLY),
@@ -23,7 +23,7 @@ _GRAPH_MODES = ('reduce-overhead', 'max-autotune')
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what `compile_model` cannot take, as far as that is known without a model.
+    """Check the arguments of `compile_model`, as far as possible without a model.
 
     Args:
         options: its keyword arguments.
@@ -57,21 +57,21 @@ def check_options(options: Mapping[str, Any]) -> None:
 def compile_model(
     model: nn.Module, modules: Sequence[str] | None = None, dynamic: bool | None = False, **options: Any
 ) -> None:
-    """Let torch compile the calls of ``model``, or of some of its submodules, at the first of them.
+    """Let torch compile ``model``, or some of its submodules, at the first call.
 
     Only calls are compiled, ``self(…)``: a step that calls ``self.backbone(…)`` needs ``modules=['backbone', …]``.
 
     Args:
         model: not in a wrapper yet.
         modules: names of submodules; by default the model as a whole.
-        dynamic: False compiles every shape for itself, True once for all of them. With None, torch begins with the one
-            and goes over to the other, so that results depend on which shapes came before: on where a run was resumed.
+        dynamic: False compiles once for each shape, True once for all shapes. With None, torch starts with False and
+            switches to True; results then depend on the shapes seen before, and so on where a run was resumed.
         options: other arguments of torch.compile.
 
     Raises:
         TypeError: an argument is of a wrong type.
-        ValueError: there is no such argument or submodule, or what is to be compiled has no ``forward``; or torch
-            refuses the arguments.
+        ValueError: an argument or submodule is unknown, a module to compile has no ``forward``, or torch refuses the
+            arguments.
     """
     check_options({'modules': modules, 'dynamic': dynamic, **options})
     parts = [model] if modules is None else [_submodule(model, name) for name in modules]
@@ -84,8 +84,8 @@ def compile_model(
                 f'compile=dict(modules=[…]), of {", ".join(inside)}'
             )
     if 'isolate_recompiles' in _KNOWN:
-        # Else the limit of eight variants, by shape and by mode, is for all modules of a class together, and what lies
-        # beyond it is silently not compiled.
+        # Otherwise all modules of a class share the limit of eight variants (shapes and modes), and further variants
+        # are silently not compiled.
         options.setdefault('isolate_recompiles', True)
     for part in parts:
         if 'forward' not in vars(part) and str(getattr(part.forward, '__module__', None)).startswith('torch.'):
@@ -99,7 +99,7 @@ def compile_model(
 
 
 def uses_cuda_graphs(options: Mapping[str, Any]) -> bool:
-    """Whether what is compiled so gives outputs that its next call overwrites.
+    """Whether each call of the compiled module overwrites the outputs of the last one.
 
     Args:
         options: arguments of `compile_model`.
@@ -109,10 +109,10 @@ def uses_cuda_graphs(options: Mapping[str, Any]) -> bool:
 
 
 def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """The ``forward`` of the module's class.
+    """Call the ``forward`` of the module's class.
 
-    Torch begins to compile at no function of torch's own, so that for an ``nn.Sequential`` it would do nothing; at this
-    one it does. Bound to a module, in the place of the method of the same name, it is copied and pickled with it.
+    torch does not compile its own functions at the top level, so an ``nn.Sequential`` would not be compiled. It does
+    compile this function. It is bound to the module as its ``forward``, and is copied and pickled with it.
     """
     return type(module).forward(module, *args, **kwargs)
 
@@ -127,5 +127,5 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
 
 
 def _mark_step(model: nn.Module, args: Any) -> None:
-    # Without gradients, torch would take the second compiled module of a batch for the beginning of the next one.
+    # Without gradients, torch would take the call of the second compiled module for the beginning of the next batch.
     torch.compiler.cudagraph_mark_step_begin()

@@ -1,4 +1,4 @@
-"""A model for the runner made of parts by name: any module, a loss, and metrics."""
+"""A model for the runner, made of parts by name: any module, a loss, and metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fields = str | int | list[str | int] | tuple[str | int, ...] | Mapping[str, str 
 
 @MODELS.register_module()
 class Supervised(BaseModule):
-    """Trains any module on batches that hold inputs and targets, without a line of code::
+    """Trains any module on batches of inputs and targets, without a line of code::
 
         model = dict(
             type='Supervised',
@@ -27,22 +27,22 @@ class Supervised(BaseModule):
             metrics=dict(accuracy=dict(type='MulticlassAccuracy', num_classes=10)),
         )
 
-    A batch is a tuple, a list or a dict. The loss of one is ``loss(*outputs, *targets)`` where ``outputs`` are taken
-    from ``model(*inputs)``. Each of the three says what it takes: ``'image'`` or ``0`` for one field, a list of these
-    for several, ``dict(x='image')`` for keyword arguments.
+    A batch is a tuple, a list or a dict. Its loss is ``loss(*outputs, *targets)``, where ``outputs`` are taken from
+    ``model(*inputs)``. Each of ``inputs``, ``outputs`` and ``targets`` is ``'image'`` or ``0`` for one field, a list
+    for several, or ``dict(x='image')`` for keyword arguments.
 
     Args:
         model: a config for `build_model`, or a module.
-        loss: a config for `LOSSES`, or any callable. It returns a tensor, or a dict of terms. Terms with 'loss' in
-            their name are summed (all of them where no name has it), unless one is called 'loss': that is the total
-            then. Each is logged.
-        metrics: torchmetrics by name: a dict of configs or metrics; or a list, or a single one, called by their
-            classes. They are no sub-modules: neither in the ``state_dict`` nor seen by DDP.
+        loss: a config for `LOSSES`, or any callable. It returns a tensor, or a dict of terms. A term called 'loss' is
+            the total; otherwise the terms with 'loss' in their names are summed, or all terms if there are none. Each
+            term is logged.
+        metrics: torchmetrics: a dict of configs or metrics by name; or a list, or a single one, named by their classes.
+            They are not sub-modules: they are not in the ``state_dict``, and DDP ignores them.
         inputs: fields of the batch that the model gets; by default the first.
         targets: fields of the batch that the loss gets after the outputs; by default the last. The metrics' ``target``
             is the first of these.
-        outputs: parts of the model's output that the loss gets; by default the output as it is. The metrics' ``preds``
-            are the first of these.
+        outputs: parts of the model's output that the loss gets; by default the whole output. The metrics' ``preds`` are
+            the first of these.
         init_cfg: initial weights, as for any `BaseModule`.
     """
 
@@ -70,15 +70,15 @@ class Supervised(BaseModule):
         self._where = f' (its config: {origin})' if origin else ''
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's own output."""
+        """Return the model's output."""
         return self.model(*args, **kwargs)
 
     def train_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
-        """The loss of one batch.
+        """Compute the loss of one batch.
 
         Args:
             data: the batch.
-            optimizer: not used; runners hand it over.
+            optimizer: not used; runners pass it.
 
         Returns:
             ``loss``, a scalar tensor; ``log_vars``, detached scalars by name; ``num_samples``, the batch's size.
@@ -90,11 +90,11 @@ class Supervised(BaseModule):
         return self._step(data)[0]
 
     def val_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
-        """What `train_step` returns, and ``preds`` and ``target`` for the metrics."""
+        """Return the result of `train_step`, with ``preds`` and ``target`` for the metrics."""
         step, preds, target = self._step(data)
         preds, target = _detached(preds), _detached(target)
         for metric in self.metrics.values():
-            # A metric's states must be where its inputs are; nobody moves them there, as they are no sub-modules.
+            # A metric must be on the device of its inputs. It is not a sub-module, so it is not moved with the model.
             if isinstance(preds, Tensor) and metric.device != preds.device:
                 metric.to(preds.device)
         return dict(step, preds=preds, target=target)
@@ -125,7 +125,7 @@ class Supervised(BaseModule):
 
 
 def _build_metrics(metrics: Any) -> dict[str, Any]:
-    """Metrics by name, from any of the forms that `Supervised` takes."""
+    """Build metrics by name from any of the forms that `Supervised` takes."""
     if metrics is None:
         return {}
     if isinstance(metrics, Mapping) and 'type' not in metrics:
@@ -155,7 +155,7 @@ def _field(source: Any, field: str | int) -> Any:
     """One field of a batch or output, by name or position.
 
     Raises:
-        LookupError: there is none; the message says which there are.
+        LookupError: there is no such field; the message lists the existing ones.
         TypeError: ``source`` has no fields.
     """
     if isinstance(source, Mapping):
@@ -174,7 +174,7 @@ def _field(source: Any, field: str | int) -> Any:
 
 
 def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    """The scalar to minimise, and all there is to log, detached."""
+    """Return the scalar to minimise, and everything to log, detached."""
     if isinstance(result, Tensor):
         result = {'loss': result}
     if not isinstance(result, Mapping) or not all(isinstance(term, Tensor) for term in result.values()) or not result:
@@ -186,7 +186,7 @@ def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def _batch_size(values: Iterable[Any]) -> int:
-    """The length of the first input that has one."""
+    """Return the length of the first input that has one."""
     for value in values:
         if isinstance(value, Tensor) and value.dim() > 0:
             return value.shape[0]

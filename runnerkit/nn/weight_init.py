@@ -1,11 +1,11 @@
 """Initial weights: functions for one layer, and initialisers that a config names in ``init_cfg``.
 
-An ``init_cfg`` is a dict, or a list of dicts which are applied in turn::
+An ``init_cfg`` is a dict, or a list of dicts that are applied one after another::
 
     dict(type='Kaiming', layer=['Conv2d', 'Linear'], override=dict(type='Normal', name='head', std=0.01))
 
-``layer`` names the classes, or direct base classes, of the sub-modules that are meant. ``override`` treats the
-attribute ``name`` of the module apart: all of it, by its own ``type``, or by the outer settings where it has none.
+``layer`` names the classes, or direct base classes, of the sub-modules to initialise. ``override`` initialises the
+whole attribute ``name`` of the module in another way: by its own ``type``, or by the outer settings if it has none.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def caffe2_xavier_init(module: nn.Module, bias: float = 0) -> None:
 
 
 def bias_init_with_prob(prior_prob: float) -> float:
-    """The bias at which a sigmoid answers ``prior_prob``, in ``(0, 1)``; RetinaNet's start for rare classes."""
+    """Return the bias for which a sigmoid gives ``prior_prob``, in ``(0, 1)``; used in RetinaNet for rare classes."""
     if not 0 < prior_prob < 1:
         raise ValueError(
             f'bias_prob must be a probability between 0 and 1, both excluded, but got {prior_prob!r}, e.g. 0.01'
@@ -98,7 +98,7 @@ def bias_init_with_prob(prior_prob: float) -> float:
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
     """Fill ``tensor`` from the normal distribution restricted to ``[a, b]``, by inverting its distribution function.
 
-    `torch.nn.init.trunc_normal_` samples otherwise, so its numbers differ from MMCV's for the same seed.
+    `torch.nn.init.trunc_normal_` samples in another way, so its numbers differ from MMCV's for the same seed.
     """
     low, high = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (a, b))
     return tensor.uniform_(low, high).erfinv_().mul_(std * math.sqrt(2)).add_(mean).clamp_(min=a, max=b)
@@ -118,15 +118,15 @@ def _by_distribution(distribution: str, uniform: Callable[..., Any], normal: Cal
 
 
 class BaseInit:
-    """An initialiser for the layers of certain classes; a subclass says in `init` what happens to one.
+    """An initialiser for the layers of certain classes; a subclass initialises one layer in `init`.
 
     Args:
         bias: constant for the biases.
-        bias_prob: gives the bias instead, as the probability in ``(0, 1)`` that a sigmoid then answers.
-        layer: names of the classes or direct base classes that are meant.
+        bias_prob: sets the bias so that a sigmoid gives this probability, in ``(0, 1)``.
+        layer: names of the classes, or direct base classes, of the layers to initialise.
     """
 
-    #: Whether every sub-module is meant, whatever its class: so it is in an ``override``.
+    #: Whether to initialise every sub-module, whatever its class; True in an ``override``.
     wholemodule = False
 
     def __init__(
@@ -143,7 +143,7 @@ class BaseInit:
         self.layer = list(layers)
 
     def __call__(self, module: nn.Module) -> None:
-        """Initialise what is meant of ``module`` and of all modules in it, inner ones first."""
+        """Initialise the matching layers in ``module``, inner ones first."""
         for part in _inner_first(module):
             if self.wholemodule or not _names_of(part).isdisjoint(self.layer):
                 self.init(part)
@@ -252,14 +252,14 @@ class PretrainedInit:
     Args:
         checkpoint: path or URL.
         prefix: load only what lies below this name in the file, e.g. 'backbone.'.
-        map_location: where the file's tensors are put before they are copied; by default the CPU.
+        map_location: the device that the file's tensors are loaded to before they are copied; by default the CPU.
     """
 
     def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = None) -> None:
         self.checkpoint, self.prefix, self.map_location = checkpoint, prefix, map_location or 'cpu'
 
     def __call__(self, module: nn.Module) -> None:
-        """Load into ``module``; keys that are missing or too many are logged."""
+        """Load into ``module``; missing and unexpected keys are logged."""
         if self.prefix is None:
             load_checkpoint(module, self.checkpoint, map_location=self.map_location, strict=False, logger=_LOG)
         else:
@@ -292,10 +292,10 @@ def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, 
 
 
 def update_init_info(module: nn.Module, init_info: str) -> None:
-    """Note, while `BaseModule.init_weights` runs, how those parameters of ``module`` came about that have changed.
+    """Record, while `BaseModule.init_weights` runs, how the changed parameters of ``module`` were initialised.
 
     Raises:
-        KeyError: a parameter is not among those of which notes are kept.
+        KeyError: a parameter is not among the recorded ones.
     """
     noted = getattr(module, '_params_init_info', None)
     if noted is None:
@@ -314,7 +314,7 @@ def update_init_info(module: nn.Module, init_info: str) -> None:
 
 
 def mean_value(parameter: nn.Parameter) -> Any:
-    """The mean of ``parameter``, by which a change is noticed; None where it has no values yet (lazy, meta)."""
+    """Return the mean of ``parameter``, used to detect changes; None if it has no values yet (lazy, meta)."""
     if nn.parameter.is_lazy(parameter) or parameter.is_meta:
         return None
     return parameter.detach().float().mean()
@@ -349,7 +349,7 @@ def _as_list(value: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _inner_first(module: nn.Module) -> list[nn.Module]:
-    """The order of `nn.Module.apply`, in which MMCV draws its random numbers."""
+    """Return all modules in the order of `nn.Module.apply`, in which MMCV draws its random numbers."""
     found: list[nn.Module] = []
     module.apply(found.append)
     return found
@@ -360,7 +360,7 @@ def _names_of(module: nn.Module) -> set[str]:
 
 
 def _check_layers(module: nn.Module, initializer: Any, cfg: dict[str, Any]) -> None:
-    """Catch what would silently initialise nothing. A known layer that this model lacks is fine: configs are shared."""
+    """Find settings that would silently initialise nothing. A known layer that the model lacks is fine in a config."""
     if not isinstance(initializer, BaseInit):
         return
     if not initializer.layer and 'override' not in cfg:
@@ -371,6 +371,6 @@ def _check_layers(module: nn.Module, initializer: Any, cfg: dict[str, Any]) -> N
             continue
         known = present | {other for other in dir(nn) if not other.startswith('_')}
         if any(name.lower() == other.lower() for other in known):
-            raise ValueError(f'layer={name!r} in init_cfg={cfg} is no layer; {did_you_mean(name, known)}')
+            raise ValueError(f'layer={name!r} in init_cfg={cfg} is not a layer; {did_you_mean(name, known)}')
         hint = did_you_mean(name, known)
         _LOG.warning('init_cfg: %s has no layer %r%s', type(module).__name__, name, f'; {hint}' if hint else '')

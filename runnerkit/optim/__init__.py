@@ -1,4 +1,4 @@
-"""Optimizers by name, parameter groups, schedules, and the one way to apply gradients."""
+"""Optimizers by name, parameter groups, schedules, and the update of weights."""
 
 from runnerkit.optim.builder import (
     OPTIMIZER_BUILDERS,

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.suggest import did_you_mean
 
-#: The names of all optimizers that torch has, their base class among them, as in MMCV.
+#: The names of all optimizers of torch, including their base class, as in MMCV.
 TORCH_OPTIMIZERS = sorted(
     name for name, found in vars(torch.optim).items() if isinstance(found, type) and issubclass(found, Optimizer)
 )
@@ -21,7 +21,7 @@ def _torch_optimizer(name: str) -> type[Optimizer] | None:
     return getattr(torch.optim, name) if name in TORCH_OPTIMIZERS else None
 
 
-#: Classes of optimizers: your own, and under their names all that torch has.
+#: Classes of optimizers: those you register, and all of torch's by their names.
 OPTIMIZERS = Registry('optimizer', fallback=_torch_optimizer, fallback_names=lambda: TORCH_OPTIMIZERS)
 
 #: Classes of constructors, which make an optimizer's parameter groups from a model.
@@ -29,7 +29,7 @@ OPTIMIZER_BUILDERS = Registry('optimizer builder')
 
 
 def build_optimizer_constructor(cfg: dict[str, Any]) -> Any:
-    """Build a constructor, something that is called with a model and returns an optimizer.
+    """Build a constructor: an object that is called with a model and returns an optimizer.
 
     Args:
         cfg: ``type``, ``optimizer_cfg`` and ``paramwise_cfg``.
@@ -41,19 +41,19 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
     """Build an optimizer over a model's parameters, or several over its parts.
 
     Args:
-        model: The model; a wrapper's ``module`` stands for it.
-        cfg: ``type`` and arguments of the optimizer, and beside them optionally ``paramwise_cfg`` and
-            ``constructor``, the name of a class in OPTIMIZER_BUILDERS. Or, without a ``type``, such a dict for each
-            of several optimizers under the name of the submodule that it trains: ``dict(G=dict(type='Adam', ...),
-            D=dict(type='SGD', ...))``. It is not changed.
+        model: The model, or a wrapper around it.
+        cfg: ``type`` and arguments of the optimizer, and optionally ``paramwise_cfg`` and ``constructor``, the name of
+            a class in OPTIMIZER_BUILDERS. For several optimizers, a dict without ``type`` that has such a dict for the
+            name of each submodule to train: ``dict(G=dict(type='Adam', ...), D=dict(type='SGD', ...))``. It is not
+            changed.
 
     Returns:
         The optimizer, or a dict of optimizers.
 
     Raises:
         TypeError: If ``cfg`` is not a dict.
-        KeyError: If there is no ``type``, or nothing of that name.
-        ValueError: If the model has no submodule of an optimizer's name.
+        KeyError: If there is no ``type``, or no class of that name.
+        ValueError: If the model has no submodule with an optimizer's name.
     """
     if not isinstance(cfg, dict):
         raise TypeError(f"the optimizer is given as a dict such as dict(type='SGD', lr=0.1), got {cfg!r}")
@@ -69,7 +69,7 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
 
 
 def _part_of(model: nn.Module, name: str) -> nn.Module:
-    """The submodule that an optimizer of that name trains."""
+    """Return the submodule that the optimizer of that name trains."""
     model = getattr(model, 'module', model)
     part = dict(model.named_modules()).get(name)
     if part is None or not name:

@@ -13,7 +13,7 @@ from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.registry import build_from_cfg
 from runnerkit.utils.suggest import did_you_mean
 
-#: What ``paramwise_cfg`` may hold, and what counts where it does not.
+#: The keys of ``paramwise_cfg`` and their defaults.
 PARAMWISE_DEFAULTS: dict[str, Any] = {
     'custom_keys': {},
     'bias_lr_mult': 1.0,
@@ -27,29 +27,29 @@ CUSTOM_KEY_OPTIONS = ('lr_mult', 'decay_mult')
 
 NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 
-#: Deformable convolutions are known by name: they come from libraries that need not be installed.
+#: Deformable convolutions are recognised by name, because their libraries may not be installed.
 DEFORMABLE = {'DeformConv2d', 'ModulatedDeformConv2d'}
 
 
 @OPTIMIZER_BUILDERS.register_module()
 class DefaultOptimizerConstructor:
-    """Builds an optimizer over a model, whose parameters may differ in learning rate and weight decay.
+    """Builds an optimizer for a model whose parameters may differ in learning rate and weight decay.
 
-    Without ``paramwise_cfg`` the parameters form one group. With it each has a group of its own, in the order of the
-    modules, also those that need no gradient. Its keys:
+    Without ``paramwise_cfg`` the parameters form one group. With it each parameter has its own group, in the order of
+    the modules, including parameters without gradients. Its keys:
 
     ==================  ================================================================================================
-    custom_keys         ``{part of a parameter's name: dict(lr_mult=1, decay_mult=1)}``; the longest part that is found
-                        decides (the first in alphabetical order among equally long ones), and no other rule then
+    custom_keys         ``{part of a parameter's name: dict(lr_mult=1, decay_mult=1)}``; the longest part that matches
+                        decides (the first in alphabetical order if equally long), and no other rule applies then
     bias_lr_mult        learning rate of biases, but not of norm layers' and deformable convolutions'
     bias_decay_mult     weight decay of biases, but not of norm layers', depthwise and deformable convolutions'
     norm_decay_mult     weight decay of norm layers, biases included
     dwconv_decay_mult   weight decay of depthwise convolutions, biases included
     dcn_offset_lr_mult  learning rate of the offset layer in deformable convolutions
-    bypass_duplicate    whether a parameter that is found a second time is left out there, with a warning
+    bypass_duplicate    whether to skip a parameter that is found a second time, with a warning
     ==================  ================================================================================================
 
-    A subclass may override `add_params` and bring keys of its own.
+    A subclass may override `add_params` and have its own keys.
 
     Args:
         optimizer_cfg: ``type`` and arguments of the optimizer. It is not changed.
@@ -91,9 +91,9 @@ class DefaultOptimizerConstructor:
 
         Args:
             params: The groups so far, to which the new ones are added.
-            module: Whose parameters are added.
+            module: The module whose parameters are added.
             prefix: Name of the module in the whole model.
-            is_dcn_module: Whether it lies right in a deformable convolution.
+            is_dcn_module: Whether it is a direct child of a deformable convolution.
         """
         for name, parameter in module.named_parameters(recurse=False):
             group: dict[str, Any] = {'params': [parameter]}
@@ -115,7 +115,7 @@ class DefaultOptimizerConstructor:
     def _multipliers(
         self, module: nn.Module, prefix: str, name: str, in_dcn: bool
     ) -> tuple[float | None, float | None]:
-        """The factors of a parameter's learning rate and weight decay; None where its group needs no entry."""
+        """Return the factors of a parameter's learning rate and weight decay; None if its group needs no entry."""
         custom_keys = self._option('custom_keys')
         for key in sorted(sorted(custom_keys), key=len, reverse=True):
             if key in f'{prefix}.{name}':
@@ -161,15 +161,15 @@ class DefaultOptimizerConstructor:
         self._check_bases(custom_keys)
 
     def _check_bases(self, custom_keys: dict[str, Any]) -> None:
-        """Refuse factors of what the optimizer's config does not give."""
+        """Refuse factors of values that the optimizer's config does not give."""
         options = [key for key in self.paramwise_cfg if key.endswith(('lr_mult', 'decay_mult'))]
         options += [key for part in custom_keys.values() if isinstance(part, dict) for key in part]
         for suffix, name, base in (('decay_mult', 'weight_decay', self.base_wd), ('lr_mult', 'lr', self.base_lr)):
             given = [option for option in options if option.endswith(suffix)]
             if given and base is None:
                 raise ValueError(
-                    f'{given[0]} multiplies {name}, of which the config of {self.optimizer_cfg.get("type")} '
-                    f'says nothing; give it there, or leave {given[0]} out'
+                    f'{given[0]} multiplies {name}, but the config of {self.optimizer_cfg.get("type")} has no '
+                    f'{name}; set it there, or leave {given[0]} out'
                 )
 
 

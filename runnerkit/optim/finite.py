@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 
 def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The largest magnitude in ``tensors``, one number for each of their devices: NaN if there is a NaN among them."""
+    """Return the largest magnitude in ``tensors``, one number per device; NaN if there is a NaN among them."""
     by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
         values = tensor.detach()
@@ -25,7 +25,7 @@ def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def first_bad(checks: Iterable[tuple[int, Tensor]]) -> int:
-    """The lowest number of a check that failed, or 0; waits for the device, once for all checks on it.
+    """Return the lowest number of a failed check, or 0. Waits once for each device.
 
     Args:
         checks: pairs of a number, from 1, and a truth value on a device. Several may have the same number.
@@ -42,18 +42,18 @@ def first_bad(checks: Iterable[tuple[int, Tensor]]) -> int:
 
 
 class StepGuard:
-    """Looks at the gradients right before each optimizer's step, whoever makes it, and can keep bad ones from it.
+    """Checks the gradients right before each optimizer step, whoever makes it, and can skip steps with bad ones.
 
-    An optimizer is passed over where a gradient scaler does the same. A step that is left out changes neither weights
-    nor state; the gradients can be read afterwards. A fused optimizer leaves it out by itself; any other one has to be
-    told on the host, which then waits for the device.
+    Steps of an optimizer with a gradient scaler are not checked, because the scaler does. A skipped step changes
+    neither weights nor state; its gradients can be read afterwards. A fused optimizer skips the step on the device; for
+    any other one, the host must wait for the device.
 
     Args:
-        optimizers: the ones to guard, each by itself.
-        see: gets the largest magnitude among the gradients of each step that is not withheld.
+        optimizers: the optimizers to guard, each separately.
+        see: called with the largest magnitude of the gradients of each step, unless ``withholds``.
 
     Attributes:
-        withholds: whether steps with gradients that are not finite are left out.
+        withholds: whether to skip steps with gradients that are not finite.
         steps: how many steps were guarded.
     """
 
@@ -61,7 +61,7 @@ class StepGuard:
         self.withholds = False
         self.steps = 0
         self._see = see
-        self._counts: Tensor | None = None  # left out since the last look, and in a row
+        self._counts: Tensor | None = None  # skipped since the last call of `left_out`, and in a row
         self._told: set[Optimizer] = set()
         self._kept: dict[Optimizer, list[tuple[nn.Parameter, Tensor]]] = {}
         self._handles = [
@@ -71,12 +71,12 @@ class StepGuard:
         ]
 
     def remove(self) -> None:
-        """Guard no longer."""
+        """Stop guarding."""
         for handle in self._handles:
             handle.remove()
 
     def left_out(self) -> tuple[int, int]:
-        """How many steps were left out since the last call, and how many in a row by now; waits for the device."""
+        """Return how many steps were skipped since the last call, and how many in a row; waits for the device."""
         if self._counts is None:
             return 0, 0
         new, row = self._counts.tolist()
@@ -85,7 +85,7 @@ class StepGuard:
 
     def _before(self, optimizer: Optimizer, *_: Any) -> None:
         if getattr(optimizer, 'found_inf', None) is not None:
-            return  # a gradient scaler's
+            return  # a gradient scaler checks this step
         self.steps += 1
         held = [(p, p.grad) for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
         magnitudes = largest(grad for _, grad in held)
@@ -122,6 +122,6 @@ class StepGuard:
 
 
 def is_fused(optimizer: Optimizer) -> bool:
-    """Whether the optimizer's step itself looks at ``found_inf``, on the device."""
+    """Whether the optimizer's step checks ``found_inf`` itself, on the device."""
     fused = all(group.get('fused') for group in optimizer.param_groups)
     return fused and bool(getattr(optimizer, '_step_supports_amp_scaling', False))

@@ -1,4 +1,4 @@
-"""Optimizers in one kernel: where torch has them, and how one that is built already is switched over."""
+"""Fused optimizers: which ones torch has, and how to switch an existing optimizer to its fused implementation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torch.optim import SGD, Optimizer
 
 
 def use_fused(optimizer: Optimizer) -> bool:
-    """Let ``optimizer`` step by torch's fused implementation, if its class has one for its parameters.
+    """Switch ``optimizer`` to torch's fused implementation, if its class has one for its parameters.
 
-    Steps are faster, and differ from the default implementation's in the last bits. What is used stands in the
-    parameter groups, and so in checkpoints: a run that is resumed goes on with it.
+    Steps become faster; results differ from the default implementation in the last bits. The choice is stored in the
+    parameter groups, and so in checkpoints; a resumed run keeps it.
 
     Args:
-        optimizer: built, or resumed, with any number of steps behind it.
+        optimizer: new or resumed, after any number of steps.
 
     Returns:
         Whether it is fused now.
@@ -24,12 +24,12 @@ def use_fused(optimizer: Optimizer) -> bool:
     for group in optimizer.param_groups:
         group['fused'] = True
         for parameter in group['params']:
-            state = optimizer.state.get(parameter, {})  # asking for what is not there would make it
-            if isinstance(state.get('step'), torch.Tensor):  # the fused one counts steps where the parameter is
+            state = optimizer.state.get(parameter, {})  # ``state[parameter]`` would create an entry
+            if isinstance(state.get('step'), torch.Tensor):  # the fused one counts steps on the parameter's device
                 state['step'] = state['step'].to(parameter.device)
             if isinstance(optimizer, SGD) and group['momentum'] and state.get('momentum_buffer') is None:
-                # It fails where one parameter gets its first gradient later than another (2.13), unless there is a
-                # momentum already; one of zero gives the same, without dampening.
+                # Fused SGD fails if one parameter gets its first gradient later than another (torch 2.13), unless there
+                # is a momentum buffer. Without dampening, a buffer of zeros gives the same result.
                 optimizer.state[parameter]['momentum_buffer'] = torch.zeros_like(parameter, requires_grad=False)
     return True
 
@@ -49,7 +49,7 @@ def can_be_fused(optimizer: Optimizer) -> bool:
         return False
     kinds = {(parameter.device, parameter.dtype) for parameter in parameters}
     try:
-        # Which devices and types there are kernels for, constructors know, and nothing else that is public.
+        # Only the constructors know for which devices and types there are kernels; no public function says it.
         samples = [torch.empty(1, device=device, dtype=dtype, requires_grad=True) for device, dtype in kinds]
         type(optimizer)(samples, lr=0.1, fused=True)  # type: ignore[call-arg]
     except (RuntimeError, TypeError, ValueError):

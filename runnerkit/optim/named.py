@@ -1,4 +1,4 @@
-"""One optimizer, a dict of them by name, or none: the same loop for all."""
+"""Iterate over one optimizer, a dict of them, or none, in the same way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch.optim import Optimizer
 
 
 def named_optimizers(optimizer: Optimizer | dict[str, Optimizer] | None) -> dict[str, Optimizer]:
-    """The optimizers by name; a single one has the empty name."""
+    """Return the optimizers by name; a single one has the empty name."""
     if optimizer is None:
         return {}
     return optimizer if isinstance(optimizer, dict) else {'': optimizer}

@@ -1,12 +1,12 @@
-"""Schedules: how a value follows the progress of a run, be it a learning rate, a momentum or a weight decay.
+"""Schedules: a value (learning rate, momentum, weight decay) as a function of a run's progress.
 
-A `Policy` holds a schedule's parameters, which it checks, and its formula, a pure function of
+A `Policy` checks and holds a schedule's parameters. Its formula is a pure function of
 
-- ``base``, the value that a parameter group started with,
-- ``progress``, the number of epochs or iterations done, and
-- ``total``, the number of them in the whole run.
+- ``base``, the initial value of a parameter group,
+- ``progress``, the number of completed epochs or iterations, and
+- ``total``, the number of epochs or iterations of the whole run.
 
-Nothing here knows an optimizer or a runner.
+This module does not use optimizers or runners.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def annealing_cos(start: float, end: float, factor: float, weight: float = 1.0) 
     """Half a cosine wave from ``start`` (factor 0) to ``end`` (factor 1).
 
     Args:
-        start: Value at the beginning; for a weight other than 1 it begins at ``end + weight * (start - end)``.
+        start: Value at the beginning; with a weight other than 1, the wave begins at ``end + weight * (start - end)``.
         end: Value at the end.
         factor: Progress in [0, 1].
         weight: How much of the way between ``end`` and ``start`` the wave covers.
@@ -40,15 +40,15 @@ def annealing_linear(start: float, end: float, factor: float) -> float:
     return start + (end - start) * factor
 
 
-#: The ways from one value to another that `Cyclic` and `OneCycle` offer.
+#: The kinds of annealing of `Cyclic` and `OneCycle`.
 ANNEALINGS: dict[str, Annealing] = {'cos': annealing_cos, 'linear': annealing_linear}
 
-#: The ways of warming up.
+#: The kinds of warm-up.
 WARMUPS = ('constant', 'linear', 'exp')
 
 
 def warmup_factor(kind: str | None, progress: int, total: int, ratio: float) -> float:
-    """The factor, from ``ratio`` up to 1, by which a warm-up scales the regular value.
+    """Return the factor, from ``ratio`` up to 1, that a warm-up multiplies the regular value by.
 
     ========  ==========================================
     constant  ``ratio``
@@ -67,11 +67,11 @@ def warmup_factor(kind: str | None, progress: int, total: int, ratio: float) -> 
 
 
 def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:
-    """The index of the period in which ``iteration`` lies.
+    """Return the index of the period that contains ``iteration``.
 
     Args:
         iteration: Epoch or iteration, from 0.
-        cumulative_periods: Where each period ends, in rising order.
+        cumulative_periods: The end of each period, in ascending order.
 
     Raises:
         ValueError: If the last period has ended.
@@ -79,22 +79,22 @@ def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int])
     index = bisect_right(cumulative_periods, iteration)
     if index == len(cumulative_periods):
         raise ValueError(
-            f'{iteration} lies behind the last period, which ends at {cumulative_periods[-1]}: '
-            'let the periods add up to the length of the run'
+            f'{iteration} is after the last period, which ends at {cumulative_periods[-1]}: the periods must add up to '
+            'the length of the run'
         )
     return index
 
 
 class Policy:
-    """A schedule: its parameters, and the value that it gives."""
+    """A schedule: its parameters and its formula."""
 
     #: Whether the formula uses ``total``.
     needs_total = True
-    #: Whether progress can be counted in iterations only.
+    #: Whether the schedule counts iterations only.
     by_iteration_only = False
 
     def value(self, base: Any, progress: int, total: int) -> float:
-        """The value of a group that started with ``base`` after ``progress`` of ``total`` epochs or iterations."""
+        """Return the value, after ``progress`` of ``total`` epochs or iterations, of a group that began at ``base``."""
         raise NotImplementedError(
             f'{type(self).__name__} has no formula: override value; in a hook, override get_lr or get_momentum'
         )
@@ -104,7 +104,7 @@ class Step(Policy):
     """``max(base * gamma ** n, minimum)`` after n steps.
 
     Args:
-        step: The length of every step, or the rising list of the epochs or iterations at which one is taken.
+        step: The length of every step, or an ascending list of the epochs or iterations of the steps.
         gamma: Factor of each step.
         minimum: Lower limit; None for none.
     """
@@ -141,7 +141,7 @@ class Poly(Policy):
     Source: Chen et al., DeepLab, 2016.
 
     Args:
-        power: 1 for a straight line; the larger, the sooner it falls.
+        power: 1 for a straight line; with a larger power the value falls earlier.
         minimum: Value at the end.
     """
 
@@ -203,7 +203,7 @@ class FlatCosineAnnealing(Annealed):
     """``base`` for the first part of the run, then `CosineAnnealing` over the rest of it.
 
     Args:
-        start_percent: Where the fall begins, as a share of the run in [0, 1).
+        start_percent: Start of the annealing, as a share of the run in [0, 1).
     """
 
     def __init__(self, start_percent: float) -> None:
@@ -217,13 +217,13 @@ class FlatCosineAnnealing(Annealed):
 
 
 class CosineRestart(Annealed):
-    """`CosineAnnealing` in every period anew, starting at ``end + weight * (base - end)``.
+    """`CosineAnnealing` repeated in every period, starting at ``end + weight * (base - end)``.
 
     Source: Loshchilov and Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, 2017.
 
     Args:
         periods: Lengths of the periods in epochs or iterations; together at least the run's length.
-        restart_weights: How high each period starts, one weight per period.
+        restart_weights: One weight per period, which sets its start.
     """
 
     needs_total = False
@@ -231,7 +231,7 @@ class CosineRestart(Annealed):
     def __init__(self, periods: Sequence[int], restart_weights: Sequence[float]) -> None:
         if len(periods) != len(restart_weights):
             raise WrongValue(
-                f'every period has its weight, but there are {len(periods)} periods, {list(periods)}, '
+                f'every period needs one weight, but there are {len(periods)} periods, {list(periods)}, '
                 f'and {len(restart_weights)} restart_weights, {list(restart_weights)}'
             )
         self.periods = [check_positive('periods', period) for period in periods]
@@ -246,16 +246,16 @@ class CosineRestart(Annealed):
 
 
 class Cyclic(Policy):
-    """Cycles of equal length from ``base`` to ``peak * base`` and on to ``end * base``; by iteration only.
+    """Cycles of equal length from ``base`` to ``peak * base`` and then to ``end * base``; by iteration only.
 
     Source: Smith, Cyclical Learning Rates for Training Neural Networks, 2017.
 
     Args:
-        target_ratio: ``(peak, end)``; a single number is the peak, and the end is that by 100,000.
+        target_ratio: ``(peak, end)``; a single number is the peak, and the end is the peak divided by 100,000.
         cyclic_times: Number of cycles in the run, at least 1.
-        step_ratio_up: Share of a cycle that leads to the peak, in [0, 1).
-        anneal_strategy: 'cos' or 'linear', the way there and back.
-        gamma: What is left of the distance between peak and ``base`` in the next cycle, in (0, 1].
+        step_ratio_up: Share of a cycle up to the peak, in [0, 1).
+        anneal_strategy: 'cos' or 'linear', in both directions.
+        gamma: Factor of the distance between peak and ``base`` from one cycle to the next, in (0, 1].
     """
 
     by_iteration_only = True
@@ -292,16 +292,16 @@ class Cyclic(Policy):
 
 
 class OneCycle(Policy):
-    """Once to the peak and back over the whole run, in two phases or in three; by iteration only.
+    """One cycle, up to the peak and down again, over the whole run; in two or three phases; by iteration only.
 
     Its ``base`` is three values: at the start, at the peak, and at the end.
 
     Source: Smith and Topin, Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates, 2018.
 
     Args:
-        pct_start: Share of the run that leads to the peak, in [0, 1]; in three phases the way back takes as long.
-        anneal_strategy: 'cos' or 'linear', the way from one value to the next.
-        three_phase: Whether to come back to the start before going on to the end.
+        pct_start: Share of the run up to the peak, in [0, 1]; with three phases, the way back takes as long.
+        anneal_strategy: 'cos' or 'linear', between two values.
+        three_phase: Whether to return to the start value before going to the end value.
     """
 
     by_iteration_only = True
@@ -326,25 +326,25 @@ class OneCycle(Policy):
 
 
 def check_steps(steps: Any) -> None:
-    """Refuse anything but a positive length, or a rising list of positive points."""
+    """Check that ``steps`` is a positive length, or an ascending list of positive integers."""
     if isinstance(steps, bool) or not isinstance(steps, (int, list, tuple)):
         raise TypeError(f'"step" is an integer, or a list of them such as [8, 11], got {steps!r}')
     points = [steps] if isinstance(steps, int) else list(steps)
     if not all(isinstance(point, int) and point > 0 for point in points):
-        raise WrongValue(f'"step" counts epochs or iterations, in positive integers, got {steps!r}')
+        raise WrongValue(f'"step" must be positive integers (epochs or iterations), but got {steps!r}')
     if points != sorted(points):
-        raise WrongValue(f'"step" is a list in rising order, got {steps!r}; write {sorted(points)}')
+        raise WrongValue(f'"step" must be in ascending order, but got {steps!r}; write {sorted(points)}')
 
 
 def check_positive(name: str, value: Any) -> int:
-    """``value``, if it is a positive integer."""
+    """Return ``value`` if it is a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise WrongValue(f'{name} counts, in positive integers, got {value!r}')
+        raise WrongValue(f'{name} must be a positive integer, but got {value!r}')
     return value
 
 
 def check_share(name: str, value: Any, closed: bool = True) -> float:
-    """``value``, if it is a number in [0, 1], or with ``closed=False`` in [0, 1)."""
+    """Return ``value`` if it is a number in [0, 1], or with ``closed=False`` in [0, 1)."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not (0 <= value < 1 or (closed and value == 1)):
         raise WrongValue(f'"{name}" is a share in [0, 1{"]" if closed else ")"}, got {value!r}')
@@ -352,7 +352,7 @@ def check_share(name: str, value: Any, closed: bool = True) -> float:
 
 
 def cycle_ratios(target_ratio: Any) -> tuple[float, float]:
-    """Peak and end of a cycle; where only the peak is given, the end is that by 100,000."""
+    """Return peak and end of a cycle; if only the peak is given, the end is the peak divided by 100,000."""
     if isinstance(target_ratio, (int, float)):
         return target_ratio, target_ratio / 1e5
     if not isinstance(target_ratio, (list, tuple)) or len(target_ratio) != 2:
@@ -361,14 +361,14 @@ def cycle_ratios(target_ratio: Any) -> tuple[float, float]:
 
 
 def find_annealing(strategy: str) -> Annealing:
-    """The annealing function of that name."""
+    """Return the annealing function of that name."""
     if strategy not in ANNEALINGS:
         raise ValueError(f'there is no anneal_strategy {strategy!r}; choose one of {", ".join(ANNEALINGS)}')
     return ANNEALINGS[strategy]
 
 
 def check_warmup(kind: str, iters: int, ratio: float) -> None:
-    """Refuse a kind of warm-up that does not exist, or a length or ratio out of range."""
+    """Check the kind, length and ratio of a warm-up."""
     if kind not in WARMUPS:
         raise ValueError(f'"{kind}" is not a supported type of warm-up; choose one of {", ".join(WARMUPS)}')
     if iters <= 0:

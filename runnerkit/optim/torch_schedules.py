@@ -10,25 +10,25 @@ from torch.optim.lr_scheduler import LRScheduler
 
 
 def find_scheduler(name: str) -> type[LRScheduler] | None:
-    """The scheduler class of that name, None if torch has none."""
+    """Return the scheduler class of that name, None if torch has none."""
     found = getattr(lr_scheduler, name, None)
     is_scheduler = isinstance(found, type) and issubclass(found, LRScheduler) and found is not LRScheduler
     return found if is_scheduler and not name.startswith('_') else None
 
 
 def scheduler_names() -> list[str]:
-    """The names of all schedulers that torch has."""
+    """Return the names of all schedulers of torch."""
     return [name for name in vars(lr_scheduler) if find_scheduler(name)]
 
 
 def build_scheduler(name: str, optimizer: Optimizer, **arguments: Any) -> LRScheduler:
-    """The scheduler of that name on ``optimizer``.
+    """Build the scheduler of that name for ``optimizer``.
 
     Args:
         name: Name of a class in ``torch.optim.lr_scheduler``.
-        optimizer: What it schedules.
-        **arguments: The class's own arguments. ``schedulers``, of those that combine others, holds dicts with a
-            ``policy`` and its arguments.
+        optimizer: The optimizer to schedule.
+        **arguments: The class's own arguments. For schedulers that combine others, ``schedulers`` is a list of dicts
+            with a ``policy`` and its arguments.
 
     Raises:
         KeyError: If torch has no scheduler of that name.
@@ -51,12 +51,12 @@ def _build_part(config: dict[str, Any], optimizer: Optimizer) -> LRScheduler:
 
 
 def plain_state(scheduler: LRScheduler) -> dict[str, Any]:
-    """The scheduler's state in plain Python types, as checkpoints want it."""
+    """Return the scheduler's state in plain Python types, which checkpoints need."""
     return _convert(scheduler.state_dict())
 
 
 def load_plain_state(scheduler: LRScheduler, state: dict[str, Any]) -> None:
-    """Give a scheduler back what `plain_state` took from it."""
+    """Restore what `plain_state` returned."""
     scheduler.load_state_dict(_restore(state, scheduler.state_dict()))
 
 
@@ -69,7 +69,7 @@ def _convert(value: Any) -> Any:
 
 
 def _restore(value: Any, like: Any) -> Any:
-    """``value``, with the Counters that ``like`` has and `_convert` made dicts of."""
+    """Return ``value`` with a Counter wherever ``like`` has one; `_convert` made dicts of them."""
     if isinstance(like, Counter):
         return Counter(value)
     if isinstance(value, dict):

@@ -21,20 +21,20 @@ AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 class Update:
     """Zero at the start of a cycle, scale, backward, unscale, clip, step; for one or several optimizers at once.
 
-    A cycle is ``cumulative_iters`` iterations long; its losses are averaged and the optimizers step in its last one.
-    Gradients are cleared when the *next* cycle starts, so that they can be read until the end of the iteration.
+    A cycle has ``cumulative_iters`` iterations. Its losses are averaged, and the optimizers step in the last iteration.
+    Gradients are cleared when the *next* cycle starts, so they can be read until the end of the iteration.
 
     Args:
-        optimizers: those that take this loss's step together.
+        optimizers: the optimizers that step together.
         grad_clip: arguments of `torch.nn.utils.clip_grad_norm_` (``max_norm``, ``norm_type`` …); None does not clip.
         cumulative_iters: iterations in a cycle, at least 1. The last cycle of a run may be shorter; its losses are
             then averaged over its own length.
-        amp: ``'fp16'`` scales the loss against underflow; ``'bf16'`` and None do not need to.
+        amp: ``'fp16'`` scales the loss against underflow; ``'bf16'`` and None do not need that.
         loss_scale: for fp16, ``'dynamic'``, a fixed factor, or a dict of arguments of `torch.amp.GradScaler`.
         detect_anomalous_params: log, at each update, the parameters that the loss does not depend on.
-        fused: ``'auto'`` switches the optimizers to torch's fused implementations where there are ones for them; None
-            leaves them as they are.
-        parameters: what is clipped, and says where the model is; by default all that the optimizers hold.
+        fused: ``'auto'`` switches the optimizers to torch's fused implementations if there are any; None leaves them
+            unchanged.
+        parameters: the parameters to clip; by default all parameters of the optimizers.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Update:
             raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
         if fused not in (None, 'auto'):
             raise ValueError(
-                f"fused must be 'auto' or None, but got {fused!r}; to insist on it say optimizer=dict(..., fused=True)"
+                f"fused must be 'auto' or None, but got {fused!r}; to require it, use optimizer=dict(..., fused=True)"
             )
         self.optimizers = list(optimizers)
         self.fused = [use_fused(optimizer) for optimizer in self.optimizers] if fused == 'auto' else []
@@ -64,22 +64,22 @@ class Update:
         self.amp = amp
         self.detect_anomalous_params = detect_anomalous_params
         self._parameters = None if parameters is None else list(parameters)
-        # A fixed factor is set anew after each step: the scaler would halve it at an overflow.
+        # A fixed factor is set again after each step, because the scaler would halve it at an overflow.
         self.fixed_scale = float(loss_scale) if isinstance(loss_scale, (int, float)) else None
         self.scaler = make_scaler(loss_scale, self.device_type) if amp == 'fp16' else None
         self.accumulated = 0  # losses whose gradients wait for the step
-        self.steps = 0  # steps made since construction, by whomever
+        self.steps = 0  # optimizer steps since construction, also those made elsewhere
         self._one: Tensor | None = None  # the loss's own gradient
         self._counting = [optimizer.register_step_post_hook(self._count_step) for optimizer in self.optimizers]
 
     def retire(self) -> None:
-        """Another update takes this one's place: stop counting the optimizers' steps."""
+        """Stop counting the optimizers' steps, because another update replaces this one."""
         for handle in self._counting:
             handle.remove()
 
     @property
     def device_type(self) -> str:
-        """Where the parameters are: ``'cpu'``, ``'cuda'`` …."""
+        """The device type of the parameters: ``'cpu'``, ``'cuda'`` …."""
         first = next(iter(self.parameters()), None)
         return 'cpu' if first is None else first.device.type
 
@@ -93,7 +93,7 @@ class Update:
                 yield from group['params']
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context in which the forward pass belongs; does nothing without ``amp``."""
+        """Return the context for the forward pass; it does nothing without ``amp``."""
         return torch.autocast(self.device_type, AMP_DTYPES[self.amp]) if self.amp else nullcontext()
 
     def is_due(self, iteration: int, max_iters: int | None, ahead: int = 0) -> bool:
@@ -101,7 +101,7 @@ class Update:
         if self.cumulative_iters == 1:
             return True
         last_of_cycle = (iteration + 1) % self.cumulative_iters == 0
-        # The third case: an optimizer that is not updated in every iteration (a GAN's) may miss its cycle's last one.
+        # The third case: an optimizer that is not updated in every iteration (in a GAN) may miss the cycle's last one.
         return last_of_cycle or iteration + 1 == max_iters or self.accumulated + ahead >= self.cumulative_iters
 
     def backward(
@@ -118,7 +118,7 @@ class Update:
                 if getattr(optimizer.zero_grad, '__func__', None) is not Optimizer.zero_grad:
                     optimizer.zero_grad()
                     continue
-                # What zero_grad() does, without the 30 µs in which it talks to profiler and compiler.
+                # What zero_grad() does, without the 30 µs that its profiler and compiler hooks take.
                 for group in optimizer.param_groups:
                     for parameter in group['params']:
                         parameter.grad = None
@@ -130,16 +130,16 @@ class Update:
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
         if self.amp:
-            # torch advises against a backward pass under autocast; a surrounding one (a ring around the iteration) is
-            # switched off.
+            # torch advises against a backward pass under autocast, so a surrounding one (a ring around the iteration)
+            # is switched off.
             with torch.autocast(loss.device.type, enabled=False):
                 loss.backward()
         else:
             one = self._one
             if one is None:
-                real = loss.dtype if loss.is_floating_point() else None  # of others, backward() says what is wrong
+                real = loss.dtype if loss.is_floating_point() else None  # for other types, backward() raises an error
                 one = self._one = torch.ones((), dtype=real, device=loss.device)
-            # backward() would make it anew; somebody's hook on the loss may have written to it.
+            # backward() would create this tensor each time. Reuse it, unless a hook on the loss has changed it.
             fits = not loss.dim() and loss.dtype is one.dtype and loss.device == one.device and not one._version
             loss.backward(one if fits else None)
         self.accumulated += 1
@@ -165,14 +165,14 @@ class Update:
         return norm
 
     def clip(self) -> Tensor | None:
-        """Scale the gradients down to ``grad_clip``; returns their norm before, or None if there is nothing to clip."""
+        """Clip the gradients as ``grad_clip`` says; returns their norm before, or None if there is nothing to clip."""
         if self.grad_clip is None:
             return None
         parameters = [p for p in self.parameters() if p.grad is not None]
         return nn.utils.clip_grad_norm_(parameters, **self.grad_clip) if parameters else None
 
     def state_dict(self) -> dict[str, Any]:
-        """What resume needs: the scaler, and the gradients of an unfinished cycle in the order of `parameters`."""
+        """Return what a resume needs: the scaler, and the gradients of an unfinished cycle in `parameters`' order."""
         state: dict[str, Any] = {'accumulated': self.accumulated}
         if self.scaler is not None:
             state['scaler'] = self.scaler.state_dict()
@@ -181,7 +181,7 @@ class Update:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self.accumulated = state['accumulated']
         if self.scaler is not None and 'scaler' in state:
             self.scaler.load_state_dict(state['scaler'])
@@ -193,8 +193,7 @@ class Update:
 
 
 def cycle_length(cumulative_iters: int, iteration: int, max_iters: int | None) -> int:
-    """How many iterations the cycle of the 0-based ``iteration`` has: fewer than the others in a run's last, cut-off
-    one."""
+    """Return how many iterations the cycle of the 0-based ``iteration`` has; the last cycle of a run may be shorter."""
     n = cumulative_iters
     if n == 1 or max_iters is None or iteration < max_iters // n * n:
         return n
@@ -202,7 +201,7 @@ def cycle_length(cumulative_iters: int, iteration: int, max_iters: int | None) -
 
 
 def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> torch.amp.GradScaler:
-    """A gradient scaler from MMCV's ways to write one: ``'dynamic'``, a fixed factor, or a dict of `GradScaler`
+    """Make a gradient scaler from any of MMCV's forms: ``'dynamic'``, a fixed factor, or a dict of `GradScaler`
     arguments.
 
     Raises:
@@ -222,7 +221,7 @@ def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> t
 def log_anomalous_params(loss: Tensor, model: nn.Module, logger: logging.Logger | None = None) -> list[str]:
     """Log and return the names of the trainable parameters that ``loss`` does not depend on.
 
-    Their gradient would be None: a head that is not used, a branch that was cut by ``detach``.
+    Their gradient would be None, for example in an unused head, or in a branch that is cut by ``detach``.
     """
     reached = set(graph_leaves(loss))
     missing = {name: tuple(p.shape) for name, p in model.named_parameters() if p.requires_grad and p not in reached}
@@ -234,7 +233,7 @@ def log_anomalous_params(loss: Tensor, model: nn.Module, logger: logging.Logger 
 
 
 def graph_leaves(loss: Tensor) -> Iterable[Tensor]:
-    """The leaf tensors in the graph behind ``loss``."""
+    """Yield the leaf tensors of the graph of ``loss``."""
     seen, waiting = set(), [loss.grad_fn]
     while waiting:
         node = waiting.pop()

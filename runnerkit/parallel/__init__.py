@@ -1,4 +1,4 @@
-"""Model wrappers, and making batches and bringing them to devices."""
+"""Model wrappers; collating batches and moving them to devices."""
 
 from runnerkit.parallel.collate import collate
 from runnerkit.parallel.data_container import DataContainer

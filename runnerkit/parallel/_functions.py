@@ -1,4 +1,4 @@
-"""Copies of tensors, in lists, to one or several devices; device -1 is where they are."""
+"""Copies tensors, also in lists, to one or several devices; device -1 leaves them where they are."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 
 def scatter(input: Any, devices: Sequence[int], streams: Sequence[Any] | None = None) -> Any:
-    """``input`` with its tensors on ``devices``; a list is dealt out in equal blocks, one for each of them.
+    """Copy the tensors of ``input`` to ``devices``; a list is divided into equal blocks, one per device.
 
     Args:
         input: a tensor, or a list of tensors and lists.
         devices: the numbers of the GPUs; ``[-1]`` leaves the tensors where they are.
-        streams: one for each device to copy on; None: the current ones.
+        streams: one stream per device for the copies; None: the current streams.
 
     Raises:
-        TypeError: ``input`` is, or holds, something else.
+        TypeError: ``input`` is, or contains, something else.
     """
     streams = [None] * len(devices) if streams is None else streams
     if isinstance(input, list):
@@ -36,7 +36,7 @@ def synchronize_stream(output: Any, devices: Sequence[int], streams: Sequence[An
     """Let the current streams of ``devices`` wait for the copies in ``output`` that `scatter` made on ``streams``.
 
     Raises:
-        TypeError: ``output`` is, or holds, neither a tensor nor a list.
+        TypeError: ``output`` is, or contains, something other than tensors and lists.
     """
     if isinstance(output, list):
         block = len(output) // len(devices)
@@ -54,10 +54,10 @@ def synchronize_stream(output: Any, devices: Sequence[int], streams: Sequence[An
 
 
 def get_input_device(input: Any) -> int:
-    """The number of the GPU of the first tensor in ``input`` that is on one, else -1.
+    """Return the GPU number of the first tensor in ``input`` that is on a GPU, else -1.
 
     Raises:
-        TypeError: ``input`` is, or holds, neither a tensor nor a list.
+        TypeError: ``input`` is, or contains, something other than tensors and lists.
     """
     if isinstance(input, list):
         return next((device for device in map(get_input_device, input) if device != -1), -1)
@@ -71,7 +71,7 @@ class Scatter:
 
     @staticmethod
     def forward(target_gpus: Sequence[int], input: Any) -> tuple[Any, ...]:
-        """What `scatter` gives, as a tuple: of the list's entries, or of the one tensor."""
+        """Return the result of `scatter` as a tuple of the list's entries, or of the one tensor."""
         output = scatter(input, target_gpus)
         return tuple(output) if isinstance(output, list) else (output,)
 

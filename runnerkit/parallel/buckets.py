@@ -1,4 +1,4 @@
-"""The order in which DistributedDataParallel sums gradients, kept over a resume."""
+"""Restores, in a resumed run, the order in which DistributedDataParallel sums gradients."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch.utils.hooks import RemovableHandle
 class GradientOrders:
     """The orders in which gradients became ready in the first synchronised backward of each DDP wrapper in a model.
 
-    torch's DistributedDataParallel sends gradients in buckets. After the first backward that it synchronises, it packs
-    them anew, in the order in which the gradients have become ready. With three ranks or more, the order in which a sum
-    is taken depends on a gradient's place in its bucket, so that a process that starts with the original buckets again
-    differs in the last bits. Here that order is recorded, and brought about in the process that resumes the run,
-    without a step of the model: gradients of zeros are handed to DDP in that order.
+    torch's DistributedDataParallel sends gradients in buckets. After the first backward that it synchronises, it
+    rebuilds the buckets in the order in which the gradients became ready. With three ranks or more, the order of a
+    summation depends on a gradient's position in its bucket. A resumed process that starts with the original buckets
+    would therefore differ in the last bits. This class records the order and restores it in the resumed process,
+    without a step of the model: it gives DDP gradients of zeros in that order.
 
     Args:
-        model: a DDP wrapper, or a module that holds some.
+        model: a DDP wrapper, or a module that contains some.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -33,20 +33,20 @@ class GradientOrders:
         self._waiting = {name: wrapper for name, wrapper in self._wrappers.items() if _packs_anew(wrapper)}
 
     def state_dict(self) -> dict[str, list[str]]:
-        """The names of parameters in their order, by the name of the wrapper in the model.
+        """Return for each wrapper, by its name in the model, the names of its parameters in that order.
 
-        Wrappers that have not synchronised a backward yet, and those whose sums do not depend on it, are left out.
+        Wrappers that have not synchronised a backward yet, and those whose sums do not depend on the order, are not
+        included.
         """
         return {name: list(order) for name, order in self._orders.items()}
 
     def start(self, orders: Mapping[str, Sequence[str]]) -> None:
-        """Bring about what a resumed run had; where there is nothing to bring about, record.
+        """Restore the orders of the resumed run; for wrappers without one, start to record it.
 
-        A wrapper is recorded or brought into an order once: DDP packs buckets once in a wrapper's life. All ranks call
-        this together.
+        This happens once for each wrapper, because DDP rebuilds buckets only once. All ranks call this together.
 
         Args:
-            orders: the `state_dict` of the run that is resumed; that of rank 0 on every rank, as DDP takes rank 0's.
+            orders: the `state_dict` of the resumed run; rank 0's on every rank, because DDP uses rank 0's.
         """
         waiting, self._waiting = self._waiting, {}
         for name, wrapper in waiting.items():
@@ -57,7 +57,7 @@ class GradientOrders:
                 self._record(name, wrapper)
 
     def doubts(self) -> list[str]:
-        """What of the sums is not known to be exact after a resume."""
+        """Return which sums may not be exact after a resume."""
         return [
             f'{type(wrapper).__name__}: with static_graph or mixed_precision its buckets are packed anew after a '
             f'resume, so that sums of gradients over {_size(wrapper)} ranks may differ in the last bits'
@@ -85,11 +85,11 @@ class GradientOrders:
 
 
 def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
-    """Let DDP pack its buckets in ``order``; gradients and buffers stay as they are.
+    """Let DDP rebuild its buckets in ``order``; gradients and buffers are not changed. All ranks call it together.
 
     Args:
-        wrapper: before its first synchronised backward; on all ranks together.
-        order: names of its model's parameters; those that are not named come last.
+        wrapper: a wrapper before its first synchronised backward.
+        order: names of its model's parameters; parameters that are not named come last.
     """
     place = {name: i for i, name in enumerate(order)}
     parameters = sorted(_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
@@ -106,8 +106,8 @@ def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
                 zeros = torch.zeros_like(parameter)
                 parameter.backward(zeros.to_sparse(1) if id(parameter) in sparse else zeros)
                 parameter.grad = None
-            # DDP packs now, rather than at the next forward: with gradient_as_bucket_view it would take gradients of an
-            # unfinished cycle into the buckets, and then divide them by the number of ranks with another rounding.
+            # Let DDP rebuild the buckets now, not at the next forward. With gradient_as_bucket_view it would then copy
+            # the gradients of an unfinished cycle into them, and divide by the number of ranks with other rounding.
             with wrapper.no_sync():
                 DistributedDataParallel.forward(wrapper, None)
     finally:
@@ -121,8 +121,8 @@ def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
 
 @contextmanager
 def _idle(wrapper: DistributedDataParallel) -> Iterator[None]:
-    """Forward passes of ``wrapper`` do not reach its model."""
-    vars(wrapper)['module'] = _Idle(wrapper.module)  # stands in front of the submodule, which stays where it is
+    """Make forward passes of ``wrapper`` skip its model."""
+    vars(wrapper)['module'] = _Idle(wrapper.module)  # an instance attribute hides the submodule of that name
     try:
         yield
     finally:
@@ -130,7 +130,7 @@ def _idle(wrapper: DistributedDataParallel) -> Iterator[None]:
 
 
 class _Idle:
-    """The model in everything, except that a call of it does nothing."""
+    """A proxy of the model; calling it does nothing."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -139,13 +139,13 @@ class _Idle:
         return getattr(self.model, name)
 
     def __call__(self, argument: None) -> None:
-        """Stand for a forward pass."""
+        """Replace a forward pass."""
 
     forward = __call__
 
 
 def _sums_in_some_order(wrapper: DistributedDataParallel) -> bool:
-    """Whether sums depend on an order (two numbers have the same sum in both), and buckets are ever packed anew."""
+    """Whether sums depend on their order (not with two ranks), and buckets are rebuilt at all."""
     return _size(wrapper) > 2 and (wrapper.static_graph or not wrapper.find_unused_parameters)
 
 

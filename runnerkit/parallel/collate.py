@@ -1,4 +1,4 @@
-"""Making a batch of samples whose fields may be `DataContainer`."""
+"""Collates samples whose fields may be `DataContainer`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from runnerkit.utils.exceptions import WrongType, WrongValue
 
 
 def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
-    """Put a batch together: torch's ``default_collate`` for everything but `DataContainer`.
+    """Collate a batch, with torch's ``default_collate`` for everything but `DataContainer`.
 
-    The field of the result is again a `DataContainer`; its data are a list with an entry for every ``samples_per_gpu``
-    samples: a list of their fields, or, if they stack, one tensor.
+    A `DataContainer` field stays one. Its data become a list with one entry per ``samples_per_gpu`` samples: a list of
+    their fields, or one tensor if they are stacked.
 
     Args:
         batch: the samples.
-        samples_per_gpu: how many of them go to one device.
+        samples_per_gpu: how many samples go to one device.
 
     Raises:
-        TypeError: ``batch`` is no sequence; or fields that are to be stacked are no tensors.
-        ValueError: samples that are lists differ in length; or fields that are to be stacked differ in other
-            dimensions than the last ``pad_dims``.
+        TypeError: ``batch`` is not a sequence, or a field to be stacked is not a tensor.
+        ValueError: samples that are lists differ in length, or fields to be stacked differ in dimensions other than
+            the last ``pad_dims``.
     """
     if not isinstance(batch, Sequence):
         raise TypeError(f'a batch must be a sequence of samples, but got {type(batch)}')
@@ -34,7 +34,7 @@ def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
     if isinstance(first, DataContainer):
         return _collate_containers(batch, samples_per_gpu)
     if isinstance(first, Mapping):
-        # What the first sample has is what the batch has.
+        # The first sample decides which keys the batch has.
         return {key: collate([sample[key] for sample in batch], samples_per_gpu) for key in first}
     if isinstance(first, Sequence) and not isinstance(first, (str, bytes)):
         fields = [collate(each, samples_per_gpu) for each in zip(*batch, strict=True)]
@@ -55,7 +55,7 @@ def _collate_containers(batch: Sequence[DataContainer], samples_per_gpu: int) ->
 
 
 def _stacked(tensors: list[Any], like: DataContainer) -> Tensor:
-    """One tensor of several, each padded at the ends of its last ``pad_dims`` dimensions to the largest."""
+    """Stack tensors, each padded at the end of its last ``pad_dims`` dimensions to the size of the largest."""
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
             raise WrongType(
@@ -77,7 +77,7 @@ def _stacked(tensors: list[Any], like: DataContainer) -> Tensor:
 
 
 def _padded(tensor: Tensor, sizes: list[int], value: float) -> Tensor:
-    """``tensor`` with its last dimensions filled up to ``sizes``, the last one first."""
+    """Pad the last dimensions of ``tensor`` to ``sizes``, which begins with the last dimension."""
     missing = [size - tensor.shape[-i] for i, size in enumerate(sizes, 1)]
     if not any(missing):
         return tensor

@@ -1,4 +1,4 @@
-"""A field of a sample with a note of how a batch is to be made of it."""
+"""A field of a sample that says how it is collated."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from runnerkit.utils.exceptions import WrongValue
 
 
 class DataContainer:
-    """What a data set wraps a field in when batches of it are no ordinary stacks.
+    """A wrapper for fields that are not simply stacked in a batch.
 
-    Three kinds are told apart by `collate`, and all are unpacked by the wrappers of `runnerkit.parallel`:
+    `collate` knows three kinds; the wrappers of `runnerkit.parallel` unpack all of them:
 
-    - ``cpu_only``: anything (names, sizes, masks as objects): it is put in a list, and stays where it is.
-    - ``stack``: tensors that may differ in size: they are padded at their ends to the largest and stacked.
-    - neither: tensors that cannot be stacked, such as boxes: a list of them, each of which goes to the device.
+    - ``cpu_only``: anything (names, sizes, masks as objects). A batch has a list of them, which stays on the CPU.
+    - ``stack``: tensors that may differ in size. They are padded at their ends to the largest and stacked.
+    - neither: tensors that cannot be stacked, such as boxes. A batch has a list of them, which is moved to the device.
 
     Args:
         data: the field.
         stack: make one tensor of a batch's fields.
-        padding_value: what fills the ends.
-        cpu_only: leave the field where it is.
-        pad_dims: how many of the last dimensions may differ, 1, 2 or 3; None: they are stacked as they are.
+        padding_value: the value of the padding.
+        cpu_only: leave the field on the CPU.
+        pad_dims: how many of the last dimensions may differ, 1, 2 or 3; None: none, nothing is padded.
 
     Raises:
         ValueError: another ``pad_dims``.
@@ -54,7 +54,7 @@ class DataContainer:
 
     @property
     def data(self) -> Any:
-        """The field; of a batch, a list with an entry for each device."""
+        """The field; in a batch, a list with one entry per device."""
         return self._data
 
     @property
@@ -74,7 +74,7 @@ class DataContainer:
 
     @property
     def padding_value(self) -> int:
-        """What fills the ends of smaller tensors."""
+        """The value that smaller tensors are padded with."""
         return self._padding_value
 
     @property
@@ -99,8 +99,8 @@ class DataContainer:
         return self._tensor('dim').dim()
 
     def pin_memory(self) -> DataContainer:
-        """The container with its tensors in page-locked memory, as a loader with ``pin_memory=True`` asks for; one that
-        is ``cpu_only`` itself."""
+        """Return the container with its tensors in page-locked memory, for loaders with ``pin_memory=True``; a
+        ``cpu_only`` one returns itself."""
         if self.cpu_only:
             return self
         pinned = copy.copy(self)

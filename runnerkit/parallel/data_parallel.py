@@ -15,13 +15,13 @@ from runnerkit.utils.exceptions import WrongValue
 
 @MODULE_WRAPPERS.register_module()
 class MMDataParallel(Steps, nn.parallel.DataParallel):
-    """Puts a model on one GPU, or leaves it on the CPU, and brings the batches there, with their containers unpacked.
+    """Puts a model on one GPU, or leaves it on the CPU; moves batches to it and unpacks their containers.
 
     Args:
         module: the model.
         device_ids: the GPU's number, in a list; ``[]``, ``[-1]``, or a machine without CUDA, means the CPU.
-        output_device: taken for MMCV's sake; outputs stay on the model's device.
-        dim: taken for MMCV's sake; with one device nothing is split.
+        output_device: no effect (accepted for compatibility with MMCV); outputs stay on the model's device.
+        dim: no effect (accepted for compatibility with MMCV); with one device nothing is split.
 
     Raises:
         ValueError: several devices.
@@ -30,7 +30,7 @@ class MMDataParallel(Steps, nn.parallel.DataParallel):
     def __init__(
         self, module: nn.Module, device_ids: Sequence[int] | None = None, output_device: Any = None, dim: int = 0
     ) -> None:
-        # DataParallel is about several GPUs in one process: its class is kept for isinstance, and nothing else of it.
+        # DataParallel is for several GPUs in one process. Only its class is used here, for isinstance.
         nn.Module.__init__(self)
         given = [0] if device_ids is None else device_ids or [-1]
         numbers = [torch.device(each).index if isinstance(each, str) else each for each in given]

@@ -14,12 +14,12 @@ from runnerkit.parallel.wrappers import MODULE_WRAPPERS
 
 @MODULE_WRAPPERS.register_module()
 class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
-    """torch's DistributedDataParallel for models with steps; takes its arguments.
+    """torch's DistributedDataParallel for models with steps; it takes the same arguments.
 
-    Steps that train run through its ``forward``, so that everything it does around a forward pass (buckets, buffers,
-    hooks, ``no_sync``) is done around the step. Forward hooks on the model see its own calls, in the step or elsewhere;
-    those on the wrapper see the steps. What happens without gradients, ``val_step`` and evaluation, calls the model
-    directly: ranks do not wait for each other there, so that they may have different numbers of batches.
+    Training steps run through its ``forward``, so everything that it does around a forward pass (buckets, buffers,
+    hooks, ``no_sync``) happens around the step. Forward hooks on the model see the model's own calls; those on the
+    wrapper see the steps. Calls without gradients (``val_step`` and evaluation) go to the model directly. Ranks do not
+    wait for each other there, so they may have different numbers of batches.
     """
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -34,8 +34,7 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
         return scatter_kwargs(inputs, kwargs, [device_id], dim=self.dim)
 
     def _step(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
-        # What `forward` calls is ``module``. For this one call, an attribute stands in front of the submodule of that
-        # name, which stays where it is.
+        # `forward` calls ``self.module``. For this one call, an instance attribute hides the submodule of that name.
         vars(self)['module'] = _StepOf(self, name)
         try:
             return self(*inputs, **kwargs)
@@ -50,7 +49,7 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
 
 
 class _StepOf:
-    """The model of ``wrapper`` in everything, except that a call of it is one of its method ``name``."""
+    """A proxy of the model of ``wrapper``; calling it calls the model's method ``name``."""
 
     def __init__(self, wrapper: MMDistributedDataParallel, name: str) -> None:
         self.wrapper, self.model, self.name = wrapper, wrapper.module, name
@@ -59,5 +58,5 @@ class _StepOf:
         return getattr(self.model, name)
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        vars(self.wrapper).pop('module')  # the step may look at it, or call the wrapper
+        vars(self.wrapper).pop('module')  # the step may use the real module, or call the wrapper
         return getattr(self.model, self.name)(*inputs, **kwargs)

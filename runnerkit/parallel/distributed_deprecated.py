@@ -1,4 +1,4 @@
-"""The wrapper for several processes that leaves the gradients to the optimizer hook."""
+"""The old wrapper for several processes, which leaves averaging the gradients to the optimizer hook."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from runnerkit.parallel.wrappers import MODULE_WRAPPERS
 
 @MODULE_WRAPPERS.register_module(name='MMDistributedDataParallelDeprecated')
 class MMDistributedDataParallel(Steps, nn.Module):
-    """Gives all ranks rank 0's weights at the start, and then only brings batches to the device.
+    """Gives all ranks rank 0's weights at the start; afterwards it only moves batches to the device.
 
-    Gradients are not averaged here: ``runnerkit.distributed.allreduce_grads`` does it, once before each step. New code
-    takes ``runnerkit.parallel.MMDistributedDataParallel``.
+    It does not average gradients; ``runnerkit.distributed.allreduce_grads`` does, once before each step. New code
+    should use ``runnerkit.parallel.MMDistributedDataParallel``.
 
     Args:
         module: the model.
-        dim: where tensors would be split among several devices.
+        dim: the dimension in which tensors would be split among several devices.
         broadcast_buffers: give all ranks rank 0's buffers, too.
-        bucket_cap_mb: taken for MMCV's sake; tensors are sent one by one.
+        bucket_cap_mb: no effect; accepted for compatibility with MMCV.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Bringing a batch to its devices, however it is nested."""
+"""Moves nested batches to devices."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from runnerkit.parallel.data_container import DataContainer
 
 
 def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Sequence[Any]:
-    """The share of ``inputs`` for each device, with every `DataContainer` unpacked.
+    """Return the share of ``inputs`` for each device, with every `DataContainer` unpacked.
 
     Args:
-        inputs: tensors and `DataContainer` in dicts, lists and tuples. Tensors are split along ``dim``; of a container
-            each device gets its entry; anything else goes to all of them.
-        target_gpus: the numbers of the GPUs; ``[-1]`` is one device, and the tensors stay where they are.
-        dim: where tensors are split.
+        inputs: tensors and `DataContainer` in dicts, lists and tuples. Tensors are split along ``dim``; each device
+            gets its entry of a container; all devices get everything else.
+        target_gpus: the numbers of the GPUs; ``[-1]`` means one device, and tensors stay where they are.
+        dim: the dimension in which tensors are split.
 
     Raises:
-        TypeError: a container that is not ``cpu_only`` holds something else than tensors.
+        TypeError: a container that is not ``cpu_only`` contains something other than tensors.
     """
     if isinstance(inputs, Tensor):
         if len(target_gpus) > 1:
@@ -43,7 +43,7 @@ def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Sequence[A
 def scatter_kwargs(
     inputs: Any, kwargs: Any, target_gpus: Sequence[int], dim: int = 0
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """`scatter` for the arguments of a call: two tuples with an entry for each device, of equal length."""
+    """`scatter` for the arguments of a call; returns two tuples with one entry per device."""
     inputs = list(scatter(inputs, target_gpus, dim)) if inputs else []
     kwargs = list(scatter(kwargs, target_gpus, dim)) if kwargs else []
     inputs += [()] * (len(kwargs) - len(inputs))
@@ -52,17 +52,17 @@ def scatter_kwargs(
 
 
 def to_device(data: Any, device: torch.device | str | int) -> Any:
-    """``data`` with every tensor on ``device``.
+    """Move every tensor of ``data`` to ``device``.
 
     Args:
         data: tensors and objects with a method ``to``, in dicts, lists, tuples and named tuples. A `DataContainer`
-            stays one, and what it keeps on the CPU stays there. Everything else stays as it is.
-        device: where to. Tensors that are there already are not copied; pinned ones are on their way when this returns.
+            stays one, and its ``cpu_only`` data stay on the CPU. Everything else is unchanged.
+        device: the target. Tensors that are there already are not copied. Copies of pinned tensors are asynchronous.
     """
     if isinstance(device, (str, int)):
         device = torch.device(device)
     if isinstance(data, Tensor):
-        # To a device, what reads the copy later waits for it; nobody does in the other direction.
+        # Kernels on the device wait for an asynchronous copy to it. In the other direction, nothing would wait.
         return data.to(device, non_blocking=device.type == 'cuda')
     if isinstance(data, dict):
         return like(data, {key: to_device(value, device) for key, value in data.items()})
@@ -78,7 +78,7 @@ def to_device(data: Any, device: torch.device | str | int) -> Any:
 
 
 def like(data: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
-    """A dict of the kind of ``data`` (ordered, with defaults, of a library), with ``items`` in it."""
+    """Return a dict of the same class as ``data``, with ``items`` in it."""
     if type(data) is dict:
         return items
     made = copy.copy(data)
@@ -87,5 +87,5 @@ def like(data: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def sequence_like(data: Any, items: Sequence[Any]) -> Any:
-    """A list, tuple or named tuple of the kind of ``data``, of ``items``."""
+    """Return a list, tuple or named tuple of the same class as ``data``, with ``items`` in it."""
     return type(data)(*items) if hasattr(data, '_fields') else type(data)(items)

@@ -1,4 +1,4 @@
-"""Modules around a model that are not part of it: what they are, and how to get at the model."""
+"""Module wrappers: which classes they are, and how to get the model inside."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def is_module_wrapper(module: nn.Module) -> bool:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model inside any wrappers; what `torch.compile` gives is one, too."""
+    """Return the model inside any wrappers, including the one of `torch.compile`."""
     while (name := inner_name(model)) is not None:
         model = getattr(model, name)
     return model
 
 
 def inner_name(module: nn.Module) -> str | None:
-    """The attribute in which ``module`` holds the one that it wraps; None if it is no wrapper."""
+    """Return the name of the attribute that holds the wrapped module; None if ``module`` is not a wrapper."""
     if is_module_wrapper(module):
         return 'module'
-    # The class of what torch.compile gives is not public; the name of this child is in every checkpoint of one.
+    # The wrapper class of torch.compile is not public, but the name of this child is in every checkpoint of one.
     return '_orig_mod' if '_orig_mod' in getattr(module, '_modules', ()) else None
 
 

@@ -13,7 +13,7 @@ from runnerkit.checkpoint import NotSavedError, load_checkpoint
 from runnerkit.checkpoint.format_1 import from_format_1
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
-from runnerkit.checkpoint.old_files import gpus_of_run, is_mmcv_file
+from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.data.reader import Reader
 from runnerkit.hooks.hook import Hook, Score

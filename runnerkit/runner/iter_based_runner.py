@@ -99,7 +99,8 @@ class IterBasedRunner(BaseRunner):
                 self.val(data_loader, **kwargs)
                 self._progress.units = self._unit + 1
                 if self._stop_reason is not None:
-                    return
+                    break
+        self._inner_iter = self._unit + 1
 
     @torch.no_grad()
     def val(self, data_loader: IterLoader, **kwargs: Any) -> None:

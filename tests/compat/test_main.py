@@ -61,7 +61,7 @@ def test_how_a_script_ends_is_how_the_process_ends(tmp_path):
     assert compat('ends.py', cwd=tmp_path).returncode == 7
     failed = compat('fails.py', cwd=tmp_path)
     assert failed.returncode == 1
-    assert 'ModuleNotFoundError: mmcv.cnn is no part of runnerkit' in failed.stderr.splitlines()[-1]
+    assert 'ModuleNotFoundError: mmcv.cnn is not part of runnerkit' in failed.stderr.splitlines()[-1]
 
 
 def test_wrong_usage(tmp_path):

@@ -22,5 +22,5 @@ def test_parts(version, length, parts):
 
 
 def test_what_is_no_version_is_refused():
-    with pytest.raises(ValueError, match="'new' is no version"):
+    with pytest.raises(ValueError, match="'new' is not a version"):
         parse_version_info('new')

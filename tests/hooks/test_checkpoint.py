@@ -306,7 +306,7 @@ def test_a_folder_that_vanishes_is_made_anew(tmp_path, caplog):
     runner.register_hook(At(2, lambda: shutil.rmtree(work_dir)))
     runner.run([loader(4)], [('train', 1)])
     assert sorted(path.name for path in work_dir.iterdir()) == ['epoch_3.pth', 'latest.pth']
-    assert f'{work_dir} is gone, with the checkpoints in it; it is made anew' in caplog.text
+    assert f'{work_dir} is gone, with the checkpoints in it; it is created again' in caplog.text
 
 
 def test_a_folder_that_vanishes_and_cannot_be_made_fails_the_run_at_its_end(tmp_path, caplog):

@@ -193,7 +193,7 @@ def test_several_optimizers():
         (
             dict(policy='OneCycle', max_lr=1, total_steps='a'),
             ValueError,
-            "total_steps counts, in positive integers, got 'a'",
+            "total_steps must be a positive integer, but got 'a'",
         ),
         (dict(policy='OneCycle', max_lr=1, anneal_strategy='x'), ValueError, "no anneal_strategy 'x'"),
         (dict(policy='OneCycle'), TypeError, 'max_lr'),

@@ -344,7 +344,7 @@ def test_batch_norms_and_lost_gradients_are_warned_about(caplog):
     assert 'are lost' not in caplog.text
     runner._iter = 3
     GradientCumulativeOptimizerHook(2)._init(runner)
-    assert 'goes on 1 iterations into a cycle of cumulative_iters=2' in caplog.text
+    assert 'resumes 1 iterations into a cycle of cumulative_iters=2' in caplog.text
 
 
 def test_a_run_of_ours_resumes_within_a_cycle(tmp_path, caplog):

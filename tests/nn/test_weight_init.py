@@ -97,7 +97,11 @@ def test_bias_for_a_probability():
         ({'type': 'Constant', 'val': 1, 'bias_prob': '1'}, TypeError, 'bias_prob type must be float'),
         ({'type': 'Constant', 'val': 1, 'layer': 3}, TypeError, 'layer must be a str or a list of str'),
         ({'type': 'Constant', 'val': 1, 'layer': [3]}, TypeError, 'layer must be a str or a list of str'),
-        ({'type': 'Constant', 'val': 1, 'layer': 'Conv2D'}, ValueError, "'Conv2D'.*is no layer; did you mean 'Conv2d'"),
+        (
+            {'type': 'Constant', 'val': 1, 'layer': 'Conv2D'},
+            ValueError,
+            "'Conv2D'.*is not a layer; did you mean 'Conv2d'",
+        ),
         ({'type': 'Xavier', 'layer': 'Linear', 'distribution': 'gauss'}, AssertionError, "'normal'.*'gauss'"),
         ({'type': 'Normal', 'override': 3}, TypeError, 'override must be a dict or a list of dict'),
         ({'type': 'Normal', 'override': {'std': 1}}, ValueError, '`override` must contain the key "name"'),

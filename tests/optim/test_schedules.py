@@ -71,7 +71,7 @@ def test_flat_cosine():
 
 def test_positions_in_periods():
     assert [schedules.get_position_from_periods(i, [2, 5]) for i in range(5)] == [0, 0, 1, 1, 1]
-    with pytest.raises(ValueError, match=r'5 lies behind the last period, which ends at 5'):
+    with pytest.raises(ValueError, match=r'5 is after the last period, which ends at 5'):
         schedules.get_position_from_periods(5, [2, 5])
 
 
@@ -171,7 +171,7 @@ def test_steps(steps, error, message):
 @pytest.mark.parametrize('value', [0, -1, True, 1.0, '1', None])
 def test_positive(value):
     schedules.check_positive('n', 1)
-    with pytest.raises(ValueError, match=f'n counts, in positive integers, got {value!r}'):
+    with pytest.raises(ValueError, match=f'n must be a positive integer, but got {value!r}'):
         schedules.check_positive('n', value)
 
 

@@ -336,7 +336,7 @@ def test_a_run_resumed_at_the_very_end_of_an_epoch_hears_the_rest_of_what_the_un
         assert torch.equal(found, expected)
 
 
-def test_a_batch_that_was_fetched_and_not_trained_on_is_fetched_again(tmp_path):
+def test_a_batch_that_was_fetched_and_not_trained_on_is_fetched_again(tmp_path, caplog):
     def go(*hooks, resume=None):
         class Batches(Hook):
             def before_train_iter(self, runner):
@@ -354,3 +354,22 @@ def test_a_batch_that_was_fetched_and_not_trained_on_is_fetched_again(tmp_path):
     assert len(whole) == 6
     for done in (0, 1, 4):
         assert go(resume=f'{done}.pth') == whole[done:]
+    assert 'is another one now' not in caplog.text  # it is not taken for the last one that was trained on
+
+
+@pytest.mark.parametrize('limits', [{'max_iters': 10}, {'max_epochs': 2}])
+def test_an_epoch_is_done_that_the_limit_or_a_stop_ends_with_its_last_batch(limits):
+    class Stop(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 4:
+                runner.stop('here')
+
+    recorder, runner = Recorder(), tiny_runner(**limits)
+    runner.register_hook(recorder)
+    runner.register_hook(Stop())
+    given = [loader(20)]
+    for epochs in (1, 2):
+        runner.run(given, [('train', 1)])
+        assert recorder.names().count('after_train_epoch') == epochs
+        assert (runner.epoch, runner.completed_epochs, runner.progress.epoch_is_open) == (epochs, epochs, False)
+    assert (runner.iter, runner.outcome.kind) == (10, 'completed')

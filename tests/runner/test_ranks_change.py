@@ -18,7 +18,7 @@ from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.parallel import MMDistributedDataParallel
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
-from runnerkit.runner.checkpoints import mean_gradients
+from runnerkit.runner.resuming import mean_gradients
 
 #: Of the data set and of each rank's batches; two ranks consume 12 of the 31 samples before they stop.
 LENGTH, BATCH, STOP = 31, 2, 3

@@ -2,14 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 import torch
+from forks import Fork
 from ranks import on_ranks
 from support import Noisy, Tiny, loader, tiny_runner, weights
 
@@ -18,8 +16,6 @@ from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.runner import EpochBasedRunner
 from runnerkit.runner.saver import Saver
-
-TESTS = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -469,51 +465,44 @@ def test_all_ranks_save_and_one_may_do_so_alone(tmp_path):
 
 # --- processes -------------------------------------------------------------------------------------------------------
 
-PROGRAM = """
-import os, sys, time
-import torch
-sys.path.insert(0, {tests!r})
-from runnerkit.checkpoint import Store
-from runner.test_saver import asynchronous, build, go
-write = Store.write
 
-def write_slowly(store, name, checkpoint, latest):
-    import runnerkit.checkpoint.store as store_module
-    dump = torch.save
-    def dump_slowly(what, file):
-        dump(what, file)
-        if name == 'iter_6.pth':
-            print('writing', flush=True)
-            time.sleep(1)
-    store_module.torch.save = dump_slowly
-    write(store, name, checkpoint, latest)
+def train_and_write_slowly(folder):
+    write, dump = Store.write, torch.save
 
-Store.write = write_slowly
+    def write_slowly(store, name, checkpoint, latest):
+        def dump_slowly(what, file):
+            dump(what, file)
+            if name == 'iter_6.pth':
+                print('writing', flush=True)
+                time.sleep(1)
 
-from runnerkit.hooks import Hook
-class Waits(Hook):
-    def after_train_iter(self, runner):
-        time.sleep(0.05)
+        torch.save = dump_slowly
+        write(store, name, checkpoint, latest)
 
-runner = build({folder!r}, asynchronous(3), hooks=[Waits()], iters=2000)
-go(runner)
-print(runner.outcome)
-"""
+    class Waits(Hook):
+        def after_train_iter(self, runner):
+            time.sleep(0.05)
+
+    Store.write = write_slowly
+    print(go(build(folder, asynchronous(3), hooks=[Waits()], iters=2000)).outcome)
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_while_it_is_written(number, tmp_path):
-    program = PROGRAM.format(tests=str(TESTS), folder=str(tmp_path / 'run'))
-    process = subprocess.Popen([sys.executable, '-c', program], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == 'writing\n'
-    process.send_signal(number)
-    rest = process.communicate(timeout=60)[0]
-    newest = find_latest_checkpoint(tmp_path / 'run')
+    process = Fork(train_and_write_slowly, tmp_path / 'run', folder=tmp_path)
+    deadline = time.time() + 60
+    while process.said('stdout') != 'writing\n':
+        assert time.time() < deadline, process.said()
+        time.sleep(0.005)
+    process.send(number)
+    code, newest = process.code(), find_latest_checkpoint(tmp_path / 'run')
     if number == signal.SIGKILL:
+        assert code == -number
         assert newest.name == 'iter_3.pth'
         assert not (tmp_path / 'run' / 'iter_6.pth').exists()
     else:
-        assert 'SIGTERM' in rest
+        assert code == 0
+        assert 'SIGTERM' in process.said('stdout')
         assert why_damaged(tmp_path / 'run' / 'iter_6.pth') is None
         assert torch.load(newest)['meta']['iter'] >= 6  # it may come before the next iteration
         assert not list((tmp_path / 'run').glob('.*.tmp'))

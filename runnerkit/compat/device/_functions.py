@@ -1,4 +1,4 @@
-"""Copies of tensors, in lists, to the first of some accelerators; device -1 is the CPU."""
+"""Copies tensors, also in lists, to an accelerator; device -1 is the CPU."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from runnerkit.parallel import to_device
 
 
 def scatter(input: Any, devices: Sequence[Target]) -> Any:
-    """``input`` with its tensors on the first of ``devices``.
+    """Copy the tensors of ``input`` to the first of ``devices``.
 
     Args:
         input: a tensor, or a list of tensors and lists.
-        devices: devices, or numbers of those of the kind that `runnerkit.compat.device.get_device` names.
+        devices: devices, or device numbers of the kind that `runnerkit.compat.device.get_device` names.
 
     Raises:
-        TypeError: ``input`` is, or holds, something else.
+        TypeError: ``input`` is, or contains, something else.
     """
     if isinstance(input, list):
         return [scatter(each, devices) for each in input]
@@ -33,6 +33,6 @@ class Scatter:
 
     @staticmethod
     def forward(target_devices: Sequence[Target], input: Any) -> tuple[Any, ...]:
-        """What `scatter` gives, as a tuple: of the list's entries, or of the one tensor."""
+        """Return the result of `scatter` as a tuple of the list's entries, or of the one tensor."""
         output = scatter(input, target_devices)
         return tuple(output) if isinstance(output, list) else (output,)

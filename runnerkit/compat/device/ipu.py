@@ -1,4 +1,4 @@
-"""Graphcore's IPU: whether there is one, and no more. Its PyTorch, ``poptorch``, is not made for today's torch."""
+"""Graphcore's IPU: only whether there is one. Its package ``poptorch`` does not support today's torch."""
 
 from __future__ import annotations
 

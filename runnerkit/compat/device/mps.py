@@ -13,7 +13,7 @@ __all__ = ['MPSDataParallel']
 
 @MODULE_WRAPPERS.register_module()
 class MPSDataParallel(AcceleratorDataParallel):
-    """A model on the GPU of a Mac; on the CPU where there is none."""
+    """A model on the GPU of a Mac, or on the CPU if there is none."""
 
     kind = 'mps'
     package = 'torch for macOS'

@@ -1,4 +1,4 @@
-"""Bringing a batch to accelerators of the kind that this machine has."""
+"""Moves batches to accelerators of the kind that this machine has."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Target = int | str | torch.device
 
 
 def scatter(inputs: Any, target_devices: Sequence[Target], dim: int = 0) -> list[Any]:
-    """``inputs`` for each device, with every `DataContainer` unpacked.
+    """Return ``inputs`` for each device, with every `DataContainer` unpacked.
 
     Args:
-        inputs: tensors and containers in dicts, lists and tuples. Of a container each device gets its entry, on the CPU
-            if that is where it belongs; anything else goes to all of them.
-        target_devices: devices, or numbers of those of the kind that `get_device` names; -1 is the CPU.
-        dim: taken for MMCV's sake; tensors are not split, since a process has one device.
+        inputs: tensors and containers in dicts, lists and tuples. Each device gets its entry of a container, which
+            stays on the CPU if it is ``cpu_only``; all devices get everything else.
+        target_devices: devices, or device numbers of the kind that `get_device` names; -1 is the CPU.
+        dim: no effect (accepted for compatibility with MMCV); a process has one device, so tensors are not split.
     """
     return [_share(inputs, number, device_of(target)) for number, target in enumerate(target_devices)]
 
@@ -30,7 +30,7 @@ def scatter(inputs: Any, target_devices: Sequence[Target], dim: int = 0) -> list
 def scatter_kwargs(
     inputs: Sequence[Any], kwargs: dict[str, Any], target_devices: Sequence[Target], dim: int = 0
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """`scatter` for the arguments of a call: two tuples with an entry for each device, empty if there are none."""
+    """`scatter` for the arguments of a call; returns two tuples with one entry per device, empty without arguments."""
     if not inputs and not kwargs:
         return (), ()
     return tuple(scatter(tuple(inputs), target_devices, dim)), tuple(scatter(kwargs, target_devices, dim))
@@ -50,7 +50,7 @@ def _share(inputs: Any, number: int, device: torch.device) -> Any:
 
 
 def device_of(target: Target) -> torch.device:
-    """The device that ``target`` means: a number is one of this machine's kind of accelerator, -1 the CPU."""
+    """Return the device for ``target``: a number means this machine's kind of accelerator, -1 the CPU."""
     if not isinstance(target, int):
         return torch.device(target)
     kind = get_device()

@@ -6,7 +6,7 @@ from runnerkit.compat.device_type import IS_CUDA_AVAILABLE, IS_MLU_AVAILABLE, IS
 
 
 def get_device() -> str:
-    """The kind of device to train on: the first there is of npu, cuda, mlu and mps, or cpu."""
+    """Return the kind of device to train on: the first available one of npu, cuda, mlu and mps, else cpu."""
     available = {
         'npu': IS_NPU_AVAILABLE,
         'cuda': IS_CUDA_AVAILABLE,

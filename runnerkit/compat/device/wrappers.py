@@ -1,4 +1,4 @@
-"""What the model wrappers for all these accelerators have in common."""
+"""The base classes of the model wrappers for these accelerators."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Arguments = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 class AcceleratorDataParallel(MMDataParallel):
-    """Puts a model on one accelerator, and brings the batches there.
+    """Puts a model on one accelerator, and moves the batches to it.
 
     Args:
-        *args: as of `MMDataParallel`.
-        dim: taken for MMCV's sake; with one device nothing is split.
-        **kwargs: as of `MMDataParallel`.
+        *args: those of `MMDataParallel`.
+        dim: no effect (accepted for compatibility with MMCV); with one device nothing is split.
+        **kwargs: those of `MMDataParallel`.
 
     Raises:
         RuntimeError: there is no such accelerator.
     """
 
-    #: The kind of device, and the package that brings it to torch.
+    #: The kind of device, and the package that adds it to torch.
     kind: str
     package: str
 
@@ -41,7 +41,7 @@ class AcceleratorDataParallel(MMDataParallel):
         return scatter_kwargs(inputs, kwargs, [self.src_device_obj], dim=self.dim)
 
     def _model_device(self) -> torch.device | None:  # type: ignore[override]
-        return None  # `scatter` has brought everything there, but for what belongs on the CPU
+        return None  # `scatter` has already moved everything, except what belongs on the CPU
 
     def _own_device(self, number: int) -> torch.device:
         try:
@@ -54,14 +54,14 @@ class AcceleratorDataParallel(MMDataParallel):
 
 
 class AcceleratorDistributedDataParallel(MMDistributedDataParallel):
-    """`MMDistributedDataParallel` whose device numbers are those of this machine's kind of accelerator."""
+    """`MMDistributedDataParallel` whose device numbers mean this machine's kind of accelerator."""
 
     def scatter(self, inputs: Any, kwargs: Any, device_ids: Sequence[Any]) -> Arguments:
-        """The arguments of a call on the accelerator."""
+        """Move the arguments of a call to the accelerator."""
         return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
 
     def to_kwargs(self, inputs: Any, kwargs: Any, device_id: int) -> Arguments:
-        """The arguments of a call on the accelerator of this number."""
+        """Move the arguments of a call to the accelerator of this number."""
         return self.scatter(inputs, kwargs, [device_id])
 
     def _model_device(self) -> torch.device | None:

@@ -1,1 +1,1 @@
-"""A folder for ``sys.path``, with the ``mmcv`` that is imported where runnerkit stands in for MMCV 1.x."""
+"""A folder for ``sys.path`` with the ``mmcv`` that is imported when runnerkit replaces MMCV 1.x."""

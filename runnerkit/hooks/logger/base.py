@@ -1,4 +1,4 @@
-"""What all loggers have in common: when they log, and under which names."""
+"""The base of all loggers: when they log, and under which names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from runnerkit.hooks.hook import Hook, RunnerView
 
 
 class LoggerHook(Hook):
-    """Logs every ``interval`` iterations; subclasses say in `log` how.
+    """Logs every ``interval`` iterations; subclasses implement `log`.
 
-    In a distributed run all ranks come here, to average their numbers together; only rank 0 logs.
+    In a distributed run all ranks call this hook, to average their values together; only rank 0 logs.
 
     Args:
         interval: iterations between two log lines, at least 1.
-        ignore_last: whether iterations at the end of an epoch that are fewer than ``interval`` are not logged.
+        ignore_last: whether to skip the last iterations of an epoch if they are fewer than ``interval``.
         reset_flag: whether to clear the log buffer's output after logging; the last logger of a run always does.
         by_epoch: whether iterations are counted from each epoch's beginning.
 
@@ -56,8 +56,8 @@ class LoggerHook(Hook):
         runner.log_buffer.clear()
 
     def after_train_iter(self, runner: RunnerView) -> None:
-        """Log if this iteration is one of each ``interval``, or if a hook has put something in the output."""
-        # This is called in every iteration, so it calls as little as it can.
+        """Log every ``interval`` iterations, and when a hook has put something into the output."""
+        # Called in every iteration, so it makes as few calls as possible.
         done = (runner.inner_iter if self.by_epoch else runner.iter) + 1
         if done % self.interval == 0 or (not self.ignore_last and self._is_last_of_epoch(runner)):
             self._average(runner, self.interval)
@@ -65,12 +65,12 @@ class LoggerHook(Hook):
             self._log(runner)
 
     def after_val_iter(self, runner: RunnerView) -> None:
-        """Log if the runner says that its validation has come to an end; in an epoch, that is `after_val_epoch`."""
+        """Log at the end of a validation of the iteration runner; in an epoch runner, `after_val_epoch` does."""
         if runner.log_buffer.ready:
             self._log(runner)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
-        """Log what hooks have put in the output, such as an evaluation's scores."""
+        """Log what hooks have put into the output, such as an evaluation's scores."""
         if runner.log_buffer.ready:
             self._log(runner)
 
@@ -93,7 +93,7 @@ class LoggerHook(Hook):
             runner.log_buffer.clear_output()
 
     def _saved_state(self, runner: RunnerView, checkpoint: dict[str, Any]) -> dict[str, Any]:
-        """What ``checkpoint`` remembers of this logger: for those that need it before the run begins."""
+        """Return this logger's state in ``checkpoint``, for loggers that need it before the run begins."""
         kind = type(self).__name__
         place = [hook for hook in runner.hooks if type(hook).__name__ == kind].index(self)
         saved = checkpoint.get('runnerkit', {})
@@ -109,8 +109,8 @@ class LoggerHook(Hook):
 
         Args:
             val: anything.
-            include_np: whether an array without dimensions is one.
-            include_torch: whether a tensor of one element is one.
+            include_np: whether a 0-dimensional array counts.
+            include_torch: whether a one-element tensor counts.
         """
         if isinstance(val, numbers.Number):
             return True
@@ -119,30 +119,30 @@ class LoggerHook(Hook):
         return include_torch and isinstance(val, Tensor) and val.numel() == 1
 
     def get_mode(self, runner: RunnerView) -> str:
-        """``'val'`` for what an evaluation gave, else the mode that trains, ``'train'`` as a rule."""
+        """Return ``'val'`` for the results of an evaluation, else the running mode, usually ``'train'``."""
         if runner.mode != 'val' and (runner.log_buffer.averaged or 'time' in runner.log_buffer.output):
             return str(runner.mode)
         return 'val'
 
     def get_epoch(self, runner: RunnerView) -> int:
-        """The number, from 1, of the epoch that is running, or in an evaluation of the last one that is complete."""
+        """Return the number, from 1, of the running epoch; in a validation epoch, of the last completed one."""
         return runner.completed_epochs if runner.mode == 'val' else runner.epoch + 1
 
     def get_iter(self, runner: RunnerView, inner_iter: bool = False) -> int:
-        """The running iteration, from 1; between two, the next one.
+        """Return the running iteration, from 1; between two iterations, the next one.
 
         Args:
             runner: the run.
-            inner_iter: count from the epoch's beginning, if ``by_epoch``; between two, it is the last one then.
+            inner_iter: count from the epoch's beginning, if ``by_epoch``; between two iterations, this is the last one.
         """
         return (runner.inner_iter if self.by_epoch and inner_iter else runner.iter) + 1
 
     def get_lr_tags(self, runner: RunnerView) -> dict[str, float]:
-        """The learning rate of the first parameter group, or of each optimizer's first one."""
+        """Return the learning rate of the first parameter group, for each optimizer."""
         return _tags('learning_rate', runner.current_lr())
 
     def get_momentum_tags(self, runner: RunnerView) -> dict[str, float]:
-        """The momentum of the first parameter group, or of each optimizer's first one."""
+        """Return the momentum of the first parameter group, for each optimizer."""
         return _tags('momentum', runner.current_momentum())
 
     def get_loggable_tags(
@@ -153,15 +153,15 @@ class LoggerHook(Hook):
         add_mode: bool = True,
         tags_to_skip: Sequence[str] = ('time', 'data_time'),
     ) -> dict[str, Any]:
-        """What there is to log, by name, learning rates and momenta included.
+        """Return everything to log by name, including learning rates and momenta.
 
-        What is neither a number nor a text, such as an image or a histogram, is always among it.
+        Values that are neither numbers nor texts, such as images or histograms, are always included.
 
         Args:
             runner: the run.
-            allow_scalar: whether numbers are among it.
-            allow_text: whether texts are.
-            add_mode: whether names begin with the mode: ``train/loss``.
+            allow_scalar: include numbers.
+            allow_text: include texts.
+            add_mode: prefix names with the mode: ``train/loss``.
             tags_to_skip: names to leave out.
         """
         prefix = f'{self.get_mode(runner)}/' if add_mode else ''
@@ -177,7 +177,7 @@ class LoggerHook(Hook):
 
 
 def length_of_epoch(runner: RunnerView) -> int | None:
-    """How many iterations the running epoch has; None for a stream."""
+    """Return the number of iterations of the running epoch; None for a stream."""
     try:
         return len(runner.data_loader)
     except (TypeError, NotImplementedError):

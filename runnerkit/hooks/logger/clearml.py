@@ -10,7 +10,7 @@ from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
 
 @HOOKS.register_module()
 class ClearMLLoggerHook(TrackerHook):
-    """Logs to the ClearML task of this process, or to one of its own, with which a resumed run goes on.
+    """Logs to the ClearML task of this process, or else to a new task, which a resumed run continues.
 
     Args:
         init_kwargs: arguments of ``clearml.Task.init``.
@@ -45,7 +45,7 @@ class ClearMLLoggerHook(TrackerHook):
         if goes_on:
             options['continue_last_task'] = self.run_id
         self.task = self.clearml.Task.init(**options)
-        if goes_on:  # ClearML would add the last iteration to ours, which are counted from the run's beginning
+        if goes_on:  # ClearML would add its last iteration to ours, which already count from the run's beginning
             self.task.set_initial_iteration(0)
         self.task_logger = self.task.get_logger()
         self._keep_id(self.task.id)

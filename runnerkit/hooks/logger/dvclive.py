@@ -1,4 +1,4 @@
-"""Curves as files that DVC tracks."""
+"""Curves in files that DVC tracks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from runnerkit.hooks.logger.tracker import TrackerHook
 
 @HOOKS.register_module()
 class DvcliveLoggerHook(TrackerHook):
-    """Logs to DVCLive, at every epoch's end what hooks and validations gave, or else at every interval.
+    """Logs to DVCLive: at the end of every epoch the results of hooks and validations, or else at every interval.
 
     Args:
-        model_file: where the model is saved after every epoch, always the same file; None saves nothing.
+        model_file: the file to save the model to after every epoch; None saves nothing.
         interval: as in `LoggerHook`.
         ignore_last: as in `LoggerHook`.
         reset_flag: as in `LoggerHook`.
-        by_epoch: whether DVCLive's steps are epochs; if not, they are iterations.
-        dvclive: a ``dvclive.Live`` to log to, which stays open in the end; by default one of the hook's own.
-        **kwargs: arguments of ``dvclive.Live``; ``resume=True`` goes on with the files that are there.
+        by_epoch: whether DVCLive's steps are epochs or iterations.
+        dvclive: a ``dvclive.Live`` to log to, which is not closed at the end; by default the hook makes its own.
+        **kwargs: arguments of ``dvclive.Live``; ``resume=True`` continues existing files.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class DvcliveLoggerHook(TrackerHook):
         self._import_dvclive(dvclive, **kwargs)
 
     def _import_dvclive(self, dvclive: Any = None, **kwargs: Any) -> None:
-        """Set ``self.dvclive``; None on other ranks than the first, which must not write the same files."""
+        """Set ``self.dvclive``; None on all ranks but the first, because they must not write the same files."""
         live = None if dvclive is not None else self._client('dvclive', 'dvclive').Live
         self.dvclive: Any = dvclive
         if live is not None and get_dist_info()[0] == 0:
@@ -50,7 +50,7 @@ class DvcliveLoggerHook(TrackerHook):
         if not self.by_epoch:
             super().after_train_iter(runner)
         elif self.reset_flag and runner.log_buffer.ready:
-            runner.log_buffer.clear_output()  # or the loggers before this one would log in every iteration from now on
+            runner.log_buffer.clear_output()  # otherwise the loggers before this one would log in every iteration
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         super().after_train_epoch(runner)

@@ -14,13 +14,13 @@ from runnerkit.parallel import unwrap
 
 @HOOKS.register_module()
 class MlflowLoggerHook(TrackerHook):
-    """Logs to the MLflow run that is active, or to one of its own, under which a resumed run goes on.
+    """Logs to the active MLflow run, or else to a new one, which a resumed run continues.
 
     Args:
-        exp_name: the experiment to log to; it is made if there is none of this name.
+        exp_name: the experiment to log to; it is created if it does not exist.
         tags: tags of the run.
         params: parameters of the run.
-        log_model: whether the model is logged in the end, unless the run has failed.
+        log_model: whether to log the model at the end, unless the run has failed.
         interval: as in `LoggerHook`.
         ignore_last: as in `LoggerHook`.
         reset_flag: as in `LoggerHook`.
@@ -70,7 +70,7 @@ class MlflowLoggerHook(TrackerHook):
                 self.mlflow.start_run(run_id=self.run_id)
                 return
             except self.mlflow.exceptions.MlflowException as error:  # another server, or a folder left behind
-                runner.logger.warning('MLflow cannot go on with run %s, so a new one begins: %s', self.run_id, error)
+                runner.logger.warning('MLflow cannot continue run %s, so a new one begins: %s', self.run_id, error)
         self.mlflow.start_run()
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
@@ -87,7 +87,7 @@ class MlflowLoggerHook(TrackerHook):
 
     def _log_model(self, model: Any) -> None:
         options: dict[str, Any] = {'pip_requirements': [f'torch=={torch.__version__}']}
-        # MLflow 3 would trace the model, for which it needs a batch.
+        # By default, MLflow 3 would trace the model, which needs a batch.
         if 'serialization_format' in inspect.signature(self.mlflow_pytorch.log_model).parameters:
             options['serialization_format'] = 'pickle'
         self.mlflow_pytorch.log_model(unwrap(model), 'models', **options)

@@ -10,14 +10,14 @@ from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
 
 @HOOKS.register_module()
 class NeptuneLoggerHook(TrackerHook):
-    """Logs to Neptune, through its client of before or since version 1.
+    """Logs to Neptune; works with its client before and after version 1.
 
     Args:
         init_kwargs: arguments of the client's ``init_run`` (``init`` before version 1).
         interval: as in `LoggerHook`.
         ignore_last: as in `LoggerHook`.
         reset_flag: as in `LoggerHook`.
-        with_step: whether numbers are logged with the iteration; if not, Neptune counts them.
+        with_step: whether to log values with their iteration; if not, Neptune counts them.
         by_epoch: as in `LoggerHook`.
     """
 
@@ -38,7 +38,7 @@ class NeptuneLoggerHook(TrackerHook):
     def import_neptune(self) -> None:
         """Set ``self.neptune``."""
         self.neptune = self._client('neptune', 'neptune')
-        if not hasattr(self.neptune, 'init_run'):  # before version 1 it lay here, and something older there
+        if not hasattr(self.neptune, 'init_run'):  # before version 1, the current API was in neptune.new
             self.neptune = self._client('neptune.new', 'neptune-client')
         self._since_1 = not hasattr(self.neptune, 'init')
         self.run: Any = None

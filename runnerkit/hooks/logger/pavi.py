@@ -20,19 +20,19 @@ class PaviLoggerHook(TrackerHook):
     """Logs to Pavi, whose client is not public.
 
     Args:
-        init_kwargs: arguments of ``pavi.SummaryWriter``; by default ``name`` is the work dir's, ``model`` the class of
-            the model, and ``session_text`` the config in the run's meta.
-        add_graph: MMCV's old name of ``add_graph_kwargs['active']``.
-        img_key: MMCV's old name of ``add_graph_kwargs['img_key']``.
-        add_last_ckpt: whether the last checkpoint is uploaded in the end.
+        init_kwargs: arguments of ``pavi.SummaryWriter``; by default ``name`` is the work dir's name, ``model`` the
+            model's class, and ``session_text`` the config in the run's meta.
+        add_graph: MMCV's old name for ``add_graph_kwargs['active']``.
+        img_key: MMCV's old name for ``add_graph_kwargs['img_key']``.
+        add_last_ckpt: whether to upload the last checkpoint at the end.
         interval: as in `LoggerHook`.
         ignore_last: as in `LoggerHook`.
         reset_flag: as in `LoggerHook`.
         by_epoch: as in `LoggerHook`; also whether the other steps are epochs.
-        add_graph_kwargs: ``active`` (False): whether the model's graph is uploaded; ``start`` (0) and ``interval``
-            (1): at which steps; ``img_key`` (``'img'``): what of a batch is the model's input; ``opset_version`` (11);
+        add_graph_kwargs: ``active`` (False): whether to upload the model's graph; ``start`` (0) and ``interval`` (1):
+            at which steps; ``img_key`` (``'img'``): the key of the model's input in a batch; ``opset_version`` (11);
             ``dummy_forward_kwargs``: further arguments of the model.
-        add_ckpt_kwargs: ``active`` (False), ``start`` (0) and ``interval`` (1) of uploading checkpoints.
+        add_ckpt_kwargs: ``active`` (False): whether to upload checkpoints; ``start`` (0) and ``interval`` (1).
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class PaviLoggerHook(TrackerHook):
         self.writer = self._client('pavi', 'pavi').SummaryWriter(**options)
 
     def get_step(self, runner: RunnerView) -> int:
-        """Epochs of validations, iterations of everything else."""
+        """Return the epoch for validations, the iteration for everything else."""
         in_epochs = self.by_epoch and self.get_mode(runner) == 'val'
         return self.get_epoch(runner) if in_epochs else self.get_iter(runner)
 
@@ -107,7 +107,7 @@ class PaviLoggerHook(TrackerHook):
     # --- checkpoints and graphs --------------------------------------------------------------------------------------
 
     def _unit(self, runner: RunnerView) -> int:
-        """The running epoch or iteration, from 1."""
+        """Return the running epoch or iteration, from 1."""
         return (runner.epoch if self.by_epoch else runner.iter) + 1
 
     def after_save(self, runner: RunnerView) -> None:
@@ -121,7 +121,7 @@ class PaviLoggerHook(TrackerHook):
             self.writer.add_snapshot_file(tag=self.run_name, snapshot_file_path=ckpt_path, iteration=step)
 
     def before_train_iter(self, runner: RunnerView) -> None:
-        # In epochs, at the first batch: to ask the loader for one before would change what the training sees.
+        # By epoch, use the first batch: reading an extra one from the loader would change what the training sees.
         if not self._is_open or not self.add_graph or (self.by_epoch and runner.inner_iter > 0):
             return
         step = self._unit(runner)

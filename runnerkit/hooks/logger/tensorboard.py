@@ -18,12 +18,12 @@ from runnerkit.utils.numbers import plain_number
 
 @HOOKS.register_module()
 class TensorboardLoggerHook(LoggerHook):
-    """Logs numbers, learning rates and texts; what was drawn beyond the point where a run begins is hidden.
+    """Logs numbers, learning rates and texts.
 
-    Each iteration is drawn once, however often a run is killed and resumed: what it has drawn by the time of a
-    checkpoint is on the disk before the checkpoint is.
+    Each iteration is drawn once, however often a run is killed and resumed. Points are on disk before the next
+    checkpoint is, and a resumed run hides the points beyond its checkpoint.
 
-    TensorBoard, which takes longer to import than all of runnerkit, is imported when there is something to draw.
+    TensorBoard takes longer to import than all of runnerkit, so it is imported when there is something to draw.
 
     Args:
         log_dir: where the event files go; by default ``tf_logs`` in the work dir.
@@ -44,16 +44,16 @@ class TensorboardLoggerHook(LoggerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.log_dir = log_dir
         self._writer: Any = None
-        self._purge_step: int | None = None  # where the next event file begins; None where none is to be opened
-        self._redrawn: list[tuple[str, Any]] = []  # what it begins with
+        self._purge_step: int | None = None  # the first step of the next event file; None: do not open one
+        self._redrawn: list[tuple[str, Any]] = []  # its first points
         self._last_step: int | None = None
         self._last_points: list[tuple[str, Any]] = []  # what was drawn at that step, by tag
 
     @property
     def writer(self) -> Any:
-        """The ``SummaryWriter``, whose event file is opened when it is first asked for.
+        """The ``SummaryWriter``; its event file is opened at the first access.
 
-        None on other ranks than the first, outside of a run, and where the file cannot be written.
+        None on all ranks but the first, outside of a run, and if the file cannot be written.
         """
         if self._purge_step is not None:
             step, self._purge_step = self._purge_step, None
@@ -65,7 +65,7 @@ class TensorboardLoggerHook(LoggerHook):
         self._writer, self._purge_step = writer, None
 
     def before_run(self, runner: RunnerView) -> None:
-        """Make sure that there is TensorBoard, and a place to write to."""
+        """Check that TensorBoard is installed and that there is a folder to write to."""
         super().before_run(runner)
         if runner.rank != 0:
             return
@@ -81,16 +81,16 @@ class TensorboardLoggerHook(LoggerHook):
         self._begin(runner)
 
     def after_roll_back(self, runner: RunnerView) -> None:
-        """Hide what is going to be drawn again, as when a run is resumed."""
+        """Hide the points that will be drawn again, as when a run is resumed."""
         if self._writer is not None or self._purge_step is not None:
             self._close()
             self._begin(runner)
 
     def _begin(self, runner: RunnerView) -> None:
-        """Settle what the next event file hides of those that are there, and draws again."""
+        """Decide which existing points the next event file hides, and which ones it draws again."""
         done = runner.completed_iters
-        # A validation may have been logged after the checkpoint and before the next iteration, at the same step: hide
-        # what is there, and draw again what the checkpoint knows of.
+        # A validation may have been logged after the checkpoint and before the next iteration, at the same step. Hide
+        # all points of this step and draw those again that are stored in the checkpoint.
         is_known = self._last_step is not None and done > 0
         self._redrawn = self._last_points if is_known and self._last_step == done else []
         self._purge_step = done if is_known else done + 1
@@ -112,17 +112,17 @@ class TensorboardLoggerHook(LoggerHook):
 
     @contextmanager
     def around_save(self, runner: RunnerView) -> Iterator[None]:
-        """Put what is drawn so far on the disk: a resumed run does not draw it again."""
+        """Write all points to disk, because a run that resumes from this checkpoint does not draw them again."""
         if self._writer is not None:
             with self._tolerant():
                 self._writer.flush()
         yield
 
     def log(self, runner: RunnerView) -> None:
-        """Draw a point of each curve at the number of iterations done."""
+        """Draw one point of each curve at the number of completed iterations."""
         if self.writer is None:
             return
-        step = runner.completed_iters  # not `get_iter`: a resumed run hides what lies beyond those that are done
+        step = runner.completed_iters  # not `get_iter`: a resumed run hides steps beyond its completed iterations
         points = [(tag, plain_number(value)) for tag, value in self.get_loggable_tags(runner, allow_text=True).items()]
         if step != self._last_step:
             self._last_step, self._last_points = step, []
@@ -150,7 +150,7 @@ class TensorboardLoggerHook(LoggerHook):
 
     @contextmanager
     def _tolerant(self) -> Iterator[None]:
-        """A file that cannot be written, or an installation that is broken, is given up, with a warning."""
+        """Stop drawing, with a warning, if the file cannot be written or the installation is broken."""
         try:
             yield
         except (OSError, ImportError) as error:
@@ -159,9 +159,9 @@ class TensorboardLoggerHook(LoggerHook):
 
 
 def _wait_for_a_later_name(log_dir: str) -> None:
-    """Wait, a second at most, until a new event file is read after those that are there.
+    """Wait, at most one second, until the name of a new event file sorts after the existing ones.
 
-    TensorBoard reads them in the order of their names: a second, and then a number without leading zeros.
+    TensorBoard reads event files in the order of their names, which begin with the time in seconds.
     """
     names = os.listdir(log_dir) if os.path.isdir(log_dir) else []
     seconds = [int(name.split('.')[3]) for name in names if re.match(r'events\.out\.tfevents\.\d+\.', name)]

@@ -1,4 +1,4 @@
-"""The log that people read on the console, and the same as JSON lines for programs."""
+"""The log on the console, and the same values as JSON lines in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.paths import scandir
 
-#: What a console line shows elsewhere than among the values.
+#: Entries that a console line shows in another place than among the values.
 _ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'time', 'data_time', 'memory'}
 
 
@@ -31,25 +31,24 @@ _ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'time', 'data_time', 'memor
 class TextLoggerHook(LoggerHook):
     """Logs a line to the console and to ``<work_dir>/<timestamp>.log.json``.
 
-    That file has one JSON object a line: first the run's meta, then ``mode``, ``epoch``, ``iter``, ``lr``, ``memory``
-    (of CUDA; the most of all ranks, in MiB) and all values. Times are in seconds. When a run is resumed, the lines in
-    its work dir that it is going to write again are first moved to ``<timestamp>.log.json.superseded``.
+    That file has one JSON object per line: first the run's meta, then ``mode``, ``epoch``, ``iter``, ``lr``, ``memory``
+    (CUDA, the maximum over all ranks, in MiB) and all values. Times are in seconds. When a run is resumed, the lines in
+    its work dir that it will write again are first moved to ``<timestamp>.log.json.superseded``.
 
     Args:
-        by_epoch: as in `LoggerHook`; also whether lines begin with the epoch or the iteration.
+        by_epoch: as in `LoggerHook`; also whether lines start with the epoch or the iteration.
         interval: as in `LoggerHook`.
         ignore_last: as in `LoggerHook`.
         reset_flag: as in `LoggerHook`.
-        interval_exp_name: iterations between two mentions of the experiment's name; every epoch's end mentions it too.
+        interval_exp_name: iterations between two lines with the experiment's name; every epoch's end has one too.
         out_dir: a folder or URL; when the run is over, its files are copied to ``<out_dir>/<name of the work dir>``.
-        out_suffix: how the names of those files end.
-        keep_local: whether they stay in the work dir as well.
-        file_client_args: arguments of `FileClient`, which writes to ``out_dir``; by default its URL says what to use.
+        out_suffix: the endings of the files to copy.
+        keep_local: whether the files also stay in the work dir.
+        file_client_args: arguments of `FileClient`, which writes to ``out_dir``; by default chosen by its URL.
 
     Raises:
-        TypeError: ``out_dir`` is no text.
-        ValueError: ``file_client_args`` without ``out_dir``, for which alone it has a meaning, or of a storage that
-            is not known.
+        TypeError: ``out_dir`` is not a text.
+        ValueError: ``file_client_args`` without ``out_dir``, or for an unknown storage.
     """
 
     def __init__(
@@ -78,30 +77,30 @@ class TextLoggerHook(LoggerHook):
             self.file_client = FileClient.infer_client(file_client_args, out_dir)
         self.json_log_path: str | None = None
         self.start_iter = 0
-        self.time_sec_tot = 0.0  # not read here: subclasses that write their lines by themselves add up time in it
+        self.time_sec_tot = 0.0  # not used here; downstream subclasses add up time in it
         self._started = 0.0
         self._memory: int | None = None
         self._file: IO[str] | None = None
-        # The latest moment that was logged, in iterations done, and by how many lines; None where that is not known.
+        # The last logged moment, in completed iterations, and how many lines it has; None if unknown.
         self._logged_at: tuple[int, int] | None = None
 
     # --- when --------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: RunnerView) -> None:
-        """Open the JSON lines, with the run's meta in the first one; start the clock."""
+        """Open the JSON file, write the run's meta as its first line, and start the clock."""
         super().before_run(runner)
         self._start(runner)
         if runner.rank != 0 or runner.work_dir is None:
             return
         self.json_log_path = os.path.join(runner.work_dir, f'{runner.timestamp}.log.json')
         self._trouble = WarnsOnce(f'the log file {self.json_log_path}')
-        # A logger of an evaluation joins in the middle of a run, of which nothing is going to be logged again.
+        # A logger of an evaluation starts in the middle of a run; it has no lines that would be written again.
         self._open(runner, self.json_log_path, moves=self.start_iter > 0 and self in runner.hooks)
         if runner.meta:
             self._dump_log(runner.meta, runner)
 
     def after_roll_back(self, runner: RunnerView) -> None:
-        """What is going to be logged again is moved aside, as when a run is resumed."""
+        """Move the lines aside that will be written again, as when a run is resumed."""
         self._start(runner)
         if self._file is not None and self.json_log_path is not None:
             self._close()
@@ -134,23 +133,23 @@ class TextLoggerHook(LoggerHook):
         return {'logged_at': self._logged_at or (0, 0)}
 
     def _set_aside(self, runner: RunnerView, work_dir: str) -> None:
-        """Move away what a run that died has logged beyond the point from where this one goes on."""
+        """Move aside what an interrupted run has logged beyond the point where this one resumes."""
         step, lines = self._logged_at or (self.start_iter, None)
         for path in set_aside(work_dir, self.start_iter, lines if step == self.start_iter else 0):
             runner.logger.info(
-                'lines of %s beyond %d iterations, which are done again, are moved to %s',
+                'lines of %s beyond %d iterations, which will be repeated, are moved to %s',
                 path.name,
                 self.start_iter,
                 path.name + ENDING,
             )
 
     def after_run(self, runner: RunnerView) -> None:
-        """Close the JSON lines; copy the log files to ``out_dir``."""
+        """Close the JSON file; copy the log files to ``out_dir``."""
         self._close()
         if runner.rank == 0 and self.out_dir is not None and runner.work_dir is not None:
             try:
                 self._move_out(runner, Path(runner.work_dir), self.out_dir)
-            except Exception as error:  # a storage has errors of its own, and none of them is the training's
+            except Exception as error:  # each storage has its own errors, and none of them should fail the training
                 runner.logger.warning(
                     'the logs in %s could not all be copied to %s: %s: %s',
                     runner.work_dir,
@@ -161,11 +160,11 @@ class TextLoggerHook(LoggerHook):
 
     def _average(self, runner: RunnerView, n: int) -> None:
         super()._average(runner, n)
-        # Here, because all ranks come here.
+        # Done here because all ranks call this method.
         self._memory = int(reduce_max(self._get_max_memory(runner))) if torch.cuda.is_available() else None
 
     def _get_max_memory(self, runner: RunnerView) -> int:
-        """The most memory that tensors have taken so far on the model's device, in MiB."""
+        """Return the peak memory of tensors on the model's device so far, in MiB."""
         parameter = next(runner.model.parameters(), None)
         device = None if parameter is None or parameter.device.type != 'cuda' else parameter.device
         return torch.cuda.max_memory_allocated(device) // 2**20
@@ -173,12 +172,12 @@ class TextLoggerHook(LoggerHook):
     # --- what --------------------------------------------------------------------------------------------------------
 
     def log(self, runner: RunnerView) -> dict[str, Any]:
-        """Write one line to each; returns what was written."""
+        """Write one line to the console and one to the file; returns the values."""
         values = dict(runner.log_buffer.output)
         done = self.get_iter(runner, inner_iter=True) if self.by_epoch else runner.completed_iters
         iters = values.pop('eval_iter_num', None) or done
         log_dict: dict[str, Any] = {'mode': self.get_mode(runner), 'epoch': self.get_epoch(runner), 'iter': iters}
-        log_dict['step'] = runner.completed_iters  # where the moment lies in the run, whatever the mode counts
+        log_dict['step'] = runner.completed_iters  # the position in the run, whatever ``iter`` counts
         if runner.optimizer is not None:
             rates = runner.current_lr()
             by_name = isinstance(rates, dict)
@@ -191,7 +190,7 @@ class TextLoggerHook(LoggerHook):
         return log_dict
 
     def _log_info(self, log_dict: dict[str, Any], runner: RunnerView) -> None:
-        """Write ``log_dict`` as one line for people."""
+        """Write ``log_dict`` as one line of text."""
         name = runner.meta.get('exp_name')
         if name is not None and (self.every_n_iters(runner, self.interval_exp_name) or self._is_last_of_epoch(runner)):
             runner.logger.info('Exp name: %s', name)
@@ -207,7 +206,7 @@ class TextLoggerHook(LoggerHook):
         return f'{kind} ' + (f'[{log_dict["epoch"]}]' if self.by_epoch else '') + f'[{log_dict["iter"]}{of}]'
 
     def _progress(self, log_dict: dict[str, Any], runner: RunnerView) -> list[str]:
-        """Learning rate, time and memory."""
+        """Return the texts for learning rate, time and memory."""
         shown = []
         lr = log_dict.get('lr')
         if isinstance(lr, dict):
@@ -223,7 +222,7 @@ class TextLoggerHook(LoggerHook):
         return shown
 
     def _seconds_left(self, runner: RunnerView) -> float | None:
-        """What this process's iterations took on average, evaluations included, times those that are left."""
+        """Return the average time of an iteration of this process, including evaluations, times the iterations left."""
         done = runner.completed_iters - self.start_iter
         if runner.max_iters is None or done <= 0:
             return None
@@ -246,7 +245,7 @@ class TextLoggerHook(LoggerHook):
             self._trouble(error)
 
     def _round_float(self, items: Any) -> Any:
-        """``items`` with numbers to eight digits."""
+        """Return ``items`` with numbers rounded to eight digits."""
         if type(items) is float:
             return float(f'{items:.8g}')
         if isinstance(items, dict):
@@ -266,7 +265,7 @@ class TextLoggerHook(LoggerHook):
 
 
 def _plain(value: Any) -> Any:
-    """Numbers in the place of a tensor or array."""
+    """Return tensors and arrays as plain numbers or lists."""
     number = plain_number(value)
     return number.tolist() if isinstance(number, (Tensor, np.ndarray)) else number
 
@@ -280,7 +279,7 @@ _ENCODER = json.JSONEncoder(default=_as_json)
 
 
 def _shown(value: Any) -> str:
-    """A number with four decimals, one that would look like zero with four digits."""
+    """Format a number with four decimals; one that would then look like zero, in scientific notation."""
     if not isinstance(value, float):
         return str(value)
     return f'{value:.4f}' if value == 0 or abs(value) >= 1e-4 else f'{value:.3e}'

@@ -1,4 +1,4 @@
-"""What the loggers have in common that send their numbers to an experiment tracker."""
+"""The base of the loggers that send values to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from runnerkit.utils.numbers import plain_number
 
 
 class TrackerHook(LoggerHook):
-    """Opens a run of the tracker on rank 0, sends every log line's numbers, closes it when the run ends or fails.
+    """Opens a run of the tracker on rank 0, sends the values of every log line, and closes it when the run ends.
 
-    A tracker that cannot be opened ends the run before it has begun; one that fails later warns once, and the training
-    goes on.
+    If the tracker cannot be opened, the run does not start. If it fails later, there is one warning and training
+    continues.
 
-    Subclasses import their client when they are made, so that a missing one is found before the training starts, and
-    say what to do in `_open`, `_send` and `_close`.
+    Subclasses import their client in the constructor, so that a missing client is found before training starts, and
+    implement `_open`, `_send` and `_close`.
 
     Attributes:
-        run_id: under which the tracker knows this run; checkpoints keep it, and a resumed run goes on under it. None
-            where the tracker has no such thing.
+        run_id: the tracker's id of this run. Checkpoints store it, and a resumed run continues under it. None if the
+            tracker has no ids.
     """
 
     run_id: str | None = None
-    _numbers_only = True  # whether the tracker takes nothing else
+    _numbers_only = True  # whether the tracker accepts numbers only
     _is_open = False
     _trouble: WarnsOnce | None = None
 
@@ -38,7 +38,7 @@ class TrackerHook(LoggerHook):
             self._is_open = True
 
     def log(self, runner: RunnerView) -> None:
-        """Send what there is to log."""
+        """Send the values to log."""
         tags = {
             name: plain_number(value) if self.is_scalar(value) else value
             for name, value in self._tags(runner).items()
@@ -53,7 +53,7 @@ class TrackerHook(LoggerHook):
             self._try(self._close, runner)
 
     def _try(self, call: Callable[..., None], *args: Any) -> None:
-        """Call the tracker; one that fails, in whatever way its client has, does not end a training."""
+        """Call the tracker; no error of its client ends the training."""
         try:
             call(*args)
         except NotImplementedError:
@@ -64,21 +64,21 @@ class TrackerHook(LoggerHook):
             self._trouble(error)
 
     def _open(self, runner: RunnerView) -> None:
-        """Tell the tracker that the run begins, or under ``self.run_id`` goes on."""
+        """Tell the tracker that the run begins, or continues under ``self.run_id``."""
 
     def _tags(self, runner: RunnerView) -> dict[str, Any]:
-        """What there is to log, by name."""
+        """Return the values to log, by name."""
         return self.get_loggable_tags(runner)
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
-        """Hand numbers by name to the tracker."""
+        """Send values by name to the tracker."""
         raise NotImplementedError(f'{type(self).__name__} must have a method _send(tags, runner)')
 
     def _close(self, runner: RunnerView) -> None:
         """Tell the tracker that the run has ended."""
 
     def _client(self, module: str, package: str) -> Any:
-        """The client's module.
+        """Import and return the client's module.
 
         Raises:
             ImportError: it is not installed; the message names the package.
@@ -89,18 +89,18 @@ class TrackerHook(LoggerHook):
             raise ImportError(f'{type(self).__name__} needs {module}: pip install {package!r} ({error})') from error
 
     def _keep_id(self, run_id: Any) -> None:
-        # A stand-in for the client in somebody's test has no real id, and no checkpoint could hold it.
+        # A mock of the client has no real id, and a checkpoint could not hold it.
         self.run_id = run_id if isinstance(run_id, str) else None
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.run_id is None else {'run_id': self.run_id}
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
-        # Not in load_state_dict: that is called when before_run is over, and with it the chance to go on.
+        # Not in load_state_dict: that is called after before_run, when the tracker's run is open already.
         self.run_id = self._saved_state(runner, checkpoint).get('run_id', self.run_id)
 
 
 def has_failed(runner: RunnerView) -> bool:
-    """Whether the run has ended by an error or Ctrl-C."""
+    """Whether the run was ended by an error or by Ctrl-C."""
     outcome = getattr(runner, 'outcome', None)  # MMCV's runners have none
     return outcome is not None and not outcome.ended_well

@@ -16,19 +16,19 @@ _SUMMARIES = ('min', 'max', 'mean', 'best', 'last', 'none')
 
 @HOOKS.register_module()
 class WandbLoggerHook(TrackerHook):
-    """Logs to Weights & Biases; a resumed run goes on under the same id.
+    """Logs to Weights & Biases; a resumed run continues under the same id.
 
     Args:
         init_kwargs: arguments of ``wandb.init``.
         interval: as in `LoggerHook`.
         ignore_last: as in `LoggerHook`.
         reset_flag: as in `LoggerHook`.
-        commit: whether each log line is a step of its own; if not, wandb collects them until somebody else commits.
+        commit: whether each log line is its own step; if not, wandb collects them until the next commit.
         by_epoch: as in `LoggerHook`.
         with_step: whether to give wandb the iteration as its step; if not, it is logged as ``global_step``.
         log_artifact: whether to upload the work dir's files at the end.
-        out_suffix: how the names of those files end.
-        define_metric_cfg: what wandb shows as a metric's summary, by metric: ``min``, ``max``, ``mean``, ``best``,
+        out_suffix: the endings of those files.
+        define_metric_cfg: the summary that wandb shows for each metric: ``min``, ``max``, ``mean``, ``best``,
             ``last`` or ``none``.
     """
 
@@ -88,7 +88,7 @@ class WandbLoggerHook(TrackerHook):
             self._upload(runner.work_dir)
         if has_failed(runner):
             self.wandb.finish(exit_code=1)
-        elif hasattr(self.wandb, 'join'):  # what finish was called before, and still is
+        elif hasattr(self.wandb, 'join'):  # the old name of finish
             self.wandb.join()
         else:
             self.wandb.finish()
@@ -97,7 +97,7 @@ class WandbLoggerHook(TrackerHook):
         artifact = self.wandb.Artifact(name='artifacts', type='model')
         endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
         for name in sorted(scandir(work_dir, endings, recursive=True)):
-            # By itself, wandb leaves the folder away, and two files may have the same name then.
+            # By default, wandb drops the folder, and then two files may have the same name.
             named = {'name': name} if os.path.dirname(name) else {}
             artifact.add_file(os.path.join(work_dir, name), **named)
         self.wandb.log_artifact(artifact)

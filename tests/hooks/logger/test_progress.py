@@ -3,39 +3,28 @@
 import io
 import os
 import pty
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from forks import Fork
 from support import loader, tiny_runner
 
-from runnerkit.hooks import Hook, ProgressBarHook
-
-TRAIN = """
-from support import loader, tiny_runner
-from runnerkit.hooks import ProgressBarHook, TextLoggerHook
-runner = tiny_runner(max_epochs=2)
-runner.register_hook(TextLoggerHook(interval=1))
-hook = ProgressBarHook()
-runner.register_hook(hook, 'LOWEST')
-runner.run([loader(8)] * 2, [('train', 1), ('val', 1)])
-assert hook._bar is None
-"""
+from runnerkit.hooks import Hook, ProgressBarHook, TextLoggerHook
 
 
-COMMAND = [sys.executable, '-c', TRAIN]
+def train():
+    os.environ.update(TERM='xterm', COLUMNS='100')
+    runner = tiny_runner(max_epochs=2)
+    runner.register_hook(TextLoggerHook(interval=1))
+    hook = ProgressBarHook()
+    runner.register_hook(hook, 'LOWEST')
+    runner.run([loader(8)] * 2, [('train', 1), ('val', 1)])
+    assert hook._bar is None
 
 
-@pytest.fixture
-def env():
-    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
-    return {**os.environ, 'PYTHONPATH': path, 'TERM': 'xterm', 'COLUMNS': '100', 'OMP_NUM_THREADS': '1'}
-
-
-def on_a_terminal(arguments, env):
+def test_on_a_terminal_it_stands_below_whole_log_lines(tmp_path):
     master, slave = pty.openpty()
-    process = subprocess.Popen(arguments, stderr=slave, env=env)
+    process = Fork(train, folder=tmp_path, stderr=slave)
     os.close(slave)
     seen = b''
     while True:
@@ -47,12 +36,8 @@ def on_a_terminal(arguments, env):
             break
         seen += part
     os.close(master)
-    assert process.wait() == 0, seen.decode()
-    return seen.decode()
-
-
-def test_on_a_terminal_it_stands_below_whole_log_lines(env):
-    seen = on_a_terminal(COMMAND, env)
+    seen = seen.decode()
+    assert process.code() == 0, seen
     assert ' epoch 2/2' in seen
     assert '4/4' in seen
     for line in ('Epoch [1][1/2]', 'Epoch [2][2/2]', 'Epoch(val) [2][2]'):
@@ -60,13 +45,13 @@ def test_on_a_terminal_it_stands_below_whole_log_lines(env):
     assert seen.count('Epoch [1][1/2]') == 1
 
 
-def test_in_a_pipe_there_are_only_plain_lines(env):
-    ended = subprocess.run(COMMAND, env=env, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    assert '\x1b' not in ended.stderr
-    assert 'train epoch' not in ended.stderr
-    assert 'Epoch [1][1/2]' in ended.stderr
-    assert ended.stdout == ''
+def test_in_a_pipe_there_are_only_plain_lines(tmp_path):
+    process = Fork(train, folder=tmp_path)
+    assert process.code() == 0, process.said()
+    assert '\x1b' not in process.said()
+    assert 'train epoch' not in process.said()
+    assert 'Epoch [1][1/2]' in process.said()
+    assert process.said('stdout') == ''
 
 
 class Terminal(io.StringIO):

@@ -367,7 +367,7 @@ def test_a_resumed_run_logs_each_moment_once(tmp_path, logger):
     assert moments(tmp_path / 'work') == WHOLE
     assert moments(tmp_path / 'work', 'log.json.superseded') == WHOLE[3:]
     assert (
-        'beyond 3 iterations, which are done again, are moved to 0.log.json.superseded'
+        'beyond 3 iterations, which will be repeated, are moved to 0.log.json.superseded'
         in (tmp_path / 'console.log').read_text()
     )
     interrupted(tmp_path, logger, at=6, resume=tmp_path / 'work' / 'epoch_1.pth')

@@ -1,0 +1,199 @@
+"""What a resumed run restores, and what it tells of what is not as it was."""
+
+import logging
+
+import pytest
+import torch
+from support import Noisy, Tiny, loader, tiny_runner, weights
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+
+from runnerkit.data import build_dataloader
+from runnerkit.hooks import CheckpointHook, EMAHook, Hook, OptimizerHook, TextLoggerHook
+from runnerkit.runner.resuming import mean_gradients
+
+
+class Counts(Hook):
+    def __init__(self):
+        self.n = 0
+
+    def after_train_iter(self, runner):
+        self.n += 1
+
+    def state_dict(self):
+        return {'n': self.n}
+
+    def load_state_dict(self, state):
+        self.n = state['n']
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def start(folder, kind='epoch', hooks=(), optimizer=None, update=None, **limits):
+    runner = tiny_runner(kind, work_dir=folder, optimizer=optimizer, **(limits or {'max_iters': 8}))
+    runner.register_hook(OptimizerHook(**(update or {})), 'ABOVE_NORMAL')
+    runner.register_hook(CheckpointHook(interval=1, by_epoch=False))
+    for hook in hooks:
+        runner.register_hook(hook)
+    return runner
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A function that trains and gives the file after three iterations."""
+
+    def train(data=None, **options):
+        runner = start(tmp_path, **options)
+        runner.run([loader() if data is None else data], [('train', 1)])
+        return str(tmp_path / 'iter_3.pth')
+
+    return train
+
+
+def told(caplog):
+    return [r.getMessage() for r in caplog.records if getattr(r, 'exactness', False) and r.levelno >= logging.WARNING]
+
+
+def resumed(tmp_path, checkpoint, caplog, data=None, workflow=(('train', 1),), **options):
+    """What a run tells that goes on from ``checkpoint``."""
+    runner = start(tmp_path / 'resumed', **options)
+    caplog.clear()
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        runner.resume(checkpoint)
+        runner.run([loader() if data is None else data], list(workflow))
+    return '\n'.join(told(caplog))
+
+
+def test_a_run_that_goes_on_as_it_was_tells_nothing(saved, tmp_path, caplog):
+    assert resumed(tmp_path, saved(), caplog) == ''
+
+
+def test_loggers_may_change(saved, tmp_path, caplog):
+    assert resumed(tmp_path, saved(), caplog, hooks=[TextLoggerHook()]) == ''
+
+
+CHANGES = {
+    'optimizer': ({'optimizer': adam}, {'optimizer': adamw}, ['Adam', 'AdamW', 'another formula']),
+    'precision': ({}, {'update': {'amp': 'bf16'}}, ['precision', 'bf16']),
+    'accumulation': ({}, {'update': {'cumulative_iters': 2}}, ['accumulation']),
+    'hook gone': ({'hooks': [Counts()]}, {}, ['hook Counts#0', 'gone', 'dropped']),
+    'hook added': ({}, {'hooks': [Counts()]}, ['hook Counts#0', 'absent', 'without a state']),
+    'runner': ({}, {'kind': 'iter'}, ['by epoch', 'by iteration', 'begin anew']),
+    'batch size': ({}, {'data': loader(batch=5)}, ['batch_size', 'same sample']),
+    'length': ({}, {'data': loader(24)}, ['length', 'twice or not at all']),
+    'shuffling': ({}, {'data': loader(shuffle=False)}, ['shuffle', 'True', 'False']),
+    'seed': ({}, {'data': build_dataloader(Noisy(20), 4, 0, seed=6)}, ['seed', '5', '6']),
+    'loader': ({}, {'data': DataLoader(Noisy(20), 4)}, ['kind', 'SeededLoader', 'DataLoader']),
+    'EMA gone': ({'hooks': [EMAHook()]}, {}, ['EMAHook', 'averages are dropped']),
+}
+
+
+@pytest.mark.parametrize('name', CHANGES)
+def test_what_has_changed_is_told(name, saved, tmp_path, caplog):
+    was, now, words = CHANGES[name]
+    text = resumed(tmp_path, saved(**was), caplog, **now)
+    assert all(word in text for word in words), text
+
+
+def test_without_its_hook_training_goes_on_from_the_raw_weights(tmp_path):
+    runner = start(tmp_path, hooks=[EMAHook(momentum=0.5)], max_iters=3)
+    runner.run([loader()], [('train', 1)])
+    raw = {name: value for name, value in runner.model.state_dict().items() if not name.startswith('ema_')}
+    other = start(tmp_path / 'other')
+    other.resume(str(tmp_path / 'iter_3.pth'))
+    found = other.model.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in raw.items())
+
+
+def test_an_optimizer_of_another_kind_is_refused(saved, tmp_path):
+    runner = start(tmp_path / 'resumed')
+    with pytest.raises(ValueError, match='it has no momentum, nesterov, which SGD needs: it is of another kind'):
+        runner.resume(saved(optimizer=adam))
+
+
+def test_a_hooks_state_that_does_not_fit_is_refused_with_its_name(saved, tmp_path):
+    class Other(Counts):
+        def load_state_dict(self, state):
+            self.n = state['m']
+
+    checkpoint = saved(hooks=[Counts()])
+    Other.__name__ = 'Counts'
+    runner = start(tmp_path / 'resumed', hooks=[Other()])
+    runner.resume(checkpoint)
+    with pytest.raises(ValueError, match="the state of the hook Counts#0 in the checkpoint does not fit .*'m'"):
+        runner.run([loader()], [('train', 1)])
+
+
+def test_a_file_without_the_optimizer_is_told(tmp_path, caplog):
+    runner = tiny_runner(work_dir=tmp_path, max_iters=3)
+    runner.register_hook(CheckpointHook(interval=3, by_epoch=False, save_optimizer=False))
+    runner.run([loader()], [('train', 1)])
+    assert 'holds no state of the optimizer' in resumed(tmp_path, str(tmp_path / 'iter_3.pth'), caplog)
+
+
+def test_with_another_batch_size_the_epoch_goes_on_with_the_same_sample(tmp_path):
+    class Seen(Tiny):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def train_step(self, data, optimizer, **kwargs):
+            self.seen += data[0].tolist()
+            return super().train_step(data, optimizer)
+
+    class Numbers(Noisy):
+        def __getitem__(self, i):
+            return torch.full((4,), float(i)), torch.zeros(1)
+
+    def run(folder, batch, checkpoint=None, **limits):
+        runner = tiny_runner(model=Seen(), work_dir=tmp_path / folder, **limits)
+        runner.register_hook(OptimizerHook())
+        runner.register_hook(CheckpointHook(interval=3, by_epoch=False))
+        if checkpoint:
+            runner.resume(str(checkpoint))
+        runner.run([build_dataloader(Numbers(20), batch, 0, seed=5)], [('train', 1)])
+        return runner, [sample[0] for sample in runner.model.seen]
+
+    _, first = run('first', 4, max_iters=3)
+    runner, rest = run('rest', 3, tmp_path / 'first' / 'iter_3.pth', max_epochs=1)
+    assert sorted(first + rest) == list(range(20))
+    assert (runner.iter, runner.epoch, runner.max_iters) == (6, 1, 6)  # 3 and 3: the limit follows
+
+
+def test_shares_of_the_users_own_begin_anew_with_another_batch_size(saved, tmp_path, caplog):
+    def own(batch):
+        return DataLoader(Noisy(20), batch_sampler=BatchSampler(SequentialSampler(range(20)), batch, False))
+
+    text = resumed(tmp_path, saved(data=own(4)), caplog, data=own(5))
+    assert 'the open epoch begins anew, since ranks or batch size are others' in text
+
+
+def test_what_is_not_known_to_be_exact_is_told_at_the_first_start(tmp_path, caplog):
+    runner = start(tmp_path, max_iters=1)
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        runner.run([DataLoader(Noisy(20), 4, num_workers=1)], [('train', 1)])
+    (record,) = [r for r in caplog.records if getattr(r, 'exactness', False)]
+    assert record.levelno == logging.INFO
+    assert 'If this run is resumed, it is not known to be exact. DataLoader of Noisy: ' in record.getMessage()
+
+
+def test_means_of_gradients():
+    states = [{'accumulated': 2, 'grads': [torch.tensor([1.0, 8.0]), None]}] * 3
+    assert [None if each is None else each.tolist() for each in mean_gradients(states)] == [[1.0, 8.0], None]
+    with pytest.raises(ValueError, match='the ranks are at different places'):
+        mean_gradients([{'accumulated': 1, 'grads': []}, {'accumulated': 2, 'grads': []}])
+
+
+def test_the_same_bits_in_a_run_of_another_kind_of_save(tmp_path):
+    """A file that is saved in the middle of a cycle brings its gradients."""
+    whole = start(tmp_path / 'whole', update={'cumulative_iters': 3})
+    whole.run([loader()], [('train', 1)])
+    part = start(tmp_path / 'part', update={'cumulative_iters': 3})
+    part.resume(str(tmp_path / 'whole' / 'iter_4.pth'))
+    part.run([loader()], [('train', 1)])
+    assert torch.equal(weights(part.model), weights(whole.model))
