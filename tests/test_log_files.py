@@ -1,6 +1,8 @@
 """The lines of a log, and moving those aside that a resumed run writes again."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,21 @@ def test_lines_beyond_are_moved_and_nothing_is_lost(tmp_path):
     assert (tmp_path / 'notes.json').read_text() == line(9)
     assert set_aside(tmp_path, 4, None) == []
     assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_they_are_on_the_disk_before_the_log_loses_them(tmp_path, monkeypatch):
+    flushed, real = [], os.fsync
+
+    def fsync(descriptor):
+        path = os.readlink(f'/proc/self/fd/{descriptor}')
+        if path.endswith(ENDING):
+            flushed.append((steps(Path(path)), steps(tmp_path / '1.log.json')))
+        real(descriptor)
+
+    monkeypatch.setattr(os, 'fsync', fsync)
+    write(tmp_path, '1.log.json', line(4), line(6))
+    set_aside(tmp_path, 4, None)
+    assert flushed == [([6], [4, 6])]
 
 
 def test_they_are_added_to_those_of_earlier_kills(tmp_path):

@@ -32,8 +32,9 @@ def same_batch(batch: Any, checksums: Mapping[str, Sequence[int]]) -> bool | Non
 
 def _checksums(place: str, value: Any) -> Iterator[tuple[str, int, int]]:
     if isinstance(value, Tensor):
-        if type(value) is Tensor and value.layout is torch.strided and not value.is_inference():
-            flat = value.detach().reshape(-1)
+        has_numbers = value.layout is torch.strided and not (value.is_nested or value.is_meta or value.is_inference())
+        if type(value) is Tensor and has_numbers:
+            flat = value.detach().resolve_conj().resolve_neg().reshape(-1)
             some = flat[:: max(1, len(flat) // _LOOKED_AT)].cpu().contiguous()
             raw = some.view(torch.uint8).numpy().tobytes() if len(some) else b''
             yield place, zlib.crc32(raw, _of_text(f'{tuple(value.shape)} {value.dtype}')), value._version
@@ -42,7 +43,7 @@ def _checksums(place: str, value: Any) -> Iterator[tuple[str, int, int]]:
             numbers = value.reshape(-1)
             part = np.ascontiguousarray(numbers[:: max(1, len(numbers) // _LOOKED_AT)])
             yield place, zlib.crc32(part.tobytes(), _of_text(f'{value.shape} {value.dtype}')), 0
-    elif isinstance(value, (bool, int, float, str, bytes)):
+    elif isinstance(value, (bool, int, float, complex, str, bytes, np.generic)):
         yield place, _of_text(repr(value)), 0
     elif isinstance(value, Mapping):
         for key, each in value.items():

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import io
 import random
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from math import inf
+from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -21,6 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from runnerkit.data.checksum import batch_checksums
+
 #: What of a DataLoader is its user's; the rest is torch's own.
 _PARTS = ('generator', 'sampler', 'batch_sampler', 'dataset', 'collate_fn', 'worker_init_fn')
 
@@ -28,6 +33,12 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes)
 _GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 _CONTAINERS = (list, tuple, set, frozenset, deque, Mapping)
 _LEAVES = (type, ModuleType, nn.Module, torch.device, torch.dtype, np.dtype, io.IOBase)
+
+#: Objects that are values: they are looked at as a whole, and one is put in the place of another.
+_VALUES = (*_SCALARS, Tensor, np.ndarray, np.generic, Enum, PurePath)
+
+#: Packages whose objects belong to the process.
+_OF_THE_SYSTEM = ('logging', 'threading', '_thread', 'multiprocessing', 'concurrent', 'asyncio', 'weakref', 'ctypes')
 
 #: Generators that belong to the process, not to a loader.
 _OF_THE_PROCESS = (torch.default_generator, getattr(random, '_inst', None), getattr(np.random.mtrand, '_rand', None))
@@ -45,6 +56,9 @@ _ARRAYS = ('bool', 'uint8', 'int8', 'int16', 'int32', 'int64', 'float16', 'float
 
 #: Containers of more elements than this are data, not state; and so many objects are looked at in all.
 _MOST_ELEMENTS, _MOST_OBJECTS = 1000, 2000
+
+#: Deeper containers, and integers of more bits, are not written to checkpoints.
+_DEEPEST, _MOST_BITS = 50, 1000
 
 
 class Held:
@@ -68,8 +82,8 @@ class Held:
             elif each is not self.loader and _is_stateful(each):
                 found[place] = {'state_dict': each.state_dict()}
         for place, value in self._changed():
-            if isinstance(value, np.ndarray) and _is_plain(value):
-                found[place] = {'array': torch.from_numpy(value.copy())}
+            if isinstance(value, (np.ndarray, np.generic)) and _is_plain(value):
+                found[place] = {'array': torch.from_numpy(np.array(value)), 'scalar': isinstance(value, np.generic)}
             elif _is_plain(value):
                 found[place] = {'value': _copy(value)}
         return found
@@ -103,7 +117,8 @@ class Held:
                 continue
             owner, _, name = place.rpartition('.')
             if 'value' in state or 'array' in state:
-                value = state['array'].cpu().numpy() if 'array' in state else _copy(state['value'])
+                value = state['array'].cpu().numpy().copy() if 'array' in state else _copy(state['value'])
+                value = value[()] if state.get('scalar') else value
                 if owner not in objects or not _put(objects[owner], name, value):
                     missing.append(place)
             elif 'in_order' in state:  # of a checkpoint of the first format
@@ -185,13 +200,16 @@ def _with_arrays(state: Any) -> Any:
 
 def same_state(one: Any, other: Any) -> bool:
     """Whether two states are equal, tensors in them included."""
-    if isinstance(one, Tensor) or isinstance(other, Tensor):
-        return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one.cpu(), other.cpu())
+    if isinstance(one, (Tensor, np.ndarray)):
+        if type(one) is not type(other) or one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        one, other = (each.cpu() if isinstance(each, Tensor) else each for each in (one, other))
+        return bool(((one == other) | ((one != one) & (other != other))).all())  # a NaN is like another
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same_state(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(same_state, one, other))
-    return type(one) is type(other) and (one == other or one is other)
+    return type(one) is type(other) and bool(one == other or (one != one and other != other))
 
 
 # --- walking through a loader ----------------------------------------------------------------------------------------
@@ -273,9 +291,9 @@ def _global_generators(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _is_leaf(value: Any) -> bool:
-    if any(value is each for each in _OF_THE_PROCESS):
+    if any(value is each for each in _OF_THE_PROCESS) or type(value).__module__.partition('.')[0] in _OF_THE_SYSTEM:
         return True
-    return isinstance(value, (*_SCALARS, Tensor, np.ndarray, np.generic, *_LEAVES)) or _is_iterator(value)
+    return isinstance(value, (*_VALUES, *_LEAVES)) or _is_iterator(value) or _is_table(value)
 
 
 def _values(loader: Any) -> dict[str, Any]:
@@ -303,11 +321,16 @@ def _put(owner: Any, name: str, value: Any) -> bool:
 
 
 def _is_value(value: Any) -> bool:
-    return isinstance(value, (*_SCALARS, Tensor, np.ndarray, *_CONTAINERS)) or _is_iterator(value)
+    return isinstance(value, (*_VALUES, *_CONTAINERS)) or _is_iterator(value) or _is_table(value)
 
 
 def _is_iterator(value: Any) -> bool:
     return hasattr(type(value), '__next__') and not isinstance(value, (io.IOBase, *_GENERATORS))
+
+
+def _is_table(value: Any) -> bool:
+    """Whether ``value`` is pandas' or looks like it; its attributes are caches."""
+    return hasattr(type(value), 'iloc') and hasattr(type(value), 'to_csv')
 
 
 def _is_ours(each: Any) -> bool:
@@ -325,7 +348,12 @@ def _mark(value: Any) -> tuple[Any, ...]:
     if _is_plain(value):
         return 'plain', _copy(value)
     if isinstance(value, (Tensor, np.ndarray)):
-        return 'array', tuple(value.shape)
+        return 'array', batch_checksums(value)
+    if _is_table(value):
+        rows = value.iloc[:: max(1, len(value) // 200)]
+        return 'table', value.shape, zlib.crc32(rows.to_csv().encode())
+    if not isinstance(value, _CONTAINERS):
+        return type(value).__name__, repr(value)
     few = len(value) <= _MOST_ELEMENTS
     elements = value.items() if isinstance(value, Mapping) else value
     return type(value).__name__, len(value), [repr(each) for each in elements if _is_plain(each)] if few else []
@@ -336,20 +364,23 @@ def _is_plain(value: Any) -> bool:
     return _plain_size(value) <= _MOST_ELEMENTS
 
 
-def _plain_size(value: Any) -> float:
-    """Of how many numbers and texts ``value`` consists; infinite if it holds anything else."""
+def _plain_size(value: Any, depth: int = 0) -> float:
+    """Of how many numbers and texts ``value`` consists; infinite if it holds anything else, or a checkpoint would not
+    give it back as it is."""
     if isinstance(value, Tensor):
-        return value.numel() if type(value) is Tensor else inf
-    if isinstance(value, np.ndarray):
-        return value.size if type(value) is np.ndarray and value.dtype.name in _ARRAYS else inf
+        stored = type(value) is Tensor and value.layout is torch.strided and not value.is_nested and not value.is_meta
+        return value.numel() if stored and not value.is_quantized else inf
+    if isinstance(value, (np.ndarray, np.generic)):
+        stored = type(value) is np.ndarray or isinstance(value, np.generic)
+        return value.size if stored and value.dtype.name in _ARRAYS and value.dtype.isnative and not depth else inf
     if type(value) in _SCALARS:
-        return 1
-    if type(value) not in (list, tuple, set, frozenset, dict) or len(value) > _MOST_ELEMENTS:
+        return inf if type(value) is int and value.bit_length() > _MOST_BITS else 1
+    if type(value) not in (list, tuple, set, dict) or len(value) > _MOST_ELEMENTS or depth > _DEEPEST:
         return inf
     parts = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
     size = 1.0
     for part in parts:
-        size += inf if isinstance(part, np.ndarray) else _plain_size(part)
+        size += _plain_size(part, depth + 1)
         if size > _MOST_ELEMENTS:
             return inf
     return size
@@ -360,7 +391,7 @@ def _copy(value: Any) -> Any:
         return value.detach().clone()
     if isinstance(value, np.ndarray):
         return value.copy()
-    if type(value) in (list, tuple, set, frozenset):
+    if type(value) in (list, tuple, set):
         return type(value)(_copy(each) for each in value)
     if type(value) is dict:
         return {key: _copy(each) for key, each in value.items()}

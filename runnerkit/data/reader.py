@@ -13,10 +13,15 @@ from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
     DataLoader,
+    DistributedSampler,
     IterableDataset,
+    RandomSampler,
     Sampler,
+    SequentialSampler,
     Subset,
+    SubsetRandomSampler,
     TensorDataset,
+    WeightedRandomSampler,
     default_collate,
     default_convert,
 )
@@ -59,7 +64,7 @@ class Reader:
 
     def __init__(self, loader: Any) -> None:
         self._dataloader = loader
-        self._held: Held | None = None
+        self.held = Held(loader)  # looked at before anything is read
         self._iterator: Iterator[Any] | None = None  # of the open pass
         self._pending: dict[str, Any] | None = None  # the state of an open pass that is not entered yet
         self._epoch = 0
@@ -81,13 +86,6 @@ class Reader:
     def dataloader(self) -> Any:
         """What is passed over."""
         return self._dataloader
-
-    @property
-    def held(self) -> Held:
-        """What the loader holds; looked at for the first time before anything is read."""
-        if self._held is None:
-            self._held = Held(self._dataloader)
-        return self._held
 
     @property
     def is_open(self) -> bool:
@@ -644,6 +642,19 @@ def _in_workers(loader: Any) -> str:
     return (
         f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers are others after a resume '
         f'inside an epoch; {WAY_OUT}'
+    )
+
+
+def _fetches_again(loader: Any) -> bool:
+    """Whether a batch is the same one when it is fetched again, after the process's generators have moved on."""
+    if isinstance(loader, SeededLoader):
+        return True
+    known = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+    return (
+        _can_skip_indices(loader)
+        and _is_pure(loader.dataset)
+        and type(loader.batch_sampler) in (BatchSampler, type(None))
+        and type(loader.sampler) in (*known, EpochSampler)
     )
 
 

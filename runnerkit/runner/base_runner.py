@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.data.reader import WAY_OUT, Reader, length_of, named, new_iter_loaders, set_epoch
+from runnerkit.data.reader import WAY_OUT, Reader, length_of, named, set_epoch
 from runnerkit.distributed import broadcast_buffers, broadcast_object, get_dist_info, reduce_named_sums
 from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
 from runnerkit.fileio.paths import is_url, local_path
@@ -31,6 +31,7 @@ from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.checks import check_optimizer, check_step
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.progress import Progress
+from runnerkit.runner.readers import Readers
 from runnerkit.runner.registration import Registration
 from runnerkit.runner.rollback import Rollback
 from runnerkit.runner.saver import Saver
@@ -134,8 +135,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._update_options: dict[str, Any] = {}
         self._options_of: dict[Any, dict[str, Any]] = {}
         self._workflow: list[tuple[str, int]] = []
-        self._readers: list[Any] = []  # one for each entry of the workflow
-        self._evaluation_readers: list[Reader] = []
+        self._readers = Readers()
         self._resumed: dict[str, Any] | None = None
         self._is_restored = True
 
@@ -309,6 +309,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
         """One unit after another, from where the run is: the index of its workflow entry, and its mode."""
         progress, self._round_began = self._progress, None
+        training = [trains(mode, self) for mode, _ in workflow]
         while self._stop_reason is None:
             if progress.entry >= len(workflow):
                 # A workflow that has not moved on would never end: one without any training runs once.
@@ -318,11 +319,11 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             if (progress.entry, progress.units) == (0, 0):
                 self._round_began = (self._epoch, self._iter)
             mode, n = workflow[progress.entry]
-            if progress.units >= n or (trains(mode, self) and self._is_finished()):
+            if progress.units >= n or (training[progress.entry] and self._is_finished()):
                 progress.entry, progress.units = progress.entry + 1, 0
                 continue
             # The validation iterations of an entry are one evaluation, which is not cut.
-            if self._signals is not None and (self.by_epoch or progress.units == 0 or trains(mode, self)):
+            if self._signals is not None and (self.by_epoch or progress.units == 0 or training[progress.entry]):
                 self._signals.boundaries += 1
                 if self._signals.pending:
                     self._stop_if_signalled(self._signals)
@@ -330,11 +331,6 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                     return
             self._unit = progress.units
             yield progress.entry, mode
-
-    def _end_unit(self) -> None:
-        """A unit was run without being interrupted."""
-        if not self._progress.epoch_is_open or self._stop_reason is None:
-            self._progress.units = self._unit + 1
 
     def _is_finished(self) -> bool:
         if self._stops_by_iters:
@@ -405,9 +401,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         The runner counts what is done by the points that pass here, so that runners with loops of their own (MMCV's
         shape) count, save and resume as well.
         """
-        if fn_name == 'after_train_iter':
-            self._count_iter()
-        elif fn_name in _COUNTED:
+        if fn_name in _COUNTED:
             self._count(fn_name)
         if fn_name in ('before_run', 'after_run'):
             (self._enter_hooks if fn_name == 'before_run' else self._leave_hooks)()
@@ -421,21 +415,18 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             if self._signals.pending:
                 self._stop_if_signalled(self._signals)
 
-    def _count_iter(self) -> None:
-        """A training iteration is done; it may be said more than once."""
-        progress = self._progress
-        progress.iters = self._iter + 1
-        if self.by_epoch:
-            if self._is_inside:  # a loop of a subclass's own
-                self._begin_inside()
-            progress.batches = progress.iters - self._epoch_start
-        else:
-            progress.units, progress.epochs = self._inner_iter + 1, self._epoch
-
     def _count(self, point: str) -> None:
-        """Note what the other points mean for what is done; it may be said more than once."""
+        """Note what ``point`` means for what is done; it may be said more than once."""
         progress = self._progress
-        if point == 'before_run':
+        if point == 'after_train_iter':
+            progress.iters = self._iter + 1
+            if self.by_epoch:
+                if self._is_inside:  # a loop of a subclass's own
+                    self._begin_inside()
+                progress.batches = progress.iters - self._epoch_start
+            else:
+                progress.units, progress.epochs = self._inner_iter + 1, self._epoch
+        elif point == 'before_run':
             self._is_restored = False
         elif point == 'before_train_epoch':
             self._begin_epoch()
@@ -500,10 +491,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
         self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
-        is_own_run = not self.by_epoch and not self._readers  # a subclass's own
+        is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
-            self._readers = list(new_iter_loaders())
-        self._take_evaluation_loaders()
+            self._readers.adopt_new_iter_loaders()
+        self._readers.know_evaluations(self._workflow, self._hook_table)
         self._follow_orders()
         if self._resumed is None:
             self._tell_doubts()
@@ -633,7 +624,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         train_log, self.log_buffer = self.log_buffer, LogBuffer()
         self.mode, self.data_loader = mode, loader
         call = self.call_hook if hooks is self._hook_table else partial(hooks.dispatch, runner=self)
-        scores, reader = Scores(self.model), self._evaluation_reader(loader)
+        scores, reader = Scores(self.model), self._readers.of_evaluation(loader)
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
                 call('before_val_epoch')
@@ -655,53 +646,16 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     # --- readers -----------------------------------------------------------------------------------------------------
 
-    def _open_readers(self, data_loaders: Sequence[Any], kind: type[Reader]) -> None:
-        """One reader for each workflow entry; those of an earlier run go on where the loaders are the same."""
-        former = self._readers
-        kept = [reader for reader, loader in zip(former, data_loaders, strict=False) if reader.dataloader is loader]
-        if len(kept) == len(data_loaders):
-            self._readers = kept
-        else:
-            self._readers = [kind(loader) for loader in data_loaders]
-        for reader in self._readers:
-            reader.held  # noqa: B018 (what the loader holds is looked at before anything is read)
-
     def _start_readers(self) -> None:
         """Begin the loaders' first passes, or enter those that were open."""
-        is_resumed = any(reader.is_to_enter for reader in self._readers)
-        for reader in self._readers:
+        is_resumed = any(reader.is_to_enter for reader in self._readers.entries)
+        for reader in self._readers.entries:
             reader.start()
         if is_resumed:
             self._restore_moment()
 
     def _reader_of(self, loader: Any) -> Reader:
-        """The reader of the running entry, or of another with this loader; a new one for a loader of a user's own
-        loop."""
-        entry = self._progress.entry
-        candidates = [*self._readers[entry : entry + 1], *self._readers]
-        for reader in candidates:
-            if reader.dataloader is loader or reader is loader:
-                return reader
-        self._readers.append(Reader(loader))
-        return self._readers[-1]
-
-    def _take_evaluation_loaders(self) -> None:
-        """Make readers for validations and hooks that evaluate: they are restored before anything is read."""
-        loaders = [
-            reader.dataloader for reader, (mode, _) in zip(self._readers, self._workflow, strict=False) if mode == 'val'
-        ]
-        for loader in [*loaders, *(getattr(hook, 'dataloader', None) for hook in self._hook_table)]:
-            if loader is not None:
-                self._evaluation_reader(loader)
-
-    def _evaluation_reader(self, loader: Any) -> Reader:
-        for reader in self._evaluation_readers:
-            if reader.dataloader is loader:
-                return reader
-        reader = Reader(loader)
-        reader.held  # noqa: B018 (as above)
-        self._evaluation_readers.append(reader)
-        return reader
+        return self._readers.of(loader, self._progress.entry)
 
     def _log_reduce(self) -> Callable[..., Any] | None:
         return reduce_named_sums if self._world_size > 1 else None
@@ -725,8 +679,10 @@ def _absolute(work_dir: str | os.PathLike[str]) -> str:
     return os.path.abspath(path)
 
 
-#: The points that mean something for what is done, beside after_train_iter.
-_COUNTED = frozenset(['before_run', 'before_train_epoch', 'after_train_epoch', 'after_val_epoch', 'after_val_iter'])
+#: The points that mean something for what is done.
+_COUNTED = frozenset(
+    ['before_run', 'before_train_epoch', 'after_train_iter', 'after_train_epoch', 'after_val_iter', 'after_val_epoch']
+)
 
 
 def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRunner, str], None]:
@@ -734,9 +690,7 @@ def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRun
 
     @wraps(call_hook)
     def counted(self: BaseRunner, fn_name: str) -> None:
-        if fn_name == 'after_train_iter':
-            self._count_iter()
-        elif fn_name in _COUNTED:
+        if fn_name in _COUNTED:
             self._count(fn_name)
         call_hook(self, fn_name)
         if fn_name == 'before_run':

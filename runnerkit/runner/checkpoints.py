@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, load_checkpoint
 from runnerkit.checkpoint.format_1 import from_format_1
+from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.old_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
-from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
+from runnerkit.data.reader import Reader
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders
-from runnerkit.runner.conditions import changes, general_conditions, hook_changes, loader_changes, table
+from runnerkit.runner.conditions import general_conditions
 from runnerkit.runner.progress import Progress
+from runnerkit.runner.readers import Readers
 from runnerkit.runner.saver import Saver
-from runnerkit.utils.seed import rng_state, set_rng_state
+from runnerkit.utils.seed import rng_state
 
 if TYPE_CHECKING:
     from runnerkit.log_buffer import LogBuffer
@@ -60,8 +62,7 @@ class Checkpoints:
     _progress: Progress
     _is_inside: bool
     progress: Any
-    _readers: list[Any]
-    _evaluation_readers: list[Reader]
+    _readers: Readers
     _go_to_counts: Callable[[], None]
     _saver: Saver
     _resumed: dict[str, Any] | None
@@ -158,8 +159,7 @@ class Checkpoints:
         updates = {self._update_name(key): update.state_dict() for key, update in self._updates.items()}
         return {
             'rng': rng_state(),
-            'readers': [self._state_of(reader) for reader in self._readers],
-            'evaluations': [reader.state_dict() for reader in self._evaluation_readers],
+            **self._readers.state_dict(self._state_of),
             'updates': updates,
             'log_buffer': self._train_log.state_dict(),
             'hooks': {name: hook.state_dict() for name, hook in self._named_hooks()},
@@ -226,10 +226,11 @@ class Checkpoints:
         """
         self._saver.finish()
         loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location, self.logger)
-        meta = loaded.get('meta') if isinstance(loaded, Mapping) else None
-        if not isinstance(meta, Mapping) or not {'epoch', 'iter'} <= set(meta) or 'state_dict' not in loaded:
+        problem = training_state_problem(loaded)
+        if problem is not None:
             raise ValueError(
-                f'{checkpoint} holds no training state to resume; to start from its weights, load it (--load-from)'
+                f'{checkpoint} holds no training state to resume; to start from its weights, load it (--load-from): '
+                f'{problem}'
             )
         loaded = dict(loaded)
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
@@ -313,180 +314,6 @@ class Checkpoints:
                 self._progress.iters = self._progress.iters * before // self._world_size
                 self.logger.info('the iteration number is changed to %d: %d GPUs before', self._progress.iters, before)
         self._epoch, self._iter = self._progress.epochs, self._progress.iters
-
-    def _restore(self) -> None:
-        """Be where the resumed run was: called when ``before_run`` is over."""
-        if self._from_mmcv:
-            self._from_mmcv = False
-            self._go_to_counts()
-        if self._resumed is None:
-            return
-        self.scores = {name: Score(*score) for name, score in self._resumed.get('scores', {}).items()}
-        own = self._own_rank()
-        names = dict(self._named_hooks())
-        for name, hook in names.items():
-            if own['hooks'].get(name):
-                hook.load_state_dict(own['hooks'][name])
-        self._restore_updates()
-        self._tell_changes(own, names)
-        progress = self._progress
-        if self._resumed['conditions'].get('runner', self._kind()) != self._kind():
-            progress.epoch_is_open, progress.batches = False, 0
-        if self._resumed['conditions'].get('workflow') != [list(entry) for entry in self._workflow]:
-            progress.entry = progress.units = 0
-        for reader, state in zip(self._readers, own['readers'], strict=False):
-            if state is not None:
-                self._load_reader(reader, state, own)
-        for reader, state in zip(self._evaluation_readers, own.get('evaluations', ()), strict=False):
-            self._load_evaluation(reader, {**state, 'rng': own['rng']})
-        self._is_inside = progress.epoch_is_open
-        self._restore_moment()
-
-    def _follow_orders(self) -> None:
-        """Sum gradients in the order in which the resumed run did; what is new is recorded."""
-        if self._orders is None or self._orders.model is not self.model:
-            self._orders = GradientOrders(self.model)
-        resumed = self._resumed or {}
-        if resumed:
-            for text in self._orders.doubts():
-                self.logger.warning('%s', text, extra=EXACTNESS)
-        self._orders.start(resumed.get('gradient_orders', {}))
-
-    def _restore_updates(self) -> None:
-        """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
-        ranks = self._resumed['ranks']  # type: ignore[index]
-        updates = dict(self._own_rank()['updates'])
-        if len(ranks) != self._world_size:
-            for name in dict.fromkeys(name for rank in ranks for name in rank['updates']):  # alike on all ranks
-                means = mean_gradients([rank['updates'].get(name, {'accumulated': 0}) for rank in ranks])
-                updates[name] = {'accumulated': 0, **updates.get(name, {}), 'grads': means}
-        for name, state in updates.items():
-            key = name or None
-            (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
-
-    def _load_reader(self, reader: Reader, state: dict[str, Any], own: Mapping[str, Any]) -> None:
-        """Let ``reader`` enter where the one was that ``state`` is of; a pass that cannot be entered begins anew."""
-        progress = self._progress
-        was, now = state['about'], about(reader.dataloader)
-        other_ranks = self._resumed['world_size'] != self._world_size  # type: ignore[index]
-        other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
-        state = {**state, 'rng': own['rng']}
-        if self._resumed['conditions'].get('runner', self._kind()) != self._kind():  # type: ignore[index]
-            state.update(begun=False, batches=0, samples=0)
-        elif state['begun'] and (other_ranks or other_batches):
-            if state['samples'] is None or order_of(reader.dataloader) is None:
-                state.update(begun=False, batches=0, samples=0)
-                if progress.epoch_is_open:
-                    progress.batches, progress.samples = 0, 0
-                self.logger.warning(
-                    '%s: the open epoch begins anew, since ranks or batch size are others and the shares of its ranks '
-                    'are its own affair; %s, which goes on with the same sample',
-                    named(reader.dataloader),
-                    WAY_OUT,
-                    extra=EXACTNESS,
-                )
-            else:
-                length, left = length_of(reader.dataloader), reader.batches_left(state)
-                state['batches'] = max(0, (length or 0) - (left or 0))
-                if progress.epoch_is_open:
-                    progress.batches = state['batches']
-        reader.load_state_dict(state)
-        self._tell_found(reader)
-
-    def _load_evaluation(self, reader: Reader, state: dict[str, Any]) -> None:
-        """Let a validation begin again within which the checkpoint was saved, as it began then."""
-        entry = self._progress.entry
-        repeats = self.by_epoch and entry < len(self._workflow) and self._workflow[entry][0] == 'val'
-        if state['begun'] and not (repeats and self._readers[entry].dataloader is reader.dataloader):
-            state['begun'] = False
-            self.logger.warning(
-                'the checkpoint was saved inside an evaluation, which is not repeated: what follows it is not exact; '
-                'save before or after it',
-                extra=EXACTNESS,
-            )
-        reader.load_state_dict(state)
-        self._tell_found(reader)
-
-    def _restore_moment(self) -> None:
-        """Random states, log buffer and what loaders hold as they were when the checkpoint was written."""
-        if self._resumed is not None:
-            own = self._own_rank()
-            self._train_log.load_state_dict(own['log_buffer'])
-            pairs = [*zip(self._readers, own['readers'], strict=False)]
-            pairs += zip(self._evaluation_readers, own.get('evaluations', ()), strict=False)
-            for reader, state in pairs:
-                if state is not None:
-                    reader.restore_held(state)
-                    self._tell_found(reader)
-            set_rng_state(own['rng'])
-
-    def _own_rank(self) -> dict[str, Any]:
-        """What the checkpoint remembers of this rank; of one that it does not know, what it remembers of rank 0."""
-        ranks = (self._resumed or {})['ranks']
-        return ranks[self._rank] if self._rank < len(ranks) else ranks[0]
-
-    # --- what is told ------------------------------------------------------------------------------------------------
-
-    def _tell_changes(self, own: Mapping[str, Any], names: Mapping[str, Hook]) -> None:
-        """One table of what has changed since the checkpoint was saved."""
-        resumed: Mapping[str, Any] = self._resumed or {}
-        found = changes(resumed['conditions'], self._conditions())
-        found += hook_changes(own['hooks'], names)
-        for number, (reader, state) in enumerate(zip(self._readers, own['readers'], strict=False)):
-            if state is not None:
-                found += loader_changes(number, state['about'], about(reader.dataloader))
-        if found:
-            self.logger.warning('Since the checkpoint was saved, this has changed:\n%s', table(found), extra=EXACTNESS)
-        known, before = len(resumed['ranks']), resumed['world_size']
-        if known < min(before, self._world_size):
-            self.logger.warning(
-                'the checkpoint holds the state of %d of %d ranks, because one rank saved it alone (save_checkpoint): '
-                'the others take over the random states, hooks, places in the data and unfinished gradients of rank 0; '
-                'runner.save(), called on every rank, saves all of them',
-                known,
-                before,
-                extra=EXACTNESS,
-            )
-        elif self._world_size > before:
-            self.logger.warning('new ranks begin with the random states and hooks of rank 0', extra=EXACTNESS)
-        elif self._world_size < before:
-            self.logger.warning(
-                'the random states and hooks of the ranks from %d on are dropped', self._world_size, extra=EXACTNESS
-            )
-
-    def _tell_found(self, reader: Reader) -> None:
-        """Warn of what a resumed reader has found not to be exact; of each once."""
-        for text in dict.fromkeys(reader.found):
-            self.logger.warning('%s', text, extra=EXACTNESS)
-        reader.found.clear()
-
-    def _tell_doubts(self) -> None:
-        """At the first start: what would not be known to be exact after a resume."""
-        texts = dict.fromkeys(text for reader in self._readers for text in reader.doubts())
-        texts.update(dict.fromkeys([] if self._orders is None else self._orders.doubts()))
-        for text in texts:
-            self.logger.info('If this run is resumed, it is not known to be exact. %s', text, extra=EXACTNESS)
-
-
-def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The mean over ranks of the gradients that wait in an unfinished cycle.
-
-    Args:
-        states: of the same update on all ranks that there were.
-
-    Raises:
-        ValueError: the ranks are not at the same place of the cycle.
-    """
-    if len({state['accumulated'] for state in states}) > 1:
-        raise ValueError(
-            'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; it can '
-            'only be resumed with the same number of ranks'
-        )
-    means = []
-    for column in zip(*(state.get('grads', ()) for state in states), strict=True):
-        given = [grad for grad in column if grad is not None]  # a rank may not have used the parameter
-        means.append(sum(given[1:], given[0]) / len(column) if given else None)
-    return means
 
 
 def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:

@@ -50,12 +50,13 @@ class EpochBasedRunner(BaseRunner):
         elif not self._stops_by_iters:
             self._max_iters = iters_in(self._max_epochs, first_training_loader(data_loaders, workflow, self))
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
-        self._open_readers(data_loaders, Reader)
+        self._readers.open(data_loaders, Reader)
         with self._running(workflow):
             for i, mode in self._units(workflow):
                 try:
                     unit[mode](data_loaders[i], **kwargs)
-                    self._end_unit()
+                    if not self._progress.epoch_is_open or self._stop_reason is None:
+                        self._progress.units = self._unit + 1
                 except GoBack as asked:
                     self._return_to(asked.checkpoint)
 
@@ -145,7 +146,7 @@ class EpochBasedRunner(BaseRunner):
     def _go_to_counts(self) -> None:
         """Go back into the epoch in which MMCV saved by iteration: its file calls that epoch done, and itself one
         iteration older than it is."""
-        loader = first_training_loader([reader.dataloader for reader in self._readers], self._workflow, self)
+        loader = first_training_loader([reader.dataloader for reader in self._readers.entries], self._workflow, self)
         length, progress = length_of(loader), self._progress
         if length and not saves_by_epoch(self.hooks) and self._iter + 1 < self._epoch * length:
             self._iter += 1

@@ -57,7 +57,7 @@ class IterBasedRunner(BaseRunner):
         if self._max_iters is None:
             raise WrongValue('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
         self._stops_by_iters = True
-        self._open_readers(data_loaders, IterLoader)
+        self._readers.open(data_loaders, IterLoader)
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
         with self._running(workflow), self._rings('around_epoch'):
             self.model.train()
@@ -66,11 +66,11 @@ class IterBasedRunner(BaseRunner):
             for i, mode in self._units(workflow):
                 try:
                     if mode == 'val':
-                        self._validate_entry(self._readers[i], workflow[i][1], kwargs)
+                        self._validate_entry(self._readers.entries[i], workflow[i][1], kwargs)
                     else:
                         self._inner_iter = self._unit
-                        unit[mode](self._readers[i], **kwargs)
-                        self._end_unit()
+                        unit[mode](self._readers.entries[i], **kwargs)
+                        self._progress.units = self._unit + 1
                 except GoBack as asked:
                     self._return_to(asked.checkpoint)
             if self._stop_reason is None:
@@ -80,7 +80,7 @@ class IterBasedRunner(BaseRunner):
         """Train one iteration, with ``model.<mode>_step``."""
         if not self.model.training:  # a walk over all modules: only where somebody has switched it off
             self.model.train()
-        if data_loader not in self._readers:
+        if data_loader not in self._readers.entries:
             self._admit(data_loader)
         self.mode, self.data_loader, self.data_batch = mode, data_loader, next(data_loader)
         self._epoch = data_loader._epoch
@@ -97,7 +97,7 @@ class IterBasedRunner(BaseRunner):
             for self._unit in range(self._unit, n):
                 self._inner_iter = self._unit
                 self.val(data_loader, **kwargs)
-                self._end_unit()
+                self._progress.units = self._unit + 1
                 if self._stop_reason is not None:
                     return
 
@@ -110,7 +110,7 @@ class IterBasedRunner(BaseRunner):
         self.log_buffer = self._val_log
         try:
             with self.around_val() as found, report_scope(self.log_buffer):
-                if data_loader not in self._readers:
+                if data_loader not in self._readers.entries:
                     self._admit(data_loader)
                 self.mode, self.data_loader, self.data_batch = 'val', data_loader, next(data_loader)
                 with self._rings('around_iter'):
@@ -128,9 +128,9 @@ class IterBasedRunner(BaseRunner):
 
     def _admit(self, loader: IterLoader) -> None:
         """Take in a loader that a loop of the user's own brings: go where it was when it was saved."""
-        self._readers.append(loader)
+        self._readers.entries.append(loader)
         own = None if self._resumed is None else self._own_rank()
-        number = len(self._readers) - 1
+        number = len(self._readers.entries) - 1
         if own is not None and number < len(own['readers']) and own['readers'][number] is not None:
             self._load_reader(loader, own['readers'][number], own)
         self._start_readers()
@@ -193,8 +193,8 @@ class IterBasedRunner(BaseRunner):
     def _go_to_counts(self) -> None:
         """Be where the loaders are in a run of MMCV's, if one of them alone has seen all iterations."""
         training = [i for i, (mode, _) in enumerate(self._workflow) if trains(mode, self)]
-        if len(training) == 1 and is_cheap_to_enter(self._readers[training[0]].dataloader):
-            reader = self._readers[training[0]]
+        if len(training) == 1 and is_cheap_to_enter(self._readers.entries[training[0]].dataloader):
+            reader = self._readers.entries[training[0]]
             epoch, start = divmod(self._iter, len(reader))
             reader.load_state_dict(place(reader.dataloader, epoch, start))
 

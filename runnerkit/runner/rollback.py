@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from runnerkit.optim.update import Update
-from runnerkit.runner.checkpoints import Checkpoints
+from runnerkit.runner.resuming import Resuming
 
 
 class GoBack(Exception):
@@ -17,7 +17,7 @@ class GoBack(Exception):
         self.checkpoint = checkpoint
 
 
-class Rollback(Checkpoints):
+class Rollback(Resuming):
     """The part of a runner that goes back to a checkpoint of its own, as a resumed run would."""
 
     call_hook: Callable[[str], None]
@@ -40,7 +40,7 @@ class Rollback(Checkpoints):
         self.data_batch, self.outputs, self._round_began = None, {}, None
         for update in self._updates.values():
             update.accumulated = 0  # what an update that the file does not know has gathered is void
-        for reader in self._readers:
+        for reader in self._readers.entries:
             reader.close()
         self.resume(checkpoint)
         self._restore()

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from disk_model import Disk, watched
 
 from runnerkit.checkpoint.atomic import DiskFile, replace_link, sweep, write_atomically
 
@@ -93,3 +94,39 @@ def test_a_folder_that_cannot_be_flushed_need_not_be(tmp_path, monkeypatch):
     code = errno.EIO
     with pytest.raises(OSError, match='Input/output error'):
         write_atomically(tmp_path / 'b', lambda file: file.write(b'x'))
+
+
+def states_after_power_loss(folder, change):
+    """What ``folder`` may be found to hold without temporary files: at any time during ``change``, and after it."""
+    disk, during = Disk(folder), []
+
+    def look():
+        return [{name: each for name, each in state.items() if name[0] != '.'} for state in disk.after_power_loss()]
+
+    def around(name, args, real):
+        result = real()
+        disk.note(name, args, result)
+        during.extend(look())
+        return result
+
+    with watched(folder, around):
+        change()
+    return during, look()
+
+
+def test_after_a_power_loss_the_old_file_or_the_whole_new_one_is_there(tmp_path):
+    old, new = {'a': ('file', b'old')}, {'a': ('file', b'new and longer')}
+    (tmp_path / 'a').write_bytes(b'old')
+    during, after = states_after_power_loss(
+        tmp_path, lambda: write_atomically(tmp_path / 'a', lambda file: file.write(b'new and longer'))
+    )
+    assert all(state in (old, new) for state in during)
+    assert old in during
+    assert all(state == new for state in after)
+
+
+def test_after_a_power_loss_a_link_is_the_old_or_the_new_one(tmp_path):
+    os.symlink('old', tmp_path / 'latest')
+    during, after = states_after_power_loss(tmp_path, lambda: replace_link(tmp_path / 'latest', 'new'))
+    assert all(state in ({'latest': ('link', 'old')}, {'latest': ('link', 'new')}) for state in during)
+    assert all(state == {'latest': ('link', 'new')} for state in after)

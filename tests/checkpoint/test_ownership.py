@@ -53,6 +53,7 @@ def test_whoever_resumes_its_checkpoint_is_that_run(store, work_dir):
 def test_a_work_dir_that_is_made_again_has_its_place(store, work_dir, tmp_path):
     first = work_dir('a')
     run = claim(store, first)
+    store.write('epoch_1.pth', {})
     (tmp_path / 'a' / 'run' / '.run.json').unlink()
     assert claim(store, first) != run
     assert store.owner()['run'] != run

@@ -218,10 +218,14 @@ def test_a_folder_by_path_or_url(tmp_path, prefix):
 
 
 def test_half_written_files_are_swept(memory):
-    for name in ('.epoch_1.pth.tmp', 'epoch_1.pth', '.hidden'):
+    for name in ('.epoch_1.pth.tmp', 'epoch_1.pth', '.hidden', 'own.pth.tmp'):
         memory.pipe_file(f'/remote/{name}', b'x')
     assert Store('memory://remote').sweep() == ['.epoch_1.pth.tmp']
-    assert sorted(memory.ls('/remote', detail=False)) == ['/remote/.hidden', '/remote/epoch_1.pth']
+    assert sorted(memory.ls('/remote', detail=False)) == [
+        '/remote/.hidden',
+        '/remote/epoch_1.pth',
+        '/remote/own.pth.tmp',
+    ]
     assert Store('memory://remote/nowhere').sweep() == []
 
 

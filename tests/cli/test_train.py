@@ -1,18 +1,17 @@
 """The training tool: flags, precedence, exit codes, and one clear error for each wrong input."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from forks import Fork, launch
+
+from runnerkit.cli.train import main
 
 ROOT = Path(__file__).parents[2]
-ENV = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(ROOT)}
 
 
 def state(path):
@@ -179,8 +178,6 @@ def test_dry_run_shows_everything_and_leaves_nothing(project, train):
 
 
 def test_without_a_work_dir_it_is_called_after_the_config(project, monkeypatch, capsys):
-    from runnerkit.cli.train import main
-
     monkeypatch.chdir(project)
     assert main(['cfg.py', '--cfg-options', 'runner.max_epochs=1']) == 0
     assert (project / 'work_dirs' / 'cfg' / 'epoch_1.pth').exists()
@@ -276,8 +273,6 @@ def test_an_unknown_key_in_a_hook(project, train):
 
 
 def test_a_missing_config(project, capsys):
-    from runnerkit.cli.train import main
-
     assert main([str(project / 'nowhere.py')]) == 2
     assert 'there is no config file' in capsys.readouterr().err
 
@@ -336,8 +331,6 @@ def test_a_refused_run_leaves_the_config_of_the_one_before_alone(project, train)
 
 
 def test_a_missing_config_names_the_nearest(project, capsys):
-    from runnerkit.cli.train import main
-
     assert main([str(project / 'cgf.py')]) == 2
     assert "did you mean 'cfg.py'?" in capsys.readouterr().err
 
@@ -372,46 +365,38 @@ def test_a_bug_of_the_user_keeps_its_traceback(project, train):
 # --- real processes --------------------------------------------------------------------------------------------------
 
 
+DEMO = str(ROOT / 'configs/mnist/lenet.py')
+
+
 def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
-    """Ctrl-C after two epochs, --auto-resume: the weights are those of the run that was left alone."""
+    """Ctrl-C after an epoch, --auto-resume: the weights are those of the run that was left alone."""
 
-    def command(work_dir, *flags):
-        options = ['--cfg-options', 'runner.max_epochs=3', 'log_config.hooks=[]']
-        return [
-            sys.executable,
-            'tools/train.py',
-            'configs/mnist/lenet.py',
-            '--work-dir',
-            str(tmp_path / work_dir),
-            *flags,
-            *options,
-        ]
+    def arguments(work_dir, *flags):
+        options = ['runner.max_epochs=3', 'log_config.hooks=[]', 'data.train.part=test', 'data.samples_per_gpu=16']
+        return [DEMO, '--work-dir', str(tmp_path / work_dir), *flags, '--cfg-options', *options]
 
-    subprocess.run(command('whole'), cwd=ROOT, env=ENV, check=True, capture_output=True)
-    process = subprocess.Popen(
-        command('part'), cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    assert main(arguments('whole')) == 0
+    process = Fork(main, arguments('part'), folder=tmp_path)
     deadline = time.time() + 120
-    while not (tmp_path / 'part' / 'epoch_2.pth').exists() and time.time() < deadline and process.poll() is None:
+    while not (tmp_path / 'part' / 'epoch_1.pth').exists() and time.time() < deadline:
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err.strip().splitlines()[-1] == 'interrupted'
+    process.send(signal.SIGINT)
+    assert process.code() == 130
+    assert process.said().strip().splitlines()[-1] == 'interrupted'
     assert not (tmp_path / 'part' / 'epoch_3.pth').exists()
-    subprocess.run(command('part', '--auto-resume'), cwd=ROOT, env=ENV, check=True, capture_output=True)
+    process = Fork(main, arguments('part', '--auto-resume'), folder=tmp_path)
+    assert process.code() == 0, process.said()
     whole, part = torch.load(tmp_path / 'whole' / 'epoch_3.pth'), torch.load(tmp_path / 'part' / 'epoch_3.pth')
     assert same(whole['state_dict'], part['state_dict'])
     assert whole['meta']['hook_msgs']['best_score'] == part['meta']['hook_msgs']['best_score']
 
 
 def test_two_processes_train_with_one_log_and_one_checkpoint(tmp_path):
-    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2']
-    command += ['tools/train.py', 'configs/mnist/lenet.py', '--launcher', 'pytorch', '--work-dir', str(tmp_path)]
-    command += ['--cfg-options', 'runner.max_epochs=1']
-    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]
-    names = [path.name for path in tmp_path.iterdir()]
+    arguments = [DEMO, '--launcher', 'pytorch', '--work-dir', str(tmp_path / 'run')]
+    arguments += ['--cfg-options', 'runner.max_epochs=1', 'data.samples_per_gpu=256']
+    process = Fork(launch, main, arguments, folder=tmp_path)
+    assert process.code() == 0, process.said()[-2000:]
+    names = [path.name for path in (tmp_path / 'run').iterdir()]
     assert len([name for name in names if name.endswith('.log')]) == 1
     assert len([name for name in names if name.endswith('.log.json')]) == 1
     assert sorted(name for name in names if name.endswith('.pth')) == [
@@ -419,23 +404,13 @@ def test_two_processes_train_with_one_log_and_one_checkpoint(tmp_path):
         'epoch_1.pth',
         'latest.pth',
     ]
-    checkpoint = torch.load(tmp_path / 'epoch_1.pth')
+    checkpoint = torch.load(tmp_path / 'run' / 'epoch_1.pth')
     assert len(checkpoint['runnerkit']['ranks']) == 2
     assert not any(name.startswith('module.') for name in checkpoint['state_dict'])
-    assert checkpoint['meta']['iter'] == 28  # 3,500 digits in batches of 64 on each of two ranks
+    assert checkpoint['meta']['iter'] == 7  # 3,500 digits in batches of 256 on each of two ranks
 
 
-def test_classes_named_by_file_reach_spawned_workers(project):
+def test_classes_named_by_file_reach_spawned_workers(train):
     options = ['data.workers_per_gpu=1', 'data.train_dataloader.multiprocessing_context=spawn', 'runner.max_epochs=1']
-    command = [
-        sys.executable,
-        '-m',
-        'runnerkit',
-        'train',
-        str(project / 'cfg.py'),
-        '--work-dir',
-        str(project / 'run'),
-        '--no-validate',
-    ]
-    done = subprocess.run([*command, '--cfg-options', *options], env=ENV, cwd=project, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    code, said, _ = train('--no-validate', '--cfg-options', *options)
+    assert code == 0, said

@@ -48,6 +48,19 @@ def test_both_sides_stay_as_they_are():
     assert merged == {'a': {'x': 3, 'y': {'new': 1}}, 'b': {}}
 
 
+@pytest.mark.parametrize(
+    ('child', 'merged'),
+    [
+        ({'new': {'_delete_': True, 'x': 1}}, {'old': {'x': 0}, 'new': {'x': 1}}),
+        ({'new': {'y': {'_delete_': True, 'x': 1}}}, {'old': {'x': 0}, 'new': {'y': {'x': 1}}}),
+        ({'old': {'y': {'z': {'_delete_': True}}}}, {'old': {'x': 0, 'y': {'z': {}}}}),
+        ({'old': {'_delete_': True, 'y': {'_delete_': True, 'x': 1}}}, {'old': {'y': {'x': 1}}}),
+    ],
+)
+def test_marks_where_there_is_nothing_to_delete_leave_no_trace(child, merged):
+    assert merge(as_config(child), as_config({'old': {'x': 0}})) == merged
+
+
 def test_list_items_by_index():
     base = {'values': [1, 2], 'nested': [[1, 2], [{'a': 1}]]}
     assert merge({'values': {'0': 7}, 'nested': {'1': {'0': {'a': 5}}}}, base, allow_list_keys=True) == {

@@ -1,23 +1,21 @@
+"""Passes over loaders of all kinds, left and entered again."""
+
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from runnerkit.data.position import (
-    epoch_batches,
-    generator_states,
-    loader_seed,
-    loader_state,
-    set_epoch,
-    set_generator_states,
-)
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
 
 from runnerkit.data.loader import SeededLoader
+from runnerkit.data.reader import IterLoader, Reader, epoch_batches, loader_seed, set_epoch
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.utils.user_files import module_of_file
 
 noisy = module_of_file(str(Path(__file__).with_name('noisy_datasets.py')))
+
+#: What is asked of a data set whose loader is entered: is the same sample the same again?
+PROBED = [0, 0]
 
 
 def indices(batches):
@@ -37,7 +35,7 @@ def test_our_own_loader_enters(dataset, start):
     loader.set_epoch(0)
     dataset.asked.clear()
     assert indices(epoch_batches(loader, 1, start)) == whole[start:]
-    assert dataset.asked == sum(whole[start:], [])
+    assert dataset.asked == (PROBED if start else []) + sum(whole[start:], [])
 
 
 @pytest.mark.parametrize('workers', [0, 2])
@@ -56,7 +54,7 @@ def test_a_users_loader_skips_indices(dataset, workers):
     assert entered == whole[1:]
     assert sampler.epoch == 3
     if workers == 0:
-        assert dataset.asked == sum(whole[1:], [])
+        assert dataset.asked == PROBED + sum(whole[1:], [])
     assert indices(loader) == whole
     assert indices(epoch_batches(loader, 3, 7)) == []
 
@@ -80,7 +78,7 @@ def test_a_users_loader_keeps_its_options(dataset):
 def test_a_users_loader_without_batches(dataset):
     loader = DataLoader(dataset, batch_size=None)
     assert [int(index) for index, _ in epoch_batches(loader, 0, 7)] == [7, 8, 9]
-    assert dataset.asked == [7, 8, 9]
+    assert dataset.asked == [*PROBED, 7, 8, 9]
 
 
 class Own(DataLoader):
@@ -93,25 +91,23 @@ class Own(DataLoader):
 @pytest.mark.parametrize(
     ('loader', 'rest'),
     [
-        ([10, 11, 12, 13], [12, 13]),
         (Own(noisy.Noisy()), [2, 3]),
         (DataLoader(noisy.NoisyStream(8), 2, collate_fn=len), [2, 2]),
         (SeededLoader(noisy.NoisyStream(8), 2, collate_fn=len), [2, 2]),
+        (iter([10, 11, 12, 13]), [12, 13]),
     ],
-    ids=['list', 'subclass', 'stream', 'seeded stream'],
+    ids=['subclass', 'stream', 'seeded stream', 'iterator'],
 )
-def test_others_are_drained_with_one_warning(loader, rest):
-    with pytest.warns(UserWarning, match='first 2 are loaded and thrown away') as caught:
-        assert list(epoch_batches(loader, 0, 2)) == rest
-    assert len(caught) == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        assert len(list(epoch_batches(loader, 0))) == 4
+def test_others_are_drained_with_one_warning(loader, rest, caplog):
+    assert list(epoch_batches(loader, 0, 2)) == rest
+    (record,) = caplog.records
+    assert 'the first 2 batches are loaded and thrown away' in record.getMessage()
 
 
-def test_starting_behind_the_end_of_a_drained_loader():
-    with pytest.warns(UserWarning, match='thrown away'):
-        assert list(epoch_batches([1, 2], 0, 5)) == []
+@pytest.mark.parametrize(('start', 'rest'), [(0, [10, 11]), (1, [11]), (5, [])])
+def test_a_list_is_entered_at_once(start, rest, caplog):
+    assert list(epoch_batches([10, 11], 0, start)) == rest
+    assert not caplog.records
 
 
 def test_negative_start():
@@ -160,68 +156,48 @@ def of_a_sampler_in_our_loader(dataset, generator):
     return SeededLoader(dataset, 3, RandomSampler(dataset, generator=generator))
 
 
+def saved(reader, tmp_path):
+    """What a checkpoint would give back of the state of ``reader``."""
+    torch.save(reader.state_dict(), tmp_path / 'state.pth')
+    return torch.load(tmp_path / 'state.pth', weights_only=True)
+
+
 @pytest.mark.parametrize('build', [of_loader, of_sampler, of_batch_sampler, of_a_sampler_in_our_loader])
-def test_a_loaders_own_generators_are_brought_back_from_a_file(dataset, build, tmp_path):
-    loader = build(dataset, torch.Generator().manual_seed(8))
-    list(loader)  # the first epoch moves the generators on
-    torch.save(generator_states(loader), tmp_path / 'states.pth')
-    second = indices(loader)
-    assert indices(loader) != second
-    state = torch.load(tmp_path / 'states.pth', weights_only=True)
-    assert len(state['own']) == 1  # of a generator that several parts share, one
-    other = build(dataset, torch.Generator().manual_seed(9))
-    set_generator_states(other, state)
-    assert indices(epoch_batches(other, 0, 1)) == second[1:]
-    assert len(indices(other)) == 4
-
-
-def test_loaders_that_draw_from_the_process(dataset):
-    loader = DataLoader(dataset, 3, shuffle=True)
-    state = generator_states(loader)
-    first = indices(loader)
-    assert indices(loader) != first
-    set_generator_states(loader, state)
-    assert indices(loader) == first
-
-
-def test_our_own_loaders_need_no_state_but_the_processs(dataset):
-    assert generator_states(SeededLoader(dataset, 3, EpochSampler(dataset)))['own'] == []
-    assert generator_states([1, 2])['own'] == []
-
-
-def test_before_a_loader_is_known_only_the_processs_state_counts(dataset):
-    state = generator_states(None)
-    drawn = torch.rand(1)
-    generator = torch.Generator().manual_seed(8)
-    kept = generator.get_state()
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        set_generator_states(of_loader(dataset, generator), state)
-    assert torch.equal(generator.get_state(), kept)
-    assert torch.equal(torch.rand(1), drawn)
-
-
-def test_states_of_a_loader_built_in_another_way_are_not_taken(dataset):
-    generator = torch.Generator().manual_seed(8)
-    state = generator_states(of_loader(dataset, generator))
-    with pytest.warns(UserWarning, match='DataLoader and its samplers own 0 random generators, but the states of 1'):
-        set_generator_states(DataLoader(dataset), state)
-    kept = generator.get_state()
-    with pytest.warns(UserWarning, match='own 1 random generators, but the states of 0'):
-        set_generator_states(of_loader(dataset, generator), generator_states(DataLoader(dataset)))
-    assert torch.equal(generator.get_state(), kept)
+def test_a_loaders_own_generator_is_brought_back_from_a_file(dataset, build, tmp_path):
+    reader = Reader(build(dataset, torch.Generator().manual_seed(8)))
+    list(reader.begin(0))  # the first epoch moves the generator on
+    reader.close()
+    between = saved(reader, tmp_path)
+    batches = reader.begin(1)
+    second = [next(batches)[0].tolist()]
+    inside = saved(reader, tmp_path) if build is of_a_sampler_in_our_loader else None  # others are read ahead of
+    second += indices(batches)
+    other = Reader(build(dataset, torch.Generator().manual_seed(9)))
+    other.load_state_dict(between)
+    assert indices(other.batches(1)) == second
+    if inside is not None:
+        other = Reader(build(dataset, torch.Generator().manual_seed(9)))
+        other.load_state_dict({**inside, 'batches': 1})
+        assert indices(other.batches(1)) == second[1:]
 
 
 class Remembers:
-    """A loader with a place of its own."""
+    """A loader with a place of its own, which is told the epoch as well."""
 
     def __init__(self):
-        self.at = 0
+        self.at, self.told = 0, []
 
     def __iter__(self):
         while self.at < 4:
             self.at += 1
             yield self.at - 1
+        self.at = 0
+
+    def __len__(self):
+        return 4
+
+    def set_epoch(self, epoch):
+        self.told.append(epoch)
 
     def state_dict(self):
         return {'at': self.at}
@@ -230,12 +206,16 @@ class Remembers:
         self.at = state['at']
 
 
-def test_a_loader_with_a_state_is_given_back_what_it_said():
-    loader = Remembers()
-    batches = epoch_batches(loader, 0)
-    assert [next(batches), next(batches)] == [0, 1]
-    state = loader_state(loader)
-    assert state == {'at': 2}
-    assert list(epoch_batches(Remembers(), 0, 2, state)) == [2, 3]
-    assert list(epoch_batches(Remembers(), 0, 0, {'at': 3})) == [0, 1, 2, 3]  # an epoch's beginning needs no state
-    assert loader_state([1, 2]) is None
+@pytest.mark.parametrize('kind', [Reader, IterLoader])
+def test_a_loader_with_a_state_is_given_back_what_it_said_and_the_epoch(kind):
+    reader = kind(Remembers())
+    batches = reader.begin(3)
+    given = (lambda: next(reader)) if kind is IterLoader else (lambda: next(batches))
+    assert [given(), given()] == [0, 1]
+    assert reader.dataloader.told == [3]
+    state = reader.state_dict(2)
+    assert state['loader'] == {'at': 2}
+    other = kind(Remembers())
+    other.load_state_dict(state)
+    assert list(other.batches(3)) == [2, 3]
+    assert other.dataloader.told == [3]  # its shuffling may follow from it

@@ -22,8 +22,10 @@ from runnerkit.nn import auto_fp16
 from runnerkit.runner import EpochBasedRunner
 
 
-def trained(hook, model=None, optimizer=None, extra=(), **limits):
+def trained(hook, model=None, optimizer=None, extra=(), before=(), **limits):
     runner = tiny_runner(model=model, optimizer=optimizer, **(limits or {'max_epochs': 1}))
+    for each in before:
+        runner.register_hook(each, 'HIGH')
     runner.register_hook(hook, 'ABOVE_NORMAL')
     for each in extra:
         runner.register_hook(each, 'LOW')
@@ -133,6 +135,32 @@ def test_only_the_last_iteration_of_a_cycle_synchronises():
 
     trained(OptimizerHook(cumulative_iters=2), model=Synchronised())
     assert log == ['no_sync', 'step', 'step', 'no_sync', 'step', 'step', 'step']
+
+
+def test_an_iteration_that_fills_up_a_cycle_synchronises_also_if_another_one_was_left_out():
+    """The second iteration has an update of its own, so that the third one's loss is the second of the cycle."""
+    log = []
+
+    class Synchronised(Tiny):
+        @contextmanager
+        def no_sync(self):
+            log.append('no_sync')
+            yield
+
+    class UpdatesByItself(Hook):
+        def after_train_iter(self, runner):
+            log.append('iter')
+            if runner.iter == 1:
+                runner.update(runner.outputs['loss'], 'head')
+
+        def after_step(self, runner):
+            log.append('step')
+
+    def optimizer(model):
+        return {'head': torch.optim.SGD(model.head.parameters(), lr=0.1)}
+
+    trained(OptimizerHook(cumulative_iters=2), Synchronised(), optimizer, max_iters=4, before=[UpdatesByItself()])
+    assert log == ['no_sync', 'iter', 'iter', 'step', 'iter', 'step', 'iter', 'step']
 
 
 def test_anomalous_parameters_are_logged(caplog):

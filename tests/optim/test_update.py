@@ -95,6 +95,16 @@ def test_an_optimizer_that_misses_its_cycles_last_iteration_steps_when_it_has_en
     assert due == [False, True, False]
 
 
+def test_whether_it_is_due_can_be_asked_before_its_loss_has_come():
+    model, _, update = make(cumulative_iters=2)
+    asked = []
+    for i in (0, 2):
+        asked.append(update.is_due(i, None, ahead=1))
+        update.backward(model(batches(1)[0]).sum(), i)
+        assert update.is_due(i, None) == asked[-1]
+    assert asked == [False, True]
+
+
 def test_an_unfinished_cycle_survives_a_checkpoint():
     model, _, update = make(cumulative_iters=3)
     other, _, resumed = make(cumulative_iters=3)

@@ -1,19 +1,16 @@
-"""A training script of a user's own, which knows nothing of signals: WORK_DIR KIND WORKERS STEPS."""
+"""A training of a user's own, which knows nothing of signals."""
 
 import contextlib
 import os
-import sys
 import time
 from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from support import Noisy, Tiny, tiny_runner
 
 from runnerkit.checkpoint import find_latest_checkpoint
 from runnerkit.data import build_dataloader
+from runnerkit.distributed import get_dist_info, init_dist, shutdown
 from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.parallel import MMDistributedDataParallel
 
@@ -82,17 +79,12 @@ def train(work_dir, kind='epoch', workers=0, epochs=3, seconds=0.01, saving=True
     return runner
 
 
-if __name__ == '__main__':
-    from runnerkit.distributed import get_dist_info, init_dist, shutdown
-
-    torch.set_num_threads(1)
-    work_dir, kind, workers, epochs = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    if 'RANK' in os.environ:
-        init_dist('pytorch', backend='gloo')
-    rank = get_dist_info()[0]
+def on_a_rank(work_dir, seconds, epochs=60):
+    """Train as one of the processes of torch's launcher; how the run ended lies in ``ended_<rank>``."""
+    init_dist('pytorch', backend='gloo')
     ended = 'KeyboardInterrupt'
     with contextlib.suppress(KeyboardInterrupt):
-        done = train(work_dir, kind, workers, epochs)
+        done = train(work_dir, epochs=epochs, seconds=seconds)
         ended = f'{done.outcome} {done.stop_signal and done.stop_signal.name} {done.iter}'
-    Path(work_dir, f'ended_{rank}').write_text(ended)
+    Path(work_dir, f'ended_{get_dist_info()[0]}').write_text(ended)
     shutdown()

@@ -1,11 +1,14 @@
 """What both runners share: construction, the stack around a run, rings, updates, evaluation."""
 
 import logging
+import os
+import signal
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
+from ranks import on_ranks
 from support import Measured, Recorder, Tiny, loader, tiny_runner
 from torch import nn
 
@@ -467,3 +470,62 @@ def test_a_work_dir_is_on_this_machine(tmp_path):
     assert EpochBasedRunner(Tiny(), work_dir=f'file://{tmp_path}/run', max_epochs=1).work_dir == str(tmp_path / 'run')
     with pytest.raises(ValueError, match=r"out_dir='memory://run'"):
         EpochBasedRunner(Tiny(), work_dir='memory://run', max_epochs=1)
+
+
+def test_a_signal_between_training_and_validation_stops_the_run_before_the_validation():
+    class Late(Hook):
+        @contextmanager
+        def around_iter(self, runner):
+            yield  # the boundary of the iteration has been passed by then
+            if runner.mode == 'train' and runner.completed_iters == 4:
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+    recorder, runner = Recorder(), tiny_runner('iter', max_iters=8)
+    runner.register_hook(Late())
+    runner.register_hook(recorder)
+    runner.run([loader(), loader()], [('train', 4), ('val', 3)])
+    assert (str(runner.outcome), runner.iter) == ('stopped: SIGUSR1', 4)
+    assert 'before_val_iter' not in recorder.names()
+
+
+@pytest.mark.parametrize('limits', [{'max_iters': 10}, {'max_epochs': 2}])
+def test_an_epoch_is_done_that_the_limit_or_a_stop_ends_with_its_last_batch(limits):
+    class Stop(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 4:
+                runner.stop('here')
+
+    recorder, runner = Recorder(), tiny_runner(**limits)
+    runner.register_hook(recorder)
+    runner.register_hook(Stop())
+    given = [loader(20)]
+    for epochs in (1, 2):
+        runner.run(given, [('train', 1)])
+        assert recorder.names().count('after_train_epoch') == epochs
+        assert (runner.epoch, runner.completed_epochs, runner.progress.epoch_is_open) == (epochs, epochs, False)
+    assert (runner.iter, runner.outcome.kind) == (10, 'completed')
+
+
+class ByRank(Tiny):
+    """A buffer and losses that differ from rank to rank, of a number of samples that does, too."""
+
+    def __init__(self, rank):
+        super().__init__()
+        self.rank = rank
+        self.register_buffer('mark', torch.tensor(float(rank)))
+
+    def val_step(self, data, optimizer):
+        log_vars = {'loss': 10.0 * (self.rank + 1), 'mark': self.mark}
+        return {'loss': None, 'log_vars': log_vars, 'num_samples': self.rank + 1}
+
+
+def evaluates_on_rank(rank):
+    runner = tiny_runner(model=ByRank(rank), max_epochs=1)
+    return runner.evaluate([[0, 1]]), runner.scores
+
+
+def test_ranks_evaluate_the_first_ones_buffers_and_average_over_all_samples():
+    scores = {'loss': pytest.approx((10 * 1 + 20 * 2) / 3), 'mark': 0.0}
+    for found, remembered in on_ranks(__file__, 'evaluates_on_rank'):
+        assert found == scores
+        assert {name: score.value for name, score in remembered.items()} == scores

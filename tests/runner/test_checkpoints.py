@@ -1,5 +1,6 @@
 """Saving, loading, resuming: names, counts, and a run that goes on bit for bit."""
 
+import copy
 import random
 
 import numpy as np
@@ -13,6 +14,7 @@ from runnerkit.checkpoint import save_checkpoint
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.hooks.hook import Score
+from runnerkit.runner.resuming import mean_gradients
 
 
 class Counts(Hook):
@@ -281,6 +283,10 @@ def test_history_messages_are_taken_over(tmp_path):
     runner = tiny_runner(max_epochs=8)
     runner.resume(mmcv_file(tmp_path, runner, epoch=1, iter=5, hook_msgs={'best_score': np.float64(0.5)}))
     assert runner.meta['hook_msgs'] == {'best_score': 0.5}
+    other = tiny_runner(max_epochs=8)
+    other.meta['hook_msgs'] = {'best_score': 0.1, 'mine': 'stays'}
+    other.resume(mmcv_file(tmp_path, other, epoch=1, iter=5, hook_msgs={'best_score': np.float64(0.5)}))
+    assert other.meta['hook_msgs'] == {'best_score': 0.5, 'mine': 'stays'}
 
 
 def test_resume_refuses_what_does_not_fit(tmp_path):
@@ -369,6 +375,50 @@ def test_every_rank_goes_on_exactly(tmp_path):
     ranks = torch.load(tmp_path / 'whole' / 'iter_3.pth')['runnerkit']['ranks']
     assert [rank['updates']['']['accumulated'] for rank in ranks] == [1, 1]
     assert not torch.equal(ranks[0]['rng']['torch'], ranks[1]['rng']['torch'])
+
+
+def cycle(accumulated, *grads):
+    return {'accumulated': accumulated, 'grads': [None if each is None else torch.tensor(each) for each in grads]}
+
+
+def test_the_gradients_of_an_unfinished_cycle_are_averaged_over_ranks():
+    found = mean_gradients([cycle(2, [1.0, 8.0], None), cycle(2, [3.0, 4.0], None)])
+    assert found[0].tolist() == [2.0, 6.0]
+    assert found[1] is None
+    with pytest.raises(ValueError, match='the ranks are at different places'):
+        mean_gradients([cycle(1, [1.0]), cycle(2, [1.0])])
+
+
+def test_another_number_of_ranks_takes_the_mean_and_the_same_number_its_own(tmp_path):
+    class Looks(Hook):
+        def before_train_iter(self, runner):
+            if self.grads is None:
+                self.grads = [each.grad.clone() for each in runner.model.parameters()]
+
+        grads = None
+
+    def start(folder, looks):
+        runner = tiny_runner(work_dir=tmp_path / folder, max_iters=4)
+        runner.register_training_hooks({'policy': 'fixed'}, {'cumulative_iters': 2}, custom_hooks_config=[looks])
+        return runner
+
+    runner = start('whole', SavesOnce('after_train_iter', after=3))
+    runner.run([loader(20)], [('train', 1)])
+    (path,) = (tmp_path / 'whole' / 'odd').glob('epoch_*.pth')
+    state = torch.load(path)
+    (own,) = state['runnerkit']['ranks']
+    for gone, factor in ((0, 1.0), (1, 2.0)):
+        others = [copy.deepcopy(own) for _ in range(gone)]
+        for other in others:
+            other['updates']['']['grads'] = [3 * each for each in own['updates']['']['grads']]
+        state['runnerkit'].update(ranks=[own, *others], world_size=1 + gone)
+        torch.save(state, tmp_path / 'changed.pth')
+        looks = Looks()
+        runner = start(f'resumed_{gone}', looks)
+        runner.resume(str(tmp_path / 'changed.pth'))
+        runner.run([loader(20)], [('train', 1)])
+        expected = [factor * each for each in own['updates']['']['grads']]
+        assert all(map(torch.equal, looks.grads, expected))
 
 
 # --- saved at any point, by anybody ----------------------------------------------------------------------------------

@@ -308,3 +308,49 @@ def test_a_runner_that_was_stopped_goes_on_where_it_was():
         return weights(runner.model)
 
     assert torch.equal(run_all(), run_all(Stop()))
+
+
+class Saves(Hook):
+    """Saves at each time that it hears ``point``, under the number of the iteration."""
+
+    def __init__(self, point, folder):
+        setattr(self, point, lambda runner: runner.save_checkpoint(str(folder), f'{runner.iter}.pth'))
+
+
+def test_a_run_resumed_at_the_very_end_of_an_epoch_hears_the_rest_of_what_the_undisturbed_one_hears(tmp_path):
+    def go(seed, resume=None):
+        recorder, runner = Recorder(), tiny_runner(max_epochs=2, seed=seed)
+        runner.register_hook(OptimizerHook())
+        runner.register_hook(recorder)
+        runner.register_hook(Saves('after_train_iter', tmp_path), 'LOWEST')
+        if resume is not None:
+            runner.resume(str(tmp_path / resume))
+        runner.run([loader(12)], [('train', 1)])
+        return recorder.heard, weights(runner.model)
+
+    whole, expected = go(0)
+    for last in (2, 5):
+        heard, found = go(9, f'{last}.pth')
+        rest = whole[whole.index(('after_train_iter', last // 3, last, 2)) + 1 :]
+        assert heard == [('before_run', last // 3, last + 1, 0), ('before_train_epoch', last // 3, last + 1, 0), *rest]
+        assert torch.equal(found, expected)
+
+
+def test_a_batch_that_was_fetched_and_not_trained_on_is_fetched_again(tmp_path):
+    def go(*hooks, resume=None):
+        class Batches(Hook):
+            def before_train_iter(self, runner):
+                seen.append(runner.data_batch[0].tolist())
+
+        seen, runner = [], tiny_runner(max_epochs=2)
+        for hook in (Batches(), *hooks):
+            runner.register_hook(hook)
+        if resume is not None:
+            runner.resume(str(tmp_path / resume))
+        runner.run([loader(12)], [('train', 1)])
+        return seen
+
+    whole = go(Saves('before_train_iter', tmp_path))
+    assert len(whole) == 6
+    for done in (0, 1, 4):
+        assert go(resume=f'{done}.pth') == whole[done:]

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from support import Measured, Noisy, Recorder, loader, tiny_runner
+from ranks import on_ranks
+from support import Measured, Noisy, Recorder, Tiny, loader, tiny_runner
 from torch.utils.data import DataLoader
 
 from runnerkit.hooks import Hook
@@ -180,3 +181,58 @@ def test_validation_scores_its_entry():
     run(runner, [('train', 1), ('val', 2)])
     assert outputs[0] == {}
     assert outputs[1]['error'] == pytest.approx(outputs[1]['loss'], rel=1e-5)
+
+
+def test_a_batch_that_was_fetched_and_not_trained_on_is_fetched_again(tmp_path):
+    """Also one of validation, where the run stands between two of its batches."""
+
+    class Batches(Hook):
+        def __init__(self):
+            self.seen = []
+
+        def before_train_iter(self, runner):
+            self.seen.append(('train', runner.data_batch[0].tolist()))
+
+        def before_val_iter(self, runner):
+            self.seen.append(('val', runner.data_batch[0].tolist()))
+
+    class Saves(Hook):
+        def before_train_iter(self, runner):
+            runner.save_checkpoint(str(tmp_path), f'train_{runner.iter}.pth')
+
+        def before_val_iter(self, runner):
+            runner.save_checkpoint(str(tmp_path), f'val_{runner.iter}_{runner.inner_iter}.pth')
+
+    def go(*hooks, resume=None):
+        batches = Batches()
+        runner = tiny_runner('iter', max_iters=6)
+        for hook in (batches, *hooks):
+            runner.register_hook(hook)
+        if resume is not None:
+            runner.resume(str(tmp_path / resume))
+        runner.run([loader(20), loader(20)], [('train', 2), ('val', 2)])
+        return batches.seen
+
+    whole = go(Saves())
+    assert len(whole) == 12
+    for name, done in (('train_0', 0), ('train_3', 5), ('val_2_0', 2), ('val_4_1', 7)):
+        assert go(resume=f'{name}.pth') == whole[done:], name
+
+
+class ByRank(Tiny):
+    def __init__(self, rank):
+        super().__init__()
+        self.rank = rank
+
+    def val_step(self, data):
+        return {'loss': None, 'log_vars': {'loss': 10.0 * (self.rank + 1)}, 'num_samples': self.rank + 1}
+
+
+def validates_on_rank(rank):
+    runner = tiny_runner('iter', model=ByRank(rank), max_iters=1)
+    run(runner, [('train', 1), ('val', 2)])
+    return runner.scores['loss'].value
+
+
+def test_ranks_validate_together():
+    assert on_ranks(__file__, 'validates_on_rank') == [pytest.approx((10 * 1 + 20 * 2) / 3)] * 2

@@ -125,3 +125,31 @@ def test_nothing_behind_it_happens(tmp_path):
     late = Late()
     run('iter', tmp_path, hooks=[Back('after_train_iter', 7, tmp_path / 'iter_6.pth'), late])
     assert late.heard == (*range(7), 6, 7, *range(8, 15))
+
+
+@pytest.mark.parametrize('first', [0, 4])
+def test_what_an_accumulation_cycle_has_gathered_is_void(first, tmp_path):
+    """Also of an update that began after the checkpoint, which knows nothing of it."""
+
+    class Updates(Hook):
+        def before_run(self, runner):
+            runner.configure_update(cumulative_iters=3)
+
+        def after_train_iter(self, runner):
+            if runner.iter >= first:
+                runner.update(runner.outputs['loss'], 'head')
+
+    def go(folder, *hooks):
+        def optimizer(model):
+            return {'head': torch.optim.SGD(model.head.parameters(), lr=0.1, momentum=0.9)}
+
+        runner = tiny_runner('iter', work_dir=folder, optimizer=optimizer, max_iters=15)
+        runner.register_hook(CheckpointHook(interval=3, by_epoch=False))
+        for hook in (Updates(), *hooks):
+            runner.register_hook(hook, 'VERY_LOW')
+        runner.run([loader()], [('train', 1)])
+        return weights(runner.model)
+
+    back = Back('after_train_iter', 7, tmp_path / 'back' / 'iter_3.pth')
+    assert torch.equal(go(tmp_path / 'whole'), go(tmp_path / 'back', back))
+    assert back.gone

@@ -4,64 +4,38 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 
 import pytest
 import torch
+from forks import Fork, launch
 from ranks import on_ranks
-from runner.signal_script import build, train
+from runner.signal_script import build, on_a_rank, train
 from support import Recorder, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.runner.signals import STOPPING, StopSignals
 
-SCRIPT = Path(__file__).with_name('signal_script.py')
-ENV = {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': str(SCRIPT.parents[2])}
 
-
-class Forked:
+class Forked(Fork):
     """A fork of this process that trains; its exit code is that of the runner's promise to scripts."""
 
-    def __init__(self, work_dir, **options):
+    def __init__(self, work_dir, has_own_group=False, **options):
         work_dir.mkdir(exist_ok=True)
         for name in ('began_0', 'first_0'):
             (work_dir / name).unlink(missing_ok=True)
-        self.work_dir = work_dir
-        self.pid = os.fork()
-        if self.pid == 0:
-            self._train(options)
-
-    def _train(self, options):
-        code = 1
-        try:
-            torch.set_num_threads(1)
-            for number in STOPPING:
-                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-            with open(self.work_dir / 'said', 'w') as said:
-                os.dup2(said.fileno(), 2)
-            runner = train(self.work_dir, **options)
-            code = 0 if runner.outcome.kind == 'completed' else 128 + runner.stop_signal
-        except KeyboardInterrupt:
-            code = 130
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
+        super().__init__(exit_code_of, work_dir, folder=work_dir, has_own_group=has_own_group, **options)
 
     def wait_for(self, name='began_0'):
-        wait_for(self.work_dir / name)
+        wait_for(self.folder / name)
         return self
 
-    def send(self, number):
-        os.kill(self.pid, number)
 
-    def code(self):
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+def exit_code_of(work_dir, **options):
+    runner = train(work_dir, **options)
+    return 0 if runner.outcome.kind == 'completed' else 128 + runner.stop_signal
 
 
 def wait_for(path, seconds=60):
@@ -117,7 +91,7 @@ def test_at_a_random_moment(number, kind, workers, whole, tmp_path):
     forked = Forked(tmp_path, kind=kind, workers=workers).wait_for()
     time.sleep(delay)
     forked.send(number)
-    assert forked.code() == 128 + number, (delay, (tmp_path / 'said').read_text())
+    assert forked.code() == 128 + number, (delay, forked.said())
     assert len(saved(tmp_path)) == 1, delay
     assert Forked(tmp_path, kind=kind, workers=workers).code() == 0
     assert ends_alike(tmp_path, undisturbed), (delay, saved(tmp_path))
@@ -142,7 +116,7 @@ def test_a_second_interrupt_leaves_at_once(tmp_path):
     time.sleep(0.1)
     forked.send(signal.SIGINT)
     time.sleep(0.2)
-    assert 'once more to leave at once' in (tmp_path / 'said').read_text()
+    assert 'once more to leave at once' in forked.said()
     forked.send(signal.SIGINT)
     assert forked.code() == 130
     assert time.time() - began < 20
@@ -153,21 +127,13 @@ def test_the_whole_process_group_gets_it(whole, tmp_path):
     """As Ctrl-C in a terminal, and SIGTERM by a scheduler: workers serve on, and say nothing."""
     undisturbed, _ = whole('epoch')
     for number in (signal.SIGINT, signal.SIGTERM):
-        process = start(tmp_path, 'epoch', 1, 3, start_new_session=True)
-        wait_for(tmp_path / 'first_0')
-        os.killpg(process.pid, number)
-        said = process.communicate(timeout=60)[1]
-        assert process.returncode == 0, said
-        assert 'Traceback' not in said
-        (tmp_path / 'first_0').unlink()
+        forked = Forked(tmp_path, has_own_group=True, workers=1).wait_for('first_0')
+        os.killpg(forked.pid, number)
+        assert forked.code() == 128 + number, forked.said()
+        assert 'Traceback' not in forked.said()
     assert len(saved(tmp_path)) == 2
     assert Forked(tmp_path, workers=1).code() == 0
     assert ends_alike(tmp_path, undisturbed)
-
-
-def start(work_dir, *arguments, launcher=(), **options):
-    command = [sys.executable, *launcher, str(SCRIPT), str(work_dir), *map(str, arguments)]
-    return subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 # --- in a script of the user's own -----------------------------------------------------------------------------------
@@ -337,25 +303,7 @@ def test_validation_of_the_iteration_runner_is_not_cut(tmp_path, former):
     assert (str(runner.outcome), runner.iter, runner.inner_iter) == ('stopped: SIGTERM', 4, 3)
 
 
-def test_between_training_and_validation_the_run_stops_before_the_validation(tmp_path, former):
-    class Late(Hook):
-        @contextlib.contextmanager
-        def around_iter(self, runner):
-            yield  # the boundary of the iteration has been passed by then
-            if runner.mode == 'train' and runner.completed_iters == 4:
-                os.kill(os.getpid(), signal.SIGTERM)
-
-    recorder, runner = Recorder(), build(tmp_path, 'iter', seconds=0)
-    runner.register_hook(Late())
-    runner.register_hook(recorder)
-    runner.run([loader(), loader()], [('train', 4), ('val', 3)])
-    assert (str(runner.outcome), runner.iter) == ('stopped: SIGTERM', 4)
-    assert 'before_val_iter' not in recorder.names()
-
-
 # --- several processes -----------------------------------------------------------------------------------------------
-
-TORCHRUN = ('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2')
 
 
 def test_all_ranks_stop_after_the_same_iteration(tmp_path):
@@ -363,20 +311,21 @@ def test_all_ranks_stop_after_the_same_iteration(tmp_path):
     folders = tmp_path / 'whole', tmp_path / 'part'
     for folder in folders:
         folder.mkdir()
-    processes = [start(folder, 'epoch', 0, 60, launcher=TORCHRUN) for folder in folders]
+    whole, part = (
+        Fork(launch, on_a_rank, folder, seconds, folder=folder)
+        for folder, seconds in zip(folders, (0, 0.01), strict=True)
+    )
     wait_for(folders[1] / 'first_1')
     time.sleep(random.uniform(0, 0.5))
     os.kill(int((folders[1] / 'first_1').read_text()), signal.SIGTERM)
-    for process in processes:
-        said = process.communicate(timeout=100)[1]
-        assert process.returncode == 0, said[-3000:]
+    for forked in (whole, part):
+        assert forked.code() == 0, forked.said()[-3000:]
     ended = [(folders[1] / f'ended_{rank}').read_text() for rank in range(2)]
     assert ended[0].startswith('stopped: SIGTERM SIGTERM ')
     assert ended[0] == ended[1]
     assert len(saved(folders[1])) == 1
-    process = start(folders[1], 'epoch', 0, 60, launcher=TORCHRUN)
-    said = process.communicate(timeout=100)[1]
-    assert process.returncode == 0, said[-3000:]
+    forked = Fork(launch, on_a_rank, folders[1], 0, folder=folders[1])
+    assert forked.code() == 0, forked.said()[-3000:]
     assert ends_alike(*folders)
 
 

@@ -1,6 +1,5 @@
-import os
 import random
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -94,15 +93,10 @@ def test_what_is_not_written_out_is_refused(changes, message):
         train(config(**changes), epochs=1)
 
 
-def test_the_command():
-    command = [sys.executable, str(TOOL), str(CONFIG), '--epochs', '1', '--seed', '3']
-    done = subprocess.run(
-        [*command, '--cfg-options', 'data.samples_per_gpu=512', 'lr_config.warmup_iters=3'],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, 'PYTHONPATH': str(ROOT)},
-    )
-    epoch, accuracy = done.stdout.splitlines()
+def test_the_command(monkeypatch, capsys):
+    options = ['--epochs', '1', '--seed', '3', '--cfg-options', 'data.samples_per_gpu=512', 'lr_config.warmup_iters=3']
+    monkeypatch.setattr(sys, 'argv', [str(TOOL), str(CONFIG), *options])
+    runpy.run_path(str(TOOL), run_name='__main__')
+    epoch, accuracy = capsys.readouterr().out.splitlines()
     assert epoch.startswith('epoch   1 of 1   loss ')
     assert 0.2 < float(accuracy.removeprefix('test accuracy ')) <= 1

@@ -1,0 +1,78 @@
+"""All readers of a run: one for each entry of its workflow, and one for each loader that is evaluated on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from runnerkit.data.reader import IterLoader, Reader, new_iter_loaders
+
+
+class Readers:
+    """Finds the reader of a loader. They live as long as the runner, so that a second run goes on.
+
+    Attributes:
+        entries: the readers of the workflow's entries, in their order; those of loaders that a subclass's own loop
+            brings come behind them.
+        evaluations: the readers of loaders that are evaluated on.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        self.evaluations: list[Reader] = []
+
+    def open(self, loaders: Sequence[Any], kind: type[Reader]) -> None:
+        """Have a reader for each workflow entry; those of an earlier run are kept if all loaders are the same."""
+        former = [reader.dataloader for reader in self.entries]
+        if len(former) != len(loaders) or any(one is not other for one, other in zip(former, loaders, strict=True)):
+            self.entries = [kind(loader) for loader in loaders]
+
+    def adopt_new_iter_loaders(self) -> None:
+        """Take in the loaders that a subclass's own ``run`` has made."""
+        self.entries = list[IterLoader](new_iter_loaders())
+
+    def of(self, loader: Any, entry: int) -> Reader:
+        """The reader of ``loader``, that of the workflow entry if it has it; a new one for an unknown loader."""
+        for reader in (*self.entries[entry : entry + 1], *self.entries):
+            if reader.dataloader is loader:
+                return reader
+        self.entries.append(Reader(loader))
+        return self.entries[-1]
+
+    def of_evaluation(self, loader: Any) -> Reader:
+        """The reader for evaluations on ``loader``."""
+        for reader in self.evaluations:
+            if reader.dataloader is loader:
+                return reader
+        self.evaluations.append(Reader(loader))
+        return self.evaluations[-1]
+
+    def know_evaluations(self, workflow: Sequence[tuple[str, int]], hooks: Iterable[Any]) -> None:
+        """Make readers for validations and for hooks that evaluate: they are restored before anything is read."""
+        loaders = [
+            reader.dataloader for reader, (mode, _) in zip(self.entries, workflow, strict=False) if mode == 'val'
+        ]
+        for loader in (*loaders, *(getattr(hook, 'dataloader', None) for hook in hooks)):
+            if loader is not None:
+                self.of_evaluation(loader)
+
+    def state_dict(self, state_of_entry: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """The states of all of them."""
+        return {
+            'readers': [state_of_entry(reader) for reader in self.entries],
+            'evaluations': [reader.state_dict() for reader in self.evaluations],
+        }
+
+    def restore_held(self, state: Mapping[str, Any]) -> None:
+        """Give all loaders back what they held when `state_dict` was called."""
+        for reader, each in (*self.entries_in(state), *self.evaluations_in(state)):
+            reader.restore_held(each)
+
+    def entries_in(self, state: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """The readers of entries, each with its part of ``state``, if it has one."""
+        pairs = zip(self.entries, state['readers'], strict=False)
+        return ((reader, each) for reader, each in pairs if each is not None)
+
+    def evaluations_in(self, state: Mapping[str, Any]) -> Iterator[tuple[Reader, dict[str, Any]]]:
+        """The readers of evaluations, each with its part of ``state``."""
+        return zip(self.evaluations, state.get('evaluations', ()), strict=False)

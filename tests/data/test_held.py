@@ -1,0 +1,641 @@
+import io
+import logging
+import random
+import tempfile
+from collections import deque
+from enum import Enum, IntEnum
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, RandomSampler, Sampler, Subset
+
+from runnerkit.checkpoint.plain import to_plain
+from runnerkit.data.held import Held, generator_state, same_state, set_generator_state
+from runnerkit.data.loader import SeededLoader
+from runnerkit.data.sampler import EpochSampler
+
+
+def through_a_file(states):
+    """What a checkpoint gives back of these states."""
+    file = io.BytesIO()
+    torch.save(to_plain(states, 'states'), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+# --- generators ------------------------------------------------------------------------------------------------------
+
+
+def normals(generator):
+    """Some draws; an odd number of normals, of which two are made at a time."""
+    if isinstance(generator, torch.Generator):
+        return torch.randn(3, generator=generator).tolist()
+    if isinstance(generator, random.Random):
+        return [generator.random(), generator.gauss(0, 1)]
+    if isinstance(generator, np.random.RandomState):
+        return generator.randn(3).tolist()
+    return [*generator.standard_normal(3).tolist(), int(generator.integers(5, dtype=np.int32))]
+
+
+GENERATORS = {
+    'torch': lambda seed: torch.Generator().manual_seed(seed),
+    'random': random.Random,
+    'PCG64': np.random.default_rng,
+    'MT19937': lambda seed: np.random.Generator(np.random.MT19937(seed)),
+    'Philox': lambda seed: np.random.Generator(np.random.Philox(seed)),
+    'SFC64': lambda seed: np.random.Generator(np.random.SFC64(seed)),
+    'RandomState': np.random.RandomState,
+}
+
+
+@pytest.mark.parametrize('kind', GENERATORS)
+def test_a_generator_comes_back_from_a_file(kind):
+    generator, other = GENERATORS[kind](1), GENERATORS[kind](2)
+    normals(generator)
+    state = through_a_file(generator_state(generator))
+    expected = [normals(generator), normals(generator)]
+    assert normals(other) != expected[0]
+    assert set_generator_state(other, state)
+    assert [normals(other), normals(other)] == expected
+
+
+@pytest.mark.parametrize(
+    'of, to',
+    [('torch', 'random'), ('random', 'PCG64'), ('PCG64', 'MT19937'), ('PCG64', 'torch'), ('MT19937', 'random')],
+)
+def test_a_generator_of_another_kind_is_left_alone(of, to):
+    generator = GENERATORS[to](1)
+    assert not set_generator_state(generator, generator_state(GENERATORS[of](2)))
+    assert normals(generator) == normals(GENERATORS[to](1))
+
+
+# --- where they are found --------------------------------------------------------------------------------------------
+
+
+class Data(Dataset):
+    """Any attributes."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return index
+
+
+class Order(Sampler):
+    """Any attributes."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+    def __iter__(self):
+        return iter(range(4))
+
+    def __len__(self):
+        return 4
+
+
+class Slots:
+    __slots__ = ('__weakref__', 'rng', 'unset')
+
+    def __init__(self, rng):
+        self.rng = rng
+
+
+class OneSlot(Slots):
+    __slots__ = 'more'
+
+
+class OfTheClass(Data):
+    rng = random.Random(1)
+
+
+class Transform:
+    def __init__(self, rng):
+        self.rng = rng
+
+    def __call__(self, batch):
+        return batch
+
+    def collate(self, batch):
+        return batch
+
+
+GLOBAL_RNG = random.Random(1)
+
+
+def collate_with_a_global(batch):
+    return GLOBAL_RNG.random()
+
+
+class DrawsFromAGlobal(Data):
+    def __getitem__(self, index):
+        return GLOBAL_RNG.random()
+
+
+def closing_over(rng):
+    def collate(batch):
+        return rng, late
+
+    if rng is None:
+        late = 1
+    return collate
+
+
+def calling(inner):
+    def collate(batch):
+        return inner(batch)
+
+    return collate
+
+
+class ALoader:
+    """Of people's own, no DataLoader."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+    def __iter__(self):
+        return iter([])
+
+
+def loader(dataset=None, **options):
+    return DataLoader(Data() if dataset is None else dataset, 2, **options)
+
+
+PLACES = {
+    'loader.generator': lambda rng: loader(generator=rng),
+    'loader.sampler.rng': lambda rng: loader(sampler=Order(rng=rng)),
+    'loader.batch_sampler.rng': lambda rng: DataLoader(Data(), batch_sampler=Order(rng=rng)),
+    'loader.batch_sampler.sampler.rng': lambda rng: DataLoader(
+        Data(), batch_sampler=BatchSampler(Order(rng=rng), 2, False)
+    ),
+    'loader.dataset.rng': lambda rng: loader(Data(rng=rng)),
+    'loader.dataset._rng': lambda rng: loader(Data(_rng=rng)),
+    'loader.dataset.dataset.rng': lambda rng: loader(Subset(Data(rng=rng), [0, 1])),
+    'loader.dataset.datasets[1].rng': lambda rng: loader(ConcatDataset([Data(), Data(rng=rng)])),
+    'loader.dataset.pipeline[1].rng': lambda rng: loader(Data(pipeline=(1, Transform(rng)))),
+    "loader.dataset.by_name['flip'].rng": lambda rng: loader(Data(by_name={'flip': Transform(rng)})),
+    "loader.dataset.by_name['flip'][0]": lambda rng: loader(Data(by_name={'flip': [rng]})),
+    'loader.dataset.slots.rng': lambda rng: loader(Data(slots=OneSlot(rng))),
+    'loader.dataset.transform.func.rng': lambda rng: loader(Data(transform=partial(Transform(rng), [1]))),
+    'loader.dataset.transform.__self__': lambda rng: loader(Data(transform=rng.random)),
+    'loader.dataset.transform.inner.rng': lambda rng: loader(Data(transform=calling(closing_over(rng)))),
+    'loader.collate_fn.rng': lambda rng: loader(collate_fn=closing_over(rng)),
+    'loader.collate_fn.__self__.rng': lambda rng: loader(collate_fn=Transform(rng).collate),
+    'loader.collate_fn.keywords': lambda rng: None,
+    'loader.worker_init_fn.rng': lambda rng: loader(worker_init_fn=closing_over(rng)),
+    'loader.rng': lambda rng: ALoader(rng=rng),
+    'loader.parts[0].rng': lambda rng: ALoader(parts=[Transform(rng)]),
+}
+del PLACES['loader.collate_fn.keywords']
+PLACES |= {
+    "loader.collate_fn.keywords['rng']": lambda rng: loader(collate_fn=partial(len, rng=rng)),
+    'loader.collate_fn.args[0]': lambda rng: loader(collate_fn=partial(len, rng)),
+    'loader.collate_fn.rng ': lambda rng: loader(collate_fn=Transform(rng)),
+}
+
+
+@pytest.mark.parametrize('place', PLACES)
+def test_a_generator_is_found_by_its_place_and_put_back(place):
+    kind = 'torch' if place == 'loader.generator' else 'random'
+    rng = GENERATORS[kind](1)
+    held = Held(PLACES[place](rng))
+    assert held.generators() == [place.strip()]
+    state = through_a_file(held.states())
+    assert set(state) == {place.strip()}
+    other = GENERATORS[kind](2)
+    assert Held(PLACES[place](other)).restore(state) == []
+    assert normals(other) == normals(rng)
+
+
+@pytest.mark.parametrize(
+    'made, place',
+    [
+        (lambda: loader(OfTheClass()), 'loader.dataset.rng'),
+        (lambda: loader(DrawsFromAGlobal()), 'loader.dataset.GLOBAL_RNG'),
+        (lambda: loader(collate_fn=collate_with_a_global), 'loader.collate_fn.GLOBAL_RNG'),
+    ],
+    ids=['class', 'global of a method', 'global of a function'],
+)
+def test_generators_of_classes_and_modules(made, place):
+    held = Held(made())
+    assert held.generators() == [place]
+    state = held.states()
+    rng = OfTheClass.rng if place == 'loader.dataset.rng' else GLOBAL_RNG
+    expected = rng.random()
+    assert rng.random() != expected
+    assert held.restore(state) == []
+    assert rng.random() == expected
+
+
+def test_a_shared_generator_is_saved_once_where_it_is_nearest():
+    rng = torch.Generator()
+    shared = DataLoader(Data(deep=[[rng]]), 2, sampler=RandomSampler(Data(), generator=rng), generator=rng)
+    assert Held(shared).generators() == ['loader.generator']
+
+
+@pytest.mark.parametrize(
+    'made',
+    [
+        lambda: loader(Data(a=torch.default_generator, b=random._inst, c=np.random.mtrand._rand)),
+        lambda: loader(Data(transform=random.random)),
+        lambda: loader(Data(net=torch.nn.Dropout(), module=random, kind=OfTheClass, file=io.BytesIO())),
+        lambda: SeededLoader(Data(), 2, EpochSampler(Data())),
+        lambda: [random.Random(1)],
+        lambda: ALoader(parts=[random.Random(1)] * 1001),
+    ],
+    ids=[
+        'of the process',
+        'function of the process',
+        'no parts of it',
+        'our own',
+        'list of batches',
+        'large container',
+    ],
+)
+def test_what_is_not_the_loaders_state(made):
+    held = Held(made())
+    assert (held.generators(), held.states(), held.unsaved()) == ([], {}, [])
+
+
+def test_an_end_of_looking_around():
+    first = Data()
+    first.me = first
+    at = first
+    for _ in range(3000):
+        at.next = Data()
+        at = at.next
+    at.rng = random.Random(1)
+    first.near = Transform(random.Random(1))
+    assert Held(loader(first)).generators() == ['loader.dataset.near.rng']
+
+
+# --- plain attributes ------------------------------------------------------------------------------------------------
+
+
+def changed(value):
+    return loader(Data(value=value, constant=7))
+
+
+VALUES = {
+    'number': (0, 3),
+    'float': (0.0, float('inf')),
+    'text': ('a', 'b'),
+    'bytes': (b'', b'ab'),
+    'nothing': (None, 1),
+    'other type': (1, True),
+    'list': ([], [1, [2, 'x'], (3,)]),
+    'dict': ({}, {'a': [1], 2: {'b': None}}),
+    'set': ({1}, {1, 2}),
+    'tensor': (torch.zeros(2), torch.tensor([0.0, 1.0])),
+    'tensor in a dict': ({'a': torch.zeros(2)}, {'a': torch.ones(2)}),
+    'array': (np.zeros(2), np.array([0.0, 1.0])),
+    'array of no dimension': (np.array(0.0), np.array(2.0)),
+    "numpy's number": (np.float64(0), np.float64(2)),
+    "numpy's small number": (np.float32(0), np.float32(2)),
+    "numpy's counter": (np.int64(0), np.int64(2)),
+    'key of two': ({}, {(1, 'a'): 2, None: 1j}),
+    'array of bytes': (np.zeros(2, 'uint8'), np.array([3, 255], 'uint8')),
+}
+
+
+def same(one, other):
+    if isinstance(one, np.ndarray):
+        return isinstance(other, np.ndarray) and one.dtype == other.dtype and np.array_equal(one, other)
+    return same_state(one, other)
+
+
+@pytest.mark.parametrize('name', VALUES)
+def test_an_attribute_that_changed_is_saved_and_restored(name):
+    before, after = VALUES[name]
+    of = changed(before)
+    held = Held(of)
+    assert held.states() == {}
+    of.dataset.value = after
+    state = held.states()
+    assert (set(state), held.unsaved()) == ({'loader.dataset.value'}, [])
+    other = changed(before)
+    other.dataset.constant = 8
+    assert Held(other).restore(through_a_file(state)) == []
+    assert same(other.dataset.value, after)
+    assert other.dataset.constant == 8
+    held.go_back({})
+    assert same(of.dataset.value, before)
+
+
+@pytest.mark.parametrize('name', ['list', 'dict', 'set', 'tensor', 'array'])
+def test_what_changes_in_place_changes_neither_the_start_nor_the_state(name):
+    value = {'list': [[1]], 'dict': {'a': [1]}, 'set': {1}, 'tensor': torch.zeros(2), 'array': np.zeros(2)}[name]
+    change = {
+        'list': lambda value: value[0].append(2),
+        'dict': lambda value: value['a'].append(2),
+        'set': lambda value: value.add(len(value) + 5),
+    }.get(name, lambda value: value.__iadd__(1))
+    of = changed(value)
+    held = Held(of)
+    at_first = repr(value)
+    change(of.dataset.value)
+    state, then = held.states(), repr(value)
+    change(of.dataset.value)
+    held.go_back(state)
+    assert repr(of.dataset.value) == then != at_first
+    change(of.dataset.value)
+    held.go_back(state)  # the state is not what was handed out, either
+    assert repr(of.dataset.value) == then
+    held.go_back({})
+    assert repr(of.dataset.value) == at_first
+
+
+def test_an_attribute_that_is_new():
+    of = changed(0)
+    held = Held(of)
+    of.dataset.seen = 3
+    state = held.states()
+    assert state == {'loader.dataset.seen': {'value': 3}}
+    other = changed(0)
+    Held(other).restore(state)
+    assert other.dataset.seen == 3
+
+
+@pytest.mark.parametrize(
+    'made, change',
+    [
+        (lambda: loader(Data(slots=OneSlot(1))), lambda of: setattr(of.dataset.slots, 'rng', 2)),
+        (lambda: loader(collate_fn=Transform(1)), lambda of: setattr(of.collate_fn, 'rng', 2)),
+        (lambda: ALoader(at=0), lambda of: setattr(of, 'at', 3)),
+    ],
+    ids=['slot', 'callable', 'loader'],
+)
+def test_attributes_elsewhere(made, change):
+    of = made()
+    held = Held(of)
+    change(of)
+    state = through_a_file(held.states())
+    assert len(state) == 1
+    other = made()
+    again = Held(other)
+    assert again.restore(state) == []
+    assert again.states() == held.states()
+
+
+def test_a_variable_that_a_function_closes_over():
+    def counting():
+        count = 0
+
+        def collate(batch):
+            nonlocal count
+            count += 1
+            return count
+
+        return loader(collate_fn=collate)
+
+    of, other = counting(), counting()
+    held, others = Held(of), Held(other)
+    of.collate_fn([])
+    of.collate_fn([])
+    others.restore(held.states())
+    assert other.collate_fn([]) == 3
+    held.go_back({})
+    assert of.collate_fn([]) == 1
+
+
+def test_what_is_gone_is_named():
+    rng = random.Random(1)
+    of = loader(Data(rng=rng, transform=Transform(0)))
+    held = Held(of)
+    of.dataset.transform.rng = 1
+    other = loader(Data(rng=torch.Generator()))
+    state = held.states()
+    assert Held(other).restore(state) == ['loader.dataset.rng', 'loader.dataset.transform.rng']
+    assert Held([1]).restore(state) == ['loader.dataset.rng', 'loader.dataset.transform.rng']
+
+
+# --- objects with a state_dict ---------------------------------------------------------------------------------------
+
+
+class Stateful(Order):
+    """A sampler, or any other part, that keeps its place itself."""
+
+    def __init__(self):
+        self.at = 0
+
+    def state_dict(self):
+        return {'at': self.at}
+
+    def load_state_dict(self, state):
+        self.at = state['at']
+
+
+def test_objects_with_a_state_dict_say_their_state_themselves():
+    of, other = (loader(Data(source=Stateful())) for _ in range(2))
+    held = Held(of)
+    of.dataset.source.at = 4
+    state = through_a_file(held.states())
+    assert state == {'loader.dataset.source': {'state_dict': {'at': 4}}}
+    assert Held(other).restore(state) == []
+    assert other.dataset.source.at == 4
+
+
+def test_a_sampler_in_the_middle_of_a_pass_is_not_given_its_state():
+    of = loader(sampler=Stateful())
+    held = Held(of)
+    of.sampler.at = 4
+    state = held.states()
+    of.sampler.at = 0
+    held.restore(state, pass_is_open=True)
+    assert of.sampler.at == 0
+    held.restore(state)
+    assert of.sampler.at == 4
+
+
+def test_all_but_the_order_can_be_restored():
+    of = loader(Data(rng=random.Random(1)), sampler=Order(rng=random.Random(1)))
+    held = Held(of)
+    state = held.states()
+    normals(of.dataset.rng), normals(of.sampler.rng)
+    held.restore(state, of_order=False)
+    assert same_state(generator_state(of.dataset.rng), state['loader.dataset.rng']['generator'])
+    assert not same_state(generator_state(of.sampler.rng), state['loader.sampler.rng']['generator'])
+
+
+def test_a_loader_that_keeps_its_own_place_is_asked_by_its_reader_and_not_here():
+    class Loader(Stateful):
+        pass
+
+    held = Held(Loader())
+    held.loader.at = 3
+    assert held.states() == {}
+
+
+# --- what cannot be saved --------------------------------------------------------------------------------------------
+
+
+def generate():
+    yield 1
+
+
+def in_itself():
+    found = []
+    found.append(found)
+    return found
+
+
+class Mode(Enum):
+    EASY = 1
+    HARD = 2
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+UNSAVED = {
+    'live iterator': lambda of: iter([1]),
+    'live generator': lambda of: generate(),
+    'queue': lambda of: deque([1, 2]),
+    'many numbers': lambda of: list(range(1001)),
+    'large cache': lambda of: dict.fromkeys(range(1001), 'x'),
+    'large tensor': lambda of: torch.ones(1001),
+    'large array': lambda of: np.ones(1001),
+    'array of objects': lambda of: np.array([{}]),
+    'objects': lambda of: [Transform(1)],
+    'arrays in a list': lambda of: [np.ones(2)],
+    'array of other bytes': lambda of: np.ones(2, '>f4'),
+    'array of a kind that torch lacks': lambda of: np.array(['a']),
+    'frozen set': lambda of: frozenset({1}),
+    'key that is a frozen set': lambda of: {frozenset({1}): 2},
+    'huge number': lambda of: 1 << 3000,
+    'list in itself': lambda of: in_itself(),
+    'sparse': lambda of: torch.ones(2).to_sparse(),
+    'nested tensor': lambda of: torch.nested.nested_tensor([torch.ones(2)]),
+    'no numbers': lambda of: torch.ones(2, device='meta'),
+    'quantised': lambda of: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+    'parameter': lambda of: torch.nn.Parameter(torch.ones(2)),
+    'member of an enumeration': lambda of: Mode.EASY,
+    'number of an enumeration': lambda of: Level.HIGH,
+    'path': lambda of: Path('a'),
+}
+
+
+@pytest.mark.parametrize('name', UNSAVED)
+def test_what_changed_and_cannot_be_saved_is_named(name):
+    of = changed(None)
+    held = Held(of)
+    assert held.unsaved() == []
+    of.dataset.value = UNSAVED[name](of)
+    assert held.unsaved() == ['loader.dataset.value']
+    assert 'loader.dataset.value' not in held.states()
+
+
+def test_live_iterators_are_named_from_the_first():
+    assert Held(changed(iter([1]))).unsaved() == ['loader.dataset.value']
+
+
+@pytest.mark.parametrize('name', [name for name in UNSAVED if 'live' not in name])
+def test_what_is_large_and_does_not_change_is_no_matter(name):
+    of = changed(UNSAVED[name](None))
+    held = Held(of)
+    assert (held.unsaved(), held.states()) == ([], {})
+    held.go_back({})
+    assert (held.unsaved(), held.states()) == ([], {})
+
+
+def test_a_cache_that_grows_is_named():
+    cache = dict.fromkeys(range(2000))
+    held = Held(changed(cache))
+    cache[-1] = None
+    assert held.unsaved() == ['loader.dataset.value']
+
+
+def test_a_queue_that_moves_on_is_named():
+    queue = deque([1, 2])
+    held = Held(changed(queue))
+    queue.rotate()
+    assert held.unsaved() == ['loader.dataset.value']
+
+
+@pytest.mark.parametrize('value', [torch.zeros(2000), np.zeros(2000)], ids=['tensor', 'array'])
+def test_large_ones_that_are_written_to_are_named(value):
+    held = Held(changed(value))
+    value[1500] = 1
+    assert held.unsaved() == ['loader.dataset.value']
+
+
+@pytest.mark.parametrize('before, after', [(Mode.EASY, Mode.HARD), (Level.LOW, Level.HIGH), (Path('a'), Path('b'))])
+def test_values_that_are_objects_are_never_changed_inside(before, after):
+    of, other = changed(before), changed(before)
+    held = Held(of)
+    of.dataset.value = after
+    assert held.unsaved() == ['loader.dataset.value']
+    Held(other).restore(held.states())
+    held.go_back({})
+    assert (other.dataset.value, of.dataset.value) == (before, after)
+    assert (Mode(1), Level(1), str(Path('a'))) == (Mode.EASY, Level.LOW, 'a')
+
+
+def test_what_objects_of_the_standard_library_note_for_themselves_is_no_state():
+    path, log = Path('a'), logging.getLogger('test_held')
+    of = loader(Data(path=path, log=log))
+    held = Held(of)
+    assert isinstance(hash(path), int), path.parts
+    log.debug('this notes whether it is enabled')
+    assert (held.states(), held.unsaved()) == ({}, [])
+
+
+def test_tables():
+    pandas = pytest.importorskip('pandas')
+    table = pandas.DataFrame({'a': range(500), 'b': ['x', 'y'] * 250})
+    of = loader(Data(table=table, column=table['a'], rng=random.Random(1)))
+    held = Held(of)
+    assert table['a'].iloc[3] == of.dataset.column[3] == 3  # what this fills is a cache
+    assert len(table[table['b'] == 'x']) == 250
+    assert (held.generators(), held.unsaved()) == (['loader.dataset.rng'], [])
+    of.dataset.table = table.sample(frac=1, random_state=1)
+    assert held.unsaved() == ['loader.dataset.table']
+
+
+def test_a_flag_beside_a_file_that_is_opened_late_is_left_alone():
+    of = loader(Data(file=None, is_open=False, index=None))
+    held = Held(of)
+    with tempfile.TemporaryFile() as of.dataset.file:
+        of.dataset.is_open = True
+        assert (held.states(), held.unsaved()) == ({}, [])
+        held.go_back({})
+        assert of.dataset.is_open
+
+
+# --- states ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'one, other, expected',
+    [
+        (1, 1, True),
+        (1, 2, False),
+        (1, True, False),
+        (1, 1.0, False),
+        ((1, [2]), (1, [2]), True),
+        ([1], [1, 2], False),
+        ({'a': torch.ones(2)}, {'a': torch.ones(2)}, True),
+        ({'a': torch.ones(2)}, {'a': torch.zeros(2)}, False),
+        ({'a': 1}, {'a': 1, 'b': 2}, False),
+        (torch.ones(1), 1.0, False),
+        (1.0, torch.ones(1), False),
+        ({1}, {1}, True),
+        (np.ones(2), np.ones(2), True),
+        (np.ones(2), np.zeros(2), False),
+        (np.ones(2), np.ones(2, 'float32'), False),
+        (np.ones(2), np.ones(3), False),
+        (float('nan'), float('nan'), True),
+    ],
+)
+def test_equal_states(one, other, expected):
+    assert same_state(one, other) is expected
