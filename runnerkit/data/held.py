@@ -307,7 +307,12 @@ def _values(loader: Any) -> dict[str, Any]:
 
 
 def _put(owner: Any, name: str, value: Any) -> bool:
-    """Set the attribute, or the variable that a function closes over; returns whether there is such a thing."""
+    """Set the attribute, or the variable that a function closes over; returns whether there is such a thing.
+
+    What is equal already stays the very object: a running iterator may hold it, too.
+    """
+    if same_state(_mark(value), _mark_of(dict(_attributes(owner)).get(name, _ABSENT))):
+        return True
     if isinstance(owner, FunctionType):
         cells = dict(zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True))
         if name in cells:
@@ -357,6 +362,13 @@ def _mark(value: Any) -> tuple[Any, ...]:
     few = len(value) <= _MOST_ELEMENTS
     elements = value.items() if isinstance(value, Mapping) else value
     return type(value).__name__, len(value), [repr(each) for each in elements if _is_plain(each)] if few else []
+
+
+_ABSENT = object()
+
+
+def _mark_of(value: Any) -> tuple[Any, ...]:
+    return _mark(value) if _is_value(value) else ()
 
 
 def _is_plain(value: Any) -> bool:

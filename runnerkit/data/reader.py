@@ -66,13 +66,15 @@ class Reader:
         self._dataloader = loader
         self.held = Held(loader)  # looked at before anything is read
         self._iterator: Iterator[Any] | None = None  # of the open pass
+        self._next_pass: Iterator[Any] | None = None  # that the loader has begun by itself
         self._pending: dict[str, Any] | None = None  # the state of an open pass that is not entered yet
         self._epoch = 0
-        self._consumed = 0  # batches given out since the open pass was entered, where the reader counts them
+        self.given = 0  # batches given out since the open pass was entered, where the reader counts them
         self._left_out = 0  # batches before that
         self._from = 0  # the sample of the order with which the open pass was entered
         self._began: dict[str, Any] | None = None  # all states at the beginning of the open pass
         self._first: dict[str, Any] | None = None  # all states before its first batch, if that came later
+        self.trained = 0  # of these, how many were trained on, where a loop of a subclass's own reads
         self._checksums: dict[str, list[int]] = {}  # of the last batch of a run that was stopped
         #: What was found not to be exact, or is not known to be, since the last `load_state_dict`.
         self.found: list[str] = []
@@ -96,11 +98,6 @@ class Reader:
     def left_out(self) -> int:
         """How many batches of the open pass lie before the place where it was entered."""
         return self._left_out
-
-    @property
-    def given(self) -> int:
-        """How many batches were given out since then, where the reader counts them."""
-        return self._consumed
 
     @property
     def is_to_enter(self) -> bool:
@@ -130,7 +127,7 @@ class Reader:
         order = order_of(self._dataloader)
         if order is not None:
             order.sampler.start = 0
-        self._iterator = iter(self._dataloader)
+        self._iterator, self._next_pass = self._next_pass or iter(self._dataloader), None
         return self._iterator
 
     def exhaust(self) -> None:
@@ -141,7 +138,7 @@ class Reader:
     def close(self) -> None:
         """The pass is over."""
         self._iterator, self._began, self._first, self._pending = None, None, None, None
-        self._from, self._consumed, self._left_out, self._checksums = 0, 0, 0, {}
+        self._from, self.given, self._left_out, self.trained, self._checksums = 0, 0, 0, 0, {}
 
     def prime(self) -> None:
         """Let the next one who passes over the loader begin where the open pass is to be entered, if that can be."""
@@ -193,7 +190,7 @@ class Reader:
         """
         if self._pending is not None:
             return self._pending
-        batches = self._consumed if batches is None else batches
+        batches = self.given if batches is None else batches
         checksums = self._checksums if last_batch is None else batch_checksums(last_batch)
         return {
             'about': about(self._dataloader),
@@ -228,12 +225,8 @@ class Reader:
                 f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
                 'cache): give the object that holds it state_dict() and load_state_dict()'
             )
-        in_samples = [
-            place for place in self.held.generators() if 'sampler' not in place and place != 'loader.generator'
-        ]
-        if state.get('waits') and (
-            in_samples or not (isinstance(loader, SeededLoader) or _is_pure(dataset_of(loader)))
-        ):
+        in_samples = [place for place in self.held.generators() if _is_of_samples(place)]
+        if state.get('waits') and (any(map(_is_of_samples, state['held'])) or not _fetches_again(loader)):
             self._tell(
                 'the checkpoint was saved when a batch had been fetched and not been trained on: it is fetched again, '
                 f'with random numbers that come later; {WAY_OUT}'
@@ -283,6 +276,8 @@ class Reader:
         elif state['loader'] is not None and has_state(loader):
             loader.load_state_dict(state['loader'])
             self._iterator = iter(loader)
+            if batches == length_of(loader):
+                self._iterator = self._at_end(self._iterator)
         elif order is not None:
             self._iterator = self._at_sample(order, state)
         elif isinstance(loader, Sequence):
@@ -290,6 +285,13 @@ class Reader:
         else:
             self._iterator = self._behind(batches, state)
         return self._iterator
+
+    def _at_end(self, rest: Iterator[Any]) -> Iterator[Any]:
+        """No batches: a loader that keeps its place itself ends its pass once more, or goes on with the next one."""
+        first = next(rest, _END)
+        if first is not _END:
+            self._next_pass = chain([first], rest)
+        yield from ()
 
     def _at_sample(self, order: Order, state: Mapping[str, Any]) -> Iterator[Any]:
         """From any sample of the order on; one batch before it is read again where that can be compared."""
@@ -299,11 +301,12 @@ class Reader:
             state['about'].get('world_size') == sampler.world_size
         )
         again = bool(same_place and state['checksums'] and state['samples'] >= step and _tells_by_reading(loader))
+        back = _batches_back(loader, state['samples'] // step) if again else 0
         self._from = state['samples']
-        sampler.start = self._from - again * step
+        sampler.start = self._from - back * step
         rest = iter(loader)
         if again:
-            self._read_last(rest, state['checksums'])
+            self._read_last(rest, back, state['checksums'])
         elif draws_in_workers(loader):
             self._tell(_in_workers(loader))
         return rest
@@ -313,16 +316,17 @@ class Reader:
         loader, watch = self._dataloader, _Watch(self.held)
         checksums = state['checksums']
         if _can_skip_indices(loader):
-            reads_again = bool(checksums) and _tells_by_reading(loader)
-            rest = self._skipped(batches - reads_again, watch)
-            if reads_again:
-                self._read_last(rest, checksums)
+            back = _batches_back(loader, batches) if checksums and _tells_by_reading(loader) else 0
+            rest = self._skipped(batches - back, watch)
+            if back:
+                self._read_last(rest, back, checksums)
             elif draws_in_workers(loader):
                 self._tell(_in_workers(loader))
         elif _is_seeded_map(loader):
-            rest = loader.enter(self._epoch, batches - 1)
+            back = _batches_back(loader, batches)
+            rest = loader.enter(self._epoch, batches - back)
             self._go_on_at_first()
-            self._read_last(rest, checksums)  # also lets the samplers draw now what is left out
+            self._read_last(rest, back, checksums)  # also lets the samplers draw now what is left out
             watch.start()
         else:
             rest = self._read_again(batches, checksums, watch)
@@ -395,10 +399,13 @@ class Reader:
         if self._first is not None:
             self._go_back(self._first)
 
-    def _read_last(self, rest: Iterator[Any], checksums: Mapping[str, Any]) -> None:
-        """Read the last batch that was trained on again, and compare it if nothing moved on that it may depend on."""
+    def _read_last(self, rest: Iterator[Any], back: int, checksums: Mapping[str, Any]) -> None:
+        """Read the last ``back`` batches that were trained on again, and compare the last one if nothing has moved on
+        that it may depend on."""
         before = self.held.states()
-        batch = next(rest, _END)
+        batch: Any = _END
+        for _ in range(back):
+            batch = next(rest, _END)
         if same_state(before, self.held.states()) or draws_in_workers(self._dataloader):
             self._compare(batch, checksums)
 
@@ -439,8 +446,6 @@ class IterLoader(Reader):
         dataloader: what is passed over again and again.
     """
 
-    _may_be_over = False  # a loader that keeps its place itself was at the end of a pass when it was saved
-
     def __init__(self, dataloader: Any) -> None:
         super().__init__(dataloader)
         _iter_loaders.append(weakref.ref(self))
@@ -449,7 +454,7 @@ class IterLoader(Reader):
         batches = self._iterator
         if batches is None:
             batches = self.batches(self._epoch)
-        if not self._consumed and not self._left_out:
+        if not self.given and not self._left_out:
             self._first = self._states()
         batch = next(batches, _END)
         if batch is _END:
@@ -460,10 +465,7 @@ class IterLoader(Reader):
                 raise ValueError(
                     'the data loader gives no batches: its data set is empty, or smaller than one full batch'
                 )
-        elif self._may_be_over:  # it has gone on with the next pass by itself
-            self._epoch, self._consumed, self._left_out = self._epoch + 1, 0, 0
-        self._may_be_over = False
-        self._consumed += 1
+        self.given += 1
         return batch
 
     def __len__(self) -> int:
@@ -472,18 +474,13 @@ class IterLoader(Reader):
     @property
     def position(self) -> int:
         """How many batches of the running pass were given out."""
-        return self._left_out + self._consumed
+        return self._left_out + self.given
 
     def start(self) -> None:
         """Begin the first pass now, or enter the one that was open: what that draws from random generators comes
         before the first step, as in MMCV."""
         if self._iterator is None:
             self.batches(self._epoch)
-
-    def _enter(self, state: Mapping[str, Any]) -> Iterator[Any]:
-        batches = super()._enter(state)
-        self._may_be_over = has_state(self._dataloader) and state['batches'] == length_of(self._dataloader)
-        return batches
 
 
 #: All that there are, in the order in which they were made.
@@ -647,7 +644,7 @@ def _in_workers(loader: Any) -> str:
 
 def _fetches_again(loader: Any) -> bool:
     """Whether a batch is the same one when it is fetched again, after the process's generators have moved on."""
-    if isinstance(loader, SeededLoader):
+    if isinstance(loader, (SeededLoader, Sequence)):
         return True
     known = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
     return (
@@ -677,6 +674,15 @@ def _is_pure(dataset: Any) -> bool:
     if type(dataset) is ConcatDataset:
         return all(map(_is_pure, dataset.datasets))
     return False
+
+
+def _batches_back(loader: Any, batches: int) -> int:
+    """How many batches to read again to see whether the last of them is the same.
+
+    As long as each worker has made one batch at most, the first one of a new worker tells nothing; but few batches are
+    soon read again from the beginning, and then all workers have the same past.
+    """
+    return batches if batches <= loader.num_workers else 1
 
 
 def _tells_by_reading(loader: Any) -> bool:

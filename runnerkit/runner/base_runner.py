@@ -426,6 +426,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 progress.batches = progress.iters - self._epoch_start
             else:
                 progress.units, progress.epochs = self._inner_iter + 1, self._epoch
+                if isinstance(self.data_loader, Reader):
+                    self.data_loader.trained = self.data_loader.given
         elif point == 'before_run':
             self._is_restored = False
         elif point == 'before_train_epoch':
@@ -494,6 +496,12 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
             self._readers.adopt_new_iter_loaders()
+            if self._resumed is not None and len(self._readers.entries) > 1:
+                self.logger.warning(
+                    '%s.run has a loop of its own: the workflow begins with its first entry, wherever it was',
+                    type(self).__name__,
+                    extra=EXACTNESS,
+                )
         self._readers.know_evaluations(self._workflow, self._hook_table)
         self._follow_orders()
         if self._resumed is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -27,8 +27,8 @@ class Change(NamedTuple):
     follows: str
 
 
-#: What follows from a change of each condition; those with a function say it by what was and what is.
-_FOLLOWS: dict[str, str | Callable[[Any, Any], str]] = {
+#: What follows from a change of each condition.
+_FOLLOWS = {
     'runner': 'the loaders begin anew: epochs and iterations keep their places in the data in other ways',
     'workflow': 'it begins with its first entry',
     'world size': 'batches, gradients and the number of iterations of an epoch are others',
@@ -68,8 +68,7 @@ def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
     found = []
     for what, follows in _FOLLOWS.items():
         if what in was and what in now and was[what] != now[what]:
-            text = follows if isinstance(follows, str) else follows(was[what], now[what])
-            found.append(Change(what, was[what], now[what], text))
+            found.append(Change(what, was[what], now[what], follows))
     return found
 
 

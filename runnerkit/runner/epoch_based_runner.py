@@ -157,7 +157,7 @@ class EpochBasedRunner(BaseRunner):
 
     def _state_of(self, reader: Reader) -> dict[str, Any]:
         progress, loader = self._progress, reader.dataloader
-        is_inside = progress.epoch_is_open and progress.batches > 0 and loader is self.data_loader
+        is_inside = progress.epoch_is_open and progress.batches > 0 and reader is self._reader_of(self.data_loader)
         if is_inside and not reader.is_open and not reader.is_to_enter:  # a loop of a subclass's own reads it
             found = place(loader, self._epoch, progress.batches)
             return {**reader.state_dict(), **{key: found[key] for key in ('epoch', 'begun', 'batches', 'samples')}}

@@ -184,6 +184,10 @@ class IterBasedRunner(BaseRunner):
             custom_hooks_config,
         )
 
+    @property
+    def _has_own_train(self) -> bool:
+        return type(self).train is not IterBasedRunner.train
+
     # --- the places in the data --------------------------------------------------------------------------------------
 
     def _return_to(self, checkpoint: str) -> None:
@@ -202,5 +206,8 @@ class IterBasedRunner(BaseRunner):
         if reader is not self.data_loader or not reader.is_open:
             return reader.state_dict()
         # A batch that was fetched and is not trained on is fetched again.
-        waits = self.data_batch is not None and self._progress.units != self._inner_iter + 1
+        if self._has_own_train:
+            waits = reader.given > reader.trained
+        else:
+            waits = self.data_batch is not None and self._progress.units != self._inner_iter + 1
         return reader.state_dict(reader.given - waits, None if waits else self.data_batch, waits)

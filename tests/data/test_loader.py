@@ -86,6 +86,28 @@ def test_an_epoch_is_entered_without_loading_what_lies_before(start, workers):
     assert len(list(loader)) == 6  # the start was for that iteration only
 
 
+@pytest.mark.parametrize('world_size', [1, 2])
+@pytest.mark.parametrize('start', [5, 8, 22, 23])
+def test_an_epoch_goes_on_from_any_sample(start, world_size):
+    shares = []
+    for rank in range(world_size):
+        loader = make(rank=rank, world_size=world_size)
+        loader.set_epoch(2)
+        loader.sampler.start = start
+        shares.append(list(loader))
+    for part, expected in enumerate(EXPECTED):
+        parts = [torch.cat([batch[part] for batch in share]) for share in shares if share]
+        together = torch.stack(parts, 1).flatten(0, 1)[: 23 - start] if parts else expected[:0]
+        assert torch.equal(together, expected[start:])
+
+
+@pytest.mark.parametrize('world_size', [2, 3])
+def test_batches_are_left_out_of_each_ranks_own(world_size):
+    loader = make(rank=1, world_size=world_size)
+    whole = list(loader.enter(2))
+    assert same(flat(loader.enter(2, 1)), flat(whole[1:]))
+
+
 def test_plain_iteration_honours_set_epoch():
     loader = make()
     first = flat(loader)
@@ -175,9 +197,9 @@ def test_a_failed_start_leaves_the_users_objects():
     loader = make(num_workers=1, multiprocessing_context='spawn', collate_fn=lambda samples: samples)
     dataset = loader.dataset
     with pytest.raises((AttributeError, pickle.PicklingError)):
-        iter(loader)
+        loader.enter(0, 2)
     assert loader.dataset is dataset
-    assert loader.batch_sampler.start == 0
+    assert loader.sampler.start == 0
 
 
 def test_worker_init_sees_the_users_data_set():

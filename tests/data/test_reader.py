@@ -1,21 +1,704 @@
-"""Passes over loaders of all kinds, left and entered again."""
-
+import io
+import random
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
+from runnerkit.checkpoint.plain import to_plain
+from runnerkit.data import build_dataloader
+from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.reader import IterLoader, Reader, epoch_batches, loader_seed, set_epoch
+from runnerkit.data.reader import (
+    IterLoader,
+    Reader,
+    SkippedSampler,
+    about,
+    draws_in_workers,
+    epoch_batches,
+    has_state,
+    is_cheap_to_enter,
+    length_of,
+    loader_seed,
+    named,
+    new_iter_loaders,
+    order_of,
+    place,
+    set_epoch,
+    workers_live,
+)
 from runnerkit.data.sampler import EpochSampler
+from runnerkit.utils.seed import rng_state, set_rng_state
 from runnerkit.utils.user_files import module_of_file
 
 noisy = module_of_file(str(Path(__file__).with_name('noisy_datasets.py')))
 
-#: What is asked of a data set whose loader is entered: is the same sample the same again?
-PROBED = [0, 0]
+BATCHES = 3  # a pass
+
+
+# --- kinds of loaders ------------------------------------------------------------------------------------------------
+
+
+def gen(seed=8):
+    return torch.Generator().manual_seed(seed)
+
+
+def pure():
+    return TensorDataset(torch.arange(6.0))
+
+
+class Draws(Dataset):
+    """Samples with a draw of a generator of its own, and one of the process's."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return torch.tensor([index, self.rng.random(), random.random()])
+
+
+class Counts(Draws):
+    """Its samples depend on how many were read before."""
+
+    def __init__(self):
+        super().__init__(random.Random(1))
+        self.read = 0
+
+    def __getitem__(self, index):
+        self.read += 1
+        return torch.tensor([index, self.read])
+
+
+class Remembers(Draws):
+    """Its samples depend on something that nobody sees."""
+
+    def __init__(self):
+        super().__init__(random.Random(1))
+        self.file = open(__file__, 'rb')  # noqa: SIM115
+
+    def __getitem__(self, index):
+        return torch.tensor([index, self.file.read(1)[0] and self.file.tell()])
+
+
+class Lazy(Sampler):
+    """Draws index by index."""
+
+    def __init__(self, rng=None):
+        self.rng = rng
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        for _ in range(6):
+            yield int(torch.randint(6, ())) if self.rng is None else self.rng.randrange(6)
+
+
+class CountsEpochs(Sampler):
+    """Has another order in each pass, by a number of its own."""
+
+    def __init__(self):
+        self.passes = 0
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        self.passes += 1
+        return iter(random.Random(self.passes).sample(range(6), 6))
+
+
+class Reads:
+    """A loader of people's own, with a generator; ``draws`` from the process's as well."""
+
+    def __init__(self, draws=False):
+        self.draws = draws
+        self.rng = np.random.default_rng(3)
+
+    def __len__(self):
+        return BATCHES
+
+    def __iter__(self):
+        for number in range(BATCHES):
+            yield torch.tensor([number, self.rng.random(), random.random() if self.draws else 0])
+
+
+class Keeps:
+    """A loader that keeps its place itself, and a batch of each pass is told from the others."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __len__(self):
+        return BATCHES
+
+    def __iter__(self):
+        while True:
+            self.at += 1
+            yield torch.tensor(self.at)
+            if self.at % BATCHES == 0:
+                return
+
+    def state_dict(self):
+        return {'at': self.at}
+
+    def load_state_dict(self, state):
+        self.at = state['at']
+
+
+class Stream(IterableDataset):
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        return (torch.tensor(number) for number in range(6))
+
+
+EXACT = {
+    'ours': lambda: build_dataloader(noisy.Noisy(6), 2, 0, seed=3),
+    'ours, not seeded': lambda: build_dataloader(noisy.Noisy(6), 2, 0, seed=3, seeded=False),
+    'ours, not shuffled': lambda: build_dataloader(noisy.Noisy(6), 2, 0, seed=3, shuffle=False),
+    'ours, with a generator in the data': lambda: build_dataloader(Draws(random.Random(1)), 2, 0, seed=3),
+    'ours, with a counting data set': lambda: build_dataloader(Counts(), 2, 0, seed=3),
+    'ours, over a sampler': lambda: SeededLoader(pure(), 2, RandomSampler(pure(), generator=gen())),
+    'ours, over a lazy sampler': lambda: SeededLoader(pure(), 2, Lazy()),
+    'ours, over a lazy sampler with a generator': lambda: SeededLoader(pure(), 2, Lazy(random.Random(1))),
+    'ours, over a batch sampler': lambda: build_dataloader(
+        noisy.Noisy(6), 2, 0, seed=3, batch_sampler=BatchSampler(RandomSampler(range(6)), 2, False)
+    ),
+    'a stream of ours': lambda: SeededLoader(noisy.NoisyStream(6), 2, seed=3),
+    'in order': lambda: DataLoader(noisy.Noisy(6), 2),
+    'shuffled': lambda: DataLoader(noisy.Noisy(6), 2, shuffle=True),
+    'shuffled with a generator': lambda: DataLoader(noisy.Noisy(6), 2, shuffle=True, generator=gen()),
+    'sampler with a generator': lambda: DataLoader(pure(), 2, sampler=RandomSampler(pure(), generator=gen())),
+    'weighted sampler': lambda: DataLoader(pure(), 2, sampler=WeightedRandomSampler([1.0] * 6, 6)),
+    'distributed sampler': lambda: DataLoader(pure(), 2, sampler=DistributedSampler(pure(), 1, 0)),
+    'our sampler in a DataLoader': lambda: DataLoader(pure(), 2, sampler=EpochSampler(pure(), seed=3)),
+    'lazy sampler with a generator': lambda: DataLoader(pure(), 2, sampler=Lazy(random.Random(1))),
+    'sampler that counts': lambda: DataLoader(pure(), 2, sampler=CountsEpochs()),
+    'batch sampler': lambda: DataLoader(pure(), batch_sampler=BatchSampler(RandomSampler(pure()), 2, False)),
+    'batch sampler with a generator': lambda: DataLoader(
+        pure(), batch_sampler=BatchSampler(RandomSampler(pure(), generator=gen()), 2, False)
+    ),
+    'no batches': lambda: DataLoader(pure().tensors[0][:3], batch_size=None, shuffle=True, generator=gen()),
+    'data with a generator': lambda: DataLoader(Draws(random.Random(1)), 2, shuffle=True),
+    "data with numpy's generator": lambda: DataLoader(Draws(np.random.default_rng(1)), 2, shuffle=True),
+    'data that counts': lambda: DataLoader(Counts(), 2),
+    'list': lambda: [torch.tensor(number) for number in range(BATCHES)],
+    'loader with a generator': Reads,
+    'loader with a state': Keeps,
+    'iterable data set': lambda: DataLoader(Stream(), 2),
+}
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def through_a_file(state):
+    """What a checkpoint gives back."""
+    file = io.BytesIO()
+    torch.save(to_plain(state, 'state'), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def seed(number):
+    random.seed(number)
+    np.random.seed(number)
+    torch.manual_seed(number)
+
+
+class ByEpoch:
+    """A run over a loader like those of the epoch runner: it reads, and draws, as dropout does."""
+
+    TOTAL = 3 * BATCHES
+
+    def __init__(self, loader):
+        self.reader = Reader(loader)
+        self.done = 0
+
+    def run(self, until, is_over=True):
+        """Read up to so many batches in all; ``is_over``: leave a pass that is then complete."""
+        found = []
+        while self.done < until:
+            for batch in self.reader.batches(self.done // BATCHES):
+                torch.rand(1), random.random(), np.random.rand()
+                found.append(batch)
+                self.done += 1
+                if self.done == until:
+                    break
+            if self.done < until or (is_over and self.done % BATCHES == 0):
+                self.reader.exhaust()
+                self.reader.close()
+        return found
+
+    def inside(self):
+        return self.done % BATCHES
+
+    def state_dict(self, last):
+        return self.reader.state_dict(self.inside() or (BATCHES if self.reader.is_open else 0), last)
+
+    def resume(self, loader, state, rng):
+        """The same run in another process, at the same place."""
+        other = type(self)(loader)
+        other.done = self.done
+        other.reader.load_state_dict({**state, 'rng': rng})
+        rest = other.reader.batches(state['epoch']) if other.reader.is_to_enter else None
+        other.reader.restore_held(state)
+        set_rng_state(rng)
+        if state['batches'] == BATCHES:
+            assert list(rest) == []
+            other.reader.close()
+        return other
+
+
+class ByIteration(ByEpoch):
+    """A run over a loader like those of the iteration runner."""
+
+    def __init__(self, loader):
+        self.reader = IterLoader(loader)
+        self.done = 0
+
+    def run(self, until, is_over=True):
+        self.reader.start()
+        found = []
+        for self.done in range(self.done + 1, until + 1):
+            found.append(next(self.reader))
+            torch.rand(1), random.random(), np.random.rand()
+        return found
+
+    def state_dict(self, last):
+        return self.reader.state_dict(last_batch=last)
+
+    def resume(self, loader, state, rng):
+        other = type(self)(loader)
+        other.done = self.done
+        other.reader.load_state_dict({**state, 'rng': rng})
+        other.reader.start()
+        other.reader.restore_held(state)
+        set_rng_state(rng)
+        return other
+
+
+def checksums(batches):
+    return [{place: checksum for place, (checksum, _) in batch_checksums(batch).items()} for batch in batches]
+
+
+def interrupted(kind, make, moment, is_over=True):
+    """The batches of a run that was left and entered at ``moment``, and the reader that entered."""
+    seed(1)
+    run = kind(make())
+    first = run.run(moment, is_over)
+    last = first[-1] if run.reader.is_open and first else None
+    state, rng = through_a_file([run.state_dict(last), rng_state()])
+    seed(2)
+    resumed = run.resume(make(), state, rng)
+    return checksums(first + resumed.run(kind.TOTAL)), resumed.reader
+
+
+def undisturbed(kind, make):
+    seed(1)
+    return checksums(kind(make()).run(kind.TOTAL))
+
+
+MOMENTS = [*((moment, True) for moment in range(8)), (3, False), (6, False)]
+
+
+@pytest.mark.filterwarnings('ignore:This DataLoader')
+@pytest.mark.parametrize('name', EXACT)
+@pytest.mark.parametrize('kind', [ByEpoch, ByIteration])
+def test_a_pass_is_left_and_entered_anywhere(kind, name):
+    expected = undisturbed(kind, EXACT[name])
+    assert len(expected) == kind.TOTAL
+    for moment, is_over in MOMENTS if kind is ByEpoch else [(moment, True) for moment in range(8)]:
+        found, reader = interrupted(kind, EXACT[name], moment, is_over)
+        assert found == expected, (moment, is_over)
+        assert reader.found == [], (moment, is_over)
+
+
+class Hidden(Reads):
+    """Depends on how many batches were read in this process, by something that nobody sees."""
+
+    read = 0
+
+    def __iter__(self):
+        for _ in range(BATCHES):
+            type(self).read += 1
+            yield torch.tensor(self.read)
+
+
+def drawing_from(rng):
+    """A collate function over a sampler of the same generator, which is drawn from bit by bit by both."""
+    return DataLoader(pure(), 2, sampler=Lazy(rng), collate_fn=lambda batch: (len(batch), rng.random()))
+
+
+INEXACT = {
+    'a queue in the loader': (lambda: DataLoader(Draws(Queue([0.5])), 2), 'a live iterator, a queue or a cache'),
+    'a sample that differs each time': (lambda: DataLoader(Remembers(), 2), 'a sample that is read twice'),
+    'draws in a loader that is read again': (lambda: Reads(draws=True), 'its last batch, read again, is another'),
+    'state that nobody sees': (Hidden, 'its last batch, read again, is another one now'),
+    'a lazy sampler': (lambda: DataLoader(pure(), 1, sampler=Lazy()), 'its order is drawn bit by bit from the process'),
+    'a sampler that shares': (lambda: drawing_from(random.Random(1)), 'drawn bit by bit from loader.sampler.rng'),
+}
+
+
+class Queue(list):
+    """Stands for a queue: what it gives moves on."""
+
+    def random(self):
+        self.append(self[-1] / 2)
+        return self[-1]
+
+
+@pytest.mark.parametrize('name', INEXACT)
+@pytest.mark.parametrize('kind', [ByEpoch, ByIteration])
+def test_what_is_not_exact_is_told(kind, name):
+    make, text = INEXACT[name]
+    _, reader = interrupted(kind, make, 2)
+    assert any(text in each for each in reader.found)
+    assert all(each.startswith(named(make()) + ': ') for each in reader.found)
+    reader.load_state_dict(place(make(), 0, 0))
+    assert reader.found == []
+
+
+def test_what_is_gone_is_told():
+    state = Reader(DataLoader(Draws(random.Random(1)), 2)).state_dict()
+    reader = Reader(DataLoader(pure(), 2))
+    reader.load_state_dict(state)
+    assert reader.found == [
+        'DataLoader of TensorDataset: the states of loader.dataset.rng were saved, and there is nothing of the kind now'
+    ]
+
+
+class Broken(Draws):
+    def __getitem__(self, index):
+        self.rng.random()
+        raise KeyError(index)
+
+
+def test_the_probe_of_a_sample_leaves_everything_as_it_was():
+    for dataset in (Draws(random.Random(1)), Broken(random.Random(1)), Counts()):
+        loader = DataLoader(dataset, 2)
+        state = Reader(loader).state_dict()
+        reader = Reader(loader)
+        seed(1)
+        before = through_a_file([rng_state(), reader.held.states()])
+        reader.load_state_dict({**state, 'epoch': 1})
+        assert str(through_a_file([rng_state(), reader.held.states()])) == str(before)
+        assert reader.found == []
+
+
+def test_nothing_is_probed_where_it_is_not_needed():
+    def asked(loader, **state):
+        dataset = loader.dataset
+        reader = Reader(loader)
+        reader.load_state_dict({**reader.state_dict(), **state})
+        return len(dataset.asked)
+
+    assert asked(DataLoader(noisy.Noisy(6), 2), epoch=1) == 2
+    assert asked(DataLoader(noisy.Noisy(6), 2, num_workers=1), epoch=1) == 0
+    assert asked(DataLoader(noisy.Noisy(6), 2), about={}) == 0  # of a place in a file of others
+
+
+# --- a batch that waits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'make, told',
+    [
+        (lambda: build_dataloader(noisy.Noisy(6), 2, 0, seed=3), False),
+        (lambda: build_dataloader(Draws(random.Random(1)), 2, 0, seed=3), True),
+        (lambda: DataLoader(pure(), 2, shuffle=True, generator=gen()), False),
+        (lambda: DataLoader(noisy.Noisy(6), 2), True),
+        (lambda: DataLoader(pure(), 2, sampler=EpochSampler(pure(), seed=3)), False),
+        (lambda: DataLoader(pure(), batch_size=None, shuffle=True, generator=gen()), False),
+        (lambda: DataLoader(pure(), 2, sampler=Lazy()), True),
+        (lambda: [torch.tensor(number) for number in range(BATCHES)], False),
+    ],
+    ids=['ours', 'ours with a generator', 'pure', 'noisy', 'our sampler', 'no batches', 'lazy sampler', 'list'],
+)
+def test_a_batch_that_waits_is_fetched_again(make, told):
+    seed(1)
+    whole = checksums(Reader(make()).batches(0))
+    seed(1)
+    reader = Reader(make())
+    batches = reader.batches(0)
+    next(batches), next(batches)  # one was trained on, the other waits
+    state, rng = through_a_file([reader.state_dict(1, None, waits=True), rng_state()])
+    other = Reader(make())
+    other.load_state_dict({**state, 'rng': rng})
+    assert [any('had been fetched' in text for text in other.found)] == [told]
+    rest = other.batches(0)
+    other.restore_held(state)
+    set_rng_state(rng)
+    found = checksums(rest)
+    assert len(found) == len(whole) - 1
+    assert told or found == whole[1:]
+
+
+# --- other numbers of ranks ------------------------------------------------------------------------------------------
+
+
+def rank_loaders(world_size, batch_size, length, **options):
+    return [
+        build_dataloader(list(range(length)), batch_size, 0, seed=3, ranks=(rank, world_size), **options)
+        for rank in range(world_size)
+    ]
+
+
+def train(readers, steps):
+    """All ranks read so many batches, or to the end; returns all samples, and the steps that they made."""
+    passes = [reader.batches(1) for reader in readers]
+    seen, done = [], 0
+    for _ in range(steps):
+        batches = [next(each, None) for each in passes]
+        if all(batch is None for batch in batches):
+            break
+        assert all(batch is not None for batch in batches)  # no rank waits for another
+        seen += torch.cat(batches).tolist()
+        done += 1
+    return seen, done
+
+
+LENGTHS = [1, 2, 7, 12, 23]
+
+
+@pytest.mark.parametrize('drop_last', [False, True])
+@pytest.mark.parametrize('length', LENGTHS)
+def test_an_open_epoch_goes_on_with_any_number_of_ranks(length, drop_last):
+    for before, now, steps in [(w, v, n) for w in range(1, 6) for v in range(1, 6) for n in (1, 2)]:
+        batch_size = 1 + 2 * ((before + now) % 2)
+        if drop_last and length < max(before, now) * batch_size:
+            continue  # no batches at all
+        old = [Reader(each) for each in rank_loaders(before, batch_size, length, drop_last=drop_last)]
+        seen, done = train(old, steps)
+        states = [each.state_dict(done) for each in old]
+        is_over = done * batch_size >= len(old[0].dataloader.sampler)
+        begins = max(length, len(seen)) if is_over else len(seen)
+        assert {state['samples'] for state in states} == {begins}  # every rank knows what all have consumed
+        new = [Reader(each) for each in rank_loaders(now, batch_size, length, drop_last=drop_last)]
+        for reader in new:
+            reader.load_state_dict({**states[0], 'rng': rng_state()})
+        (left,) = {reader.batches_left(states[0]) for reader in new}
+        rest, done = train(new, 100)
+        assert done == left
+        assert all(each.found == [] for each in new)
+        open_part = max(0, length - begins)
+        if drop_last:
+            assert len(set(seen + rest)) == len(seen + rest)
+            assert len(rest) == open_part // (now * batch_size) * now * batch_size
+        else:
+            assert set(seen + rest) == set(range(length))
+            assert len(rest) == -(-open_part // now) * now
+
+
+@pytest.mark.parametrize('world_size', [1, 3])
+@pytest.mark.parametrize('batch_size', [1, 2, 5])
+def test_an_open_epoch_goes_on_in_batches_of_another_size(world_size, batch_size):
+    old = [Reader(each) for each in rank_loaders(world_size, 2, 23)]
+    seen, done = train(old, 2)
+    state = old[0].state_dict(done)
+    new = [Reader(each) for each in rank_loaders(world_size, batch_size, 23)]
+    for reader in new:
+        reader.load_state_dict({**state, 'rng': rng_state()})
+    rest, _ = train(new, 100)
+    assert set(seen + rest) == set(range(23))
+    assert len(seen + rest) == -(-23 // world_size) * world_size
+
+
+def test_a_second_change_of_ranks_in_one_epoch():
+    seen, state = [], None
+    for world_size, steps in [(2, 2), (3, 1), (1, 4), (4, 100)]:
+        readers = [Reader(each) for each in rank_loaders(world_size, 2, 40)]
+        if state is not None:
+            for reader in readers:
+                reader.load_state_dict({**state, 'rng': rng_state()})
+        more, done = train(readers, steps)
+        seen += more
+        state = readers[0].state_dict(done)
+        assert state['samples'] == len(seen)
+    assert sorted(seen[:40]) == list(range(40))
+    assert len(seen) == 42  # the last four ranks share 18
+
+
+def test_the_next_epoch_is_whole():
+    reader = Reader(rank_loaders(1, 2, 6)[0])
+    reader.load_state_dict({**place(reader.dataloader, 0, 2), 'rng': rng_state()})
+    assert len(list(reader.batches(0))) == 1
+    reader.close()
+    assert len(list(reader.batches(1))) == 3
+    assert reader.samples(2) == 4
+
+
+def test_samples_of_loaders_whose_shares_are_their_own_are_not_known():
+    reader = Reader(DataLoader(pure(), 2, shuffle=True))
+    next(reader.batches(0))
+    assert reader.state_dict(1)['samples'] is None
+    assert reader.batches_left({'batches': 1, 'samples': None}) == 2
+    assert Reader(iter([])).batches_left({'batches': 1, 'samples': None}) is None
+
+
+# --- a runner's reader -----------------------------------------------------------------------------------------------
+
+
+def test_an_open_pass_goes_on_and_another_epoch_begins_anew():
+    reader = Reader([1, 2, 3])
+    batches = reader.batches(0)
+    assert not Reader([]).is_open
+    assert next(batches) == 1
+    assert (reader.is_open, reader.epoch) == (True, 0)
+    assert list(reader.batches(0)) == [2, 3]
+    assert list(reader.batches(1)) == [1, 2, 3]
+    reader.close()
+    assert (reader.is_open, reader.left_out) == (False, 0)
+
+
+def test_a_pass_that_is_to_be_entered_is_saved_as_it_was():
+    loader = [1, 2, 3]
+    reader = Reader(loader)
+    state = {**place(loader, 2, 2), 'rng': rng_state()}
+    reader.load_state_dict(state)
+    assert reader.is_to_enter
+    assert reader.state_dict() == state
+    assert list(reader.batches(2)) == [3]
+    assert (reader.is_to_enter, reader.left_out, reader.epoch) == (False, 2, 2)
+
+
+def test_a_loop_of_somebody_elses_is_primed():
+    loader = SeededLoader(pure(), 2, EpochSampler(pure(), seed=3))
+    reader = Reader(loader)
+    assert reader.is_primed
+    reader.load_state_dict({**place(loader, 0, 2), 'rng': rng_state()})
+    whole = checksums(loader)
+    reader.prime()
+    assert reader.is_primed
+    assert checksums(loader) == whole[2:]
+    other = Reader([1, 2])
+    other.load_state_dict({**place([1, 2], 0, 1), 'rng': rng_state()})
+    other.prime()
+    assert not other.is_primed
+
+
+def test_a_loader_is_let_come_to_its_end():
+    ended = []
+
+    class Ends(SequentialSampler):
+        def __iter__(self):
+            yield from super().__iter__()
+            ended.append(True)
+
+    reader = Reader(DataLoader(pure(), 2, sampler=Ends(pure())))
+    batches = reader.batches(0)
+    next(batches), next(batches), next(batches)
+    reader.exhaust()
+    assert ended == [True]
+    early = Reader([1, 2])
+    next(early.batches(0))
+    early.exhaust()
+    assert list(early.batches(0)) == [2]
+
+
+def test_the_last_batch_of_a_run_that_stopped_is_remembered():
+    reader = Reader([1, 2])
+    next(reader.batches(0))
+    reader.remember(1)
+    assert reader.state_dict(1)['checksums'] == batch_checksums(1)
+    assert reader.state_dict(0)['checksums'] == {}
+
+
+@pytest.mark.parametrize(
+    'loader, text',
+    [
+        ([1], None),
+        (SeededLoader(noisy.Noisy(6), 2), None),
+        (DataLoader(noisy.Noisy(6), 2), None),
+        (DataLoader(pure(), 2, num_workers=1), None),
+        (Keeps(), None),
+        (Reads(), 'it cannot be entered inside an epoch'),
+        (DataLoader(Stream(), 2), 'it cannot be entered inside an epoch'),
+        (DataLoader(noisy.Noisy(6), 2, num_workers=1), 'random numbers that Noisy or collate_fn draw in workers'),
+        (DataLoader(pure(), 2, num_workers=1, collate_fn=len), 'draw in workers'),
+    ],
+)
+def test_doubts_at_the_first_start(loader, text):
+    doubts = Reader(loader).doubts()
+    assert [text in each for each in doubts] == ([] if text is None else [True])
+
+
+# --- endless loaders -------------------------------------------------------------------------------------------------
+
+
+def test_an_endless_loader_knows_its_pass_and_place():
+    reader = IterLoader([1, 2])
+    assert (len(reader), reader.epoch, reader.position) == (2, 0, 0)
+    found = [(next(reader), reader.epoch, reader.position) for _ in range(5)]
+    assert found == [(1, 0, 1), (2, 0, 2), (1, 1, 1), (2, 1, 2), (1, 2, 1)]
+
+
+def test_an_endless_loader_without_batches():
+    with pytest.raises(ValueError, match='gives no batches'):
+        next(IterLoader([]))
+
+
+def test_an_endless_loader_tells_its_samplers_the_epoch():
+    sampler = DistributedSampler(pure(), 1, 0)
+    reader = IterLoader(DataLoader(pure(), 3, sampler=sampler))
+    epochs = []
+    for _ in range(5):
+        next(reader)
+        epochs.append(sampler.epoch)
+    assert epochs == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize('make', [lambda: DataLoader(pure(), 2, shuffle=True), Reads])
+def test_a_pass_that_has_begun_and_given_nothing_yet(make):
+    """The second loader of a workflow, begun when the run began, and first read after a resume."""
+
+    def run(stops):
+        seed(1)
+        reader = IterLoader(make())
+        reader.start()
+        torch.rand(1), random.random()
+        if stops:
+            state, rng = through_a_file([reader.state_dict(), rng_state()])
+            seed(2)
+            reader = IterLoader(make())
+            reader.load_state_dict({**state, 'rng': rng})
+            reader.start()
+            reader.restore_held(state)
+            set_rng_state(rng)
+        torch.rand(1)
+        return checksums(next(reader) for _ in range(5))
+
+    assert run(True) == run(False)
+
+
+def test_loaders_that_nobody_has_begun():
+    one, other = IterLoader([1]), IterLoader([2])
+    assert [each for each in new_iter_loaders() if each in (one, other)] == [one, other]
+    next(one)
+    assert one not in new_iter_loaders()
+    assert other in new_iter_loaders()
+
+
+# --- the batches of an epoch -----------------------------------------------------------------------------------------
 
 
 def indices(batches):
@@ -35,7 +718,7 @@ def test_our_own_loader_enters(dataset, start):
     loader.set_epoch(0)
     dataset.asked.clear()
     assert indices(epoch_batches(loader, 1, start)) == whole[start:]
-    assert dataset.asked == (PROBED if start else []) + sum(whole[start:], [])
+    assert dataset.asked == sum(whole[start:], [])
 
 
 @pytest.mark.parametrize('workers', [0, 2])
@@ -54,15 +737,14 @@ def test_a_users_loader_skips_indices(dataset, workers):
     assert entered == whole[1:]
     assert sampler.epoch == 3
     if workers == 0:
-        assert dataset.asked == PROBED + sum(whole[1:], [])
+        assert dataset.asked == sum(whole[1:], [])
     assert indices(loader) == whole
     assert indices(epoch_batches(loader, 3, 7)) == []
 
 
 def test_a_users_random_sampler_with_its_generator(dataset):
     def loader():
-        generator = torch.Generator().manual_seed(8)
-        return DataLoader(dataset, 3, sampler=RandomSampler(dataset, generator=generator))
+        return DataLoader(dataset, 3, sampler=RandomSampler(dataset, generator=gen()))
 
     assert indices(epoch_batches(loader(), 0, 2)) == indices(loader())[2:]
 
@@ -78,7 +760,7 @@ def test_a_users_loader_keeps_its_options(dataset):
 def test_a_users_loader_without_batches(dataset):
     loader = DataLoader(dataset, batch_size=None)
     assert [int(index) for index, _ in epoch_batches(loader, 0, 7)] == [7, 8, 9]
-    assert dataset.asked == [*PROBED, 7, 8, 9]
+    assert dataset.asked == [7, 8, 9]
 
 
 class Own(DataLoader):
@@ -89,30 +771,35 @@ class Own(DataLoader):
 
 
 @pytest.mark.parametrize(
-    ('loader', 'rest'),
+    ('loader', 'rest', 'warns'),
     [
-        (Own(noisy.Noisy()), [2, 3]),
-        (DataLoader(noisy.NoisyStream(8), 2, collate_fn=len), [2, 2]),
-        (SeededLoader(noisy.NoisyStream(8), 2, collate_fn=len), [2, 2]),
-        (iter([10, 11, 12, 13]), [12, 13]),
+        ([10, 11, 12, 13], [12, 13], False),
+        (Own(noisy.Noisy()), [2, 3], True),
+        (DataLoader(noisy.NoisyStream(8), 2, collate_fn=len), [2, 2], True),
+        (SeededLoader(noisy.NoisyStream(8), 2, collate_fn=len), [2, 2], True),
     ],
-    ids=['subclass', 'stream', 'seeded stream', 'iterator'],
+    ids=['list', 'subclass', 'stream', 'seeded stream'],
 )
-def test_others_are_drained_with_one_warning(loader, rest, caplog):
+def test_others_are_read_again_with_one_warning(loader, rest, warns, caplog):
     assert list(epoch_batches(loader, 0, 2)) == rest
-    (record,) = caplog.records
-    assert 'the first 2 batches are loaded and thrown away' in record.getMessage()
+    assert [f'{type(loader).__name__} cannot be entered' in text for text in caplog.messages] == [True] * warns
+    assert 'the first 2 batches are loaded and thrown away' in caplog.text or not warns
+    caplog.clear()
+    assert len(list(epoch_batches(loader, 0))) == 4
+    assert caplog.messages == []
 
 
-@pytest.mark.parametrize(('start', 'rest'), [(0, [10, 11]), (1, [11]), (5, [])])
-def test_a_list_is_entered_at_once(start, rest, caplog):
-    assert list(epoch_batches([10, 11], 0, start)) == rest
-    assert not caplog.records
+@pytest.mark.parametrize('loader', [[1, 2], Reads()])
+def test_starting_behind_the_end(loader):
+    assert list(epoch_batches(loader, 0, 5)) == []
 
 
 def test_negative_start():
     with pytest.raises(ValueError, match='start must be .* at least 0, but got -1'):
         epoch_batches([], 0, -1)
+
+
+# --- what is known of loaders ----------------------------------------------------------------------------------------
 
 
 def test_set_epoch_tells_every_part_once():
@@ -132,6 +819,9 @@ def test_set_epoch_tells_every_part_once():
     loader.batch_sampler.sampler = loader.sampler
     set_epoch(loader, 6)
     assert [part.told for part in (loader, loader.sampler, loader.batch_sampler)] == [[6]] * 3
+    loader.batch_sampler.sampler = Part()
+    set_epoch(loader, 7)
+    assert loader.batch_sampler.sampler.told == [7]
     set_epoch([1], 6)
 
 
@@ -140,82 +830,74 @@ def test_loader_seed(dataset):
     assert loader_seed(DataLoader(dataset)) is None
 
 
-def of_loader(dataset, generator):
-    return DataLoader(dataset, 3, shuffle=True, generator=generator)
+@pytest.mark.parametrize(
+    'loader, expected',
+    [
+        (build_dataloader(noisy.Noisy(6), 4, 0, seed=3), (4, 2)),
+        (build_dataloader(noisy.Noisy(6), 4, 0, seed=3, seeded=False), (4, 2)),
+        (DataLoader(noisy.Noisy(6), 4, sampler=EpochSampler(range(6)), drop_last=True), (4, 1)),
+        (DataLoader(noisy.Noisy(6), 4), None),
+        (SeededLoader(noisy.Noisy(6), 4, RandomSampler(range(6))), None),
+        (SeededLoader(noisy.Noisy(6), batch_sampler=BatchSampler(EpochSampler(range(6)), 4, False)), None),
+        (Own(noisy.Noisy(6), 4, sampler=EpochSampler(range(6))), None),
+        (DataLoader(noisy.Noisy(6), batch_size=None, sampler=EpochSampler(range(6))), None),
+        (SeededLoader(noisy.NoisyStream(6), 4), None),
+        ([1], None),
+    ],
+)
+def test_orders_that_are_known(loader, expected):
+    order = order_of(loader)
+    assert (None if order is None else (order.batch_size, order.batches_from(0))) == expected
 
 
-def of_sampler(dataset, generator):
-    return DataLoader(dataset, 3, sampler=RandomSampler(dataset, generator=generator))
+def test_about_a_loader():
+    ours = about(build_dataloader(noisy.Noisy(6), 4, 0, seed=3, ranks=(1, 2)))
+    assert ours == {
+        'kind': 'SeededLoader',
+        'dataset': 'Noisy',
+        'length': 6,
+        'batch_size': 4,
+        'batches': 1,
+        'workers': 0,
+        'world_size': 2,
+        'seed': 3,
+        'shuffle': True,
+    }
+    stream = about(DataLoader(noisy.NoisyStream(6), 2))
+    assert (stream['length'], stream['batches'], stream['batch_size']) == (None, None, 2)
+    assert about([1])['dataset'] is None
 
 
-def of_batch_sampler(dataset, generator):
-    return DataLoader(dataset, batch_sampler=BatchSampler(RandomSampler(dataset, generator=generator), 3, False))
+@pytest.mark.parametrize(
+    'loader, length, cheap, state, draws',
+    [
+        ([1], 1, False, False, False),
+        (iter([1]), None, False, False, False),
+        (Keeps(), BATCHES, False, True, False),
+        (SeededLoader(noisy.Noisy(6), 2, num_workers=1), 3, True, False, False),
+        (DataLoader(noisy.Noisy(6), 2, num_workers=1), 3, True, False, True),
+        (DataLoader(noisy.Noisy(6), 2), 3, True, False, False),
+        (DataLoader(pure(), 2, num_workers=1), 3, True, False, False),
+        (DataLoader(pure(), 2, num_workers=1, collate_fn=len), 3, True, False, True),
+        (DataLoader(noisy.NoisyStream(6), 2), None, False, False, False),
+    ],
+)
+def test_kinds_of_loaders(loader, length, cheap, state, draws):
+    found = length_of(loader), is_cheap_to_enter(loader), has_state(loader), draws_in_workers(loader)
+    assert found == (length, cheap, state, draws)
 
 
-def of_a_sampler_in_our_loader(dataset, generator):
-    return SeededLoader(dataset, 3, RandomSampler(dataset, generator=generator))
+def test_persistent_workers_live_from_the_first_pass_on():
+    loader = DataLoader(pure(), 2, num_workers=1, persistent_workers=True)
+    assert not workers_live(loader)
+    iter(loader)
+    assert workers_live(loader)
+    assert not workers_live(DataLoader(pure(), 2, num_workers=1))
 
 
-def saved(reader, tmp_path):
-    """What a checkpoint would give back of the state of ``reader``."""
-    torch.save(reader.state_dict(), tmp_path / 'state.pth')
-    return torch.load(tmp_path / 'state.pth', weights_only=True)
-
-
-@pytest.mark.parametrize('build', [of_loader, of_sampler, of_batch_sampler, of_a_sampler_in_our_loader])
-def test_a_loaders_own_generator_is_brought_back_from_a_file(dataset, build, tmp_path):
-    reader = Reader(build(dataset, torch.Generator().manual_seed(8)))
-    list(reader.begin(0))  # the first epoch moves the generator on
-    reader.close()
-    between = saved(reader, tmp_path)
-    batches = reader.begin(1)
-    second = [next(batches)[0].tolist()]
-    inside = saved(reader, tmp_path) if build is of_a_sampler_in_our_loader else None  # others are read ahead of
-    second += indices(batches)
-    other = Reader(build(dataset, torch.Generator().manual_seed(9)))
-    other.load_state_dict(between)
-    assert indices(other.batches(1)) == second
-    if inside is not None:
-        other = Reader(build(dataset, torch.Generator().manual_seed(9)))
-        other.load_state_dict({**inside, 'batches': 1})
-        assert indices(other.batches(1)) == second[1:]
-
-
-class Remembers:
-    """A loader with a place of its own, which is told the epoch as well."""
-
-    def __init__(self):
-        self.at, self.told = 0, []
-
-    def __iter__(self):
-        while self.at < 4:
-            self.at += 1
-            yield self.at - 1
-        self.at = 0
-
-    def __len__(self):
-        return 4
-
-    def set_epoch(self, epoch):
-        self.told.append(epoch)
-
-    def state_dict(self):
-        return {'at': self.at}
-
-    def load_state_dict(self, state):
-        self.at = state['at']
-
-
-@pytest.mark.parametrize('kind', [Reader, IterLoader])
-def test_a_loader_with_a_state_is_given_back_what_it_said_and_the_epoch(kind):
-    reader = kind(Remembers())
-    batches = reader.begin(3)
-    given = (lambda: next(reader)) if kind is IterLoader else (lambda: next(batches))
-    assert [given(), given()] == [0, 1]
-    assert reader.dataloader.told == [3]
-    state = reader.state_dict(2)
-    assert state['loader'] == {'at': 2}
-    other = kind(Remembers())
-    other.load_state_dict(state)
-    assert list(other.batches(3)) == [2, 3]
-    assert other.dataloader.told == [3]  # its shuffling may follow from it
+def test_a_sampler_without_its_first_items():
+    drawn = []
+    rest = SkippedSampler(range(5), 2, after_first=lambda: drawn.append(True))
+    assert (list(rest), list(rest)) == ([2, 3, 4], [2, 3, 4])
+    assert drawn == [True, True]
+    assert list(SkippedSampler(range(5), 9)) == []

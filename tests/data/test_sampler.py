@@ -91,11 +91,87 @@ def test_batches_are_torchs_own_and_can_be_entered_anywhere(batch_size, drop_las
     whole = list(ours)
     assert whole == list(theirs)
     assert len(whole) == len(ours) == len(theirs)
-    for start in range(len(whole) + 2):
-        ours.start = start
+    order = epoch_order(11, 0, 0).tolist()
+    for start in range(13):
+        sampler.start = start
         entered = list(ours)
-        assert entered == whole[start:]
-        assert [batch.positions for batch in entered] == [batch.positions for batch in whole[start:]]
+        assert entered == list(theirs) == list(BatchSampler(order[start:], batch_size, drop_last))
+        assert len(entered) == ours.batches_from(start)
+        assert [list(batch.positions) for batch in entered] == list(
+            BatchSampler(range(start, 11), batch_size, drop_last)
+        )
+        assert len(ours) == len(whole)  # the length is a whole epoch's
+
+
+ENDS = {'round up': {}, 'not': {'round_up': False}, 'drop': {'drop_last': True}}
+
+
+@pytest.mark.parametrize('end', ENDS)
+@pytest.mark.parametrize('world_size', [1, 2, 3])
+def test_the_rest_of_an_epoch_is_shared_from_any_position_on(world_size, end):
+    order = epoch_order(11, 0, 0).tolist()
+    samplers = [EpochSampler(range(11), rank=rank, world_size=world_size, **ENDS[end]) for rank in range(world_size)]
+    for start in range(13):
+        shares = []
+        for sampler in samplers:
+            sampler.start = start
+            shares.append(list(sampler))
+            assert len(shares[-1]) == sampler.share_of(start) == len(sampler.positions(start))
+        rest = order[start:]
+        left = {
+            'round up': -(-len(rest) // world_size) * world_size,
+            'not': len(rest),
+            'drop': len(rest) // world_size * world_size,
+        }
+        together = [share[i] for i in range(len(shares[0])) for share in shares if i < len(share)]
+        assert together == (rest + order)[: left[end]]
+
+
+@pytest.mark.parametrize('end', ENDS)
+@pytest.mark.parametrize('world_size', [1, 2, 3])
+def test_what_all_ranks_have_consumed_follows_from_what_one_has(world_size, end):
+    samplers = [EpochSampler(range(11), rank=rank, world_size=world_size, **ENDS[end]) for rank in range(world_size)]
+    sampler = samplers[0]
+    for start in range(12):
+        whole = sampler.share_of(start)
+        for samples in range(whole):
+            seen = {p for each in samplers for p in each.positions(start)[:samples]}
+            assert sampler.consumed(start, samples) == start + len(seen)
+        # An epoch that is over is over, whatever was left out; what was repeated lies behind its end.
+        repeated = 0 if end != 'round up' else -(11 - start) % world_size
+        assert sampler.consumed(start, whole) == sampler.consumed(start, whole + 1) == 11 + repeated
+
+
+def test_the_start_is_that_epochs_only():
+    sampler = EpochSampler(range(11))
+    sampler.start = 4
+    sampler.set_epoch(0)
+    assert sampler.start == 4
+    sampler.set_epoch(1)
+    assert sampler.start == 0
+
+
+def test_indices_at_any_positions_of_any_epoch():
+    sampler = EpochSampler(range(11), seed=3)
+    for epoch in (0, 1, 0):
+        order = epoch_order(11, 3, epoch).tolist()
+        assert sampler.indices(epoch, range(2, 9, 3)) == [order[2], order[5], order[8]]
+        assert sampler.indices(epoch, range(9, 14, 2)) == [order[9], order[0], order[2]]
+        assert sampler.indices(epoch, range(0)) == []
+    sampler.shuffle = False
+    assert sampler.indices(0, range(3)) == [0, 1, 2]
+
+
+def test_an_order_of_somebody_elses_is_asked_for_its_positions_only():
+    class Backwards(EpochSampler):
+        """Never holds a list of all samples."""
+
+        def indices(self, epoch, positions):
+            return [self.length - 1 - position for position in positions]
+
+    batches = EpochBatchSampler(Backwards(range(10**12), rank=1, world_size=2), 2)
+    batches.sampler.start = 10**12 - 6
+    assert [list(batch) for batch in batches] == [[4, 2], [0]]
 
 
 def test_a_batch_costs_no_tensor_operation():
@@ -119,7 +195,7 @@ def test_an_iteration_keeps_the_epoch_it_began_with():
     expected = list(batches)
     running = iter(batches)
     batches.set_epoch(1)
-    batches.start = 2
+    batches.sampler.start = 2
     assert list(running) == expected
     assert batches.epoch == 1
 
