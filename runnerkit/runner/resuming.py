@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
 from runnerkit.hooks.hook import Hook, Score
@@ -11,9 +11,6 @@ from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
 from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.utils.seed import set_rng_state
-
-if TYPE_CHECKING:
-    pass
 
 
 class Resuming(Checkpoints):
