@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
 from runnerkit.hooks.hook import Hook, Score
@@ -11,9 +11,6 @@ from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
 from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.utils.seed import set_rng_state
-
-if TYPE_CHECKING:
-    pass
 
 
 class Resuming(Checkpoints):
@@ -32,6 +29,11 @@ class Resuming(Checkpoints):
         for name, hook in names.items():
             if own['hooks'].get(name):
                 self._restore_hook(name, hook, own['hooks'][name])
+        if self._rank < len(self._resumed['ranks']):
+            buffers = dict(self.model.named_buffers())
+            for name, value in own.get('buffers', {}).items():
+                if name in buffers:
+                    buffers[name].copy_(value)
         self._restore_updates()
         self._tell_changes(own, names)
         progress = self._progress
