@@ -29,6 +29,11 @@ class Resuming(Checkpoints):
         for name, hook in names.items():
             if own['hooks'].get(name):
                 self._restore_hook(name, hook, own['hooks'][name])
+        if self._rank < len(self._resumed['ranks']):
+            buffers = dict(self.model.named_buffers())
+            for name, value in own.get('buffers', {}).items():
+                if name in buffers:
+                    buffers[name].copy_(value)
         self._restore_updates()
         self._tell_changes(own, names)
         progress = self._progress

@@ -1,9 +1,11 @@
 """The epoch runner: its loop, its counters, its workflows."""
 
+import logging
+
 import pytest
 import torch
 from support import Noisy, Recorder, Tiny, loader, tiny_runner, weights
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import Hook, OptimizerHook
@@ -336,23 +338,29 @@ def test_a_run_resumed_at_the_very_end_of_an_epoch_hears_the_rest_of_what_the_un
 
 
 def test_a_batch_that_was_fetched_and_not_trained_on_is_fetched_again(tmp_path, caplog):
+    points = TensorDataset(torch.rand(12, 4), torch.zeros(12, 1))
+    logger = logging.Logger('own')
+    logger.addHandler(caplog.handler)
+
     def go(*hooks, resume=None):
         class Batches(Hook):
             def before_train_iter(self, runner):
                 seen.append(runner.data_batch[0].tolist())
 
         seen, runner = [], tiny_runner(max_epochs=2)
+        runner.logger = logger
         for hook in (Batches(), *hooks):
             runner.register_hook(hook)
         if resume is not None:
             runner.resume(str(tmp_path / resume))
-        runner.run([loader(12)], [('train', 1)])
+        runner.run([build_dataloader(points, 4, 0, seed=5)], [('train', 1)])
         return seen
 
     whole = go(Saves('before_train_iter', tmp_path))
     assert len(whole) == 6
     for done in (0, 1, 4):
         assert go(resume=f'{done}.pth') == whole[done:]
+    assert 'resumed from' in caplog.text
     assert 'is another one now' not in caplog.text  # it is not taken for the last one that was trained on
 
 
