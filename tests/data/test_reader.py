@@ -936,3 +936,26 @@ def test_a_sampler_without_its_first_items():
     assert (list(rest), list(rest)) == ([2, 3, 4], [2, 3, 4])
     assert drawn == [True, True]
     assert list(SkippedSampler(range(5), 9)) == []
+
+
+class KeepsByEpoch(Keeps):
+    """One whose shuffling follows from the epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def set_epoch(self, epoch):
+        self.told.append(epoch)
+
+
+@pytest.mark.parametrize('kind', [Reader, IterLoader])
+def test_a_loader_that_keeps_its_place_is_told_the_epoch_where_a_pass_begins_and_where_it_is_entered(kind):
+    reader = kind(KeepsByEpoch())
+    batches = reader.begin(3)
+    assert int(next(reader if kind is IterLoader else batches)) == 1
+    assert reader.dataloader.told == [3]
+    other = kind(KeepsByEpoch())
+    other.load_state_dict(reader.state_dict(1))
+    assert int(next(iter(other.batches(3)))) == 2
+    assert other.dataloader.told == [3]
