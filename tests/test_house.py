@@ -22,7 +22,6 @@ TREES = {file: ast.parse(file.read_text(encoding='utf-8')) for file in FILES}
 
 # Modules without a test file of their own at the mirrored path, each with the reason.
 WITHOUT_MIRROR = {
-    'runnerkit/flow/context.py': 'only fields',
     'runnerkit/flow/keys.py': 'only a table; tests/cli/test_train.py shows what it is for',
 }
 

@@ -84,6 +84,14 @@ class GradientOrders:
             handles.append(parameter.register_post_accumulate_grad_hook(lambda _, each=each: ready(each)))
 
 
+def own_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of the buffers that this rank has for itself, on the CPU: none where DDP broadcasts those of rank 0."""
+    wrappers = [part for part in model.modules() if isinstance(part, DistributedDataParallel)]
+    if all(wrapper.broadcast_buffers for wrapper in wrappers):
+        return {}
+    return {name: buffer.detach().cpu().clone() for name, buffer in model.named_buffers()}
+
+
 def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
     """Let DDP rebuild its buckets in ``order``; gradients and buffers are not changed. All ranks call it together.
 

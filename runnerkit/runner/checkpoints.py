@@ -18,7 +18,7 @@ from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.data.reader import Reader
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel import unwrap
-from runnerkit.parallel.buckets import GradientOrders
+from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.runner.conditions import general_conditions
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.readers import Readers
@@ -163,6 +163,7 @@ class Checkpoints:
             'updates': updates,
             'log_buffer': self._train_log.state_dict(),
             'hooks': {name: hook.state_dict() for name, hook in self._named_hooks()},
+            'buffers': own_buffers(self.model) if self._rank else {},  # those of rank 0 are in the state dict
         }
 
     def _state_of(self, reader: Reader) -> dict[str, Any]:

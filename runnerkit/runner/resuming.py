@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
+from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of, place
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
 from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.utils.seed import set_rng_state
-
-if TYPE_CHECKING:
-    pass
 
 
 class Resuming(Checkpoints):
@@ -32,6 +29,11 @@ class Resuming(Checkpoints):
         for name, hook in names.items():
             if own['hooks'].get(name):
                 self._restore_hook(name, hook, own['hooks'][name])
+        if self._rank < len(self._resumed['ranks']):
+            buffers = dict(self.model.named_buffers())
+            for name, value in own.get('buffers', {}).items():
+                if name in buffers:
+                    buffers[name].copy_(value)
         self._restore_updates()
         self._tell_changes(own, names)
         progress = self._progress
@@ -99,12 +101,42 @@ class Resuming(Checkpoints):
                     extra=EXACTNESS,
                 )
             else:
-                length, left = length_of(reader.dataloader), reader.batches_left(state)
-                state['batches'] = max(0, (length or 0) - (left or 0))
+                state['batches'] = self._batches_done(reader, state)
                 if progress.epoch_is_open:
                     progress.batches = state['batches']
         reader.load_state_dict(state)
         self._tell_found(reader)
+
+    def _load_admitted(self, reader: Reader, number: int) -> None:
+        """`_load_reader` of a reader that is found while the run goes on, the ``number``-th one."""
+        own = {'readers': ()} if self._resumed is None else self._own_rank()
+        if number < len(own['readers']) and own['readers'][number] is not None:
+            self._load_reader(reader, own['readers'][number], own)
+
+    def _enter_by_count(self, reader: Reader) -> None:
+        """Let ``reader`` enter the open epoch, of which nothing but `Progress` is known: its loader is another one than
+        before, or another entry's."""
+        progress, loader = self._progress, reader.dataloader
+        state = place(loader, self._epoch, progress.batches)
+        if order_of(loader) is None:
+            if not isinstance(loader, Sequence):
+                self.logger.warning(
+                    '%s: the open epoch goes on after %d batches, but this loader was not the one that it began with: '
+                    'its order may be another one; %s',
+                    named(loader),
+                    progress.batches,
+                    WAY_OUT,
+                    extra=EXACTNESS,
+                )
+        else:
+            state['samples'] = progress.samples or state['samples']
+            progress.batches = state['batches'] = self._batches_done(reader, state)
+        reader.load_state_dict(state)
+
+    @staticmethod
+    def _batches_done(reader: Reader, state: Mapping[str, Any]) -> int:
+        """How many batches of its own size ``reader`` would have given up to the place of ``state``."""
+        return max(0, (length_of(reader.dataloader) or 0) - (reader.batches_left(state) or 0))
 
     def _load_evaluation(self, reader: Reader, state: dict[str, Any]) -> None:
         """Let a validation begin again within which the checkpoint was saved, as it began then."""

@@ -83,6 +83,7 @@ def test_of_a_large_tensor_a_part_is_looked_at_evenly():
     for place in range(0, 40_000, 4_000):
         other = (torch.arange(40_000) // 10 == place // 10).float()
         assert same_batch(other, checksums) is False
+    assert same_batch((torch.arange(40_000) == 1).float(), checksums) is True  # between two that are looked at
 
 
 def test_the_first_thousand_elements_of_a_list():

@@ -265,6 +265,21 @@ def test_what_is_not_the_loaders_state(made):
     assert (held.generators(), held.states(), held.unsaved()) == ([], {}, [])
 
 
+def test_what_our_own_loader_notes_for_itself_is_no_state():
+    ours = SeededLoader(Data(rng=random.Random(1)), 2, EpochSampler(Data()))
+    held = Held(ours)
+    ours.set_epoch(3)
+    ours.sampler.start = 2
+    next(iter(ours))
+    assert (list(held.states()), held.unsaved()) == (['loader.dataset.rng'], [])
+
+
+def test_a_single_slot():
+    slots = OneSlot(1)
+    slots.more = random.Random(1)
+    assert Held(loader(Data(slots=slots))).generators() == ['loader.dataset.slots.more']
+
+
 def test_an_end_of_looking_around():
     first = Data()
     first.me = first
@@ -634,6 +649,9 @@ def test_a_flag_beside_a_file_that_is_opened_late_is_left_alone():
         (np.ones(2), np.zeros(2), False),
         (np.ones(2), np.ones(2, 'float32'), False),
         (np.ones(2), np.ones(3), False),
+        (np.array([1.0, np.nan]), np.array([1.0, np.nan]), True),
+        (torch.tensor([1.0, np.nan]), torch.tensor([1.0, np.nan]), True),
+        (torch.tensor([1.0, np.nan]), torch.tensor([np.nan, 1.0]), False),
         (float('nan'), float('nan'), True),
     ],
 )

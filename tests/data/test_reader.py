@@ -333,6 +333,24 @@ def test_a_pass_is_left_and_entered_anywhere(kind, name):
         assert reader.found == [], (moment, is_over)
 
 
+TWICE = ['ours', 'ours, over a batch sampler', 'shuffled with a generator', 'list', 'loader with a generator']
+
+
+@pytest.mark.parametrize('name', TWICE)
+@pytest.mark.parametrize('kind', [ByEpoch, ByIteration])
+def test_a_pass_is_left_and_entered_twice(kind, name):
+    expected = undisturbed(kind, EXACT[name])
+    seed(1)
+    run = kind(EXACT[name]())
+    found = run.run(4)
+    for until in (5, kind.TOTAL):
+        state, rng = through_a_file([run.state_dict(found[-1]), rng_state()])
+        seed(2)
+        run = run.resume(EXACT[name](), state, rng)
+        found += run.run(until)
+    assert checksums(found) == expected
+
+
 class Hidden(Reads):
     """Depends on how many batches were read in this process, by something that nobody sees."""
 
@@ -453,6 +471,19 @@ def test_a_batch_that_waits_is_fetched_again(make, told):
     assert told or found == whole[1:]
 
 
+def test_the_order_of_a_batch_that_waits_is_drawn_again():
+    whole = checksums(DataLoader(pure(), 2, sampler=Lazy(random.Random(1))))
+    reader = Reader(DataLoader(pure(), 2, sampler=Lazy(random.Random(1))))
+    batches = reader.batches(0)
+    next(batches), next(batches)
+    state = through_a_file(reader.state_dict(1, None, waits=True))
+    other = Reader(DataLoader(pure(), 2, sampler=Lazy(random.Random(1))))
+    other.load_state_dict({**state, 'rng': rng_state()})
+    rest = other.batches(0)
+    other.restore_held(state)
+    assert checksums(rest) == whole[1:]
+
+
 # --- other numbers of ranks ------------------------------------------------------------------------------------------
 
 
@@ -542,6 +573,7 @@ def test_the_next_epoch_is_whole():
     reader = Reader(rank_loaders(1, 2, 6)[0])
     reader.load_state_dict({**place(reader.dataloader, 0, 2), 'rng': rng_state()})
     assert len(list(reader.batches(0))) == 1
+    assert len(list(reader.begin(0))) == 3
     reader.close()
     assert len(list(reader.batches(1))) == 3
     assert reader.samples(2) == 4
@@ -901,3 +933,26 @@ def test_a_sampler_without_its_first_items():
     assert (list(rest), list(rest)) == ([2, 3, 4], [2, 3, 4])
     assert drawn == [True, True]
     assert list(SkippedSampler(range(5), 9)) == []
+
+
+class KeepsByEpoch(Keeps):
+    """One whose shuffling follows from the epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def set_epoch(self, epoch):
+        self.told.append(epoch)
+
+
+@pytest.mark.parametrize('kind', [Reader, IterLoader])
+def test_a_loader_that_keeps_its_place_is_told_the_epoch_where_a_pass_begins_and_where_it_is_entered(kind):
+    reader = kind(KeepsByEpoch())
+    batches = reader.begin(3)
+    assert int(next(reader if kind is IterLoader else batches)) == 1
+    assert reader.dataloader.told == [3]
+    other = kind(KeepsByEpoch())
+    other.load_state_dict(reader.state_dict(1))
+    assert int(next(iter(other.batches(3)))) == 2
+    assert other.dataloader.told == [3]

@@ -184,7 +184,7 @@ def test_several_optimizers():
             ValueError,
             r'2 periods, \[1, 2\], and 1 restart_weights',
         ),
-        (dict(policy='CosineRestart', periods=[0], min_lr=0), ValueError, 'periods counts'),
+        (dict(policy='CosineRestart', periods=[0], min_lr=0), ValueError, 'periods must be a positive integer'),
         (dict(policy='cyclic', by_epoch=True), ValueError, 'CyclicLrUpdaterHook counts iterations'),
         (dict(policy='cyclic', gamma=2), ValueError, '"gamma"'),
         (dict(policy='OneCycle', max_lr=1, by_epoch=True), ValueError, 'OneCycleLrUpdaterHook counts iterations'),

@@ -106,7 +106,7 @@ def test_duplicates_are_an_error_unless_bypassed():
             'norm_decay_mult multiplies weight_decay, but the config of SGD',
         ),
         (dict(custom_keys=dict(a=dict(decay_mult=0))), dict(weight_decay=None), ValueError, 'decay_mult multiplies'),
-        (dict(bias_lr_mult=0), dict(lr=None), ValueError, 'bias_lr_mult multiplies lr, of which'),
+        (dict(bias_lr_mult=0), dict(lr=None), ValueError, 'bias_lr_mult multiplies lr, but the config'),
     ],
 )
 def test_wrong_settings(paramwise_cfg, optimizer, error, message):

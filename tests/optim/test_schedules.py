@@ -155,10 +155,10 @@ def test_warmup(arguments, message):
     [
         ('a', TypeError, "is an integer, or a list of them such as .*got 'a'"),
         (True, TypeError, 'got True'),
-        (0, ValueError, 'positive integers, got 0'),
-        ([3, -1], ValueError, r'positive integers, got \[3, -1\]'),
-        ([3.5], ValueError, r'positive integers, got \[3.5\]'),
-        ([3, 2], ValueError, r'rising order, got \[3, 2\]; write \[2, 3\]'),
+        (0, ValueError, 'positive integers .*, but got 0'),
+        ([3, -1], ValueError, r'positive integers .*, but got \[3, -1\]'),
+        ([3.5], ValueError, r'positive integers .*, but got \[3.5\]'),
+        ([3, 2], ValueError, r'ascending order, but got \[3, 2\]; write \[2, 3\]'),
     ],
 )
 def test_steps(steps, error, message):

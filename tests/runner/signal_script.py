@@ -79,7 +79,7 @@ def train(work_dir, kind='epoch', workers=0, epochs=3, seconds=0.01, saving=True
     return runner
 
 
-def on_a_rank(work_dir, seconds, epochs=60):
+def on_a_rank(work_dir, seconds, epochs=40):
     """Train as one of the processes of torch's launcher; how the run ended lies in ``ended_<rank>``."""
     init_dist('pytorch', backend='gloo')
     ended = 'KeyboardInterrupt'

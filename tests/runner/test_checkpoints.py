@@ -344,7 +344,8 @@ def resumes_on_rank(rank, folder):
     from runnerkit.parallel import MMDistributedDataParallel
 
     def start(work_dir, seed):
-        model = MMDistributedDataParallel(tiny_runner(seed=seed, max_iters=1).model)
+        # The statistics of each rank's batch norm are its own.
+        model = MMDistributedDataParallel(tiny_runner(seed=seed, max_iters=1).model, broadcast_buffers=False)
         runner = tiny_runner(model=model, work_dir=f'{folder}/{work_dir}', seed=seed + rank, max_iters=7)
         runner.register_training_hooks(
             {'policy': 'fixed'},

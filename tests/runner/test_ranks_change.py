@@ -18,7 +18,6 @@ from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.parallel import MMDistributedDataParallel
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
-from runnerkit.runner.resuming import mean_gradients
 
 #: Of the data set and of each rank's batches; two ranks consume 12 of the 31 samples before they stop.
 LENGTH, BATCH, STOP = 31, 2, 3
@@ -315,18 +314,6 @@ def test_what_a_rank_has_saved_alone_goes_to_all_and_is_told(begun, four_ranks):
         assert alone['found'][0] == 0
         assert all(map(torch.equal, alone['found'][1], begun[2][0]['left']))
         assert 'holds the state of 1 of 2 ranks' in alone['told'][1]
-
-
-@pytest.mark.parametrize('states', [[{'accumulated': 1}, {'accumulated': 2}], [{'accumulated': 1}, {'accumulated': 0}]])
-def test_ranks_at_different_places_of_a_cycle_have_no_mean(states):
-    with pytest.raises(ValueError, match='same number of ranks'):
-        mean_gradients([{**state, 'grads': [torch.ones(2)]} for state in states])
-
-
-def test_the_mean_counts_ranks_that_have_not_used_a_parameter():
-    grads = [[torch.ones(2), None, None], [None, None, torch.ones(1)]]
-    means = mean_gradients([{'accumulated': 1, 'grads': each} for each in grads])
-    assert [mean if mean is None else mean.tolist() for mean in means] == [[0.5, 0.5], None, [0.5]]
 
 
 # --- four ranks throughout -------------------------------------------------------------------------------------------

@@ -182,11 +182,16 @@ def test_what_is_not_known_to_be_exact_is_told_at_the_first_start(tmp_path, capl
     assert 'If this run is resumed, it is not known to be exact. DataLoader of Noisy: ' in record.getMessage()
 
 
-def test_means_of_gradients():
-    states = [{'accumulated': 2, 'grads': [torch.tensor([1.0, 8.0]), None]}] * 3
-    assert [None if each is None else each.tolist() for each in mean_gradients(states)] == [[1.0, 8.0], None]
-    with pytest.raises(ValueError, match='the ranks are at different places'):
-        mean_gradients([{'accumulated': 1, 'grads': []}, {'accumulated': 2, 'grads': []}])
+@pytest.mark.parametrize('states', [[{'accumulated': 1}, {'accumulated': 2}], [{'accumulated': 1}, {'accumulated': 0}]])
+def test_ranks_at_different_places_of_a_cycle_have_no_mean(states):
+    with pytest.raises(ValueError, match='same number of ranks'):
+        mean_gradients([{**state, 'grads': [torch.ones(2)]} for state in states])
+
+
+def test_the_mean_counts_ranks_that_have_not_used_a_parameter():
+    grads = [[torch.ones(2), None, None], [None, None, torch.ones(1)]]
+    means = mean_gradients([{'accumulated': 1, 'grads': each} for each in grads])
+    assert [mean if mean is None else mean.tolist() for mean in means] == [[0.5, 0.5], None, [0.5]]
 
 
 def test_the_same_bits_in_a_run_of_another_kind_of_save(tmp_path):

@@ -1,6 +1,7 @@
 """Signals: real ones, to real processes, at random moments."""
 
 import contextlib
+import importlib
 import os
 import random
 import signal
@@ -63,11 +64,17 @@ def ends_alike(one, other):
     return same(*(torch.load(folder / 'end.pth', weights_only=False) for folder in (one, other)))
 
 
+@pytest.fixture(scope='module', autouse=True)
+def imported():
+    """What is imported late, once instead of in every fork."""
+    for name in ('torch._dynamo', 'torch.distributed.launcher.api'):
+        importlib.import_module(name)
+
+
 @pytest.fixture(scope='module')
 def whole(tmp_path_factory):
     """Work dirs of the runs that nobody disturbs, and how long they take once they have begun."""
     made = {}
-    torch.optim.SGD([torch.zeros(1)], lr=0.1)  # imports much, once instead of in every fork
 
     def of(kind):
         if kind not in made:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runnerkit.utils.suggest import did_you_mean, edit_distance, near_miss, nearest
+from runnerkit.utils.suggest import did_you_mean, edit_distance, near_miss, nearest, suggestion
 
 
 def test_nearest():
@@ -45,3 +45,8 @@ def test_edit_distance(a, b, distance):
 )
 def test_near_miss(name, meant):
     assert near_miss(name, iter(['optimizer', 'train', 'layer1', 'layer12', 'wd'])) == meant
+
+
+def test_a_suggestion_continues_a_message_or_adds_nothing():
+    assert suggestion('lrr', ['lr', 'wd']) == "; did you mean 'lr'?"
+    assert suggestion('zebra', ['lr']) == ''
