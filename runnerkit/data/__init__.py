@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, build_dataloader, build_dataset
 from runnerkit.data.compose import Compose
+from runnerkit.data.kinds import is_cheap_to_enter, loader_seed, set_epoch
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.reader import IterLoader, Reader, epoch_batches, is_cheap_to_enter, loader_seed, set_epoch
+from runnerkit.data.reader import IterLoader, Reader, epoch_batches
 from runnerkit.data.sampler import EpochSampler, epoch_order
 from runnerkit.data.seeding import private_streams
 from runnerkit.data.wrappers import RepeatDataset

@@ -6,30 +6,39 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.data import (
-    BatchSampler,
-    ConcatDataset,
     DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
     Sampler,
-    SequentialSampler,
-    Subset,
-    SubsetRandomSampler,
-    TensorDataset,
-    WeightedRandomSampler,
-    default_collate,
-    default_convert,
 )
 
 from runnerkit.data.checksum import batch_checksums, same_batch
 from runnerkit.data.held import Held, same_state
+from runnerkit.data.kinds import (
+    WAY_OUT,
+    Order,
+    about,
+    batches_to_reread,
+    can_skip_indices,
+    dataset_of,
+    draws_in_workers,
+    fetches_again,
+    has_state,
+    in_workers,
+    is_cheap_to_enter,
+    is_of_samples,
+    is_pure,
+    is_seeded_map,
+    length_of,
+    named,
+    order_of,
+    set_epoch,
+    tells_by_reading,
+    workers_live,
+)
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 
 #: What a DataLoader is built with beside its data set and samplers, as far as this torch has it (``in_order``: 2.6).
@@ -46,8 +55,6 @@ LOADER_OPTIONS = (
 )
 
 _END = object()
-
-WAY_OUT = 'runnerkit.data.build_dataloader makes a loader that is exact'
 
 logger = logging.getLogger('runnerkit')
 
@@ -225,8 +232,8 @@ class Reader:
                 f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
                 'cache): give the object that holds it state_dict() and load_state_dict()'
             )
-        in_samples = [place for place in self.held.generators() if _is_of_samples(place)]
-        if state.get('waits') and (any(map(_is_of_samples, state['held'])) or not _fetches_again(loader)):
+        in_samples = [place for place in self.held.generators() if is_of_samples(place)]
+        if state.get('waits') and (any(map(is_of_samples, state['held'])) or not fetches_again(loader)):
             self._tell(
                 'the checkpoint was saved when a batch had been fetched and not been trained on: it is fetched again, '
                 f'with random numbers that come later; {WAY_OUT}'
@@ -300,30 +307,30 @@ class Reader:
         same_place = state['about'].get('batch_size') == order.batch_size and (
             state['about'].get('world_size') == sampler.world_size
         )
-        again = bool(same_place and state['checksums'] and state['samples'] >= step and _tells_by_reading(loader))
-        back = _batches_back(loader, state['samples'] // step) if again else 0
+        again = bool(same_place and state['checksums'] and state['samples'] >= step and tells_by_reading(loader))
+        back = batches_to_reread(loader, state['samples'] // step) if again else 0
         self._from = state['samples']
         sampler.start = self._from - back * step
         rest = iter(loader)
         if again:
             self._read_last(rest, back, state['checksums'])
         elif draws_in_workers(loader):
-            self._tell(_in_workers(loader))
+            self._tell(in_workers(loader))
         return rest
 
     def _behind(self, batches: int, state: Mapping[str, Any]) -> Iterator[Any]:
         """Behind the first ``batches`` batches, which are skipped, or read again where they cannot be."""
         loader, watch = self._dataloader, _Watch(self.held)
         checksums = state['checksums']
-        if _can_skip_indices(loader):
-            back = _batches_back(loader, batches) if checksums and _tells_by_reading(loader) else 0
+        if can_skip_indices(loader):
+            back = batches_to_reread(loader, batches) if checksums and tells_by_reading(loader) else 0
             rest = self._skipped(batches - back, watch)
             if back:
                 self._read_last(rest, back, checksums)
             elif draws_in_workers(loader):
-                self._tell(_in_workers(loader))
-        elif _is_seeded_map(loader):
-            back = _batches_back(loader, batches)
+                self._tell(in_workers(loader))
+        elif is_seeded_map(loader):
+            back = batches_to_reread(loader, batches)
             rest = loader.enter(self._epoch, batches - back)
             self._go_on_at_first()
             self._read_last(rest, back, checksums)  # also lets the samplers draw now what is left out
@@ -358,7 +365,7 @@ class Reader:
         """See whether a sample depends on something that nobody sees: read from equal states it must be equal, and
         leave equal states behind."""
         dataset = dataset_of(self._dataloader)
-        if not is_cheap_to_enter(self._dataloader) or self._dataloader.num_workers or _is_pure(dataset):
+        if not is_cheap_to_enter(self._dataloader) or self._dataloader.num_workers or is_pure(dataset):
             return
         before, seen = self._states(), []
         for _ in range(2):
@@ -414,7 +421,7 @@ class Reader:
         if batch is not _END and same_batch(batch, checksums) is not False:
             return
         if draws_in_workers(self._dataloader):
-            self._tell(_in_workers(self._dataloader))
+            self._tell(in_workers(self._dataloader))
         else:
             self._tell(
                 'its last batch, read again, is another one now: its samples or its order depend on something that is '
@@ -427,10 +434,10 @@ class Reader:
     def doubts(self) -> list[str]:
         """What of the loader is not known to be exact after a resume; some of it is found out at the resume."""
         loader = self._dataloader
-        sure = isinstance(loader, Sequence) or _can_skip_indices(loader) or _is_seeded_map(loader) or has_state(loader)
+        sure = isinstance(loader, Sequence) or can_skip_indices(loader) or is_seeded_map(loader) or has_state(loader)
         texts = []
         if draws_in_workers(loader):
-            texts.append(_in_workers(loader))
+            texts.append(in_workers(loader))
         if not sure:
             texts.append(
                 'it cannot be entered inside an epoch: a resumed run reads its batches again from the beginning and '
@@ -536,172 +543,6 @@ def place(loader: Any, epoch: int, batches: int) -> dict[str, Any]:
         'checksums': {},
         'waits': False,
     }
-
-
-# --- kinds of loaders ------------------------------------------------------------------------------------------------
-
-
-class Order(NamedTuple):
-    """An order of samples that is ours to know, and how it is cut into batches."""
-
-    sampler: EpochSampler
-    batch_size: int
-    drop_last: bool
-
-    def batches_from(self, start: int) -> int:
-        """How many batches each rank gets from the position ``start`` on."""
-        return EpochBatchSampler(self.sampler, self.batch_size, self.drop_last).batches_from(start)
-
-
-def order_of(loader: Any) -> Order | None:
-    """The order of a loader whose sampler is an `EpochSampler`, in batches of one size; else None."""
-    if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, EpochSampler):
-        return None
-    if not (_can_skip_indices(loader) or _is_seeded_map(loader)):
-        return None
-    batching = loader.batch_sampler
-    if not isinstance(batching, EpochBatchSampler) and type(batching) is not BatchSampler:
-        return None
-    return (
-        Order(loader.sampler, batching.batch_size, batching.drop_last) if batching.sampler is loader.sampler else None
-    )
-
-
-def about(loader: Any) -> dict[str, Any]:
-    """What a resumed run compares of its loader: its class, and what else is known."""
-    order, dataset, batching = order_of(loader), dataset_of(loader), getattr(loader, 'batch_sampler', None)
-    found = {
-        'kind': type(loader).__name__,
-        'dataset': None if dataset is None else type(dataset).__name__,
-        'length': None if dataset is None else length_of(dataset),
-        'batch_size': getattr(loader, 'batch_size', None) or getattr(batching, 'batch_size', None),
-        'batches': length_of(loader),
-        'workers': getattr(loader, 'num_workers', None),
-    }
-    if order is not None:
-        found.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
-    return found
-
-
-def set_epoch(loader: Any, epoch: int) -> None:
-    """Tell ``loader`` and its samplers which epoch (0-based) comes next, those of them that have a ``set_epoch``."""
-    batch_sampler = getattr(loader, 'batch_sampler', None)
-    sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
-    parts: list[Any] = [loader, sampler, batch_sampler, inner]
-    told = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
-    for tell in told.values():
-        tell(epoch)
-
-
-def loader_seed(loader: Any) -> int | None:
-    """The seed that a loader's order and samples follow from; None for loaders whose seed is unknown."""
-    return loader.seed if isinstance(loader, SeededLoader) else None
-
-
-def is_cheap_to_enter(loader: Any) -> bool:
-    """Whether an epoch of ``loader`` can be entered in its middle without loading what lies before."""
-    return _is_seeded_map(loader) or _can_skip_indices(loader)
-
-
-def length_of(loader: Any) -> int | None:
-    """How many batches ``loader`` gives in one pass; None where it cannot tell."""
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
-
-
-def has_state(loader: Any) -> bool:
-    """Whether ``loader`` keeps its place itself (torchdata's do, and streams)."""
-    both = callable(getattr(loader, 'state_dict', None)) and callable(getattr(loader, 'load_state_dict', None))
-    return both and not isinstance(loader, SeededLoader)
-
-
-def workers_live(loader: Any) -> bool:
-    """Whether ``loader`` has workers that wait for its next pass."""
-    return bool(getattr(loader, 'persistent_workers', False)) and getattr(loader, '_iterator', None) is not None
-
-
-def draws_in_workers(loader: Any) -> bool:
-    """Whether workers of ``loader`` may draw random numbers that no checkpoint holds."""
-    if not isinstance(loader, DataLoader) or isinstance(loader, SeededLoader) or not loader.num_workers:
-        return False
-    return not (_is_pure(loader.dataset) and loader.collate_fn in (default_collate, default_convert))
-
-
-def named(loader: Any) -> str:
-    """``loader`` in a message: its class, and that of its data set."""
-    dataset = dataset_of(loader)
-    return type(loader).__name__ if dataset is None else f'{type(loader).__name__} of {type(dataset).__name__}'
-
-
-def _in_workers(loader: Any) -> str:
-    return (
-        f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers are others after a resume '
-        f'inside an epoch; {WAY_OUT}'
-    )
-
-
-def _fetches_again(loader: Any) -> bool:
-    """Whether a batch is the same one when it is fetched again, after the process's generators have moved on."""
-    if isinstance(loader, (SeededLoader, Sequence)):
-        return True
-    known = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
-    return (
-        _can_skip_indices(loader)
-        and _is_pure(loader.dataset)
-        and type(loader.batch_sampler) in (BatchSampler, type(None))
-        and type(loader.sampler) in (*known, EpochSampler)
-    )
-
-
-def _is_of_samples(place: str) -> bool:
-    """Whether what is held there has a part in samples and batches, rather than in their order."""
-    return 'sampler' not in place and place != 'loader.generator'
-
-
-def dataset_of(loader: Any) -> Any:
-    """The data set of ``loader``, if it has one."""
-    return getattr(loader, 'dataset', None)
-
-
-def _is_pure(dataset: Any) -> bool:
-    """Whether a sample of ``dataset`` is known to depend on nothing but its index."""
-    if isinstance(dataset, (list, tuple, range)) or type(dataset) is TensorDataset:
-        return True
-    if type(dataset) is Subset:
-        return _is_pure(dataset.dataset)
-    if type(dataset) is ConcatDataset:
-        return all(map(_is_pure, dataset.datasets))
-    return False
-
-
-def _batches_back(loader: Any, batches: int) -> int:
-    """How many batches to read again to see whether the last of them is the same.
-
-    As long as each worker has made one batch at most, the first one of a new worker tells nothing; but few batches are
-    soon read again from the beginning, and then all workers have the same past.
-    """
-    return batches if batches <= loader.num_workers else 1
-
-
-def _tells_by_reading(loader: Any) -> bool:
-    """Whether a batch that is read again is the same one if the loader is exact: not where its samples draw from the
-    process's own generators, which have moved on and go on from where they were."""
-    return isinstance(loader, SeededLoader) or draws_in_workers(loader)
-
-
-def _is_seeded_map(loader: Any) -> bool:
-    return isinstance(loader, SeededLoader) and not isinstance(loader.dataset, IterableDataset)
-
-
-def _can_skip_indices(loader: Any) -> bool:
-    """Whether ``loader`` does nothing but torch's own iteration over a map-style data set."""
-    return (
-        isinstance(loader, DataLoader)
-        and type(loader).__iter__ is DataLoader.__iter__
-        and not isinstance(loader.dataset, IterableDataset)
-    )
 
 
 class SkippedSampler(Sampler[Any]):

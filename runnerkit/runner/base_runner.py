@@ -18,7 +18,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.data.reader import WAY_OUT, Reader, length_of, named, set_epoch
+from runnerkit.data.kinds import WAY_OUT, length_of, named, set_epoch
+from runnerkit.data.reader import Reader
 from runnerkit.distributed import broadcast_buffers, broadcast_object, get_dist_info, reduce_named_sums
 from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
 from runnerkit.fileio.paths import is_url, local_path

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runnerkit.checkpoint.store import BY_EPOCH
-from runnerkit.data.reader import Reader, length_of, named, place
+from runnerkit.data.kinds import length_of, named
+from runnerkit.data.reader import Reader, place
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS

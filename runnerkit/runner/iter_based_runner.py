@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from runnerkit.checkpoint.store import BY_ITER
-from runnerkit.data.reader import IterLoader, is_cheap_to_enter, place
+from runnerkit.data.kinds import is_cheap_to_enter
+from runnerkit.data.reader import IterLoader, place
 from runnerkit.evaluation import Scores
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.runner.base_runner import BaseRunner, Workflow

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch.utils.data import SequentialSampler
 
-from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of, place
+from runnerkit.data.kinds import WAY_OUT, about, length_of, named, order_of
+from runnerkit.data.reader import Reader, place
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints

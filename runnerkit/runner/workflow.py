@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from runnerkit.data.reader import length_of
+from runnerkit.data.kinds import length_of
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 

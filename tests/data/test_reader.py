@@ -22,24 +22,17 @@ from torch.utils.data import (
 from runnerkit.checkpoint.plain import to_plain
 from runnerkit.data import build_dataloader
 from runnerkit.data.checksum import batch_checksums
+from runnerkit.data.kinds import (
+    named,
+)
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.reader import (
     IterLoader,
     Reader,
     SkippedSampler,
-    about,
-    draws_in_workers,
     epoch_batches,
-    has_state,
-    is_cheap_to_enter,
-    length_of,
-    loader_seed,
-    named,
     new_iter_loaders,
-    order_of,
     place,
-    set_epoch,
-    workers_live,
 )
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.utils.seed import rng_state, set_rng_state
@@ -835,99 +828,6 @@ def test_negative_start():
 
 
 # --- what is known of loaders ----------------------------------------------------------------------------------------
-
-
-def test_set_epoch_tells_every_part_once():
-    class Part:
-        def __init__(self):
-            self.told = []
-
-        def set_epoch(self, epoch):
-            self.told.append(epoch)
-
-    class Loader(Part):
-        pass
-
-    loader = Loader()
-    loader.sampler = Part()
-    loader.batch_sampler = Part()
-    loader.batch_sampler.sampler = loader.sampler
-    set_epoch(loader, 6)
-    assert [part.told for part in (loader, loader.sampler, loader.batch_sampler)] == [[6]] * 3
-    loader.batch_sampler.sampler = Part()
-    set_epoch(loader, 7)
-    assert loader.batch_sampler.sampler.told == [7]
-    set_epoch([1], 6)
-
-
-def test_loader_seed(dataset):
-    assert loader_seed(SeededLoader(dataset, seed=9)) == 9
-    assert loader_seed(DataLoader(dataset)) is None
-
-
-@pytest.mark.parametrize(
-    'loader, expected',
-    [
-        (build_dataloader(noisy.Noisy(6), 4, 0, seed=3), (4, 2)),
-        (build_dataloader(noisy.Noisy(6), 4, 0, seed=3, seeded=False), (4, 2)),
-        (DataLoader(noisy.Noisy(6), 4, sampler=EpochSampler(range(6)), drop_last=True), (4, 1)),
-        (DataLoader(noisy.Noisy(6), 4), None),
-        (SeededLoader(noisy.Noisy(6), 4, RandomSampler(range(6))), None),
-        (SeededLoader(noisy.Noisy(6), batch_sampler=BatchSampler(EpochSampler(range(6)), 4, False)), None),
-        (Own(noisy.Noisy(6), 4, sampler=EpochSampler(range(6))), None),
-        (DataLoader(noisy.Noisy(6), batch_size=None, sampler=EpochSampler(range(6))), None),
-        (SeededLoader(noisy.NoisyStream(6), 4), None),
-        ([1], None),
-    ],
-)
-def test_orders_that_are_known(loader, expected):
-    order = order_of(loader)
-    assert (None if order is None else (order.batch_size, order.batches_from(0))) == expected
-
-
-def test_about_a_loader():
-    ours = about(build_dataloader(noisy.Noisy(6), 4, 0, seed=3, ranks=(1, 2)))
-    assert ours == {
-        'kind': 'SeededLoader',
-        'dataset': 'Noisy',
-        'length': 6,
-        'batch_size': 4,
-        'batches': 1,
-        'workers': 0,
-        'world_size': 2,
-        'seed': 3,
-        'shuffle': True,
-    }
-    stream = about(DataLoader(noisy.NoisyStream(6), 2))
-    assert (stream['length'], stream['batches'], stream['batch_size']) == (None, None, 2)
-    assert about([1])['dataset'] is None
-
-
-@pytest.mark.parametrize(
-    'loader, length, cheap, state, draws',
-    [
-        ([1], 1, False, False, False),
-        (iter([1]), None, False, False, False),
-        (Keeps(), BATCHES, False, True, False),
-        (SeededLoader(noisy.Noisy(6), 2, num_workers=1), 3, True, False, False),
-        (DataLoader(noisy.Noisy(6), 2, num_workers=1), 3, True, False, True),
-        (DataLoader(noisy.Noisy(6), 2), 3, True, False, False),
-        (DataLoader(pure(), 2, num_workers=1), 3, True, False, False),
-        (DataLoader(pure(), 2, num_workers=1, collate_fn=len), 3, True, False, True),
-        (DataLoader(noisy.NoisyStream(6), 2), None, False, False, False),
-    ],
-)
-def test_kinds_of_loaders(loader, length, cheap, state, draws):
-    found = length_of(loader), is_cheap_to_enter(loader), has_state(loader), draws_in_workers(loader)
-    assert found == (length, cheap, state, draws)
-
-
-def test_persistent_workers_live_from_the_first_pass_on():
-    loader = DataLoader(pure(), 2, num_workers=1, persistent_workers=True)
-    assert not workers_live(loader)
-    iter(loader)
-    assert workers_live(loader)
-    assert not workers_live(DataLoader(pure(), 2, num_workers=1))
 
 
 def test_a_sampler_without_its_first_items():

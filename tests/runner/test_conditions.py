@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from runnerkit.data import build_dataloader
-from runnerkit.data.reader import about
+from runnerkit.data.kinds import about
 from runnerkit.runner import conditions
 from runnerkit.runner.conditions import Change, changes, general_conditions, hook_changes, loader_changes, table
 

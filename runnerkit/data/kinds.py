@@ -1,0 +1,193 @@
+"""What kind of loader somebody brings, as far as a resume has to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+    default_convert,
+)
+
+from runnerkit.data.loader import SeededLoader
+from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
+
+#: The end of most messages about loaders.
+WAY_OUT = 'runnerkit.data.build_dataloader makes a loader that is exact'
+
+
+class Order(NamedTuple):
+    """An order of samples that is ours to know, and how it is cut into batches."""
+
+    sampler: EpochSampler
+    batch_size: int
+    drop_last: bool
+
+    def batches_from(self, start: int) -> int:
+        """How many batches each rank gets from the position ``start`` on."""
+        return EpochBatchSampler(self.sampler, self.batch_size, self.drop_last).batches_from(start)
+
+
+def order_of(loader: Any) -> Order | None:
+    """The order of a loader whose sampler is an `EpochSampler`, in batches of one size; else None."""
+    if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, EpochSampler):
+        return None
+    if not (can_skip_indices(loader) or is_seeded_map(loader)):
+        return None
+    batching = loader.batch_sampler
+    if not isinstance(batching, EpochBatchSampler) and type(batching) is not BatchSampler:
+        return None
+    return (
+        Order(loader.sampler, batching.batch_size, batching.drop_last) if batching.sampler is loader.sampler else None
+    )
+
+
+def about(loader: Any) -> dict[str, Any]:
+    """What a resumed run compares of its loader: its class, and what else is known."""
+    order, dataset, batching = order_of(loader), dataset_of(loader), getattr(loader, 'batch_sampler', None)
+    found = {
+        'kind': type(loader).__name__,
+        'dataset': None if dataset is None else type(dataset).__name__,
+        'length': None if dataset is None else length_of(dataset),
+        'batch_size': getattr(loader, 'batch_size', None) or getattr(batching, 'batch_size', None),
+        'batches': length_of(loader),
+        'workers': getattr(loader, 'num_workers', None),
+    }
+    if order is not None:
+        found.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
+    return found
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tell ``loader`` and its samplers which epoch (0-based) comes next, those of them that have a ``set_epoch``."""
+    batch_sampler = getattr(loader, 'batch_sampler', None)
+    sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
+    parts: list[Any] = [loader, sampler, batch_sampler, inner]
+    told = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
+    for tell in told.values():
+        tell(epoch)
+
+
+def loader_seed(loader: Any) -> int | None:
+    """The seed that a loader's order and samples follow from; None for loaders whose seed is unknown."""
+    return loader.seed if isinstance(loader, SeededLoader) else None
+
+
+def is_cheap_to_enter(loader: Any) -> bool:
+    """Whether an epoch of ``loader`` can be entered in its middle without loading what lies before."""
+    return is_seeded_map(loader) or can_skip_indices(loader)
+
+
+def length_of(loader: Any) -> int | None:
+    """How many batches ``loader`` gives in one pass; None where it cannot tell."""
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def has_state(loader: Any) -> bool:
+    """Whether ``loader`` keeps its place itself (torchdata's do, and streams)."""
+    both = callable(getattr(loader, 'state_dict', None)) and callable(getattr(loader, 'load_state_dict', None))
+    return both and not isinstance(loader, SeededLoader)
+
+
+def workers_live(loader: Any) -> bool:
+    """Whether ``loader`` has workers that wait for its next pass."""
+    return bool(getattr(loader, 'persistent_workers', False)) and getattr(loader, '_iterator', None) is not None
+
+
+def draws_in_workers(loader: Any) -> bool:
+    """Whether workers of ``loader`` may draw random numbers that no checkpoint holds."""
+    if not isinstance(loader, DataLoader) or isinstance(loader, SeededLoader) or not loader.num_workers:
+        return False
+    return not (is_pure(loader.dataset) and loader.collate_fn in (default_collate, default_convert))
+
+
+def named(loader: Any) -> str:
+    """``loader`` in a message: its class, and that of its data set."""
+    dataset = dataset_of(loader)
+    return type(loader).__name__ if dataset is None else f'{type(loader).__name__} of {type(dataset).__name__}'
+
+
+def in_workers(loader: Any) -> str:
+    """What is told of a loader for which `draws_in_workers` holds."""
+    return (
+        f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers are others after a resume '
+        f'inside an epoch; {WAY_OUT}'
+    )
+
+
+def fetches_again(loader: Any) -> bool:
+    """Whether a batch is the same one when it is fetched again, after the process's generators have moved on."""
+    if isinstance(loader, (SeededLoader, Sequence)):
+        return True
+    known = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+    return (
+        can_skip_indices(loader)
+        and is_pure(loader.dataset)
+        and type(loader.batch_sampler) in (BatchSampler, type(None))
+        and type(loader.sampler) in (*known, EpochSampler)
+    )
+
+
+def is_of_samples(place: str) -> bool:
+    """Whether what is held there has a part in samples and batches, rather than in their order."""
+    return 'sampler' not in place and place != 'loader.generator'
+
+
+def dataset_of(loader: Any) -> Any:
+    """The data set of ``loader``, if it has one."""
+    return getattr(loader, 'dataset', None)
+
+
+def is_pure(dataset: Any) -> bool:
+    """Whether a sample of ``dataset`` is known to depend on nothing but its index."""
+    if isinstance(dataset, (list, tuple, range)) or type(dataset) is TensorDataset:
+        return True
+    if type(dataset) is Subset:
+        return is_pure(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return all(map(is_pure, dataset.datasets))
+    return False
+
+
+def batches_to_reread(loader: Any, batches: int) -> int:
+    """How many batches to read again to see whether the last of them is the same.
+
+    As long as each worker has made one batch at most, the first one of a new worker tells nothing; but few batches are
+    soon read again from the beginning, and then all workers have the same past.
+    """
+    return batches if batches <= loader.num_workers else 1
+
+
+def tells_by_reading(loader: Any) -> bool:
+    """Whether a batch that is read again is the same one if the loader is exact: not where its samples draw from the
+    process's own generators, which have moved on and go on from where they were."""
+    return isinstance(loader, SeededLoader) or draws_in_workers(loader)
+
+
+def is_seeded_map(loader: Any) -> bool:
+    """Whether ``loader`` is ours, over a map-style data set."""
+    return isinstance(loader, SeededLoader) and not isinstance(loader.dataset, IterableDataset)
+
+
+def can_skip_indices(loader: Any) -> bool:
+    """Whether ``loader`` does nothing but torch's own iteration over a map-style data set."""
+    return (
+        isinstance(loader, DataLoader)
+        and type(loader).__iter__ is DataLoader.__iter__
+        and not isinstance(loader.dataset, IterableDataset)
+    )

@@ -1,0 +1,140 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+from runnerkit.data import build_dataloader
+from runnerkit.data.kinds import (
+    about,
+    draws_in_workers,
+    has_state,
+    is_cheap_to_enter,
+    length_of,
+    loader_seed,
+    order_of,
+    set_epoch,
+    workers_live,
+)
+from runnerkit.data.loader import SeededLoader
+from runnerkit.data.sampler import EpochSampler
+from runnerkit.utils.user_files import module_of_file
+
+noisy = module_of_file(str(Path(__file__).with_name('noisy_datasets.py')))
+
+
+class Own(DataLoader):
+    """Iterates in a way of its own, so its batch sampler is not all there is."""
+
+    def __iter__(self):
+        return iter(range(4))
+
+
+class Keeps:
+    """A loader that keeps its place itself."""
+
+    def __len__(self):
+        return 3
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def pure():
+    return TensorDataset(torch.arange(6.0))
+
+
+def test_set_epoch_tells_every_part_once():
+    class Part:
+        def __init__(self):
+            self.told = []
+
+        def set_epoch(self, epoch):
+            self.told.append(epoch)
+
+    class Loader(Part):
+        pass
+
+    loader = Loader()
+    loader.sampler = Part()
+    loader.batch_sampler = Part()
+    loader.batch_sampler.sampler = loader.sampler
+    set_epoch(loader, 6)
+    assert [part.told for part in (loader, loader.sampler, loader.batch_sampler)] == [[6]] * 3
+    loader.batch_sampler.sampler = Part()
+    set_epoch(loader, 7)
+    assert loader.batch_sampler.sampler.told == [7]
+    set_epoch([1], 6)
+
+
+def test_loader_seed():
+    assert loader_seed(SeededLoader(noisy.Noisy(), seed=9)) == 9
+    assert loader_seed(DataLoader(noisy.Noisy())) is None
+
+
+@pytest.mark.parametrize(
+    'loader, expected',
+    [
+        (build_dataloader(noisy.Noisy(6), 4, 0, seed=3), (4, 2)),
+        (build_dataloader(noisy.Noisy(6), 4, 0, seed=3, seeded=False), (4, 2)),
+        (DataLoader(noisy.Noisy(6), 4, sampler=EpochSampler(range(6)), drop_last=True), (4, 1)),
+        (DataLoader(noisy.Noisy(6), 4), None),
+        (SeededLoader(noisy.Noisy(6), 4, RandomSampler(range(6))), None),
+        (SeededLoader(noisy.Noisy(6), batch_sampler=BatchSampler(EpochSampler(range(6)), 4, False)), None),
+        (Own(noisy.Noisy(6), 4, sampler=EpochSampler(range(6))), None),
+        (DataLoader(noisy.Noisy(6), batch_size=None, sampler=EpochSampler(range(6))), None),
+        (SeededLoader(noisy.NoisyStream(6), 4), None),
+        ([1], None),
+    ],
+)
+def test_orders_that_are_known(loader, expected):
+    order = order_of(loader)
+    assert (None if order is None else (order.batch_size, order.batches_from(0))) == expected
+
+
+def test_about_a_loader():
+    ours = about(build_dataloader(noisy.Noisy(6), 4, 0, seed=3, ranks=(1, 2)))
+    assert ours == {
+        'kind': 'SeededLoader',
+        'dataset': 'Noisy',
+        'length': 6,
+        'batch_size': 4,
+        'batches': 1,
+        'workers': 0,
+        'world_size': 2,
+        'seed': 3,
+        'shuffle': True,
+    }
+    stream = about(DataLoader(noisy.NoisyStream(6), 2))
+    assert (stream['length'], stream['batches'], stream['batch_size']) == (None, None, 2)
+    assert about([1])['dataset'] is None
+
+
+@pytest.mark.parametrize(
+    'loader, length, cheap, state, draws',
+    [
+        ([1], 1, False, False, False),
+        (iter([1]), None, False, False, False),
+        (Keeps(), 3, False, True, False),
+        (SeededLoader(noisy.Noisy(6), 2, num_workers=1), 3, True, False, False),
+        (DataLoader(noisy.Noisy(6), 2, num_workers=1), 3, True, False, True),
+        (DataLoader(noisy.Noisy(6), 2), 3, True, False, False),
+        (DataLoader(pure(), 2, num_workers=1), 3, True, False, False),
+        (DataLoader(pure(), 2, num_workers=1, collate_fn=len), 3, True, False, True),
+        (DataLoader(noisy.NoisyStream(6), 2), None, False, False, False),
+    ],
+)
+def test_kinds_of_loaders(loader, length, cheap, state, draws):
+    found = length_of(loader), is_cheap_to_enter(loader), has_state(loader), draws_in_workers(loader)
+    assert found == (length, cheap, state, draws)
+
+
+def test_persistent_workers_live_from_the_first_pass_on():
+    loader = DataLoader(pure(), 2, num_workers=1, persistent_workers=True)
+    assert not workers_live(loader)
+    iter(loader)
+    assert workers_live(loader)
+    assert not workers_live(DataLoader(pure(), 2, num_workers=1))
