@@ -177,7 +177,9 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             progress.iters = self._iter
         if progress.epochs != self._epoch + 1:
             progress.epochs = self._epoch
-        reader = self._reader_of(self.data_loader) if progress.epoch_is_open and progress.batches else None
+        reader = None
+        if progress.epoch_is_open and progress.batches:
+            reader = self._readers.known(self.data_loader, progress.entry)
         if reader is not None and reader.is_open:
             progress.samples = reader.samples(progress.batches - reader.left_out)
         elif not progress.epoch_is_open:
@@ -444,13 +446,16 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     def _begin_epoch(self) -> None:
         """An epoch begins, or goes on after what is done of it."""
-        progress = self._progress
+        progress, reader = self._progress, self._reader_of(self.data_loader)
         if not progress.epoch_is_open:
             progress.epoch_is_open, progress.batches, progress.iters = True, 0, self._iter
+        elif progress.batches and not (reader.is_open or reader.is_to_enter):
+            self._is_inside = True
+            self._enter_by_count(reader)
         self._epoch_start = self._iter - progress.batches
         set_epoch(self.data_loader, self._epoch)
         if self._is_inside:
-            self._reader_of(self.data_loader).prime()
+            reader.prime()
 
     def _begin_inside(self) -> None:
         """A loop of a subclass's own has begun in the epoch that was open, past the reader."""
@@ -636,7 +641,9 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
                 call('before_val_epoch')
-                for self._inner_iter, self.data_batch in enumerate(reader.batches(epoch)):
+                # A pass that an error has cut short does not go on here.
+                batches = reader.batches(epoch) if reader.is_to_enter else reader.begin(epoch)
+                for self._inner_iter, self.data_batch in enumerate(batches):
                     with self._rings('around_iter'):
                         call('before_val_iter')
                         self.run_iter(self.data_batch, train_mode=False)
@@ -663,7 +670,13 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             self._restore_moment()
 
     def _reader_of(self, loader: Any) -> Reader:
-        return self._readers.of(loader, self._progress.entry)
+        """The reader of a training loader. One that a loop of a subclass's own brings goes where it was when it was
+        saved."""
+        number = len(self._readers.entries)
+        reader = self._readers.of(loader, self._progress.entry)
+        if len(self._readers.entries) > number:
+            self._load_admitted(reader, number)
+        return reader
 
     def _log_reduce(self) -> Callable[..., Any] | None:
         return reduce_named_sums if self._world_size > 1 else None

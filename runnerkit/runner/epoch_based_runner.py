@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runnerkit.checkpoint.store import BY_EPOCH
-from runnerkit.data.reader import Reader, length_of, place
+from runnerkit.data.reader import Reader, length_of, named, place
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner, Workflow
 from runnerkit.runner.builder import RUNNERS
@@ -79,6 +79,11 @@ class EpochBasedRunner(BaseRunner):
                         reader.exhaust()
                     break
                 self.data_batch = None
+            if not self._progress.batches:  # it would go on for ever, or train nothing in silence
+                raise ValueError(
+                    f'{named(data_loader)} gives no batches in epoch {self._epoch + 1}: a generator or another '
+                    'iterator can be passed over once only; give a loader whose __iter__ begins anew'
+                )
             # An epoch that was stopped goes on later; one that the run's max_iters cuts short is over all the same.
             if self._stop_reason is None or self._progress.batches == length_of(data_loader):
                 self.call_hook('after_train_epoch')

@@ -98,8 +98,6 @@ class IterBasedRunner(BaseRunner):
                 self._inner_iter = self._unit
                 self.val(data_loader, **kwargs)
                 self._progress.units = self._unit + 1
-                if self._stop_reason is not None:
-                    break
         self._inner_iter = self._unit + 1
 
     @torch.no_grad()
@@ -130,10 +128,7 @@ class IterBasedRunner(BaseRunner):
     def _admit(self, loader: IterLoader) -> None:
         """Take in a loader that a loop of the user's own brings: go where it was when it was saved."""
         self._readers.entries.append(loader)
-        own = None if self._resumed is None else self._own_rank()
-        number = len(self._readers.entries) - 1
-        if own is not None and number < len(own['readers']) and own['readers'][number] is not None:
-            self._load_reader(loader, own['readers'][number], own)
+        self._load_admitted(loader, len(self._readers.entries) - 1)
         self._start_readers()
 
     def save_checkpoint(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order

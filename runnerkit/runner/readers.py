@@ -33,11 +33,18 @@ class Readers:
 
     def of(self, loader: Any, entry: int) -> Reader:
         """The reader of ``loader``, that of the workflow entry if it has it; a new one for an unknown loader."""
+        found = self.known(loader, entry)
+        if found is None:
+            found = Reader(loader)
+            self.entries.append(found)
+        return found
+
+    def known(self, loader: Any, entry: int) -> Reader | None:
+        """As `of`; None for an unknown loader."""
         for reader in (*self.entries[entry : entry + 1], *self.entries):
             if reader.dataloader is loader:
                 return reader
-        self.entries.append(Reader(loader))
-        return self.entries[-1]
+        return None
 
     def of_evaluation(self, loader: Any) -> Reader:
         """The reader for evaluations on ``loader``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of
+from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of, place
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
@@ -101,12 +101,42 @@ class Resuming(Checkpoints):
                     extra=EXACTNESS,
                 )
             else:
-                length, left = length_of(reader.dataloader), reader.batches_left(state)
-                state['batches'] = max(0, (length or 0) - (left or 0))
+                state['batches'] = self._batches_done(reader, state)
                 if progress.epoch_is_open:
                     progress.batches = state['batches']
         reader.load_state_dict(state)
         self._tell_found(reader)
+
+    def _load_admitted(self, reader: Reader, number: int) -> None:
+        """`_load_reader` of a reader that is found while the run goes on, the ``number``-th one."""
+        own = {'readers': ()} if self._resumed is None else self._own_rank()
+        if number < len(own['readers']) and own['readers'][number] is not None:
+            self._load_reader(reader, own['readers'][number], own)
+
+    def _enter_by_count(self, reader: Reader) -> None:
+        """Let ``reader`` enter the open epoch, of which nothing but `Progress` is known: its loader is another one than
+        before, or another entry's."""
+        progress, loader = self._progress, reader.dataloader
+        state = place(loader, self._epoch, progress.batches)
+        if order_of(loader) is None:
+            if not isinstance(loader, Sequence):
+                self.logger.warning(
+                    '%s: the open epoch goes on after %d batches, but this loader was not the one that it began with: '
+                    'its order may be another one; %s',
+                    named(loader),
+                    progress.batches,
+                    WAY_OUT,
+                    extra=EXACTNESS,
+                )
+        else:
+            state['samples'] = progress.samples or state['samples']
+            progress.batches = state['batches'] = self._batches_done(reader, state)
+        reader.load_state_dict(state)
+
+    @staticmethod
+    def _batches_done(reader: Reader, state: Mapping[str, Any]) -> int:
+        """How many batches of its own size ``reader`` would have given up to the place of ``state``."""
+        return max(0, (length_of(reader.dataloader) or 0) - (reader.batches_left(state) or 0))
 
     def _load_evaluation(self, reader: Reader, state: dict[str, Any]) -> None:
         """Let a validation begin again within which the checkpoint was saved, as it began then."""

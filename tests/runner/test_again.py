@@ -69,3 +69,14 @@ def test_the_optimizer_counts_steps_once():
     assert len(runner.optimizer._optimizer_step_post_hooks) == 1
     runner.configure_update(cumulative_iters=2)
     assert len(runner.optimizer._optimizer_step_post_hooks) == 1
+
+
+@pytest.mark.parametrize('build', [loader, shuffled], ids=['ours', "torch's"])
+def test_with_loaders_built_anew_the_open_epoch_goes_on_with_its_next_batch(build, caplog):
+    """What was trained on is not trained on again; where the order is not ours to know, that is told."""
+    runner = tiny_runner(max_epochs=2)
+    runner.register_hook(Stop(at=3))
+    runner.run([build(20) if build is loader else build()], [('train', 1)])
+    runner.run([build(20) if build is loader else build()], [('train', 1)])
+    assert (runner.iter, runner.epoch) == (10, 2)
+    assert ('goes on after 3 batches' in caplog.text) == (build is shuffled)

@@ -5,10 +5,11 @@ import logging
 import pytest
 import torch
 from support import Noisy, Recorder, Tiny, loader, tiny_runner, weights
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import Hook, OptimizerHook
+from runnerkit.runner import EpochBasedRunner
 
 
 def run(runner, workflow=(('train', 1),), loaders=None, **kwargs):
@@ -130,7 +131,6 @@ def test_modes_of_the_model_train_with_its_own_steps():
 
 
 def test_modes_of_the_runner_are_its_methods():
-    from runnerkit.runner import EpochBasedRunner
 
     class Mine(EpochBasedRunner):
         def look(self, data_loader, **kwargs):
@@ -202,8 +202,6 @@ def test_batch_processor_is_the_step_where_it_is_given():
         calls.append(train_mode)
         loss = model(data[0]).sum()
         return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(data[0])}
-
-    from runnerkit.runner import EpochBasedRunner
 
     runner = EpochBasedRunner(torch.nn.Linear(4, 1), batch_processor=process, max_epochs=1)
     runner.run([loader(8), loader(4)], [('train', 1), ('val', 1)])
@@ -382,3 +380,66 @@ def test_an_epoch_is_done_that_the_limit_or_a_stop_ends_with_its_last_batch(limi
         assert recorder.names().count('after_train_epoch') == epochs
         assert (runner.epoch, runner.completed_epochs, runner.progress.epoch_is_open) == (epochs, epochs, False)
     assert (runner.iter, runner.outcome.kind) == (10, 'completed')
+
+
+class OwnRun(EpochBasedRunner):
+    """MMCV's shape: a ``run`` of its own, with our ``train``."""
+
+    def run(self, data_loaders, workflow, **kwargs):
+        self._max_iters = self._max_epochs * len(data_loaders[0])
+        self.call_hook('before_run')
+        while self.epoch < self._max_epochs:
+            for data_loader, (mode, _) in zip(data_loaders, workflow, strict=True):
+                getattr(self, mode)(data_loader, **kwargs)
+        self.call_hook('after_run')
+
+
+def test_a_run_of_ones_own_goes_on_inside_the_open_epoch(tmp_path, caplog):
+    class Save(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter + 1 == 3:
+                runner.save_checkpoint(str(tmp_path), 'three.pth')
+
+    def train(resume_from=None):
+        model, kept = Tiny(), [Save()]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        runner = OwnRun(model, optimizer=optimizer, max_epochs=2)
+        for hook in (OptimizerHook(), *kept):
+            runner.register_hook(hook)
+        if resume_from is not None:
+            runner.resume(resume_from)
+        generator = torch.Generator().manual_seed(3)
+        runner.run([DataLoader(Noisy(20), 4, shuffle=True, generator=generator)], [('train', 1)])
+        return runner
+
+    torch.manual_seed(0)
+    whole = train()
+    caplog.clear()
+    resumed = train(str(tmp_path / 'three.pth'))
+    assert (resumed.iter, resumed.epoch) == (whole.iter, whole.epoch) == (10, 2)
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    assert not [record for record in caplog.records if getattr(record, 'exactness', False)]
+
+
+def test_an_epoch_without_a_batch_is_an_error_not_an_endless_loop():
+    once = (batch for batch in list(loader(8)))
+    with pytest.raises(ValueError, match='generator gives no batches in epoch 2'):
+        tiny_runner(max_iters=5).run([once], [('train', 1)])
+
+
+def test_a_failed_evaluation_leaves_nothing_behind_for_the_next_one():
+    class Fail(Hook):
+        def after_val_iter(self, runner):
+            raise RuntimeError('out of memory')
+
+    seen = []
+
+    class Count(Hook):
+        def after_val_iter(self, runner):
+            seen.append(runner.inner_iter)
+
+    runner, data = tiny_runner(max_epochs=1), loader(12)
+    with pytest.raises(RuntimeError, match='out of memory'):
+        runner.evaluate(data, hooks=[Fail()])
+    runner.evaluate(data, hooks=[Count()])
+    assert seen == list(range(len(data)))

@@ -236,3 +236,17 @@ def validates_on_rank(rank):
 
 def test_ranks_validate_together():
     assert on_ranks(__file__, 'validates_on_rank') == [pytest.approx((10 * 1 + 20 * 2) / 3)] * 2
+
+
+def test_a_stop_inside_a_validation_does_not_cut_it():
+    class Stop(Hook):
+        def after_val_iter(self, runner):
+            runner.stop('seen enough')
+            validated.append(runner.inner_iter)
+
+    validated = []
+    runner = tiny_runner('iter', max_iters=8)
+    runner.register_hook(Stop())
+    runner.run([loader(), loader()], [('train', 4), ('val', 2)])
+    assert validated == [0, 1]
+    assert (runner.iter, runner.outcome.kind) == (4, 'stopped')
