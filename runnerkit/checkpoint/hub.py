@@ -12,6 +12,7 @@ import torch
 
 from runnerkit.checkpoint.loader import load_from_local
 from runnerkit.fileio.paths import plain_file_name
+from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.logging import printable
 
 #: The first digits of a file's SHA-256 at the end of its name, ``resnet50-0676ba61.pth``; a date does not count.
@@ -58,5 +59,9 @@ def load_url(
                 f'{printable(url)} has no hash in its name, as in name-<8 hexadecimal digits or more>.pth, to check'
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.hub.download_url_to_file(url, str(path), found[1] if found else None, progress=progress)
+        try:
+            torch.hub.download_url_to_file(url, str(path), found[1] if found else None, progress=progress)
+        except OSError as error:
+            what = f'downloading {printable(url)} to {path}'
+            raise_with_context(error, f'{what}: ', note=what)
     return load_from_local(str(path), map_location)

@@ -63,7 +63,9 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
         reason = f'{type(error).__name__}: {error}'
         if is_archive and 'Weights only' in reason:
             return None  # intact, but it holds objects that are loaded only if the user trusts them
-        return printable(reason.partition('\n')[0], 200)
+        shown = printable(reason.partition('\n')[0], 200)
+        is_no_pickle = not is_archive and not isinstance(error, OSError)
+        return f'it is not a file of torch.save ({shown})' if is_no_pickle else shown
     return None
 
 
@@ -76,7 +78,7 @@ def training_state_problem(checkpoint: Any) -> str | None:
         return f'it holds a {type(checkpoint).__name__} instead of a dict'
     meta = checkpoint.get('meta')
     if not isinstance(meta, Mapping):
-        return 'it holds weights only, no training state'
+        return "it holds no training state (there is no dict 'meta')"
     if not isinstance(checkpoint.get('state_dict'), Mapping):
         return 'it holds no weights (state_dict)'
     for name in ('epoch', 'iter'):

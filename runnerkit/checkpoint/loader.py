@@ -164,18 +164,25 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
     """Load from a local path after checking its checksums; a URL goes to `load_from_url`.
 
     Raises:
-        FileNotFoundError: there is no such file; similar names in its folder are suggested.
+        FileNotFoundError: there is no such file, or it is a folder; the files that may be meant are named.
         ValueError: the file is corrupt, or could run code.
     """
     if is_url(filename):
         return load_from_url(filename, map_location)
     path = Path(filename).expanduser()
     if not path.is_file():
-        neighbours = [other.name for other in path.parent.glob('*.pth')] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, neighbours) or (f'the folder holds {sorted(neighbours)}' if neighbours else '')
-        hint = f' {hint}' if hint else ''
-        raise FileNotFoundError(f'there is no checkpoint {filename}: {path.absolute()} can not be found.' + hint)
+        raise FileNotFoundError(f'there is no checkpoint {filename}: {_why_no_file(path)}')
     return _load_whole(behind_link(path), filename, map_location)
+
+
+def _why_no_file(path: Path) -> str:
+    """Why ``path`` cannot be loaded, with the checkpoints that may be meant."""
+    if path.is_dir():
+        held = sorted(other.name for other in path.glob('*.pth'))
+        return f'{path.absolute()} is a folder' + (f'; name one of its files: {shortened(held)}' if held else '')
+    held = sorted(other.name for other in path.parent.glob('*.pth')) if path.parent.is_dir() else []
+    hint = did_you_mean(path.name, held) or (f'its folder holds {shortened(held)}' if held else '')
+    return f'{path.absolute()} cannot be found' + (f'; {hint}' if hint else '')
 
 
 def load_from_url(filename: str, map_location: Any = None) -> Any:

@@ -175,7 +175,7 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     except RecursionError:
         raise ValueError(f'{path}: {TOO_DEEP}') from None
     except (ValueError, yaml_format.YAMLError) as error:
-        raise_with_context(error, f'{path}: ')
+        raise_with_context(error, f'{path}: ', note=path)
     if values is None:
         values = {}
     if not isinstance(values, dict):

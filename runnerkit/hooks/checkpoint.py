@@ -160,10 +160,10 @@ class CheckpointHook(StoringHook):
 
     def _save_checkpoint(self, runner: RunnerView) -> None:
         args = dict(self.args)
-        if runner.by_epoch and not self.by_epoch:
-            args.setdefault('filename_tmpl', BY_ITER.format('{iter}'))
         number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         name = self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
+        if runner.by_epoch and not self.by_epoch:
+            args['filename_tmpl'] = name  # the runner would number it by epochs
         args.update(async_save=self.async_save, after_write=partial(self._delete_old, runner, number))
         self._missed.discard(number)
         self._save(runner, name, args, number)

@@ -637,7 +637,10 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         train_log, self.log_buffer = self.log_buffer, LogBuffer()
         self.mode, self.data_loader = mode, loader
         call = self.call_hook if hooks is self._hook_table else partial(hooks.dispatch, runner=self)
+        number = len(self._readers.evaluations)
         scores, reader = Scores(self.model), self._readers.of_evaluation(loader)
+        if len(self._readers.evaluations) > number:
+            self._tell_late_evaluation(number, loader)
         try:
             with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
                 call('before_val_epoch')

@@ -230,8 +230,7 @@ class Checkpoints:
         problem = training_state_problem(loaded)
         if problem is not None:
             raise ValueError(
-                f'{checkpoint} holds no training state to resume; to start from its weights, load it (--load-from): '
-                f'{problem}'
+                f'{checkpoint} cannot be resumed: {problem}. To start from its weights, load it (--load-from)'
             )
         loaded = dict(loaded)
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])

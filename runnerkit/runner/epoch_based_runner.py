@@ -167,10 +167,10 @@ class EpochBasedRunner(BaseRunner):
             found = place(loader, self._epoch, progress.batches)
             return {**reader.state_dict(), **{key: found[key] for key in ('epoch', 'begun', 'batches', 'samples')}}
         if reader.is_open and self._progress.epoch_is_open:
-            waits = self.data_batch is not None and self._progress.iters == self._iter
-            return reader.state_dict(
-                self._progress.batches - reader.left_out, None if waits else self.data_batch, waits
-            )
+            is_read = reader.dataloader is self.data_loader  # not within an evaluation
+            waits = is_read and self.data_batch is not None and progress.iters == self._iter
+            last_batch = self.data_batch if is_read and not waits else None
+            return reader.state_dict(progress.batches - reader.left_out, last_batch, waits)
         return reader.state_dict()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch.utils.data import SequentialSampler
+
 from runnerkit.data.reader import WAY_OUT, Reader, about, length_of, named, order_of, place
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
@@ -119,7 +121,7 @@ class Resuming(Checkpoints):
         progress, loader = self._progress, reader.dataloader
         state = place(loader, self._epoch, progress.batches)
         if order_of(loader) is None:
-            if not isinstance(loader, Sequence):
+            if not isinstance(loader, Sequence) and type(getattr(loader, 'sampler', None)) is not SequentialSampler:
                 self.logger.warning(
                     '%s: the open epoch goes on after %d batches, but this loader was not the one that it began with: '
                     'its order may be another one; %s',
@@ -151,6 +153,17 @@ class Resuming(Checkpoints):
             )
         reader.load_state_dict(state)
         self._tell_found(reader)
+
+    def _tell_late_evaluation(self, number: int, loader: Any) -> None:
+        """A loader that nobody knew when the run was resumed: its generators are where they were built."""
+        states = [] if self._resumed is None else self._own_rank().get('evaluations', [])
+        if number < len(states) and (states[number]['held'] or states[number]['workers_live']):
+            self.logger.warning(
+                '%s is evaluated on, and its random states cannot be restored so late: keep it as the attribute '
+                '"dataloader" of the hook that evaluates',
+                named(loader),
+                extra=EXACTNESS,
+            )
 
     def _restore_moment(self) -> None:
         """Random states, log buffer and what loaders hold as they were when the checkpoint was written."""

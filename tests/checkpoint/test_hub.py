@@ -105,5 +105,6 @@ def test_code_in_a_file_is_never_run(web):
 
 
 def test_a_missing_file(web):
-    with pytest.raises(HTTPError, match='404'):
+    with pytest.raises(HTTPError, match='404') as caught:
         load_url(f'{web.url}/missing.pth', progress=False)
+    assert f'downloading {web.url}/missing.pth to ' in caught.value.__notes__[0]

@@ -173,9 +173,9 @@ def checkpoint(**meta):
 
 PROBLEMS = {
     'a list': ([], 'it holds a list instead of a dict'),
-    'weights': ({'w': torch.ones(1)}, 'it holds weights only, no training state'),
-    'weights below a name': ({'state_dict': {}}, 'it holds weights only, no training state'),
-    'another meta': ({'meta': 3, 'state_dict': {}}, 'it holds weights only, no training state'),
+    'weights': ({'w': torch.ones(1)}, "it holds no training state (there is no dict 'meta')"),
+    'weights below a name': ({'state_dict': {}}, "it holds no training state (there is no dict 'meta')"),
+    'another meta': ({'meta': 3, 'state_dict': {}}, "it holds no training state (there is no dict 'meta')"),
     'no weights': ({'meta': {'epoch': 1, 'iter': 5}}, 'it holds no weights (state_dict)'),
     'no counters': (
         {'meta': {'epoch': 1}, 'state_dict': {}},
@@ -204,3 +204,8 @@ def test_what_a_run_can_go_on_from():
     assert training_state_problem(checkpoint()) is None
     assert training_state_problem(checkpoint(epoch=0, iter=0, hook_msgs={})) is None
     assert training_state_problem({**checkpoint(iter=np.int64(5)), 'runnerkit': {}}) is None
+
+
+def test_a_text_is_not_a_checkpoint(tmp_path):
+    (tmp_path / 'a.pth').write_text('hello\n')
+    assert why_damaged(tmp_path / 'a.pth').startswith('it is not a file of torch.save (')

@@ -70,10 +70,19 @@ def test_what_a_file_names_is_escaped(tmp_path, caplog):
 
 def test_a_missing_file_answers_with_the_nearest(tmp_path):
     torch.save({}, tmp_path / 'epoch_12.pth')
-    with pytest.raises(FileNotFoundError, match='epoch_21.pth can not be found. .*epoch_12.pth'):
+    with pytest.raises(FileNotFoundError, match='epoch_21.pth cannot be found; did you mean .epoch_12.pth'):
         _load_checkpoint(str(tmp_path / 'epoch_21.pth'))
-    with pytest.raises(FileNotFoundError, match='no checkpoint nowhere/x.pth: .*/nowhere/x.pth can not be found.$'):
+    with pytest.raises(FileNotFoundError, match='no checkpoint nowhere/x.pth: .*/nowhere/x.pth cannot be found$'):
         _load_checkpoint('nowhere/x.pth')
+
+
+def test_a_folder_in_place_of_a_file_names_its_checkpoints(tmp_path):
+    (tmp_path / 'empty').mkdir()
+    torch.save({}, tmp_path / 'epoch_12.pth')
+    with pytest.raises(FileNotFoundError, match=f'{tmp_path} is a folder; name one of its files: epoch_12.pth$'):
+        _load_checkpoint(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match='/empty is a folder$'):
+        _load_checkpoint(str(tmp_path / 'empty'))
 
 
 def test_a_damaged_file_is_refused(tmp_path):
@@ -187,7 +196,7 @@ def test_safetensors_load_into_models_by_every_way(tmp_path):
         load_checkpoint(model, name)
         assert model['head'].w.tolist() == [3, 3]
     assert _load_checkpoint_with_prefix('head', str(path))['w'].tolist() == [3, 3]
-    with pytest.raises(ValueError, match='holds no training state to resume'):
+    with pytest.raises(ValueError, match='cannot be resumed: it holds no training state'):
         tiny_runner(max_epochs=1).resume(str(path))
 
 

@@ -253,7 +253,8 @@ class ByEpoch:
         return self.done % BATCHES
 
     def state_dict(self, last):
-        return self.reader.state_dict(self.inside() or (BATCHES if self.reader.is_open else 0), last)
+        inside = self.inside() or (BATCHES if self.reader.is_open else 0)
+        return self.reader.state_dict(inside - self.reader.left_out, last)
 
     def resume(self, loader, state, rng):
         """The same run in another process, at the same place."""
@@ -277,7 +278,9 @@ class ByIteration(ByEpoch):
         self.done = 0
 
     def run(self, until, is_over=True):
-        self.reader.start()
+        if not self.reader.is_open:  # the pass begins some draws before its first batch is read
+            self.reader.start()
+            torch.rand(3), random.random(), np.random.rand()
         found = []
         for self.done in range(self.done + 1, until + 1):
             found.append(next(self.reader))

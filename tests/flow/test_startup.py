@@ -88,7 +88,7 @@ def test_files_that_no_run_can_go_on_from_are_skipped_and_told(tmp_path, caplog)
     assert Startup().to_resume(context) == of_use
     for n in range(2, 6):
         assert f'epoch_{n}.pth is skipped: ' in caplog.text
-    for reason in ("counter 'iter' is -5", 'holds weights only', "counter 'epoch' is 1000"):
+    for reason in ("counter 'iter' is -5", 'holds no training state', "counter 'epoch' is 1000"):
         assert reason in caplog.text
 
 

@@ -381,3 +381,11 @@ def test_what_a_checkpoint_says_of_older_ones_deletes_nothing_else(name, tmp_pat
     runner.register_hook(hook)
     runner.run([loader(4)], [('train', 1)])
     assert all(path.exists() for path in precious)
+
+
+def test_a_template_of_ones_own_is_numbered_by_iterations_in_an_epoch_runner(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(CheckpointHook(interval=2, by_epoch=False, filename_tmpl='x_{}.pth', max_keep_ckpts=1))
+    runner.run([loader(20)], [('train', 1)])
+    assert [path.name for path in tmp_path.glob('x_*')] == ['x_5.pth']
+    assert runner.meta['hook_msgs']['last_ckpt'] == str(tmp_path / 'x_5.pth')

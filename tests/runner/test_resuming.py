@@ -202,3 +202,22 @@ def test_the_same_bits_in_a_run_of_another_kind_of_save(tmp_path):
     part.resume(str(tmp_path / 'whole' / 'iter_4.pth'))
     part.run([loader()], [('train', 1)])
     assert torch.equal(weights(part.model), weights(whole.model))
+
+
+def test_a_loader_that_is_evaluated_on_and_nobody_knew_is_told(tmp_path, caplog):
+    class Evaluates(Hook):
+        def __init__(self, attribute):
+            generator = torch.Generator().manual_seed(1)
+            setattr(self, attribute, DataLoader(Noisy(8), 4, shuffle=True, generator=generator))
+            self.attribute = attribute
+
+        def after_train_epoch(self, runner):
+            runner.evaluate(getattr(self, self.attribute))
+
+    for attribute, is_told in (('dataloader', False), ('loader', True)):
+        runner = start(tmp_path / attribute, hooks=[Evaluates(attribute)])
+        runner.run([loader()], [('train', 1)])
+        other = tmp_path / f'{attribute} resumed'
+        checkpoint = str(tmp_path / attribute / 'iter_6.pth')
+        text = resumed(other, checkpoint, caplog, hooks=[Evaluates(attribute)], max_iters=12)
+        assert ('cannot be restored so late' in text) == is_told
