@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shutil
 import sys
 
 import pytest
@@ -18,30 +19,42 @@ def script(name):
     return importlib.import_module(name)
 
 
-@pytest.fixture(autouse=True)
-def benchmarks(monkeypatch):
+@pytest.fixture(autouse=True, scope='module')
+def benchmarks():
     """Its scripts find their own folders, as they do when they are started."""
-    monkeypatch.syspath_prepend(str(ROOT / 'benchmarks'))
     threads = torch.get_num_threads()
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / 'benchmarks'))
+        yield
     torch.set_num_threads(threads)
 
 
-@pytest.fixture
-def train(tmp_path):
-    """Trains the tiny job in this process."""
+def run(engine, kind, default_like=False, *, folder, reference, **options):
     worker = script('speed.worker')
+    task = {'folder': str(folder), 'reference': reference, 'default_like': default_like, **SIZES, **options}
+    return worker.main(worker.Task(engine, kind, **task))
 
-    def run(engine, kind, default_like=False, **options):
+
+@pytest.fixture(scope='module')
+def references(tmp_path_factory, benchmarks):
+    """The files of weights that the minimal and the default-like job must end with, by ``default_like``."""
+    folder = tmp_path_factory.mktemp('references')
+    paths = {default_like: str(folder / f'{default_like}.pt') for default_like in (False, True)}
+    run('plain', 'epoch', folder=folder, reference=paths[False], writes_reference=True)
+    run('plain', 'reference', True, folder=folder, reference=paths[True], writes_reference=True)
+    return paths
+
+
+@pytest.fixture
+def train(tmp_path, references):
+    """Trains the tiny job in this process."""
+
+    def train(engine, kind, default_like=False, **options):
         folder = tmp_path / f'{engine} {kind} {default_like}'
         folder.mkdir(exist_ok=True)
-        reference = str(tmp_path / f'{default_like}.pt')
-        task = {'folder': str(folder), 'reference': reference, 'default_like': default_like, **SIZES, **options}
-        return worker.main(worker.Task(engine, kind, **task))
+        return run(engine, kind, default_like, **{'folder': folder, 'reference': references[default_like], **options})
 
-    for kind, default_like in (('epoch', False), ('reference', True)):
-        run('plain', kind, default_like, writes_reference=True)
-    return run
+    return train
 
 
 @pytest.mark.parametrize('engine, kind, default_like', OWN)
@@ -140,14 +153,14 @@ def test_what_engines_print_goes_nowhere_near_the_result():
         assert process.read() == {}
 
 
-def test_trainings_take_turns_one_at_a_time(train, monkeypatch, tmp_path):
+def test_trainings_take_turns_one_at_a_time(references, monkeypatch, tmp_path):
     """Real ones: who has the turn is told by what their processes say, and what they take by their own clocks."""
     bench = script('bench')
     lab = bench.Bench(tmp_path, tmp_path, {'tiny': {'epochs': 2, 'length': 200, 'warmup': 50}})
     plain, ours = bench.Entry('plain', 'epoch', False), bench.Entry('runnerkit', 'epoch', True)
     missing = bench.Entry('mmcv', 'epoch', False)
     lab.train(plain, writes_reference=True)
-    (tmp_path / 'True.pt').rename(tmp_path / 'tiny_True.pt')  # the reference of the default-like job is the fixture's
+    shutil.copy(references[True], tmp_path / 'tiny_True.pt')
     said = []
     read = bench.Process.read
 
