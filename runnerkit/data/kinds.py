@@ -189,5 +189,6 @@ def can_skip_indices(loader: Any) -> bool:
     return (
         isinstance(loader, DataLoader)
         and type(loader).__iter__ is DataLoader.__iter__
+        and type(loader)._get_iterator is DataLoader._get_iterator
         and not isinstance(loader.dataset, IterableDataset)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import Any
 
 import torch
@@ -83,6 +83,7 @@ class Reader:
         self._first: dict[str, Any] | None = None  # all states before its first batch, if that came later
         self.trained = 0  # of these, how many were trained on, where a loop of a subclass's own reads
         self._checksums: dict[str, list[int]] = {}  # of the last batch of a run that was stopped
+        self._is_probed = False
         #: What was found not to be exact, or is not known to be, since the last `load_state_dict`.
         self.found: list[str] = []
 
@@ -141,6 +142,12 @@ class Reader:
         """After the last batch, let the loader come to its end: some samplers draw once more there."""
         if self._iterator is not None and (batch := next(self._iterator, _END)) is not _END:
             self._iterator = chain([batch], self._iterator)
+
+    def give_back(self, batch: Any) -> None:
+        """Put a batch back that was given out and not trained on: it comes next."""
+        if self._iterator is not None:
+            self._iterator = chain([batch], self._iterator)
+            self.given = max(0, self.given - 1)
 
     def close(self) -> None:
         """The pass is over."""
@@ -367,6 +374,9 @@ class Reader:
         dataset = dataset_of(self._dataloader)
         if not is_cheap_to_enter(self._dataloader) or self._dataloader.num_workers or is_pure(dataset):
             return
+        if self._is_probed:  # a roll-back comes here again
+            return
+        self._is_probed = True
         before, seen = self._states(), []
         for _ in range(2):
             try:
@@ -455,6 +465,7 @@ class IterLoader(Reader):
 
     def __init__(self, dataloader: Any) -> None:
         super().__init__(dataloader)
+        self.number = next(numbers)
         _iter_loaders.append(weakref.ref(self))
 
     def __next__(self) -> Any:
@@ -490,16 +501,23 @@ class IterLoader(Reader):
             self.batches(self._epoch)
 
 
+#: Tells what was made before what.
+numbers = count()
+
 #: All that there are, in the order in which they were made.
 _iter_loaders: list[weakref.ref[IterLoader]] = []
 
 
-def new_iter_loaders() -> list[IterLoader]:
+def new_iter_loaders(since: int) -> list[IterLoader]:
     """Those that nothing was read from yet, in the order in which they were made: a runner whose own ``run`` makes its
-    loaders shows them to nobody."""
+    loaders shows them to nobody.
+
+    Args:
+        since: the number behind which they were made.
+    """
     _iter_loaders[:] = [each for each in _iter_loaders if each() is not None]
     living = (each() for each in _iter_loaders)
-    return [each for each in living if each is not None and not each.is_open]
+    return [each for each in living if each is not None and not each.is_open and each.number > since]
 
 
 def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:

@@ -360,6 +360,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 error = caught
                 kind: Any = 'interrupted' if isinstance(caught, KeyboardInterrupt) else 'failed'
                 self._outcome = Outcome(kind, error=caught)
+                self._give_back_batch()
                 raise
             finally:
                 self._signals = None
@@ -518,18 +519,22 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     def _leave_hooks(self) -> None:
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
-        failures = []
-        try:
-            self._saver.close()
-        except Exception as failure:
-            self.logger.exception('the checkpoint that was being written in the background failed')
-            failures.append(failure)
+        failures = self._end_saving()
         entered = {id(hook) for hook in self._entered_hooks}
         failures += self._leave([hook for hook in self._hook_table.dispatch_order() if id(hook) in entered])
         guests, self._guests = self._guests or [], None
         failures += self._leave(guests)
+        failures += self._end_saving()  # a hook may have saved in after_run
         if failures:
             raise failures[0]
+
+    def _end_saving(self) -> list[Exception]:
+        try:
+            self._saver.close()
+        except Exception as failure:
+            self.logger.exception('the checkpoint that was being written in the background failed')
+            return [failure]
+        return []
 
     def _leave(self, hooks: Iterable[Hook]) -> list[Exception]:
         """Call ``after_run`` of each of ``hooks``, also where another one's fails; returns what failed."""
@@ -672,6 +677,15 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
             reader.start()
         if is_resumed:
             self._restore_moment()
+
+    def _give_back_batch(self) -> None:
+        """After an error: the batch that was not trained on comes first if this runner runs again."""
+        loader = self.data_loader
+        reader = loader if isinstance(loader, Reader) else self._readers.known(loader, self._progress.entry)
+        waits = self.data_batch is not None and self._progress.iters == self._iter and self.mode != 'val'
+        if reader is not None and waits:
+            reader.give_back(self.data_batch)
+            self.data_batch = None
 
     def _reader_of(self, loader: Any) -> Reader:
         """The reader of a training loader. One that a loop of a subclass's own brings goes where it was when it was

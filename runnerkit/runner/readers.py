@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from runnerkit.data.reader import IterLoader, Reader, new_iter_loaders
+from runnerkit.data.reader import IterLoader, Reader, new_iter_loaders, numbers
+
+#: How many readers of loaders are kept that came up in the run.
+_MOST_LATE = 8
 
 
 class Readers:
@@ -20,6 +23,8 @@ class Readers:
     def __init__(self) -> None:
         self.entries: list[Any] = []
         self.evaluations: list[Reader] = []
+        self._prepared = 0  # how many of these were known when the run began
+        self._since = next(numbers)
 
     def open(self, loaders: Sequence[Any], kind: type[Reader]) -> None:
         """Have a reader for each workflow entry; those of an earlier run are kept if all loaders are the same."""
@@ -29,7 +34,7 @@ class Readers:
 
     def adopt_new_iter_loaders(self) -> None:
         """Take in the loaders that a subclass's own ``run`` has made."""
-        self.entries = list[IterLoader](new_iter_loaders())
+        self.entries = list[IterLoader](new_iter_loaders(self._since))
 
     def of(self, loader: Any, entry: int) -> Reader:
         """The reader of ``loader``, that of the workflow entry if it has it; a new one for an unknown loader."""
@@ -52,6 +57,8 @@ class Readers:
             if reader.dataloader is loader:
                 return reader
         self.evaluations.append(Reader(loader))
+        if len(self.evaluations) > self._prepared + _MOST_LATE:  # a loader may be built for each evaluation
+            del self.evaluations[self._prepared]
         return self.evaluations[-1]
 
     def know_evaluations(self, workflow: Sequence[tuple[str, int]], hooks: Iterable[Any]) -> None:
@@ -61,7 +68,9 @@ class Readers:
         ]
         for loader in (*loaders, *(getattr(hook, 'dataloader', None) for hook in hooks)):
             if loader is not None:
+                self._prepared = len(self.evaluations) + 1  # none of them is forgotten
                 self.of_evaluation(loader)
+        self._prepared = len(self.evaluations)
 
     def state_dict(self, state_of_entry: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         """The states of all of them."""

@@ -48,6 +48,7 @@ class Resuming(Checkpoints):
             self._load_reader(reader, state, own)
         for reader, state in self._readers.evaluations_in(own):
             self._load_evaluation(reader, {**state, 'rng': own['rng']})
+        self._tell_cut_validation()
         self._is_inside = progress.epoch_is_open
         self._restore_moment()
 
@@ -155,6 +156,16 @@ class Resuming(Checkpoints):
         reader.load_state_dict(state)
         self._tell_found(reader)
 
+    def _tell_cut_validation(self) -> None:
+        """A validation of the iteration runner goes on after the batches that are done, of which nothing is left."""
+        progress = self._progress
+        mode, n = self._workflow[progress.entry] if progress.entry < len(self._workflow) else ('', 0)
+        if mode == 'val' and not self.by_epoch and 0 < progress.units < n:
+            self.logger.warning(
+                'the checkpoint was saved inside a validation: the averages and scores of this one are of its '
+                'remaining batches only; the training is exact'
+            )
+
     def _tell_late_evaluation(self, number: int, loader: Any) -> None:
         """A loader that nobody knew when the run was resumed: its generators are where they were built."""
         states = [] if self._resumed is None else self._own_rank().get('evaluations', [])
@@ -177,9 +188,17 @@ class Resuming(Checkpoints):
             set_rng_state(own['rng'])
 
     def _own_rank(self) -> dict[str, Any]:
-        """What the checkpoint remembers of this rank; of one that it does not know, what it remembers of rank 0."""
-        ranks = (self._resumed or {})['ranks']
-        return ranks[self._rank] if self._rank < len(ranks) else ranks[0]
+        """What the checkpoint remembers of this rank; of one that it does not know, what it remembers of rank 0. Of a
+        workflow's entries that have another mode now, it remembers nothing."""
+        resumed: Mapping[str, Any] = self._resumed or {}
+        ranks = resumed['ranks']
+        own = ranks[self._rank] if self._rank < len(ranks) else ranks[0]
+        was, now = resumed['conditions'].get('workflow', []), [list(entry) for entry in self._workflow]
+        if was == now:
+            return own
+        same = [one[0] == other[0] for one, other in zip(was, now, strict=False)]
+        readers = [state if i >= len(same) or same[i] else None for i, state in enumerate(own['readers'])]
+        return {**own, 'readers': readers}
 
     # --- what is told ------------------------------------------------------------------------------------------------
 

@@ -80,3 +80,31 @@ def test_with_loaders_built_anew_the_open_epoch_goes_on_with_its_next_batch(buil
     runner.run([build(20) if build is loader else build()], [('train', 1)])
     assert (runner.iter, runner.epoch) == (10, 2)
     assert ('goes on after 3 batches' in caplog.text) == (build is shuffled)
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('build', [loader, shuffled], ids=['ours', "torch's"])
+def test_a_batch_at_which_a_run_failed_comes_again(kind, build):
+    class Fails(Hook):
+        failed = False
+
+        def before_train_iter(self, runner):
+            if runner.iter == 3 and not self.failed:
+                self.failed = True
+                raise OSError('no memory')
+
+    def run(*hooks):
+        runner = tiny_runner(kind, max_iters=7)
+        runner.register_hook(OptimizerHook())
+        for hook in hooks:
+            runner.register_hook(hook)
+        given = [build()]
+        if hooks:
+            with pytest.raises(OSError, match='no memory'):
+                runner.run(given, [('train', 1)])
+        runner.run(given, [('train', 1)])
+        return runner
+
+    whole, again = run(), run(Fails())
+    assert torch.equal(weights(again.model), weights(whole.model))
+    assert again.model.losses == whole.model.losses

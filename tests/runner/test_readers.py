@@ -66,9 +66,30 @@ def test_readers_without_a_state_are_passed_over():
 
 
 def test_loaders_of_a_run_of_ones_own_are_found():
+    readers = Readers()
     begun, waiting = IterLoader(loader()), IterLoader(loader())
     next(begun)
-    readers = Readers()
     readers.adopt_new_iter_loaders()
     assert waiting in readers.entries
     assert begun not in readers.entries
+
+
+def test_loaders_that_are_built_for_each_evaluation_are_not_kept_for_ever():
+    known = loader(6)
+    readers = opened(loader())
+    readers.know_evaluations([('train', 1)], [EvalHook(known)])
+    late = [loader(4) for _ in range(12)]
+    for each in late:
+        assert readers.of_evaluation(each).dataloader is each
+    assert len(readers.evaluations) == 9
+    assert readers.evaluations[0].dataloader is known
+    assert readers.evaluations[-1].dataloader is late[-1]
+
+
+def test_only_the_loaders_of_this_run_are_found():
+    former = IterLoader(loader())
+    readers = Readers()
+    own = IterLoader(loader())
+    readers.adopt_new_iter_loaders()
+    assert own in readers.entries
+    assert former not in readers.entries

@@ -221,3 +221,42 @@ def test_a_loader_that_is_evaluated_on_and_nobody_knew_is_told(tmp_path, caplog)
         checkpoint = str(tmp_path / attribute / 'iter_6.pth')
         text = resumed(other, checkpoint, caplog, hooks=[Evaluates(attribute)], max_iters=12)
         assert ('cannot be restored so late' in text) == is_told
+
+
+def test_generators_go_to_entries_of_the_same_mode(tmp_path):
+    """With another workflow, a validation does not get the states of a training."""
+
+    def shuffled(seed):
+        return DataLoader(Noisy(8), 4, shuffle=True, generator=torch.Generator().manual_seed(seed))
+
+    def run(folder, loaders, workflow, checkpoint=None, **limits):
+        runner = tiny_runner(work_dir=tmp_path / folder, **limits)
+        runner.register_hook(CheckpointHook(interval=1))
+        if checkpoint:
+            runner.resume(str(checkpoint))
+        runner.run(loaders, workflow)
+
+    run('first', [shuffled(1)], [('train', 1)], max_epochs=1)
+    val, read_once = shuffled(2), shuffled(2)
+    list(read_once)
+    run('second', [val, shuffled(1)], [('val', 1), ('train', 1)], tmp_path / 'first' / 'epoch_1.pth', max_epochs=1)
+    assert torch.equal(val.generator.get_state(), read_once.generator.get_state())
+
+
+def test_a_validation_that_is_cut_is_told(tmp_path, caplog):
+    class Saves(Hook):
+        def after_val_iter(self, runner):
+            if runner.inner_iter == 0 and runner.iter == 2:
+                runner.save_checkpoint(str(tmp_path), 'inside.pth')
+
+    def run(checkpoint=None):
+        runner = tiny_runner('iter', work_dir=tmp_path, max_iters=4)
+        runner.register_hook(Saves())
+        if checkpoint:
+            runner.resume(checkpoint)
+        runner.run([loader(), loader(8)], [('train', 2), ('val', 2)])
+
+    run()
+    assert 'saved inside a validation' not in caplog.text
+    run(str(tmp_path / 'inside.pth'))
+    assert 'are of its remaining batches only' in caplog.text
