@@ -20,7 +20,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from runnerkit.data.loader import SeededLoader
+from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.data.seeding import mix_seed
 from runnerkit.data.worker_signals import OutlivingSignals
@@ -51,18 +51,6 @@ _NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
 
 #: Options that mean something only where there are workers.
 _WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')
-
-#: What `build_dataloader` hands on to the DataLoader as it is.
-_LOADER_OPTIONS = (
-    'collate_fn',
-    'pin_memory',
-    'timeout',
-    'worker_init_fn',
-    'multiprocessing_context',
-    'generator',
-    'prefetch_factor',
-    'in_order',
-)
 
 
 def build_dataset(cfg: Any, default_args: dict[str, Any] | None = None) -> Any:
@@ -205,13 +193,13 @@ def _check_arguments(samples_per_gpu: int, workers_per_gpu: int, num_gpus: int, 
     check_whole_number('samples_per_gpu', samples_per_gpu)
     check_whole_number('workers_per_gpu', workers_per_gpu, at_least=0)
     check_whole_number('num_gpus', num_gpus)
-    known = [*inspect.signature(build_dataloader).parameters, *_LOADER_OPTIONS]
+    known = [*inspect.signature(build_dataloader).parameters, *LOADER_OPTIONS]
     for name in kwargs:
-        if name not in _LOADER_OPTIONS:
+        if name not in LOADER_OPTIONS:
             hint = did_you_mean(name, known)
             raise TypeError(
                 f'build_dataloader: unexpected argument {name!r}{"; " + hint if hint else "."} It hands on to the '
-                f'DataLoader: {", ".join(_LOADER_OPTIONS)}.'
+                f'DataLoader: {", ".join(LOADER_OPTIONS)}.'
             )
 
 

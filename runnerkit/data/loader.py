@@ -17,6 +17,19 @@ from runnerkit.data.seeding import mix_seed
 from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.utils.numbers import check_whole_number
 
+#: What a DataLoader is built with beside its data set, samplers and numbers of workers and samples (``in_order``: torch
+#: 2.6).
+LOADER_OPTIONS = (
+    'collate_fn',
+    'pin_memory',
+    'timeout',
+    'worker_init_fn',
+    'multiprocessing_context',
+    'generator',
+    'prefetch_factor',
+    'in_order',
+)
+
 
 class SeededLoader(DataLoader[Any]):
     """Loads the same batches, bit for bit, with any number of workers and from any point of an epoch.

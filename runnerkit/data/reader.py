@@ -38,21 +38,8 @@ from runnerkit.data.kinds import (
     tells_by_reading,
     workers_live,
 )
-from runnerkit.data.loader import SeededLoader
+from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
-
-#: What a DataLoader is built with beside its data set and samplers, as far as this torch has it (``in_order``: 2.6).
-LOADER_OPTIONS = (
-    'num_workers',
-    'collate_fn',
-    'pin_memory',
-    'timeout',
-    'worker_init_fn',
-    'multiprocessing_context',
-    'generator',
-    'prefetch_factor',
-    'in_order',
-)
 
 _END = object()
 
@@ -360,7 +347,7 @@ class Reader:
         batching: dict[str, Any] = {'batch_sampler': rest}
         if loader.batch_sampler is None:
             batching = {'batch_size': None, 'sampler': rest}
-        options = {name: getattr(loader, name) for name in LOADER_OPTIONS if hasattr(loader, name)}
+        options = {name: getattr(loader, name) for name in ('num_workers', *LOADER_OPTIONS)}
         if self._began is not None and self._began.get('workers_live'):
             options['generator'] = torch.Generator()  # workers that were there already drew no seed
         iterator = iter(DataLoader(loader.dataset, **batching, **options))

@@ -40,7 +40,7 @@ class Resuming(Checkpoints):
         self._restore_updates()
         self._tell_changes(own, names)
         progress = self._progress
-        if self._resumed['conditions'].get('runner', self._kind()) != self._kind():
+        if self._counted_otherwise():
             progress.epoch_is_open, progress.batches = False, 0
         if self._resumed['conditions'].get('workflow') != [list(entry) for entry in self._workflow]:
             progress.entry = progress.units = 0
@@ -51,6 +51,11 @@ class Resuming(Checkpoints):
         self._tell_cut_validation()
         self._is_inside = progress.epoch_is_open
         self._restore_moment()
+
+    def _counted_otherwise(self) -> bool:
+        """Whether the resumed run counted by epochs and this one by iterations, or the other way round."""
+        resumed: Mapping[str, Any] = self._resumed or {}
+        return resumed['conditions'].get('runner', self._kind()) != self._kind()
 
     def _follow_orders(self) -> None:
         """Sum gradients in the order in which the resumed run did; what is new is recorded."""
@@ -90,7 +95,7 @@ class Resuming(Checkpoints):
         other_ranks = self._resumed['world_size'] != self._world_size  # type: ignore[index]
         other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
         state = {**state, 'rng': own['rng']}
-        if self._resumed['conditions'].get('runner', self._kind()) != self._kind():  # type: ignore[index]
+        if self._counted_otherwise():
             state.update(begun=False, batches=0, samples=0)
         elif state['begun'] and (other_ranks or other_batches):
             if state['samples'] is None or order_of(reader.dataloader) is None:
