@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
-from functools import partial
+from functools import cache, lru_cache, partial
 from math import inf
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -30,7 +31,6 @@ from runnerkit.data.checksum import batch_checksums
 _PARTS = ('generator', 'sampler', 'batch_sampler', 'dataset', 'collate_fn', 'worker_init_fn')
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)
-_GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 _CONTAINERS = (list, tuple, set, frozenset, deque, Mapping)
 _LEAVES = (type, ModuleType, nn.Module, torch.device, torch.dtype, np.dtype, io.IOBase)
 
@@ -40,14 +40,8 @@ _VALUES = (*_SCALARS, Tensor, np.ndarray, np.generic, Enum, PurePath)
 #: Packages whose objects belong to the process.
 _OF_THE_SYSTEM = ('logging', 'threading', '_thread', 'multiprocessing', 'concurrent', 'asyncio', 'weakref', 'ctypes')
 
-#: Generators that belong to the process, not to a loader.
-_OF_THE_PROCESS = (torch.default_generator, getattr(random, '_inst', None), getattr(np.random.mtrand, '_rand', None))
-
 #: Packages whose classes hold no generators of their own.
 _LIBRARIES = ('builtins', 'torch', 'numpy', 'runnerkit', 'abc', 'typing', 'collections', 'functools')
-
-#: Attributes of a DataLoader that are torch's business.
-_TORCHS_OWN = frozenset([*vars(DataLoader(TensorDataset(torch.zeros(1)))), *_PARTS])
 
 _OF_FORMAT_1 = ('loader.generator', 'loader.sampler.', 'loader.batch_sampler.')
 
@@ -77,7 +71,7 @@ class Held:
         since the start, by place: tensors and plain values."""
         found: dict[str, Any] = {}
         for place, each in _objects(self.loader):
-            if isinstance(each, _GENERATORS):
+            if _is_generator(each):
                 found[place] = {'generator': generator_state(each)}
             elif each is not self.loader and _is_stateful(each):
                 found[place] = {'state_dict': each.state_dict()}
@@ -136,7 +130,7 @@ class Held:
 
     def generators(self) -> list[str]:
         """The places of all generators."""
-        return [place for place, each in _objects(self.loader) if isinstance(each, _GENERATORS)]
+        return [place for place, each in _objects(self.loader) if _is_generator(each)]
 
     def unsaved(self) -> list[str]:
         """The places of what moves on, or has changed, and cannot be saved: live iterators, queues, caches."""
@@ -225,7 +219,7 @@ def _objects(loader: Any) -> Iterator[tuple[str, Any]]:
             continue
         seen.add(id(each))
         yield place, each
-        if not isinstance(each, _GENERATORS) and not (each is loader and isinstance(each, (list, tuple))):
+        if not _is_generator(each) and not (each is loader and isinstance(each, (list, tuple))):
             waiting.extend((f'{place}{name}', part) for name, part in _parts(each) if not _is_leaf(part))
 
 
@@ -250,7 +244,7 @@ def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
         # What seeds the workers of our own loader is no state.
         yield from ((name, getattr(each, name, None)) for name in _PARTS[_is_ours(each) :])
         if not _is_ours(each):
-            yield from ((name, part) for name, part in vars(each).items() if name not in _TORCHS_OWN)
+            yield from ((name, part) for name, part in vars(each).items() if name not in _torchs_own())
         return
     if isinstance(each, FunctionType):
         yield from _closure(each)
@@ -267,7 +261,7 @@ def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(each, name)
         if kind.__module__.partition('.')[0] not in _LIBRARIES:
             for name, part in vars(kind).items():
-                if isinstance(part, _GENERATORS):
+                if _is_generator(part):
                     yield name, part
                 elif isinstance(part, FunctionType):
                     yield from _global_generators(part)
@@ -286,21 +280,56 @@ def _global_generators(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """The generators of its module that ``function`` names."""
     for name in function.__code__.co_names:
         value = function.__globals__.get(name)
-        if isinstance(value, _GENERATORS):
+        if _is_generator(value):
             yield name, value
 
 
 def _is_leaf(value: Any) -> bool:
-    if any(value is each for each in _OF_THE_PROCESS) or type(value).__module__.partition('.')[0] in _OF_THE_SYSTEM:
+    return _is_leaf_kind(type(value)) or _is_of_the_process(value)
+
+
+@lru_cache(maxsize=1000)
+def _is_leaf_kind(kind: type) -> bool:
+    if kind.__module__.partition('.')[0] in _OF_THE_SYSTEM:
         return True
-    return isinstance(value, (*_VALUES, *_LEAVES)) or _is_iterator(value) or _is_table(value)
+    return issubclass(kind, (*_VALUES, *_LEAVES)) or _is_iterator_kind(kind) or _is_table_kind(kind)
+
+
+def _is_generator(value: Any) -> bool:
+    return _is_generator_kind(type(value))
+
+
+@lru_cache(maxsize=1000)
+def _is_generator_kind(kind: type) -> bool:
+    if issubclass(kind, (torch.Generator, random.Random)):
+        return True
+    # It takes 7 ms to import numpy.random, and there is none of its generators before.
+    return 'numpy.random' in sys.modules and issubclass(kind, (np.random.Generator, np.random.RandomState))
+
+
+def _is_of_the_process(value: Any) -> bool:
+    """Whether ``value`` is a generator that belongs to the process, not to a loader."""
+    if not _is_generator(value):
+        return False
+    numpys = sys.modules.get('numpy.random.mtrand')
+    return (
+        value is torch.default_generator
+        or value is getattr(random, '_inst', None)
+        or value is getattr(numpys, '_rand', None)
+    )
+
+
+@cache
+def _torchs_own() -> frozenset[str]:
+    """The attributes of a DataLoader that are torch's business."""
+    return frozenset([*vars(DataLoader(TensorDataset(torch.zeros(1)))), *_PARTS])
 
 
 def _values(loader: Any) -> dict[str, Any]:
     """The attributes of ``loader``'s objects that are values and no objects, by place."""
     found: dict[str, Any] = {}
     for place, each in _objects(loader):
-        if isinstance(each, (*_GENERATORS, *_CONTAINERS)) or _is_ours(each) or _is_stateful(each):
+        if _is_generator(each) or isinstance(each, _CONTAINERS) or _is_ours(each) or _is_stateful(each):
             continue
         found.update({f'{place}.{name}': value for name, value in _attributes(each) if _is_value(value)})
     return found
@@ -326,16 +355,30 @@ def _put(owner: Any, name: str, value: Any) -> bool:
 
 
 def _is_value(value: Any) -> bool:
-    return isinstance(value, (*_VALUES, *_CONTAINERS)) or _is_iterator(value) or _is_table(value)
+    return _is_value_kind(type(value))
+
+
+@lru_cache(maxsize=1000)
+def _is_value_kind(kind: type) -> bool:
+    return issubclass(kind, (*_VALUES, *_CONTAINERS)) or _is_iterator_kind(kind) or _is_table_kind(kind)
 
 
 def _is_iterator(value: Any) -> bool:
-    return hasattr(type(value), '__next__') and not isinstance(value, (io.IOBase, *_GENERATORS))
+    return _is_iterator_kind(type(value))
+
+
+@lru_cache(maxsize=1000)
+def _is_iterator_kind(kind: type) -> bool:
+    return hasattr(kind, '__next__') and not issubclass(kind, io.IOBase) and not _is_generator_kind(kind)
 
 
 def _is_table(value: Any) -> bool:
     """Whether ``value`` is pandas' or looks like it; its attributes are caches."""
-    return hasattr(type(value), 'iloc') and hasattr(type(value), 'to_csv')
+    return _is_table_kind(type(value))
+
+
+def _is_table_kind(kind: type) -> bool:
+    return hasattr(kind, 'iloc') and hasattr(kind, 'to_csv')
 
 
 def _is_ours(each: Any) -> bool:
