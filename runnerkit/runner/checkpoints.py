@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, load_checkpoint
-from runnerkit.checkpoint.format_1 import from_format_1
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
@@ -19,7 +18,6 @@ from runnerkit.data.reader import Reader
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
-from runnerkit.runner.conditions import general_conditions
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.readers import Readers
 from runnerkit.runner.saver import Saver
@@ -172,6 +170,8 @@ class Checkpoints:
 
     def _conditions(self) -> dict[str, Any]:
         """What a resumed run compares, see `runnerkit.runner.conditions`."""
+        from runnerkit.runner.conditions import general_conditions
+
         updates = {self._update_name(key): update for key, update in self._updates.items()}
         return {
             **general_conditions(),
@@ -300,6 +300,8 @@ class Checkpoints:
         meta, state = loaded['meta'], loaded.get('runnerkit')
         self._from_mmcv = is_mmcv_file(loaded)
         if state is not None and state.get('format', 1) < STATE_FORMAT:
+            from runnerkit.checkpoint.format_1 import from_format_1
+
             state = from_format_1(state, meta)
         self._resumed = state
         if state is not None:
