@@ -30,8 +30,10 @@ from runnerkit.data.checksum import batch_checksums
 #: What of a DataLoader is its user's; the rest is torch's own.
 _PARTS = ('generator', 'sampler', 'batch_sampler', 'dataset', 'collate_fn', 'worker_init_fn')
 
-_SCALARS = (type(None), bool, int, float, complex, str, bytes)
-_CONTAINERS = (list, tuple, set, frozenset, deque, Mapping)
+_ATOMS = (type(None), bool, float, complex, str, bytes)
+_SCALARS = (*_ATOMS, int)
+_PLAIN_CONTAINERS = (list, tuple, set, frozenset, deque, dict)
+_CONTAINERS = (*_PLAIN_CONTAINERS, Mapping)
 _LEAVES = (type, ModuleType, nn.Module, torch.device, torch.dtype, np.dtype, io.IOBase)
 
 #: Objects that are values: they are looked at as a whole, and one is put in the place of another.
@@ -64,18 +66,19 @@ class Held:
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
-        self._at_first = {place: _mark(value) for place, value in _values(loader).items()}
+        self._at_first = {place: _copy(_mark(value)) for place, value in _look(loader)[1].items()}
 
     def states(self) -> dict[str, Any]:
         """The states of all generators and of objects with a ``state_dict``, and the plain attributes that have changed
         since the start, by place: tensors and plain values."""
         found: dict[str, Any] = {}
-        for place, each in _objects(self.loader):
+        objects, values = _look(self.loader)
+        for place, each in objects.items():
             if _is_generator(each):
                 found[place] = {'generator': generator_state(each)}
             elif each is not self.loader and _is_stateful(each):
                 found[place] = {'state_dict': each.state_dict()}
-        for place, value in self._changed():
+        for place, value in self._changed(values):
             if isinstance(value, (np.ndarray, np.generic)) and _is_plain(value):
                 found[place] = {'array': torch.from_numpy(np.array(value)), 'scalar': isinstance(value, np.generic)}
             elif _is_plain(value):
@@ -85,11 +88,12 @@ class Held:
     def go_back(self, states: Mapping[str, Any]) -> None:
         """Be what it was when `states` were taken, in the same process or another: what had not changed by then is as
         it was at first."""
-        for place, _ in list(self._changed()):
+        objects, values = _look(self.loader)
+        for place, _ in list(self._changed(values)):
             mark = self._at_first.get(place, ())
             if place not in states and mark[:1] == ('plain',):
                 owner, _, name = place.rpartition('.')
-                _put(dict(_objects(self.loader))[owner], name, _copy(mark[1]))
+                _put(objects[owner], name, _copy(mark[1]))
         self.restore(states)
 
     def restore(self, states: Mapping[str, Any], pass_is_open: bool = False, of_order: bool = True) -> list[str]:
@@ -104,7 +108,7 @@ class Held:
         Returns:
             The places that are not there any more, or hold something else.
         """
-        objects = dict(_objects(self.loader))
+        objects, _ = _look(self.loader)
         missing = []
         for place, state in states.items():
             if not of_order and ('sampler' in place or place == 'loader.generator'):
@@ -130,15 +134,16 @@ class Held:
 
     def generators(self) -> list[str]:
         """The places of all generators."""
-        return [place for place, each in _objects(self.loader) if _is_generator(each)]
+        return [place for place, each in _look(self.loader)[0].items() if _is_generator(each)]
 
     def unsaved(self) -> list[str]:
         """The places of what moves on, or has changed, and cannot be saved: live iterators, queues, caches."""
-        iterators = [place for place, value in _values(self.loader).items() if _is_iterator(value)]
-        return [*iterators, *(place for place, value in self._changed() if not _is_plain(value))]
+        _, values = _look(self.loader)
+        iterators = [place for place, value in values.items() if _is_iterator(value)]
+        return [*iterators, *(place for place, value in self._changed(values) if not _is_plain(value))]
 
-    def _changed(self) -> Iterator[tuple[str, Any]]:
-        values = _values(self.loader)
+    def _changed(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Those of the loader's ``values`` that are not what they were at first."""
         opened = {place.rpartition('.')[0] for place in self._at_first if place not in values}
         for place, value in values.items():
             # An object that has opened something since (a file) may have noted so in a flag, which must not be set
@@ -194,23 +199,30 @@ def _with_arrays(state: Any) -> Any:
 
 def same_state(one: Any, other: Any) -> bool:
     """Whether two states are equal, tensors in them included."""
+    if type(one) in _SCALARS:
+        return type(one) is type(other) and bool(one == other or (one != one and other != other))
     if isinstance(one, (Tensor, np.ndarray)):
         if type(one) is not type(other) or one.shape != other.shape or one.dtype != other.dtype:
             return False
         one, other = (each.cpu() if isinstance(each, Tensor) else each for each in (one, other))
         return bool(((one == other) | ((one != one) & (other != other))).all())  # a NaN is like another
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same_state(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(
+            one[key] is other[key] or same_state(one[key], other[key]) for key in one
+        )
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(same_state, one, other))
+        return len(one) == len(other) and all(a is b or same_state(a, b) for a, b in zip(one, other, strict=True))
     return type(one) is type(other) and bool(one == other or (one != one and other != other))
 
 
 # --- walking through a loader ----------------------------------------------------------------------------------------
 
 
-def _objects(loader: Any) -> Iterator[tuple[str, Any]]:
-    """Every object that ``loader`` is made of, each once, with its place; nearest ones first."""
+def _look(loader: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every object that ``loader`` is made of, each once, nearest ones first; and those of their attributes that are
+    values and no objects. Both by place."""
+    objects: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     seen: set[int] = set()
     waiting = deque([('loader', loader)])
     while waiting and len(seen) < _MOST_OBJECTS:
@@ -218,24 +230,23 @@ def _objects(loader: Any) -> Iterator[tuple[str, Any]]:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        yield place, each
-        if not _is_generator(each) and not (each is loader and isinstance(each, (list, tuple))):
-            waiting.extend((f'{place}{name}', part) for name, part in _parts(each) if not _is_leaf(part))
-
-
-def _parts(each: Any) -> Iterator[tuple[str, Any]]:
-    """What is directly inside of ``each``, by how to get there."""
-    if type(each) in (list, tuple, set, frozenset, deque):
-        if len(each) <= _MOST_ELEMENTS:
-            yield from ((f'[{i}]', part) for i, part in enumerate(each))
-    elif type(each) is dict:
-        if len(each) <= _MOST_ELEMENTS:
-            yield from ((f'[{key!r}]', part) for key, part in each.items())
-    elif isinstance(each, (MethodType, BuiltinFunctionType)):
-        yield '.__self__', each.__self__
-        yield '.__func__', getattr(each, '__func__', None)
-    else:
-        yield from ((f'.{name}', part) for name, part in _attributes(each))
+        objects[place] = each
+        is_batches = each is loader and isinstance(each, (list, tuple))
+        if _is_generator(each):
+            continue
+        if type(each) in _PLAIN_CONTAINERS:
+            if not is_batches and len(each) <= _MOST_ELEMENTS:
+                elements = each.items() if type(each) is dict else enumerate(each)
+                waiting.extend((f'{place}[{key!r}]', part) for key, part in elements if not _is_leaf(part))
+            continue
+        attributes = list(_attributes(each))
+        if not (isinstance(each, _CONTAINERS) or _is_ours(each) or _is_stateful(each)):
+            values.update((f'{place}.{name}', part) for name, part in attributes if _is_value(part))
+        if isinstance(each, (MethodType, BuiltinFunctionType)):
+            attributes = [('__self__', each.__self__), ('__func__', getattr(each, '__func__', None))]
+        if not is_batches:
+            waiting.extend((f'{place}.{name}', part) for name, part in attributes if not _is_leaf(part))
+    return objects, values
 
 
 def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
@@ -325,16 +336,6 @@ def _torchs_own() -> frozenset[str]:
     return frozenset([*vars(DataLoader(TensorDataset(torch.zeros(1)))), *_PARTS])
 
 
-def _values(loader: Any) -> dict[str, Any]:
-    """The attributes of ``loader``'s objects that are values and no objects, by place."""
-    found: dict[str, Any] = {}
-    for place, each in _objects(loader):
-        if _is_generator(each) or isinstance(each, _CONTAINERS) or _is_ours(each) or _is_stateful(each):
-            continue
-        found.update({f'{place}.{name}': value for name, value in _attributes(each) if _is_value(value)})
-    return found
-
-
 def _put(owner: Any, name: str, value: Any) -> bool:
     """Set the attribute, or the variable that a function closes over; returns whether there is such a thing.
 
@@ -394,7 +395,7 @@ def _mark(value: Any) -> tuple[Any, ...]:
     if _is_iterator(value):
         return ('iterator',)
     if _is_plain(value):
-        return 'plain', _copy(value)
+        return 'plain', value
     if isinstance(value, (Tensor, np.ndarray)):
         return 'array', batch_checksums(value)
     if _is_table(value):
@@ -422,20 +423,20 @@ def _is_plain(value: Any) -> bool:
 def _plain_size(value: Any, depth: int = 0) -> float:
     """Of how many numbers and texts ``value`` consists; infinite if it holds anything else, or a checkpoint would not
     give it back as it is."""
+    if type(value) in _SCALARS:
+        return inf if type(value) is int and value.bit_length() > _MOST_BITS else 1
     if isinstance(value, Tensor):
         stored = type(value) is Tensor and value.layout is torch.strided and not value.is_nested and not value.is_meta
         return value.numel() if stored and not value.is_quantized else inf
     if isinstance(value, (np.ndarray, np.generic)):
         stored = type(value) is np.ndarray or isinstance(value, np.generic)
         return value.size if stored and value.dtype.name in _ARRAYS and value.dtype.isnative and not depth else inf
-    if type(value) in _SCALARS:
-        return inf if type(value) is int and value.bit_length() > _MOST_BITS else 1
     if type(value) not in (list, tuple, set, dict) or len(value) > _MOST_ELEMENTS or depth > _DEEPEST:
         return inf
     parts = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
     size = 1.0
     for part in parts:
-        size += _plain_size(part, depth + 1)
+        size += 1 if type(part) in _ATOMS else _plain_size(part, depth + 1)
         if size > _MOST_ELEMENTS:
             return inf
     return size

@@ -13,6 +13,7 @@ from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store
 from runnerkit.distributed import from_first_rank, gather_objects
 
 if TYPE_CHECKING:
+    from runnerkit.checkpoint.async_writer import AsyncWriter
     from runnerkit.runner.base_runner import BaseRunner
 
 
