@@ -18,7 +18,7 @@ from functools import cache, lru_cache, partial
 from math import inf
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -74,7 +74,7 @@ class Held:
         found: dict[str, Any] = {}
         objects, values = _look(self.loader)
         for place, each in objects.items():
-            if _is_generator(each):
+            if _kind(each).is_generator:
                 found[place] = {'generator': generator_state(each)}
             elif each is not self.loader and _is_stateful(each):
                 found[place] = {'state_dict': each.state_dict()}
@@ -134,12 +134,12 @@ class Held:
 
     def generators(self) -> list[str]:
         """The places of all generators."""
-        return [place for place, each in _look(self.loader)[0].items() if _is_generator(each)]
+        return [place for place, each in _look(self.loader)[0].items() if _kind(each).is_generator]
 
     def unsaved(self) -> list[str]:
         """The places of what moves on, or has changed, and cannot be saved: live iterators, queues, caches."""
         _, values = _look(self.loader)
-        iterators = [place for place, value in values.items() if _is_iterator(value)]
+        iterators = [place for place, value in values.items() if _kind(value).is_iterator]
         return [*iterators, *(place for place, value in self._changed(values) if not _is_plain(value))]
 
     def _changed(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -148,7 +148,7 @@ class Held:
         for place, value in values.items():
             # An object that has opened something since (a file) may have noted so in a flag, which must not be set
             # where nothing is open.
-            if _is_iterator(value) or place.rpartition('.')[0] in opened:
+            if _kind(value).is_iterator or place.rpartition('.')[0] in opened:
                 continue
             if place not in self._at_first or not same_state(self._at_first[place], _mark(value)):
                 yield place, value
@@ -232,7 +232,7 @@ def _look(loader: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         seen.add(id(each))
         objects[place] = each
         is_batches = each is loader and isinstance(each, (list, tuple))
-        if _is_generator(each):
+        if _kind(each).is_generator:
             continue
         if type(each) in _PLAIN_CONTAINERS:
             if not is_batches and len(each) <= _MOST_ELEMENTS:
@@ -241,7 +241,7 @@ def _look(loader: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             continue
         attributes = list(_attributes(each))
         if not (isinstance(each, _CONTAINERS) or _is_ours(each) or _is_stateful(each)):
-            values.update((f'{place}.{name}', part) for name, part in attributes if _is_value(part))
+            values.update((f'{place}.{name}', part) for name, part in attributes if _kind(part).is_value)
         if isinstance(each, (MethodType, BuiltinFunctionType)):
             attributes = [('__self__', each.__self__), ('__func__', getattr(each, '__func__', None))]
         if not is_batches:
@@ -272,7 +272,7 @@ def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(each, name)
         if kind.__module__.partition('.')[0] not in _LIBRARIES:
             for name, part in vars(kind).items():
-                if _is_generator(part):
+                if _kind(part).is_generator:
                     yield name, part
                 elif isinstance(part, FunctionType):
                     yield from _global_generators(part)
@@ -291,36 +291,57 @@ def _global_generators(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """The generators of its module that ``function`` names."""
     for name in function.__code__.co_names:
         value = function.__globals__.get(name)
-        if _is_generator(value):
+        if _kind(value).is_generator:
             yield name, value
 
 
+class _Kind(NamedTuple):
+    """What the walk asks of an object's class.
+
+    Attributes:
+        is_generator: a generator of random numbers.
+        is_iterator: its objects are live iterators.
+        is_table: pandas', or like it: its attributes are caches.
+        is_value: its objects are looked at as a whole.
+        is_leaf: nothing inside its objects is looked at.
+    """
+
+    is_generator: bool
+    is_iterator: bool
+    is_table: bool
+    is_value: bool
+    is_leaf: bool
+
+
+@lru_cache(maxsize=1000)
+def _kind_of(cls: type) -> _Kind:
+    is_generator = issubclass(cls, (torch.Generator, random.Random))
+    # It takes 7 ms to import numpy.random, and before that there is none of its generators.
+    if 'numpy.random' in sys.modules:
+        is_generator = is_generator or issubclass(cls, (np.random.Generator, np.random.RandomState))
+    is_iterator = hasattr(cls, '__next__') and not is_generator and not issubclass(cls, io.IOBase)
+    is_table = hasattr(cls, 'iloc') and hasattr(cls, 'to_csv')
+    is_of_the_system = cls.__module__.partition('.')[0] in _OF_THE_SYSTEM
+    return _Kind(
+        is_generator,
+        is_iterator,
+        is_table,
+        is_value=issubclass(cls, (*_VALUES, *_CONTAINERS)) or is_iterator or is_table,
+        is_leaf=issubclass(cls, (*_VALUES, *_LEAVES)) or is_iterator or is_table or is_of_the_system,
+    )
+
+
+def _kind(value: Any) -> _Kind:
+    return _kind_of(type(value))  # type: ignore[arg-type] # mypy thinks that classes have no hash
+
+
 def _is_leaf(value: Any) -> bool:
-    return _is_leaf_kind(type(value)) or _is_of_the_process(value)
-
-
-@lru_cache(maxsize=1000)
-def _is_leaf_kind(kind: type) -> bool:
-    if kind.__module__.partition('.')[0] in _OF_THE_SYSTEM:
-        return True
-    return issubclass(kind, (*_VALUES, *_LEAVES)) or _is_iterator_kind(kind) or _is_table_kind(kind)
-
-
-def _is_generator(value: Any) -> bool:
-    return _is_generator_kind(type(value))
-
-
-@lru_cache(maxsize=1000)
-def _is_generator_kind(kind: type) -> bool:
-    if issubclass(kind, (torch.Generator, random.Random)):
-        return True
-    # It takes 7 ms to import numpy.random, and there is none of its generators before.
-    return 'numpy.random' in sys.modules and issubclass(kind, (np.random.Generator, np.random.RandomState))
+    return _kind(value).is_leaf or _is_of_the_process(value)
 
 
 def _is_of_the_process(value: Any) -> bool:
     """Whether ``value`` is a generator that belongs to the process, not to a loader."""
-    if not _is_generator(value):
+    if not _kind(value).is_generator:
         return False
     numpys = sys.modules.get('numpy.random.mtrand')
     return (
@@ -355,33 +376,6 @@ def _put(owner: Any, name: str, value: Any) -> bool:
     return True
 
 
-def _is_value(value: Any) -> bool:
-    return _is_value_kind(type(value))
-
-
-@lru_cache(maxsize=1000)
-def _is_value_kind(kind: type) -> bool:
-    return issubclass(kind, (*_VALUES, *_CONTAINERS)) or _is_iterator_kind(kind) or _is_table_kind(kind)
-
-
-def _is_iterator(value: Any) -> bool:
-    return _is_iterator_kind(type(value))
-
-
-@lru_cache(maxsize=1000)
-def _is_iterator_kind(kind: type) -> bool:
-    return hasattr(kind, '__next__') and not issubclass(kind, io.IOBase) and not _is_generator_kind(kind)
-
-
-def _is_table(value: Any) -> bool:
-    """Whether ``value`` is pandas' or looks like it; its attributes are caches."""
-    return _is_table_kind(type(value))
-
-
-def _is_table_kind(kind: type) -> bool:
-    return hasattr(kind, 'iloc') and hasattr(kind, 'to_csv')
-
-
 def _is_ours(each: Any) -> bool:
     return type(each).__module__.startswith('runnerkit.')
 
@@ -392,13 +386,13 @@ def _is_stateful(each: Any) -> bool:
 
 def _mark(value: Any) -> tuple[Any, ...]:
     """What tells whether ``value`` has changed."""
-    if _is_iterator(value):
+    if _kind(value).is_iterator:
         return ('iterator',)
     if _is_plain(value):
         return 'plain', value
     if isinstance(value, (Tensor, np.ndarray)):
         return 'array', batch_checksums(value)
-    if _is_table(value):
+    if _kind(value).is_table:
         rows = value.iloc[:: max(1, len(value) // 200)]
         return 'table', value.shape, zlib.crc32(rows.to_csv().encode())
     if not isinstance(value, _CONTAINERS):
@@ -412,7 +406,7 @@ _ABSENT = object()
 
 
 def _mark_of(value: Any) -> tuple[Any, ...]:
-    return _mark(value) if _is_value(value) else ()
+    return _mark(value) if _kind(value).is_value else ()
 
 
 def _is_plain(value: Any) -> bool:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from runnerkit.distributed import reduce_max
-from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
 from runnerkit.log_files import ENDING, set_aside
@@ -74,6 +73,8 @@ class TextLoggerHook(LoggerHook):
         self.keep_local = keep_local
         self.file_client_args = file_client_args
         if out_dir is not None:
+            from runnerkit.fileio.file_client import FileClient
+
             self.file_client = FileClient.infer_client(file_client_args, out_dir)
         self.json_log_path: str | None = None
         self.start_iter = 0
