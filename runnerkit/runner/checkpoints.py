@@ -17,6 +17,7 @@ from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.data.reader import Reader
 from runnerkit.hooks.hook import Hook, Score
+from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.runner.conditions import general_conditions
@@ -197,8 +198,8 @@ class Checkpoints:
         return list(named.items())
 
     def _update_name(self, key: Any) -> str:
-        named = self.optimizer if isinstance(self.optimizer, dict) else {}
-        return next((name for name, each in named.items() if each is key), key if isinstance(key, str) else '')
+        named = named_optimizers(self.optimizer).items()
+        return next((name for name, each in named if each is key), key if isinstance(key, str) else '')
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -280,10 +281,7 @@ class Checkpoints:
             )
 
     def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str) -> None:
-        named = self.optimizer if isinstance(self.optimizer, dict) else {'': self.optimizer}
-        for name, optimizer in named.items():
-            if optimizer is None:
-                continue
+        for name, optimizer in named_optimizers(self.optimizer).items():
             which = f'optimizer {name!r}' if name else 'optimizer'
             try:
                 state = states[name] if name else dict(states)
@@ -337,8 +335,7 @@ _ESSENTIAL = ('momentum', 'nesterov', 'betas', 'rho', 'alpha', 'lambd', 'etas', 
 
 def optimizer_kinds(optimizer: Any) -> dict[str, str]:
     """Class and implementation of each optimizer (fused ones differ in the last bits), for the record."""
-    named = optimizer if isinstance(optimizer, dict) else {'': optimizer} if optimizer is not None else {}
     return {
         name: type(each).__name__ + (' (fused)' if any(group.get('fused') for group in each.param_groups) else '')
-        for name, each in named.items()
+        for name, each in named_optimizers(optimizer).items()
     }

@@ -10,10 +10,18 @@ from runnerkit.checkpoint.store import BY_EPOCH
 from runnerkit.data.kinds import length_of, named
 from runnerkit.data.reader import Reader, place
 from runnerkit.hooks.checkpoint import saves_by_epoch
-from runnerkit.runner.base_runner import BaseRunner, Workflow
+from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, trains, unit_of
+from runnerkit.runner.workflow import (
+    Workflow,
+    check_workflow,
+    epochs_in,
+    first_training_loader,
+    iters_in,
+    trains,
+    unit_of,
+)
 from runnerkit.utils.exceptions import WrongValue
 
 

@@ -11,13 +11,14 @@ import torch
 from runnerkit.checkpoint.store import BY_ITER
 from runnerkit.data.kinds import is_cheap_to_enter
 from runnerkit.data.reader import IterLoader, place
+from runnerkit.distributed import reduce_named_sums
 from runnerkit.evaluation import Scores
 from runnerkit.log_buffer import LogBuffer
-from runnerkit.runner.base_runner import BaseRunner, Workflow
+from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.registration import HookConfig
 from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.workflow import check_workflow, first_training_loader, iters_in, trains, unit_of
+from runnerkit.runner.workflow import Workflow, check_workflow, first_training_loader, iters_in, trains, unit_of
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
 
@@ -119,7 +120,7 @@ class IterBasedRunner(BaseRunner):
                     self._val_scores.update(self.outputs)
                     if not self._workflow or k + 1 == self._workflow[entry][1]:
                         self.log_buffer.update(self._val_scores.compute())
-                        self.log_buffer.average(reduce=self._log_reduce())
+                        self.log_buffer.average(reduce=reduce_named_sums)
                         found.update(self.log_buffer.output)
                     self.call_hook('after_val_iter')
         finally:

@@ -116,6 +116,23 @@ class Resuming(Checkpoints):
         reader.load_state_dict(state)
         self._tell_found(reader)
 
+    def _start_readers(self) -> None:
+        """Begin the loaders' first passes, or enter those that were open."""
+        is_resumed = any(reader.is_to_enter for reader in self._readers.entries)
+        for reader in self._readers.entries:
+            reader.start()
+        if is_resumed:
+            self._restore_moment()
+
+    def _reader_of(self, loader: Any) -> Reader:
+        """The reader of a training loader. One that a loop of a subclass's own brings goes where it was when it was
+        saved."""
+        number = len(self._readers.entries)
+        reader = self._readers.of(loader, self._progress.entry)
+        if len(self._readers.entries) > number:
+            self._load_admitted(reader, number)
+        return reader
+
     def _load_admitted(self, reader: Reader, number: int) -> None:
         """`_load_reader` of a reader that is found while the run goes on, the ``number``-th one."""
         own = {'readers': ()} if self._resumed is None else self._own_rank()

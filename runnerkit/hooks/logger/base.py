@@ -84,7 +84,7 @@ class LoggerHook(Hook):
         return length is not None and runner.inner_iter + 1 == length
 
     def _average(self, runner: RunnerView, n: int) -> None:
-        runner.log_buffer.average(n, reduce=reduce_named_sums if runner.world_size > 1 else None)
+        runner.log_buffer.average(n, reduce=reduce_named_sums)
 
     def _log(self, runner: RunnerView) -> None:
         if runner.rank == 0:
@@ -139,11 +139,11 @@ class LoggerHook(Hook):
 
     def get_lr_tags(self, runner: RunnerView) -> dict[str, float]:
         """Return the learning rate of the first parameter group, for each optimizer."""
-        return _tags('learning_rate', runner.current_lr())
+        return _tags('learning_rate', learning_rates(runner.optimizer))
 
     def get_momentum_tags(self, runner: RunnerView) -> dict[str, float]:
         """Return the momentum of the first parameter group, for each optimizer."""
-        return _tags('momentum', runner.current_momentum())
+        return _tags('momentum', momenta(runner.optimizer))
 
     def get_loggable_tags(
         self,

@@ -179,7 +179,7 @@ class TextLoggerHook(LoggerHook):
         log_dict: dict[str, Any] = {'mode': self.get_mode(runner), 'epoch': self.get_epoch(runner), 'iter': iters}
         log_dict['step'] = runner.completed_iters  # the position in the run, whatever ``iter`` counts
         if runner.optimizer is not None:
-            rates = runner.current_lr()
+            rates = learning_rates(runner.optimizer)
             by_name = isinstance(rates, dict)
             log_dict['lr'] = {name: each[0] for name, each in rates.items()} if by_name else rates[0]
         if self._memory is not None and log_dict['mode'] != 'val':
