@@ -143,11 +143,6 @@ def fetches_again(loader: Any) -> bool:
     )
 
 
-def is_of_samples(place: str) -> bool:
-    """Whether what is held there has a part in samples and batches, rather than in their order."""
-    return 'sampler' not in place and place != 'loader.generator'
-
-
 def dataset_of(loader: Any) -> Any:
     """The data set of ``loader``, if it has one."""
     return getattr(loader, 'dataset', None)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
-from runnerkit.distributed import broadcast_object
+from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.evaluation import declared_rule, metrics_of
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -216,7 +216,7 @@ class EvalHook(StoringHook):
 
     def _test(self, runner: RunnerView) -> Any:
         """Return the model's predictions; None on the other ranks if the first rank has collected them."""
-        if self._is_default_test and runner.world_size > 1:
+        if self._is_default_test and get_dist_info()[1] > 1:
             return evaluation.multi_gpu_test(runner.model, self.dataloader)
         return self.test_fn(runner.model, self.dataloader)
 

@@ -22,6 +22,7 @@ from runnerkit.hooks.hook import Hook, Outcome, Score
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
+from runnerkit.parallel.steps import required_output
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.checks import absolute_work_dir, check_optimizer, check_settings, check_step
 from runnerkit.runner.evaluating import Evaluating
@@ -148,7 +149,7 @@ class BaseRunner(Registration, Updates, Evaluating, metaclass=ABCMeta):
             progress.epochs = self._epoch
         reader = None
         if progress.epoch_is_open and progress.batches:
-            reader = self._readers.known(self.data_loader, progress.entry)
+            reader = self._readers.find(self.data_loader, progress.entry)
         if reader is not None and reader.is_open:
             progress.samples = reader.samples(progress.batches - reader.left_out)
         elif not progress.epoch_is_open:
@@ -242,13 +243,7 @@ class BaseRunner(Registration, Updates, Evaluating, metaclass=ABCMeta):
         Raises:
             KeyError: the model's step did not return it.
         """
-        outputs = self.outputs if outputs is None else outputs
-        if key not in outputs:
-            raise KeyError(
-                f"{self._model_name}'s step returned no {key!r} (it returned {sorted(outputs)}): "
-                f'return dict(loss=…, log_vars=dict(…), num_samples=…)'
-            )
-        return outputs[key]
+        return required_output(key, self.outputs if outputs is None else outputs, self.model)
 
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
         """One unit after another, from where the run is: the index of its workflow entry, and its mode."""

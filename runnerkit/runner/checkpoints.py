@@ -16,6 +16,7 @@ from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.data.reader import Reader
+from runnerkit.data.reader_state import ReaderState
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
@@ -167,7 +168,7 @@ class Checkpoints:
             'buffers': own_buffers(self.model) if self._rank else {},  # those of rank 0 are in the state dict
         }
 
-    def _state_of(self, reader: Reader) -> dict[str, Any]:
+    def _state_of(self, reader: Reader) -> ReaderState:
         """The state of a reader of the workflow's."""
         raise NotImplementedError
 

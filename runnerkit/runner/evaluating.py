@@ -115,7 +115,7 @@ class Evaluating(Lifecycle):
         self.mode, self.data_loader = mode, loader
         call = self.call_hook if hooks is self._hook_table else partial(hooks.dispatch, runner=self)
         number = len(self._readers.evaluations)
-        scores, reader = Scores(self.model), self._readers.of_evaluation(loader)
+        scores, reader = Scores(self.model), self._readers.find_or_add_evaluation(loader)
         if len(self._readers.evaluations) > number:
             self._tell_late_evaluation(number, loader)
         try:

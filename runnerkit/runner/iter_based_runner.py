@@ -10,7 +10,8 @@ import torch
 
 from runnerkit.checkpoint.store import BY_ITER
 from runnerkit.data.kinds import is_cheap_to_enter
-from runnerkit.data.reader import IterLoader, place
+from runnerkit.data.reader import IterLoader
+from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import reduce_named_sums
 from runnerkit.evaluation import Scores
 from runnerkit.log_buffer import LogBuffer
@@ -130,7 +131,7 @@ class IterBasedRunner(BaseRunner):
     def _admit(self, loader: IterLoader) -> None:
         """Take in a loader that a loop of the user's own brings: go where it was when it was saved."""
         self._readers.entries.append(loader)
-        self._load_admitted(loader, len(self._readers.entries) - 1)
+        self._load_admitted(loader)
         self._start_readers()
 
     def save_checkpoint(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
@@ -198,14 +199,14 @@ class IterBasedRunner(BaseRunner):
         if len(training) == 1 and is_cheap_to_enter(self._readers.entries[training[0]].dataloader):
             reader = self._readers.entries[training[0]]
             epoch, start = divmod(self._iter, len(reader))
-            reader.load_state_dict(place(reader.dataloader, epoch, start))
+            reader.load(ReaderState.at(reader.dataloader, epoch, start))
 
-    def _state_of(self, reader: IterLoader) -> dict[str, Any]:  # type: ignore[override]
+    def _state_of(self, reader: IterLoader) -> ReaderState:  # type: ignore[override]
         if reader is not self.data_loader or not reader.is_open:
-            return reader.state_dict()
+            return reader.state()
         # A batch that was fetched and is not trained on is fetched again.
         if self._has_own_train:
             waits = reader.given > reader.trained
         else:
             waits = self.data_batch is not None and self._progress.units != self._inner_iter + 1
-        return reader.state_dict(reader.given - waits, None if waits else self.data_batch, waits)
+        return reader.state(reader.given - waits, None if waits else self.data_batch, waits)

@@ -108,7 +108,7 @@ class Lifecycle(Rollback):
                     type(self).__name__,
                     extra=EXACTNESS,
                 )
-        self._readers.know_evaluations(self._workflow, self._hook_table)
+        self._readers.add_evaluations(self._workflow, self._hook_table)
         self._follow_orders()
         if self._resumed is None:
             self._tell_doubts()
@@ -180,7 +180,7 @@ class Lifecycle(Rollback):
     def _give_back_batch(self) -> None:
         """After an error: the batch that was not trained on comes first if this runner runs again."""
         loader = self.data_loader
-        reader = loader if isinstance(loader, Reader) else self._readers.known(loader, self._progress.entry)
+        reader = loader if isinstance(loader, Reader) else self._readers.find(loader, self._progress.entry)
         waits = self.data_batch is not None and self._progress.iters == self._iter and self.mode != 'val'
         if reader is not None and waits:
             reader.give_back(self.data_batch)

