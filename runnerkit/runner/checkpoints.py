@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,20 +16,16 @@ from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.hooks.hook import Hook, Score
+from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.runner.conditions import general_conditions
-from runnerkit.runner.progress import Progress
-from runnerkit.runner.readers import Readers
-from runnerkit.runner.saver import Saver
+from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
 
 if TYPE_CHECKING:
-    from runnerkit.log_buffer import LogBuffer
-    from runnerkit.optim.update import Update
-    from runnerkit.runner.hook_table import HookTable
+    pass
 
 STATE_FORMAT = 2
 
@@ -38,7 +33,7 @@ STATE_FORMAT = 2
 EXACTNESS = {'exactness': True}
 
 
-class Checkpoints:
+class Checkpoints(Updates):
     """The part of a runner that saves, loads and resumes.
 
     What resuming needs beyond MMCV's ``meta``, ``state_dict`` and ``optimizer`` stands under ``'runnerkit'``: the
@@ -46,40 +41,9 @@ class Checkpoints:
     cycles per rank.
     """
 
-    model: Any
-    optimizer: Optimizer | dict[str, Optimizer] | None
-    meta: dict[str, Any]
-    logger: logging.Logger
-    scores: dict[str, Score]
-    _train_log: LogBuffer
-    by_epoch: bool
-    _hook_table: HookTable
-    _updates: dict[Any, Update]
-    _default_update: Callable[[Any], Update]
-    _rank: int
-    _world_size: int
-    _epoch: int
-    _iter: int
-    _workflow: list[tuple[str, int]]
-    _progress: Progress
-    _is_inside: bool
-    progress: Any
-    _readers: Readers
     _go_to_counts: Callable[[], None]
-    _saver: Saver
-    _resumed: dict[str, Any] | None
     _orders: GradientOrders | None = None  # made at the first start
     _from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
-
-    @property
-    def completed_epochs(self) -> int:
-        """How many training epochs are done."""
-        raise NotImplementedError
-
-    @property
-    def completed_iters(self) -> int:
-        """How many training iterations are done."""
-        raise NotImplementedError
 
     # --- saving ------------------------------------------------------------------------------------------------------
 

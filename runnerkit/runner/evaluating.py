@@ -22,7 +22,6 @@ class Evaluating(Lifecycle):
     """The part of a runner that evaluates."""
 
     run_iter: Callable[..., None]
-    _inner_iter: int
     _found: dict[str, Any] | None = None  # the scores of the running evaluation
 
     @contextmanager

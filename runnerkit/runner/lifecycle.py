@@ -11,7 +11,6 @@ from typing import Any
 from runnerkit.data.reader import Reader
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
-from runnerkit.log_buffer import LogBuffer
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.rollback import Rollback
 from runnerkit.runner.signals import StopSignals
@@ -24,18 +23,6 @@ _NO_RINGS: AbstractContextManager[Any] = nullcontext()
 class Lifecycle(Rollback):
     """The part of a runner that begins and ends a run, whatever happens in between."""
 
-    log_buffer: LogBuffer
-    work_dir: str | None
-    mode: str | None
-    data_loader: Any
-    _max_epochs: int | None
-    _max_iters: int | None
-    _stops_by_iters: bool
-    #: The signal that asked the last run to stop, also if that came too late to change its outcome.
-    stop_signal: signal.Signals | None = None
-    _outcome: Outcome | None = None
-    _stop_reason: str | None = None
-    _signals: StopSignals | None = None  # while there is a run
     _entered_hooks: Sequence[Hook] = ()
     _guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
     _is_restored = True

@@ -255,7 +255,7 @@ class ByEpoch:
         other.done = self.done
         other.reader.load_state_dict({**state, 'rng': rng})
         rest = other.reader.batches(state['epoch']) if other.reader.is_to_enter else None
-        other.reader.restore_held(state)
+        other.reader.restore_held(ReaderState.of(state))
         set_rng_state(rng)
         if state['batches'] == BATCHES:
             assert list(rest) == []
@@ -288,7 +288,7 @@ class ByIteration(ByEpoch):
         other.done = self.done
         other.reader.load_state_dict({**state, 'rng': rng})
         other.reader.start()
-        other.reader.restore_held(state)
+        other.reader.restore_held(ReaderState.of(state))
         set_rng_state(rng)
         return other
 
@@ -460,7 +460,7 @@ def test_a_batch_that_waits_is_fetched_again(make, told):
     other.load_state_dict({**state, 'rng': rng})
     assert [any('had been fetched' in text for text in other.found)] == [told]
     rest = other.batches(0)
-    other.restore_held(state)
+    other.restore_held(ReaderState.of(state))
     set_rng_state(rng)
     found = checksums(rest)
     assert len(found) == len(whole) - 1
@@ -476,7 +476,7 @@ def test_the_order_of_a_batch_that_waits_is_drawn_again():
     other = Reader(DataLoader(pure(), 2, sampler=Lazy(random.Random(1))))
     other.load_state_dict({**state, 'rng': rng_state()})
     rest = other.batches(0)
-    other.restore_held(state)
+    other.restore_held(ReaderState.of(state))
     assert checksums(rest) == whole[1:]
 
 
@@ -523,7 +523,7 @@ def test_an_open_epoch_goes_on_with_any_number_of_ranks(length, drop_last):
         new = [Reader(each) for each in rank_loaders(now, batch_size, length, drop_last=drop_last)]
         for reader in new:
             reader.load_state_dict({**states[0], 'rng': rng_state()})
-        (left,) = {reader.batches_left(states[0]) for reader in new}
+        (left,) = {reader.batches_left(ReaderState.of(states[0])) for reader in new}
         rest, done = train(new, 100)
         assert done == left
         assert all(each.found == [] for each in new)
@@ -579,8 +579,8 @@ def test_samples_of_loaders_whose_shares_are_their_own_are_not_known():
     reader = Reader(DataLoader(pure(), 2, shuffle=True))
     next(reader.batches(0))
     assert reader.state_dict(1)['samples'] is None
-    assert reader.batches_left({'batches': 1, 'samples': None}) == 2
-    assert Reader(iter([])).batches_left({'batches': 1, 'samples': None}) is None
+    assert reader.batches_left(ReaderState(batches=1)) == 2
+    assert Reader(iter([])).batches_left(ReaderState(batches=1)) is None
 
 
 # --- a runner's reader -----------------------------------------------------------------------------------------------
@@ -710,7 +710,7 @@ def test_a_pass_that_has_begun_and_given_nothing_yet(make):
             reader = IterLoader(make())
             reader.load_state_dict({**state, 'rng': rng})
             reader.start()
-            reader.restore_held(state)
+            reader.restore_held(ReaderState.of(state))
             set_rng_state(rng)
         torch.rand(1)
         return checksums(next(reader) for _ in range(5))

@@ -1,58 +1,11 @@
-"""What both runners share: construction, the step, counting."""
+"""What both runners share of the loop: the step, the points, counting."""
 
 import pytest
-import torch
 from support import Tiny, loader, tiny_runner
-from torch import nn
 
 from runnerkit.hooks import Hook, OptimizerHook
 from runnerkit.runner import EpochBasedRunner
 from runnerkit.utils.report import report
-
-
-@pytest.mark.parametrize(
-    'arguments, error, text',
-    [
-        ({'batch_processor': 3, 'model': nn.Linear(1, 1)}, TypeError, 'batch_processor must be callable'),
-        ({'batch_processor': print}, RuntimeError, 'cannot be both available'),
-        ({'model': nn.Linear(1, 1)}, TypeError, 'Linear has no train_step'),
-        ({'optimizer': 'SGD'}, TypeError, 'optimizer must be a torch.optim.Optimizer object or dict or None, but got'),
-        ({'optimizer': {'a': 1}}, TypeError, r'optimizer\["a"\] is a'),
-        ({'logger': 'x'}, TypeError, 'logger must be a logging.Logger object'),
-        ({'meta': 'x'}, TypeError, 'meta must be a dict or None'),
-        ({'work_dir': 3}, TypeError, '"work_dir" must be a str'),
-        ({'max_epochs': 1, 'max_iters': 1}, ValueError, 'Only one of `max_epochs` or `max_iters`'),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, error, text):
-    with pytest.raises(error, match=text):
-        EpochBasedRunner(**{'model': Tiny(), **arguments})
-
-
-def test_state_of_a_new_runner(tmp_path):
-    meta = {'seed': 1}
-    runner = EpochBasedRunner(Tiny(), work_dir=tmp_path / 'a' / 'b', meta=meta, max_epochs=3)
-    runner.meta['more'] = 2
-    assert meta == {'seed': 1}
-    assert (tmp_path / 'a' / 'b').is_dir()
-    assert (runner.model_name, runner.rank, runner.world_size, runner.max_epochs, runner.hooks) == ('Tiny', 0, 1, 3, [])
-    assert (runner.epoch, runner.iter, runner.inner_iter, runner.mode, runner.outcome) == (0, 0, 0, None, None)
-    with pytest.raises(RuntimeError, match='lr and momentum are not available'):
-        runner.current_lr()
-
-
-def test_current_lr_and_momentum():
-    model = Tiny()
-    sgd = torch.optim.SGD(
-        [{'params': model.body.parameters()}, {'params': model.head.parameters(), 'lr': 0.5}], lr=0.1, momentum=0.9
-    )
-    adam = torch.optim.Adam(model.head.parameters(), betas=(0.8, 0.99))
-    rms = torch.optim.Adagrad(model.parameters(), lr=0.3)
-    runner = EpochBasedRunner(model, optimizer=sgd, max_epochs=1)
-    assert (runner.current_lr(), runner.current_momentum()) == ([0.1, 0.5], [0.9, 0.9])
-    runner = EpochBasedRunner(model, optimizer={'a': adam, 'b': rms}, max_epochs=1)
-    assert runner.current_lr() == {'a': [1e-3], 'b': [0.3]}
-    assert runner.current_momentum() == {'a': [0.8], 'b': [0]}
 
 
 @pytest.mark.parametrize(
@@ -159,18 +112,6 @@ def test_a_mode_of_the_runner_runs_also_after_the_last_training_and_trains_with_
     runner = Warms(Tiny(), max_epochs=2)
     runner.run([loader(4)] * 3, [('train', 1), ('test', 1), ('warm', 1)])
     assert runner.calls == 'twtw'
-
-
-@pytest.mark.parametrize('limits', [{'max_epochs': 'ten'}, {'max_epochs': 12.0}, {'max_iters': -1}])
-def test_limits_are_whole_numbers(limits):
-    with pytest.raises(TypeError, match='must be a whole number of at least 0, but got'):
-        tiny_runner(**limits)
-
-
-def test_a_work_dir_is_on_this_machine(tmp_path):
-    assert EpochBasedRunner(Tiny(), work_dir=f'file://{tmp_path}/run', max_epochs=1).work_dir == str(tmp_path / 'run')
-    with pytest.raises(ValueError, match=r"out_dir='memory://run'"):
-        EpochBasedRunner(Tiny(), work_dir='memory://run', max_epochs=1)
 
 
 @pytest.mark.parametrize(('limit', 'whole'), [(5, 1), (7, 1), (10, 2)])
