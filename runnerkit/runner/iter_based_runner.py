@@ -143,22 +143,8 @@ class IterBasedRunner(BaseRunner):
         create_symlink: bool = True,
         file_client_args: dict[str, Any] | None = None,
     ) -> str:
-        """Write everything that resuming needs of this rank to a file in ``out_dir``; waits for no other rank.
-
-        In distributed runs, `save` is what keeps the states of all ranks.
-
-        Args:
-            out_dir: a folder or a URL.
-            filename_tmpl: ``{}`` and ``{iter}`` are the completed training iterations, ``{epoch}`` the completed
-                passes.
-            meta: what to remember beside the runner's own meta.
-            save_optimizer: whether the optimizers' states are part of it.
-            create_symlink: whether ``latest.pth`` leads to it.
-            file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
-
-        Returns:
-            The file's path.
-        """
+        """As `EpochBasedRunner.save_checkpoint`; in ``filename_tmpl``, ``{}`` and ``{iter}`` are the completed training
+        iterations, ``{epoch}`` the completed passes."""
         return self._saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
     def register_training_hooks(  # type: ignore[override]  # as above

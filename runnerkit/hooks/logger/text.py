@@ -38,9 +38,7 @@ class TextLoggerHook(LoggerHook):
 
     Args:
         by_epoch: as in `LoggerHook`; also whether lines start with the epoch or the iteration.
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
+        interval, ignore_last, reset_flag: as in `LoggerHook`.
         interval_exp_name: iterations between two lines with the experiment's name; every epoch's end has one too.
         out_dir: a folder or URL; when the run is over, its files are copied to ``<out_dir>/<name of the work dir>``.
         out_suffix: the endings of the files to copy.
