@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.numbers import check_whole_number
 
 
 def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> None:
@@ -65,8 +66,7 @@ def check_settings(logger: Any, meta: Any, work_dir: Any, max_epochs: Any, max_i
     if work_dir is not None and not isinstance(work_dir, (str, os.PathLike)):
         raise TypeError(f'"work_dir" must be a str, a path or None, but got {type(work_dir)}')
     for name, limit in (('max_epochs', max_epochs), ('max_iters', max_iters)):
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-            raise TypeError(f'{name} must be a whole number of at least 0, but got {limit!r}')
+        check_whole_number(name, limit, at_least=0, or_none=True)
     if max_epochs is not None and max_iters is not None:
         raise ValueError(f'Only one of `max_epochs` or `max_iters` can be set, but got {max_epochs} and {max_iters}')
 
