@@ -29,7 +29,7 @@ from runnerkit.utils.paths import mkdir_or_exist
 
 
 def _read_only(attribute: str, doc: str) -> Any:
-    """A property that C code reads: hooks ask for these several times in every iteration."""
+    """A read-only property without a Python call: hooks read these several times in each iteration."""
     return property(operator.attrgetter(attribute), doc=doc)
 
 
@@ -40,7 +40,7 @@ class RunnerState:
     by_epoch = True
     call_hook: Callable[[str], None]
 
-    # While there is a run, or of the last one.
+    # Of the current run, or of the last one.
     #: The signal that asked the last run to stop, also if that came too late to change its outcome.
     stop_signal: signal.Signals | None = None
     _outcome: Outcome | None = None
@@ -90,8 +90,8 @@ class RunnerState:
         #: The latest value of each score by name, the same on every rank.
         self.scores: dict[str, Score] = {}
         self._updates: dict[Any, Update] = {}
-        self._update_options: dict[str, Any] = {}
-        self._options_of: dict[Any, dict[str, Any]] = {}
+        self._update_options: dict[str, Any] = {}  # the default for updates that are not configured
+        self._options_of: dict[Any, dict[str, Any]] = {}  # what each update was configured with
         self._workflow: list[tuple[str, int]] = []
         self._readers = Readers()
         self._resumed: dict[str, Any] | None = None
