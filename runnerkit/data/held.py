@@ -84,7 +84,7 @@ class Held:
         for place, each in _objects(self.loader):
             if isinstance(each, _GENERATORS):
                 found[place] = {'generator': generator_state(each)}
-            elif each is not self.loader and _is_stateful(each):
+            elif each is not self.loader and is_stateful(each):
                 found[place] = {'state_dict': each.state_dict()}
         for place, value in self._changed():
             if isinstance(value, (np.ndarray, np.generic)) and _is_plain(value):
@@ -321,7 +321,7 @@ def _values(loader: Any) -> dict[str, Any]:
     """The attributes of ``loader``'s objects that are values and no objects, by place."""
     found: dict[str, Any] = {}
     for place, each in _objects(loader):
-        if isinstance(each, (*_GENERATORS, *_CONTAINERS)) or _is_ours(each) or _is_stateful(each):
+        if isinstance(each, (*_GENERATORS, *_CONTAINERS)) or _is_ours(each) or is_stateful(each):
             continue
         found.update({f'{place}.{name}': value for name, value in _attributes(each) if _is_value(value)})
     return found
@@ -363,7 +363,8 @@ def _is_ours(each: Any) -> bool:
     return type(each).__module__.startswith('runnerkit.')
 
 
-def _is_stateful(each: Any) -> bool:
+def is_stateful(each: Any) -> bool:
+    """Whether ``each`` gives its state and takes it back."""
     return callable(getattr(each, 'state_dict', None)) and callable(getattr(each, 'load_state_dict', None))
 
 

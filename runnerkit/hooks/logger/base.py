@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.optim.named import learning_rates, momenta
@@ -81,7 +82,7 @@ class LoggerHook(Hook):
         self._log(runner)
 
     def _is_last_of_epoch(self, runner: RunnerView) -> bool:
-        length = length_of_epoch(runner)
+        length = length_of(runner.data_loader)
         return length is not None and runner.inner_iter + 1 == length
 
     def _average(self, runner: RunnerView, n: int) -> None:
@@ -175,14 +176,6 @@ class LoggerHook(Hook):
             tags.update(self.get_lr_tags(runner))
             tags.update(self.get_momentum_tags(runner))
         return tags
-
-
-def length_of_epoch(runner: RunnerView) -> int | None:
-    """Return the number of iterations of the running epoch; None for a stream."""
-    try:
-        return len(runner.data_loader)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _tags(name: str, values: Any) -> dict[str, float]:

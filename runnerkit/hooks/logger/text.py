@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_max
 from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
-from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
+from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.log_files import ENDING, set_aside
 from runnerkit.optim.named import learning_rates
 from runnerkit.utils.logging import WarnsOnce
@@ -199,7 +200,7 @@ class TextLoggerHook(LoggerHook):
     def _heading(self, log_dict: dict[str, Any], runner: RunnerView) -> str:
         mode = log_dict['mode']
         kind = ('Epoch' if self.by_epoch else 'Iter') + ('' if mode == 'train' else f'({mode})')
-        end = length_of_epoch(runner) if self.by_epoch else runner.max_iters
+        end = length_of(runner.data_loader) if self.by_epoch else runner.max_iters
         of = '' if mode == 'val' or end is None else f'/{end}'
         return f'{kind} ' + (f'[{log_dict["epoch"]}]' if self.by_epoch else '') + f'[{log_dict["iter"]}{of}]'
 
