@@ -38,6 +38,8 @@ class RunnerState:
 
     #: Whether a run's unit is the epoch; hooks fill their own ``by_epoch`` from it.
     by_epoch = True
+    #: Whether a subclass of the iteration runner has written its own ``train``.
+    _has_own_train = False
     call_hook: Callable[[str], None]
 
     # Of the current run, or of the last one.
