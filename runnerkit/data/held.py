@@ -11,7 +11,7 @@ import random
 import sys
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import cache, lru_cache, partial
@@ -23,12 +23,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from runnerkit.data.checksum import batch_checksums
 
-#: What of a DataLoader is its user's; the rest is torch's own.
-_PARTS = ('generator', 'sampler', 'batch_sampler', 'dataset', 'collate_fn', 'worker_init_fn')
+#: What of a DataLoader is its user's, and whether it makes the order of the samples; the rest is torch's own.
+_PARTS = {
+    'generator': True,
+    'sampler': True,
+    'batch_sampler': True,
+    'dataset': False,
+    'collate_fn': False,
+    'worker_init_fn': False,
+}
 
 _ATOMS = (type(None), bool, float, complex, str, bytes)
 _SCALARS = (*_ATOMS, int)
@@ -45,7 +52,6 @@ _OF_THE_SYSTEM = ('logging', 'threading', '_thread', 'multiprocessing', 'concurr
 #: Packages whose classes hold no generators of their own.
 _LIBRARIES = ('builtins', 'torch', 'numpy', 'runnerkit', 'abc', 'typing', 'collections', 'functools')
 
-_OF_FORMAT_1 = ('loader.generator', 'loader.sampler.', 'loader.batch_sampler.')
 
 #: Arrays that torch can take over into a checkpoint.
 _ARRAYS = ('bool', 'uint8', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64')
@@ -72,11 +78,11 @@ class Held:
         """The states of all generators and of objects with a ``state_dict``, and the plain attributes that have changed
         since the start, by place: tensors and plain values."""
         found: dict[str, Any] = {}
-        objects, values = _look(self.loader)
+        objects, values, _ = _look(self.loader)
         for place, each in objects.items():
             if _kind(each).is_generator:
                 found[place] = {'generator': generator_state(each)}
-            elif each is not self.loader and _is_stateful(each):
+            elif each is not self.loader and is_stateful(each):
                 found[place] = {'state_dict': each.state_dict()}
         for place, value in self._changed(values):
             if isinstance(value, (np.ndarray, np.generic)) and _is_plain(value):
@@ -88,7 +94,7 @@ class Held:
     def go_back(self, states: Mapping[str, Any]) -> None:
         """Be what it was when `states` were taken, in the same process or another: what had not changed by then is as
         it was at first."""
-        objects, values = _look(self.loader)
+        objects, values, _ = _look(self.loader)
         for place, _ in list(self._changed(values)):
             mark = self._at_first.get(place, ())
             if place not in states and mark[:1] == ('plain',):
@@ -108,10 +114,10 @@ class Held:
         Returns:
             The places that are not there any more, or hold something else.
         """
-        objects, _ = _look(self.loader)
-        missing = []
+        objects, _, _ = _look(self.loader)
+        order, missing = self.of_order(states), []
         for place, state in states.items():
-            if not of_order and ('sampler' in place or place == 'loader.generator'):
+            if place in order and not of_order:
                 continue
             owner, _, name = place.rpartition('.')
             if 'value' in state or 'array' in state:
@@ -120,7 +126,8 @@ class Held:
                 if owner not in objects or not _put(objects[owner], name, value):
                     missing.append(place)
             elif 'in_order' in state:  # of a checkpoint of the first format
-                generators = [objects[place] for place in self.generators() if place.startswith(_OF_FORMAT_1)]
+                places = self.of_order(self.generators())
+                generators = [objects[place] for place in objects if place in places]
                 for generator, own in zip(generators, state['in_order'], strict=False):
                     generator.set_state(own.cpu())
             elif place not in objects:
@@ -128,7 +135,7 @@ class Held:
             elif 'generator' in state:
                 if not set_generator_state(objects[place], state['generator']):
                     missing.append(place)
-            elif not pass_is_open or 'sampler' not in place:
+            elif not pass_is_open or place not in order:
                 objects[place].load_state_dict(state['state_dict'])
         return missing
 
@@ -136,9 +143,15 @@ class Held:
         """The places of all generators."""
         return [place for place, each in _look(self.loader)[0].items() if _kind(each).is_generator]
 
+    def of_order(self, places: Iterable[str]) -> set[str]:
+        """Those of ``places`` that have a part in the order of the samples: samplers, the loader's generator, and what
+        they hold."""
+        objects = _look(self.loader)[2]
+        return {place for place in places if place in objects or place.rpartition('.')[0] in objects}
+
     def unsaved(self) -> list[str]:
         """The places of what moves on, or has changed, and cannot be saved: live iterators, queues, caches."""
-        _, values = _look(self.loader)
+        _, values, _ = _look(self.loader)
         iterators = [place for place, value in values.items() if _kind(value).is_iterator]
         return [*iterators, *(place for place, value in self._changed(values) if not _is_plain(value))]
 
@@ -218,42 +231,54 @@ def same_state(one: Any, other: Any) -> bool:
 # --- walking through a loader ----------------------------------------------------------------------------------------
 
 
-def _look(loader: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Every object that ``loader`` is made of, each once, nearest ones first; and those of their attributes that are
-    values and no objects. Both by place."""
+def _look(loader: Any) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
+    """Look at everything that ``loader`` is made of.
+
+    Returns:
+        by place, every object, each once, nearest ones first; by place, those of their attributes that are values and
+        no objects; the places of the objects that have a part in the order of the samples, rather than in samples and
+        batches.
+    """
     objects: dict[str, Any] = {}
     values: dict[str, Any] = {}
+    of_order: set[str] = set()
     seen: set[int] = set()
-    waiting = deque([('loader', loader)])
+    waiting: deque[tuple[str, Any, bool | None]] = deque([('loader', loader, None)])
     while waiting and len(seen) < _MOST_OBJECTS:
-        place, each = waiting.popleft()
+        place, each, is_of_order = waiting.popleft()
         if id(each) in seen:
             continue
         seen.add(id(each))
         objects[place] = each
-        is_batches = each is loader and isinstance(each, (list, tuple))
+        if is_of_order:
+            of_order.add(place)
         if _kind(each).is_generator:
             continue
+        is_batches = each is loader and isinstance(each, (list, tuple))
+        parts: Iterable[tuple[str, Any]] = ()
         if type(each) in _PLAIN_CONTAINERS:
-            if not is_batches and len(each) <= _MOST_ELEMENTS:
+            if len(each) <= _MOST_ELEMENTS and not is_batches:
                 elements = each.items() if type(each) is dict else enumerate(each)
-                waiting.extend((f'{place}[{key!r}]', part) for key, part in elements if not _is_leaf(part))
-            continue
-        attributes = list(_attributes(each))
-        if not (isinstance(each, _CONTAINERS) or _is_ours(each) or _is_stateful(each)):
-            values.update((f'{place}.{name}', part) for name, part in attributes if _kind(part).is_value)
-        if isinstance(each, (MethodType, BuiltinFunctionType)):
-            attributes = [('__self__', each.__self__), ('__func__', getattr(each, '__func__', None))]
-        if not is_batches:
-            waiting.extend((f'{place}.{name}', part) for name, part in attributes if not _is_leaf(part))
-    return objects, values
+                parts = ((f'[{key!r}]', part) for key, part in elements if not _is_leaf(part))
+        else:
+            attributes = list(_attributes(each))
+            if not (isinstance(each, _CONTAINERS) or _is_ours(each) or is_stateful(each)):
+                values.update((f'{place}.{name}', part) for name, part in attributes if _kind(part).is_value)
+            if isinstance(each, (MethodType, BuiltinFunctionType)):
+                attributes = [('__self__', each.__self__), ('__func__', getattr(each, '__func__', None))]
+            if not is_batches:
+                parts = ((f'.{name}', part) for name, part in attributes if not _is_leaf(part))
+        for name, part in parts:
+            known = _PARTS.get(name[1:]) if is_of_order is None else is_of_order
+            waiting.append((f'{place}{name}', part, True if known is None and isinstance(part, Sampler) else known))
+    return objects, values, of_order
 
 
 def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
     """What ``each`` has by names: its attributes, what a function closes over, and generators of a class or module."""
     if isinstance(each, DataLoader):
         # What seeds the workers of our own loader is no state.
-        yield from ((name, getattr(each, name, None)) for name in _PARTS[_is_ours(each) :])
+        yield from ((name, getattr(each, name, None)) for name in list(_PARTS)[_is_ours(each) :])
         if not _is_ours(each):
             yield from ((name, part) for name, part in vars(each).items() if name not in _torchs_own())
         return
@@ -380,7 +405,8 @@ def _is_ours(each: Any) -> bool:
     return type(each).__module__.startswith('runnerkit.')
 
 
-def _is_stateful(each: Any) -> bool:
+def is_stateful(each: Any) -> bool:
+    """Whether ``each`` gives its state and takes it back."""
     return callable(getattr(each, 'state_dict', None)) and callable(getattr(each, 'load_state_dict', None))
 
 
