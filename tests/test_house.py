@@ -21,9 +21,7 @@ FILES = sorted(PACKAGE.rglob('*.py'))
 TREES = {file: ast.parse(file.read_text(encoding='utf-8')) for file in FILES}
 
 # Modules without a test file of their own at the mirrored path, each with the reason.
-WITHOUT_MIRROR = {
-    'runnerkit/flow/keys.py': 'only a table; tests/cli/test_train.py shows what it is for',
-}
+WITHOUT_MIRROR = {}
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
