@@ -27,12 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         cfg = Config.fromfile(args.config)
         cfg.merge_from_dict(args.cfg_options or {})
-        findings = unread_keys(cfg)
+        errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
         text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     except Exception as error:
         print(f'{parser.prog}: {one_line(error)}', file=sys.stderr)
         return 1
-    for finding in findings:
-        print(f'{finding.level}: {finding}', file=sys.stderr)
+    for finding in errors:
+        print(f'warning: {finding}', file=sys.stderr)
     print(text, end='')
     return 0

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from runnerkit.cli.errors import SIGNALLED, UsageError, ignoring_repeated_signals, usage_checked
-from runnerkit.config import Config, DictAction, UnreadKeys, refuse_unread_keys
+from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import suggestion
@@ -133,7 +133,7 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
             raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
     try:
         refuse_unread_keys(cfg, sections)
-    except UnreadKeys as error:
+    except PreflightError as error:
         raise UsageError(str(error)) from error
     import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
     return cfg

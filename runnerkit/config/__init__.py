@@ -3,8 +3,8 @@
 from runnerkit.config.action import DictAction
 from runnerkit.config.config import RESERVED_KEYS, Config, format_config
 from runnerkit.config.config_dict import ConfigDict
-from runnerkit.config.findings import Finding
-from runnerkit.config.keys import UnreadKeys, keys_of_other_tools, refuse_unread_keys, unread_keys
+from runnerkit.config.findings import Finding, PreflightError
+from runnerkit.config.keys import keys_of_other_tools, refuse_unread_keys, unread_keys
 from runnerkit.config.merge import DELETE_KEY
 from runnerkit.config.parse import BASE_KEY, DEPRECATION_KEY
 
@@ -17,7 +17,7 @@ __all__ = [
     'ConfigDict',
     'DictAction',
     'Finding',
-    'UnreadKeys',
+    'PreflightError',
     'format_config',
     'keys_of_other_tools',
     'refuse_unread_keys',

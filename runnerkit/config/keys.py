@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.findings import Finding, without_errors
 from runnerkit.config.known_keys import (
     BELONGS,
     DEFAULT_READERS,
@@ -26,10 +26,6 @@ from runnerkit.utils.suggest import did_you_mean, near_miss, nearest
 
 #: Names through which a Python config can read any of its variables.
 _READS_ALL = {'globals', 'locals', 'vars', 'eval', 'exec'}
-
-
-class UnreadKeys(ValueError):
-    """A config has keys that nobody reads, where a run would not be what was meant."""
 
 
 def unread_keys(cfg: Any) -> list[Finding]:
@@ -57,22 +53,20 @@ def unread_keys(cfg: Any) -> list[Finding]:
 
 
 def refuse_unread_keys(cfg: Any, sections: Collection[str] | None = None) -> None:
-    """Raise an error that lists all errors of `unread_keys`.
+    """Refuse a config for which `unread_keys` finds errors.
 
     Args:
         cfg: a `Config`, or a dict like one.
         sections: the top-level keys that are going to be read; None for all.
 
     Raises:
-        UnreadKeys: there is an error in one of these sections, or in the name of a top-level key.
+        PreflightError: there are errors in one of these sections, or in the name of a top-level key.
     """
-    errors = [
+    without_errors(
         finding
         for finding in unread_keys(cfg)
-        if finding.level == 'error' and (sections is None or finding.key.partition('.')[0] in (*sections, finding.key))
-    ]
-    if errors:
-        raise UnreadKeys('\n'.join(map(str, errors)))
+        if sections is None or finding.key.partition('.')[0] in (*sections, finding.key)
+    )
 
 
 def keys_of_other_tools(cfg: Any) -> list[str]:
@@ -146,22 +140,25 @@ def _said_twice(section: Mapping[str, Any], path: str) -> Iterator[Finding]:
     for mmcv, usual in SAME:
         if mmcv in section and usual in section:
             what = f'it says the same as {path}.{mmcv} ({section[usual]!r} and {section[mmcv]!r})'
-            yield Finding('error', f'{path}.{usual}', _where(section, usual), what, 'give one of the two')
+            yield Finding('error', f'{path}.{usual}', _where(section, usual), what, 'Leave one of the two out.')
 
 
 def _unread(level: Any, section: Mapping[str, Any], path: str, key: str, known: Sequence[str], reader: str) -> Finding:
-    candidates = list(nearest(str(key), known))
     belongs = BELONGS.get(key, '')
-    if belongs and belongs != f'{path}.{key}':
-        way_out = f'write {belongs}'
-    elif candidates:
-        way_out = did_you_mean(str(key), known)
+    if nearest(str(key), known):
+        way_out = _question(str(key), known)
+    elif belongs and belongs != f'{path}.{key}':
+        way_out = f'Write {belongs}.'
     elif known:
-        way_out = f'{reader} reads {", ".join(known)}'
+        way_out = f'It has {", ".join(known)}.'
     else:
-        way_out = f'{reader} takes no arguments'
+        way_out = f'{reader} takes no arguments.'
     name = path if reader == path else f'{path} ({reader})' if reader[0].isupper() else path
     return Finding(level, f'{path}.{key}', _where(section, key), f'nobody reads it: {name} has no such key', way_out)
+
+
+def _question(key: str, known: Sequence[str]) -> str:
+    return did_you_mean(key, known).replace('did', 'Did', 1)
 
 
 # --- the top level ---------------------------------------------------------------------------------------------------
@@ -177,7 +174,7 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
         if len(found) > 1:
             foreign.update(found)
             what = f'nobody reads the keys of {system}: {", ".join(found)}'
-            yield Finding('warning', found[0], _where(root, found[0]), what, f'a run reads {", ".join(REQUIRED)} …')
+            yield Finding('warning', found[0], _where(root, found[0]), what, f'A run reads {", ".join(REQUIRED)} …')
     for key in rest:
         if key in foreign or key.startswith('_'):
             continue
@@ -196,14 +193,14 @@ def _in_nobodys_name(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
     if meant is not None:
         lacking = meant in REQUIRED and meant not in root
         level: Any = 'error' if by_option or lacking else 'warning'
-        yield Finding(level, key, where, 'nobody reads it: a run has no such key', f'did you mean {meant!r}?')
+        yield Finding(level, key, where, 'nobody reads it: a run has no such key', f'Did you mean {meant!r}?')
     elif by_option:
         same = [path for path, _ in _values(root) if path.rpartition('.')[2] == key][:3]
         way_out = BELONGS.get(key) or ', '.join(same)
         what = 'nobody reads it any more: --cfg-options are applied after the files have been executed'
-        yield Finding('warning', key, where, what, f'set {way_out}' if way_out else 'set the keys that depend on it')
+        yield Finding('warning', key, where, what, f'Set {way_out}.' if way_out else 'Set the keys that depend on it.')
     elif origin is not None and not _is_used(root, key):
-        way_out = f'write {BELONGS[key]}' if key in BELONGS else 'remove it, or begin its name with an underscore'
+        way_out = f'Write {BELONGS[key]}.' if key in BELONGS else 'Remove it, or begin its name with an underscore.'
         yield Finding('warning', key, where, 'neither a run nor a file of this config reads it', way_out)
 
 
@@ -271,7 +268,7 @@ def _near_options(value: Any, path: str) -> Iterator[Finding]:
             if meant is not None:
                 level: Any = 'warning' if 'type' in value else 'error'
                 what = f'--cfg-options adds it beside {path}.{meant}'
-                yield Finding(level, f'{path}.{key}', _where(value, key), what, f'did you mean {path}.{meant}?')
+                yield Finding(level, f'{path}.{key}', _where(value, key), what, f'Did you mean {path}.{meant}?')
 
 
 # --- where keys were written -----------------------------------------------------------------------------------------
