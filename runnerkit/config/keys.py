@@ -13,13 +13,17 @@ from runnerkit.config.known_keys import (
     KEYS,
     LATER,
     MMCV_TOOLS,
+    OF_TORCH,
     OPEN,
+    OWN_CONSTRUCTOR,
+    PARTS,
     REQUIRED,
     SAME,
     SCHEDULES,
     SPLITS,
     TOP,
 )
+from runnerkit.config.merge import DELETE_KEY
 from runnerkit.config.origin import OPTIONS, Origin, Place
 from runnerkit.config.parse import BASE_REFERENCE
 from runnerkit.utils.suggest import did_you_mean, near_miss, nearest
@@ -41,11 +45,10 @@ def unread_keys(cfg: Any) -> list[Finding]:
     if not isinstance(root, Mapping):
         return []
     findings = [*_in_top(root, getattr(cfg, 'text', '')), *_in_data(root.get('data'))]
-    for key, section in root.items():
-        if key != 'data' and isinstance(section, Mapping):
-            findings += _in_section(key, section, root)
-        if key in TOP:
-            findings += _near_options(section, key)
+    for path, section, reader in _sections(root):
+        findings += _in_section(path, section, reader, root)
+    for key in TOP:
+        findings += _near_options(root.get(key), key)
     by_key: dict[tuple[str, str], Finding] = {}
     for finding in findings:
         by_key.setdefault((finding.key, finding.where), finding)
@@ -77,35 +80,65 @@ def keys_of_other_tools(cfg: Any) -> list[str]:
 # --- sections --------------------------------------------------------------------------------------------------------
 
 
-def _in_section(key: str, section: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Finding]:
-    """What a section other than ``data`` says that its reader does not know."""
-    reader = _reader(key, section)
-    if reader is None:
-        return
-    known = KEYS[reader]
-    is_open = reader in OPEN or (reader == 'CheckpointHook' and _reader('runner', root.get('runner')) is None)
-    own = {'type', 'policy'} if key in SCHEDULES else {'type'} if reader[0].isupper() else set()
-    for each in section:
-        if each in known or each in own:
+def _sections(root: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """The dotted key of each section other than ``data`` whose reader is known, the section, and the reader."""
+    for key in TOP:
+        section = root.get(key)
+        if not isinstance(section, Mapping):
             continue
-        if not is_open:
-            yield _unread('error', section, key, each, known, reader)
-        elif near_miss(str(each), known):
-            level = 'error' if _is_new_option(section, each) else 'warning'
-            yield _unread(level, section, key, each, known, reader)
+        reader = _reader(key, section)
+        if reader is not None:
+            yield key, section, reader
+        if key == 'optimizer':
+            yield from _multipliers(section)
+        for part in PARTS.get(reader or '', ()):
+            if isinstance(section.get(part), Mapping):
+                yield f'{key}.{part}', section[part], part
+
+
+def _multipliers(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """The ``paramwise_cfg`` of one optimizer, or of several."""
+    parts = {'optimizer': config}
+    if 'type' not in config:
+        parts = {f'optimizer.{name}': part for name, part in config.items() if isinstance(part, Mapping)}
+    for path, part in parts.items():
+        paramwise = part.get('paramwise_cfg')
+        if isinstance(paramwise, Mapping) and part.get('constructor', OWN_CONSTRUCTOR) == OWN_CONSTRUCTOR:
+            path = f'{path}.paramwise_cfg'
+            yield path, paramwise, 'paramwise_cfg'
+            keys = paramwise.get('custom_keys')
+            for name, factors in keys.items() if isinstance(keys, Mapping) else ():
+                if isinstance(factors, Mapping):
+                    yield f'{path}.custom_keys.{name}', factors, 'custom_keys'
+
+
+def _in_section(path: str, section: Mapping[str, Any], reader: str, root: Mapping[str, Any]) -> Iterator[Finding]:
+    """What a section other than ``data`` says that its reader does not know."""
+    known = KEYS[reader]
+    others: bool = reader in OPEN or reader in OF_TORCH
+    if reader == 'CheckpointHook':  # it hands them on to the runner
+        others = _reader('runner', root.get('runner')) is None
+    own = {'type', 'policy'} if path in SCHEDULES else {'type'} if reader[0].isupper() else set()
+    for key in section:
+        if key in known or key in own:
+            continue
+        if not others or near_miss(str(key), known):
+            sure = reader not in OPEN or _is_new_option(section, key)
+            yield _unread('error' if sure else 'warning', section, path, key, known, reader)
 
 
 def _reader(key: str, section: Any) -> str | None:
     """The name in `KEYS` of what reads a section; None if that is not known before classes are imported."""
     if not isinstance(section, Mapping):
         return None
-    named = section.get('type', DEFAULT_READERS.get(key))
-    if key in SCHEDULES and 'type' not in section:
+    if key in SCHEDULES:
         policy = section.get('policy')
         policy = policy.title() if isinstance(policy, str) and policy == policy.lower() else policy
-        named = f'{policy}{SCHEDULES[key]}'
-    elif key not in DEFAULT_READERS and key not in SCHEDULES:
-        named = key
+        named = section.get('type', f'{policy}{SCHEDULES[key]}')
+    elif key in DEFAULT_READERS:
+        named = section.get('type', DEFAULT_READERS[key])
+    else:
+        named = key if key != 'data' else None
     return named if isinstance(named, str) and named in KEYS else None
 
 
@@ -144,8 +177,10 @@ def _said_twice(section: Mapping[str, Any], path: str) -> Iterator[Finding]:
 
 
 def _unread(level: Any, section: Mapping[str, Any], path: str, key: str, known: Sequence[str], reader: str) -> Finding:
-    belongs = BELONGS.get(key, '')
-    if nearest(str(key), known):
+    belongs = BELONGS.get(key, '') if path.partition('.')[0] in ('data', path) else ''
+    if near_miss(str(key), [DELETE_KEY]):
+        way_out = f'Did you mean {DELETE_KEY!r}?'
+    elif nearest(str(key), known):
         way_out = _question(str(key), known)
     elif belongs and belongs != f'{path}.{key}':
         way_out = f'Write {belongs}.'

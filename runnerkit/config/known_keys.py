@@ -182,6 +182,31 @@ KEYS: dict[str, tuple[str, ...]] = {
     'fp16': ('loss_scale',),
     'auto_scale_lr': ('enable', 'base_batch_size'),
     'custom_imports': ('imports', 'allow_failed_imports'),
+    'paramwise_cfg': (
+        'custom_keys',
+        'bias_lr_mult',
+        'bias_decay_mult',
+        'norm_decay_mult',
+        'dwconv_decay_mult',
+        'dcn_offset_lr_mult',
+        'bypass_duplicate',
+    ),
+    'custom_keys': ('lr_mult', 'decay_mult'),
+    'grad_clip': ('max_norm', 'norm_type', 'error_if_nonfinite', 'foreach'),
+    'loss_scale': ('init_scale', 'growth_factor', 'backoff_factor', 'growth_interval', 'enabled'),
+    'schedule': ('wait', 'warmup', 'active', 'repeat', 'skip_first', 'skip_first_wait'),
+    'dist_params': (
+        'backend',
+        'port',
+        'init_method',
+        'timeout',
+        'world_size',
+        'rank',
+        'store',
+        'group_name',
+        'pg_options',
+        'device_id',
+    ),
     'EpochBasedRunner': _RUNNER,
     'IterBasedRunner': _RUNNER,
     'OptimizerHook': ('grad_clip', 'detect_anomalous_params', 'cumulative_iters', 'amp', 'loss_scale', 'fused'),
@@ -263,6 +288,15 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 #: Readers in `KEYS` that hand other keys on: EvalHook to the data set's ``evaluate``.
 OPEN = ('EvalHook',)
+
+#: Readers in `KEYS` that are functions of torch: a later version may know more.
+OF_TORCH = ('grad_clip', 'loss_scale', 'schedule', 'dist_params')
+
+#: Parts of sections that have a reader of their own, by the section's.
+PARTS = {'OptimizerHook': ('grad_clip', 'loss_scale'), 'fp16': ('loss_scale',), 'ProfilerHook': ('schedule',)}
+
+#: The constructor of optimizers that reads ``paramwise_cfg``.
+OWN_CONSTRUCTOR = 'DefaultOptimizerConstructor'
 
 #: The class that reads a section without ``type``; None where a section without it has no reader.
 DEFAULT_READERS: dict[str, str | None] = {

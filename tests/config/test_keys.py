@@ -11,7 +11,7 @@ norm = dict(mean=[1.0])
 model = dict(type='Net', depth=3, train_cfg=dict(iou_thr=0.5))
 data = dict(samples_per_gpu=4, workers_per_gpu=0, train=dict(type='Points', norm=norm), val=dict(type='Points'))
 optimizer = dict(type='SGD', lr=0.1)
-optimizer_config = dict(grad_clip=None)
+optimizer_config = dict(cumulative_iters=1)
 lr_config = dict(policy='step', step=[2])
 runner = dict(type='EpochBasedRunner', max_epochs=3)
 checkpoint_config = dict(interval=1)
@@ -67,6 +67,24 @@ ERRORS = {
     'log_config = dict(hook=[])': ('log_config.hook', "Did you mean 'hooks'"),
     'fp16 = dict(loss_scal=1)': ('fp16.loss_scal', "Did you mean 'loss_scale'"),
     'auto_scale_lr = dict(batch_size=3)': ('auto_scale_lr.batch_size', "Did you mean 'base_batch_size'"),
+    'optimizer = dict(paramwise_cfg=dict(norm_decay_mul=0))': (
+        'optimizer.paramwise_cfg.norm_decay_mul',
+        "Did you mean 'norm_decay_mult'",
+    ),
+    'optimizer = dict(paramwise_cfg=dict(custom_keys={"a.b": dict(lr=0)}))': (
+        'optimizer.paramwise_cfg.custom_keys.a.b.lr',
+        'It has lr_mult, decay_mult',
+    ),
+    'optimizer = dict(_delete_=True, g=dict(type="SGD", paramwise_cfg=dict(decay=0)))': (
+        'optimizer.g.paramwise_cfg.decay',
+        "_decay_mult'",
+    ),
+    'optimizer_config = dict(grad_clip=dict(max_nrm=1))': ('optimizer_config.grad_clip.max_nrm', "mean 'max_norm'"),
+    'fp16 = dict(loss_scale=dict(init_scal=1))': ('fp16.loss_scale.init_scal', "Did you mean 'init_scale'"),
+    'profiler_config = dict(schedule=dict(wiat=1))': ('profiler_config.schedule.wiat', "Did you mean 'wait'"),
+    'dist_params = dict(backnd="gloo")': ('dist_params.backnd', "Did you mean 'backend'"),
+    'runner = dict(_delete=True)': ('runner._delete', "Did you mean '_delete_'"),
+    'optimizer_config = dict(lr=3)': ('optimizer_config.lr', 'Write optimizer.lr'),
     'timer_config = dict(interval=3)': ('timer_config.interval', 'IterTimerHook takes no arguments'),
     'profiler_config = dict(with_stak=True)': ('profiler_config.with_stak', "Did you mean 'with_stack'"),
 }
@@ -89,7 +107,10 @@ ALLOWED = [
     'data = dict(train=dict(tpye=1), train_dataloader=dict(batch_size=2, num_workers=1))',
     'runner = dict(_delete_=True, type="MyRunner", max_epoch=3)\ncheckpoint_config = dict(mine=1)',
     'runner = [dict(name="train", epochs=1)]',
-    'optimizer_config = dict(type="MyHook", grad_clp=1)',
+    'optimizer_config = dict(type="MyHook", grad_clp=1, grad_clip=dict(max_nrm=1))',
+    'optimizer_config = dict(grad_clip=dict(later=1))',  # a later torch may know it
+    'optimizer = dict(constructor="Mine", paramwise_cfg=dict(norm_decay_mul=0))',
+    '_a = dict(batch=1)\ndataloader = dict(_a)\ndata = dict(train=dict(x=dataloader))',
     'optimizer = dict(nesterovv=True)',
     'lr_config = dict(policy="mine", gama=1)',
     'lr_config = dict(policy="ExponentialLR", gamma=1)',

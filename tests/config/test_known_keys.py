@@ -4,12 +4,27 @@ import inspect
 import re
 
 import pytest
+import torch
 
-from runnerkit.config.known_keys import BELONGS, DEFAULT_READERS, FOREIGN, KEYS, MMCV_TOOLS, REQUIRED, SCHEDULES, TOP
+from runnerkit.config.known_keys import (
+    BELONGS,
+    DEFAULT_READERS,
+    FOREIGN,
+    KEYS,
+    MMCV_TOOLS,
+    OF_TORCH,
+    OWN_CONSTRUCTOR,
+    PARTS,
+    REQUIRED,
+    SCHEDULES,
+    TOP,
+)
 from runnerkit.data import build_dataloader
 from runnerkit.data.loader import LOADER_OPTIONS
 from runnerkit.flow import Instance, Network, Startup, instance, switches
 from runnerkit.hooks import HOOKS
+from runnerkit.optim import OPTIMIZER_BUILDERS
+from runnerkit.optim.default_constructor import CUSTOM_KEY_OPTIONS, PARAMWISE_DEFAULTS
 from runnerkit.registry import _parameters
 from runnerkit.runner import RUNNERS, BaseRunner
 from runnerkit.utils.imports import import_modules_from_strings
@@ -43,6 +58,27 @@ def test_loaders():
     assert set(KEYS['dataloader']) == taken | {'batch_size', 'num_workers'}
     assert set(KEYS['data']) == {*instance.LOADER_KEYS, 'batch_size', 'num_workers'}
     assert set(KEYS['custom_imports']) == set(inspect.signature(import_modules_from_strings).parameters)
+
+
+def test_parts_of_sections():
+    assert set(KEYS['paramwise_cfg']) == set(PARAMWISE_DEFAULTS)
+    assert KEYS['custom_keys'] == CUSTOM_KEY_OPTIONS
+    assert OPTIMIZER_BUILDERS.get(OWN_CONSTRUCTOR) is not None
+    assert {part for parts in PARTS.values() for part in parts} <= set(OF_TORCH)
+
+
+@pytest.mark.parametrize(
+    'name, function, without',
+    [
+        ('grad_clip', torch.nn.utils.clip_grad_norm_, {'parameters'}),
+        ('loss_scale', torch.amp.GradScaler, {'device'}),
+        ('schedule', torch.profiler.schedule, set()),
+        ('dist_params', torch.distributed.init_process_group, {'_ranks'}),
+    ],
+)
+def test_functions_of_torch(name, function, without):
+    """The table may know more than an older torch."""
+    assert set(inspect.signature(function).parameters) - without <= set(KEYS[name])
 
 
 def test_every_key_that_the_stages_ask_for_is_known():
