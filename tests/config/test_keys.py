@@ -36,6 +36,7 @@ def found(more='', options=None, name='cfg.py'):
 
 def test_a_good_config_has_nothing_to_find():
     assert found() == []
+    assert found('model = dict(loss_aa=1, loss_bb=1)', {'model.loss_aa': 2}) == []
     assert found(options={'optimizer.lr': 0.2, 'runner.max_epochs': 1, 'model.new': 1, 'seed': 1}) == []
 
 
@@ -125,7 +126,9 @@ ALLOWED = [
     'mine = 3\noptimizer = dict(lr=mine)',
     'optimizr = 0.1\noptimizer = dict(lr=optimizr)',
     'optimizer = dict(lr={{ _base_.optimizer.lr }})',
-    'mine = 3\nglobals().update(seed=mine)',
+    'mine = 3\nseed = globals()["mi" + "ne"]',
+    'flow = None',
+    'part = dict(interval=2)',  # of log_config
     'dataset_type = "Points"',  # set anew to what it is made of
     'norm = dict(mean=[1.0])',
     'iou_thr = 0.5',
