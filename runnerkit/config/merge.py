@@ -34,7 +34,8 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
             dict.__setitem__(merged, key, laid)  # not addict's own, which is slow
     ours, theirs = merged._origin_, child._origin_ if isinstance(child, ConfigDict) else None
     if ours and theirs:
-        set_origin(merged, ours.changed_by(theirs, child, child.keys() - base.keys()))
+        added = child.keys() - base.keys() if theirs.places[0].file == OPTIONS else ()
+        set_origin(merged, ours.changed_by(theirs, child, added))
     else:
         set_origin(merged, ours or theirs)
     return merged

@@ -111,7 +111,7 @@ class Origin(NamedTuple):
     Attributes:
         places: the place of the dict, followed by those of dicts merged into it.
         keys: the places of keys whose values come from merged dicts.
-        added: those of them that the dict did not have before.
+        added: those that the command line has added.
     """
 
     places: tuple[Place, ...]
@@ -132,7 +132,7 @@ class Origin(NamedTuple):
         Args:
             other: the origin of the other dict.
             keys: the keys of the other dict.
-            added: those that this dict did not have.
+            added: those that this dict did not have, if the other one is of the command line.
         """
         places = tuple(dict.fromkeys(self.places + other.places))
         keys_from = {**self.keys, **{key: other.place_of(key) for key in keys}}

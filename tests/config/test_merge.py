@@ -91,8 +91,9 @@ def test_nested_options():
         nested_options({'a': 1, 'a.b': 2})
 
 
-def test_an_origin_knows_which_keys_a_merge_has_added(tmp_path):
-    (tmp_path / 'cfg.py').write_text('optimizer = dict(lr=1)\n')
+def test_an_origin_knows_which_keys_the_command_line_has_added(tmp_path):
+    (tmp_path / 'base.py').write_text('optimizer = dict(type=1)\n')
+    (tmp_path / 'cfg.py').write_text('_base_ = "base.py"\noptimizer = dict(lr=1)\n')
     cfg = Config.fromfile(tmp_path / 'cfg.py')
     cfg.merge_from_dict({'optimizer.lr': 2, 'optimizer.momentum': 1})
     cfg.merge_from_dict({'optimizer.momentum': 2, 'fresh': 1})
