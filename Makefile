@@ -35,7 +35,8 @@ $(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
 	touch $@
 
 downstream: $(MMCV)/.done ## mmcls, mmseg and mmdet of the MMCV 1.x era, unchanged
-	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py
+	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py \
+	tests/compat/test_galleries.py
 
 # Peers that the benchmark compares with, each in an environment of its own, beside the other one like mmcv above: all
 # have the same torch. One that does not install leaves its log behind, and the benchmark says so.

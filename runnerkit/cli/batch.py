@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if not 0 <= args.rank < args.world_size:
         raise UsageError(f'--rank must be one of the {args.world_size} of --world-size, from 0, but got {args.rank}')
-    cfg = load_config(args.config, args.cfg_options)
+    cfg = load_config(args.config, args.cfg_options, sections=('data',))
     if args.seed is not None:
         cfg.seed = args.seed
     if cfg.get('seed') is None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from runnerkit.cli.train import add_shared
-from runnerkit.config import Config, format_config
+from runnerkit.config import Config, format_config, unread_keys
 from runnerkit.utils.exceptions import one_line
 
 
@@ -27,9 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         cfg = Config.fromfile(args.config)
         cfg.merge_from_dict(args.cfg_options or {})
+        errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
         text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     except Exception as error:
         print(f'{parser.prog}: {one_line(error)}', file=sys.stderr)
         return 1
+    for finding in errors:
+        print(f'warning: {finding}', file=sys.stderr)
     print(text, end='')
     return 0

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; returns the exit code."""
     args = parser().parse_args(argv)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    cfg = load_config(args.config, args.cfg_options)
+    cfg = load_config(args.config, args.cfg_options, sections=('model', 'data'))
     scores = evaluate(cfg, args)
     if scores:
         for name, value in scores.items():

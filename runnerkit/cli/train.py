@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
 
 from runnerkit.cli.errors import SIGNALLED, UsageError, ignoring_repeated_signals, usage_checked
-from runnerkit.config import Config, DictAction
+from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_keys
+from runnerkit.config.config import import_modules_of
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import suggestion
 
@@ -109,18 +110,32 @@ def stopped_by(runner: Any) -> int | None:
     return number
 
 
-def load_config(filename: str, overrides: dict[str, Any] | None = None) -> Any:
-    """The config with ``--cfg-options`` merged in."""
+def load_config(filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None) -> Any:
+    """The config with ``--cfg-options`` merged in.
+
+    Args:
+        filename: its file.
+        overrides: the ``--cfg-options``.
+        sections: the top-level keys that the command reads; None for all.
+
+    Raises:
+        UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
+    """
     if not os.path.isfile(filename):
         folder = os.path.dirname(filename) or '.'
         hint = suggestion(os.path.basename(filename), os.listdir(folder)) if os.path.isdir(folder) else ''
         raise UsageError(f'there is no config file {filename}{hint}')
-    cfg = Config.fromfile(filename)
+    cfg = Config.fromfile(filename, import_custom_modules=False)
     if overrides:
         try:
             cfg.merge_from_dict(overrides)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
+    try:
+        refuse_unread_keys(cfg, sections)
+    except PreflightError as error:
+        raise UsageError(str(error)) from error
+    import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
     return cfg
 
 

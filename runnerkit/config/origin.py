@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
+#: The file of what the command line sets.
+OPTIONS = '--cfg-options'
+
 
 class SourceLines:
     """Finds the lines of values in a Python config file.
@@ -28,13 +31,23 @@ class SourceLines:
     def top(self) -> Mapping[Any, ast.expr]:
         """The expression last assigned to each name at the top level of the file."""
         assigned: dict[Any, ast.expr] = {}
-        for statement in ast.parse(self._text).body:
+        for statement in self._tree.body:
             if isinstance(statement, ast.Assign):
                 names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
                 assigned.update(dict.fromkeys(names, statement.value))
             elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
                 assigned[statement.target.id] = statement.value
         return assigned
+
+    @cached_property
+    def names_read(self) -> frozenset[str]:
+        """The variables that the file reads."""
+        names = (node for node in ast.walk(self._tree) if isinstance(node, ast.Name))
+        return frozenset(name.id for name in names if isinstance(name.ctx, ast.Load))
+
+    @cached_property
+    def _tree(self) -> ast.Module:
+        return ast.parse(self._text)
 
     def line(self, path: Iterable[Any], key: tuple[Any, ...] = ()) -> int | None:
         """The 1-based line of a dict or of one of its keys; if it cannot be found, that of what encloses it.
@@ -64,7 +77,7 @@ class Place(NamedTuple):
     """The place of a dict, or of one of its keys, in a config file.
 
     Attributes:
-        file: the file, or ``--cfg-options``.
+        file: the file, or `OPTIONS`.
         source: the lines of a Python file.
         path: the keys and indices that lead to the dict.
         key: a tuple with the key, if any.
@@ -98,10 +111,12 @@ class Origin(NamedTuple):
     Attributes:
         places: the place of the dict, followed by those of dicts merged into it.
         keys: the places of keys whose values come from merged dicts.
+        added: those that the command line has added.
     """
 
     places: tuple[Place, ...]
     keys: Mapping[Any, Place] = {}  # never changed
+    added: frozenset[Any] = frozenset()
 
     def __str__(self) -> str:
         first, *others = dict.fromkeys(map(str, self.places))
@@ -109,14 +124,22 @@ class Origin(NamedTuple):
 
     def of(self, key: Any) -> str:
         """Where the value of ``key`` was written, as text."""
-        return str(self._place_of(key))
+        return str(self.place_of(key))
 
-    def changed_by(self, other: Origin, keys: Iterable[Any]) -> Origin:
-        """The origin of this dict after ``keys`` of another dict were merged into it."""
+    def changed_by(self, other: Origin, keys: Iterable[Any], added: Iterable[Any] = ()) -> Origin:
+        """The origin of this dict after ``keys`` of another dict were merged into it.
+
+        Args:
+            other: the origin of the other dict.
+            keys: the keys of the other dict.
+            added: those that this dict did not have, if the other one is of the command line.
+        """
         places = tuple(dict.fromkeys(self.places + other.places))
-        return Origin(places, {**self.keys, **{key: other._place_of(key) for key in keys}})
+        keys_from = {**self.keys, **{key: other.place_of(key) for key in keys}}
+        return Origin(places, keys_from, self.added.union(added))
 
-    def _place_of(self, key: Any) -> Place:
+    def place_of(self, key: Any) -> Place:
+        """Where the value of ``key`` was written."""
         return self.keys[key] if key in self.keys else self.places[0].of(key)
 
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
-from runnerkit.config import warn_near_misses
+from runnerkit.config import keys_of_other_tools, refuse_unread_keys, unread_keys
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.context import Context
-from runnerkit.flow.keys import KNOWN, LATER
 from runnerkit.flow.switches import check_switches, set_tf32
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
@@ -35,6 +34,7 @@ class Instance:
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
+        refuse_unread_keys(context.cfg)
         check_switches(context.cfg)
         self.start_processes(context)
         self.open_work_dir(context)
@@ -106,10 +106,10 @@ class Instance:
     def describe(self, context: Context) -> None:
         """Log environment, config and seed, and keep them for the checkpoints' meta."""
         cfg, logger = context.cfg, context.logger
-        warn_near_misses(cfg, KNOWN)
-        for key in LATER:
-            if cfg.get(key):
-                logger.warning('%s=… is not supported yet and has no effect', key)
+        for finding in unread_keys(cfg):
+            logger.warning('%s', finding)
+        if others := keys_of_other_tools(cfg):
+            logger.info("Keys of MMCV's tools that have no meaning here: %s", ', '.join(others))
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
         text = cfg.pretty_text
         logger.info('Environment:\n%s', env)

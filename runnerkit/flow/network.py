@@ -49,10 +49,13 @@ class Network:
             set_random_seed(context.seed, use_rank_shift=True)
 
     def build_optimizer(self, context: Context) -> None:
-        """Build the optimizer; with ``--auto-scale-lr``, its learning rate is scaled with the batch size."""
+        """Build the optimizer.
+
+        With ``--auto-scale-lr`` or ``auto_scale_lr.enable``, its learning rate is scaled with the batch size.
+        """
         cfg = context.cfg
         config = required_section(cfg, 'optimizer')
-        if context.options.auto_scale_lr:
+        if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             config = scaled_lr(config, cfg, context)
         context.optimizer = build_optimizer(context.model, config)
 

@@ -76,3 +76,12 @@ def test_the_script(cfg):
     )
     assert done.returncode == 1
     assert done.stderr.startswith('print_config.py: file ')
+
+
+def test_keys_that_nobody_reads_are_told(tmp_path, capsys):
+    (tmp_path / 'cfg.py').write_text("runner = dict(type='EpochBasedRunner', max_epochs=1)\nvariable = 2\n")
+    assert main([str(tmp_path / 'cfg.py'), '--cfg-options', 'runner.max_epoch=1']) == 0
+    printed = capsys.readouterr()
+    assert 'max_epoch=1' in printed.out
+    assert 'warning: runner.max_epoch (--cfg-options): nobody reads it' in printed.err
+    assert 'variable' not in printed.err

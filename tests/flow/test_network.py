@@ -27,6 +27,15 @@ def test_the_linear_scaling_rule():
         scaled_lr(cfg.optimizer, Config({}), context)
 
 
+@pytest.mark.parametrize('enable, flag, lr', [(False, False, 0.2), (True, False, 0.4), (False, True, 0.4)])
+def test_the_flag_or_the_config_scales_the_rate(enable, flag, lr):
+    cfg = {'auto_scale_lr': {'enable': enable, 'base_batch_size': 1}, 'data': {'samples_per_gpu': 2}}
+    cfg['optimizer'] = {'type': 'SGD', 'lr': 0.2}
+    context = Context(Config(cfg), Options(auto_scale_lr=flag), model=torch.nn.Linear(1, 1))
+    Network().build_optimizer(context)
+    assert context.optimizer.param_groups[0]['lr'] == pytest.approx(lr)
+
+
 def test_runner_configs():
     assert runner_config(Config({'runner': {'type': 'IterBasedRunner', 'max_iters': 3}})).max_iters == 3
     assert runner_config(Config({'total_epochs': 3})) == {'type': 'EpochBasedRunner', 'max_epochs': 3}
