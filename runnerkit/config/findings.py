@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,3 +29,34 @@ class Finding:
         place = ' '.join(part for part in (self.key, f'({self.where})' if self.where else '') if part)
         first = f'{place}: {self.what}' if place else self.what
         return f'{first}\n  {self.way_out}' if self.way_out else first
+
+
+class PreflightError(ValueError):
+    """A run cannot do what its config says, and does not start.
+
+    Attributes:
+        findings: The errors, all of them.
+    """
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        count = f'{len(self.findings)} errors' if len(self.findings) > 1 else 'an error'
+        super().__init__(f'the run does not start, because of {count}:\n{listed(self.findings)}')
+
+
+def listed(findings: Iterable[Finding]) -> str:
+    """``findings`` as a text, each a bullet of one or two lines."""
+    return '\n'.join('- ' + str(each).replace('\n', '\n  ') for each in findings)
+
+
+def without_errors(findings: Iterable[Finding]) -> list[Finding]:
+    """The warnings among ``findings``.
+
+    Raises:
+        PreflightError: There are errors among them.
+    """
+    found = list(findings)
+    errors = [each for each in found if each.level == 'error']
+    if errors:
+        raise PreflightError(errors)
+    return found
