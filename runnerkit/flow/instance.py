@@ -17,7 +17,8 @@ from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.context import Context
 from runnerkit.flow.keys import KNOWN, LATER
-from runnerkit.flow.switches import check_switches, set_tf32
+from runnerkit.flow.preflight import Plan, preflight
+from runnerkit.flow.switches import set_tf32
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
@@ -35,7 +36,7 @@ class Instance:
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        check_switches(context.cfg)
+        context.findings = preflight(Plan.of(context))  # of the config alone, before anything is built
         self.start_processes(context)
         self.open_work_dir(context)
         self.settle_seed(context)
@@ -94,9 +95,7 @@ class Instance:
         """Apply the config's settings for torch's backends."""
         cfg = context.cfg
         benchmark, deterministic = cfg.get('cudnn_benchmark'), context.options.deterministic or cfg.get('deterministic')
-        if benchmark and deterministic:
-            context.logger.warning('cudnn_benchmark=True has no effect in a deterministic run')
-        elif benchmark is not None:
+        if benchmark is not None and not (benchmark and deterministic):
             torch.backends.cudnn.benchmark = benchmark
         if cfg.get('tf32') is not None:
             set_tf32(cfg.tf32)

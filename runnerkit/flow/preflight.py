@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-from runnerkit.config.findings import Finding, PreflightError, without_errors
+from runnerkit.config.findings import Finding, PreflightError, listed, without_errors
 from runnerkit.flow.checks.evaluation import EVALUATION_CHECKS
 from runnerkit.flow.checks.hooks import HOOK_CHECKS
 from runnerkit.flow.checks.keys import KEY_CHECKS
@@ -22,6 +22,7 @@ from runnerkit.flow.checks.lengths import LENGTH_CHECKS
 from runnerkit.flow.checks.plan import Plan
 from runnerkit.flow.checks.schedules import SCHEDULE_CHECKS
 from runnerkit.flow.checks.updates import UPDATE_CHECKS
+from runnerkit.flow.context import Context
 
 __all__ = ['CHECKS', 'CONFIG_CHECKS', 'RUN_CHECKS', 'Finding', 'Plan', 'PreflightError', 'find', 'preflight']
 
@@ -47,6 +48,24 @@ def find(plan: Plan) -> list[Finding]:
     checks = CONFIG_CHECKS if plan.runner is None else CHECKS
     found = dict.fromkeys(chain.from_iterable(check(plan) for check in checks))
     return sorted(found, key=lambda each: each.level != 'error')
+
+
+def is_complete(plan: Plan) -> list[Finding]:
+    """A resumed run that has nothing left to train; known only after the resume."""
+    runner = plan.runner
+    for name, done in (('max_epochs', runner.completed_epochs), ('max_iters', runner.completed_iters)):
+        limit = getattr(runner, name)
+        if limit is not None and done >= limit > 0:
+            what = f'the run that is resumed has done {done} already: nothing is trained'
+            return [plan.warning(('runner', name), what, f'Let {name} be more than {done} to train on.')]
+    return []
+
+
+def show_findings(context: Context, when: str) -> None:
+    """Log the warnings of ``context`` together; nothing if there are none."""
+    if context.findings:
+        count = f'{len(context.findings)} warning{"" if len(context.findings) == 1 else "s"}'
+        context.logger.warning('%s: %s\n%s', when, count, listed(context.findings))
 
 
 def preflight(plan: Plan) -> list[Finding]:

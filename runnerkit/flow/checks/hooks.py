@@ -9,9 +9,10 @@ from typing import Any
 
 from runnerkit.config.findings import Finding
 from runnerkit.flow.checks.plan import Plan
-from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, TorchLrUpdaterHook
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, overrides
 from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.runner.hook_table import CALLED, meant_points
 
 #: Points of other libraries, and what does the same here.
@@ -141,7 +142,7 @@ def methods_take_the_runner(plan: Plan) -> Iterator[Finding]:
         if type(hook).__module__.startswith('runnerkit.'):
             continue
         for point in _points(hook) & {*POINTS, *RINGS}:
-            arguments = ('runner', {}) if point == 'after_evaluate' else ('runner',)
+            arguments: tuple[Any, ...] = ('runner', {}) if point == 'after_evaluate' else ('runner',)
             try:
                 signature = inspect.signature(getattr(hook, point))
             except (TypeError, ValueError):

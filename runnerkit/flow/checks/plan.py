@@ -13,9 +13,10 @@ from torch.optim import Optimizer
 from runnerkit.config.findings import Finding
 from runnerkit.config.origin import dotted, written_at
 from runnerkit.flow.context import Context, Options
-from runnerkit.hooks import CheckpointHook, EvalHook, Hook, OptimizerHook, TorchLrUpdaterHook
+from runnerkit.hooks import CheckpointHook, EvalHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.runner.workflow import epochs_in, iters_in, length_of, trains

@@ -7,9 +7,19 @@ from typing import Any
 
 from runnerkit.config.findings import Finding
 from runnerkit.flow.checks.plan import Plan, amount, names
-from runnerkit.hooks import EvalHook, FixedLrUpdaterHook, OneCycleLrUpdaterHook, TorchLrUpdaterHook
+from runnerkit.hooks import (
+    CosineRestartLrUpdaterHook,
+    CyclicLrUpdaterHook,
+    CyclicMomentumUpdaterHook,
+    EvalHook,
+    FixedLrUpdaterHook,
+    OneCycleLrUpdaterHook,
+)
 from runnerkit.hooks.param_schedule import ParamScheduleHook, read
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim import schedules
+
+CYCLIC = (CyclicLrUpdaterHook, CyclicMomentumUpdaterHook)
 
 
 def _length(plan: Plan, hook: Any) -> int | None:
@@ -92,7 +102,7 @@ def schedule_lasts(plan: Plan) -> Iterator[Finding]:
         length = _length(plan, hook)
         if not length:
             continue
-        if isinstance(hook, schedules.CosineRestart):
+        if isinstance(hook, CosineRestartLrUpdaterHook):
             whole, starts = hook.cumulative_periods[-1], hook.cumulative_periods[:-1]
             if whole < length:
                 yield plan.error(
@@ -107,7 +117,7 @@ def schedule_lasts(plan: Plan) -> Iterator[Finding]:
                     f'the last period would begin at {starts[-1]}, but the run has {amount(length, hook.by_epoch)}',
                     f'Let periods add up to {length}.',
                 )
-        if isinstance(hook, schedules.Cyclic) and hook.cyclic_times > length:
+        if isinstance(hook, CYCLIC) and hook.cyclic_times > length:
             yield plan.error(
                 plan.key_of(hook, 'cyclic_times'),
                 f'{hook.cyclic_times} cycles do not fit into {amount(length, False)}',
@@ -129,10 +139,8 @@ def _total_steps(hook: Any) -> Any:
         return hook.total_steps
     if not isinstance(hook, TorchLrUpdaterHook) or hook.scheduler != 'OneCycleLR':
         return None
-    of = hook.arguments.get
-    if of('total_steps') is not None:
-        return of('total_steps')
-    return of('epochs') * of('steps_per_epoch') if of('epochs') and of('steps_per_epoch') else None
+    of = {'epochs': 0, 'steps_per_epoch': 0, **hook.arguments}
+    return of.get('total_steps') or of['epochs'] * of['steps_per_epoch'] or None
 
 
 #: The argument with the length of a torch scheduler, and what a run that is shorter, or longer, never has or has too.

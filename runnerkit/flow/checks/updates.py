@@ -224,7 +224,7 @@ def _patterns(plan: Plan, path: tuple[Any, ...], patterns: Mapping[str, Any], mo
             what = f'has no effect: its parameters are frozen ({names(own)})'
         if what:
             yield plan.warning(
-                (*path, 'custom_keys', pattern), what, 'Write a part of a parameter name, or leave it out.'
+                (*path, 'custom_keys', pattern), what, "Write a part of a parameter's name, or leave it out."
             )
 
 
