@@ -270,7 +270,7 @@ def _way_out(key: str, value: Any, kind: Kind, where: str) -> str:
     right = _meant(value, kind)
     if right is None:
         return f'Give {kind.needed}, or leave {key} out.'
-    if isinstance(value, str) and _EXPONENT.fullmatch(value) and where.split(':')[0].endswith(('.yaml', '.yml')):
+    if kind is NUMBER and _EXPONENT.fullmatch(str(value)) and where.split(':')[0].endswith(('.yaml', '.yml')):
         mantissa, _, exponent = value.lower().partition('e')
         written = f'{mantissa if "." in mantissa else mantissa + ".0"}e{int(exponent):+d}'
         return f'Write {key}: {written}; YAML reads an exponent without a point and a sign as a text.'

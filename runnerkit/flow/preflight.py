@@ -53,8 +53,8 @@ def find(plan: Plan) -> list[Finding]:
 def is_complete(plan: Plan) -> list[Finding]:
     """A resumed run that has nothing left to train; known only after the resume."""
     runner = plan.runner
-    for name, done in (('max_epochs', runner.completed_epochs), ('max_iters', runner.completed_iters)):
-        limit = getattr(runner, name)
+    for name, counter in (('max_epochs', 'completed_epochs'), ('max_iters', 'completed_iters')):
+        limit, done = getattr(runner, name, None), getattr(runner, counter, 0)
         if limit is not None and done >= limit > 0:
             what = f'the run that is resumed has done {done} already: nothing is trained'
             return [plan.warning(('runner', name), what, f'Let {name} be more than {done} to train on.')]

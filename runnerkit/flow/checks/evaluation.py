@@ -16,7 +16,7 @@ from runnerkit.utils.suggest import suggestion
 
 def workflow_fits(plan: Plan) -> Iterator[Finding]:
     """Modes that neither runner nor model knows, and empty loaders."""
-    if not (plan.workflow or plan.loaders) or not type(plan.runner).run.__module__.startswith('runnerkit.'):
+    if not plan.loaders or not type(plan.runner).run.__module__.startswith('runnerkit.'):
         return  # there is nothing to look at, or the runner has a loop of its own
     try:
         check_workflow(list(plan.loaders), plan.workflow, plan.runner)
