@@ -11,11 +11,13 @@ SIGHTED = {'model': {'type': 'PlanTiny'}}
 
 CASES = [
     ('error', {'workflow': [('fly', 1)]}, 'workflow', 'no method named "fly"', {'workflow': [('train', 1)]}),
-    ('error', {**BLIND, 'evaluation': None, 'workflow': [('train', 1), ('val', 1)]}, 'workflow', 'no val_step', SIGHTED),
+    ('error', {**BLIND, 'evaluation': None, 'workflow': [('train', 1), ('val', 1)]}, 'workflow', 'no val_step',
+     SIGHTED),
     ('error', BLIND, 'evaluation', 'neither can score', SIGHTED),
     ('warning', {'evaluation.interval': 4}, 'evaluation.interval', '4 epochs, but the run has 3',
      {'evaluation.interval': 3}),
-    ('warning', {'evaluation.start': 4}, 'evaluation.start', "save_best='error' keeps nothing", {'evaluation.start': 3}),
+    ('warning', {'evaluation.start': 4}, 'evaluation.start', "save_best='error' keeps nothing",
+     {'evaluation.start': 3}),
     ('warning', {'evaluation': {'by_epoch': False, 'interval': 16}}, 'evaluation.interval', 'but the run has 15',
      {'evaluation.interval': 15}),
     ('warning', {**BY_ITER, 'evaluation': {'by_epoch': True}}, 'evaluation.by_epoch', 'no evaluation',
