@@ -63,6 +63,14 @@ class PlanBlind(torch.nn.Linear):
 
 
 @MODELS.register_module()
+class PlanNoOptimizer(PlanBlind):
+    """A model whose step has one parameter too few."""
+
+    def train_step(self, data):
+        return {'loss': self(data[0]).mean(), 'log_vars': {}, 'num_samples': 4}
+
+
+@MODELS.register_module()
 class PlanStepper(PlanBlind):
     """A model whose step updates the weights itself."""
 

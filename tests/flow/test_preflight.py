@@ -10,7 +10,6 @@ from support import loader, tiny_runner
 from runnerkit.cli.train import main
 from runnerkit.config import Config
 from runnerkit.flow import Context, Flow, Options
-from runnerkit.flow.dry_run import DryRun
 from runnerkit.flow.instance import Instance
 from runnerkit.flow.network import Network
 from runnerkit.flow.preflight import CHECKS, RUN_CHECKS, Plan, PreflightError, find, is_complete, preflight
@@ -186,7 +185,3 @@ def test_the_gallery_has_no_findings(path, monkeypatch):
 
 def test_the_gallery_is_there():
     assert [path.stem for path in GALLERY] == ['resnet_mnist', 'lenet', 'hela']
-
-
-def test_a_dry_run_replaces_the_runner_stage():
-    assert callable(DryRun())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 from runnerkit.config.findings import Finding
@@ -51,6 +52,26 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
             )
 
 
+def evaluation_is_understood(plan: Plan) -> Iterator[Finding]:
+    """Options of ``evaluation`` that the data set's ``evaluate`` does not take; it would fail after the first epoch."""
+    for hook in plan.hooks_of(EvalHook):
+        evaluate = getattr(hook.dataloader.dataset, 'evaluate', None)
+        if evaluate is None or getattr(hook.evaluate, '__func__', None) is not EvalHook.evaluate:
+            continue
+        try:
+            inspect.signature(evaluate).bind([], logger=None, **hook.eval_kwargs)
+        except TypeError as error:
+            options = ', '.join(hook.eval_kwargs) or 'no options'
+            yield plan.error(
+                plan.path_of(hook),
+                f'{type(hook.dataloader.dataset).__name__}.evaluate{inspect.signature(evaluate)} cannot be called with '
+                f'(results, logger=…) and {options}: {error}',
+                'Change the keys of evaluation, or the parameters of that method.',
+            )
+        except ValueError:
+            continue  # functions written in C have no signature
+
+
 def evaluation_takes_place(plan: Plan) -> Iterator[Finding]:
     """Evaluations that would begin after the run's end."""
     for hook in plan.hooks_of(EvalHook):
@@ -91,4 +112,10 @@ def best_score_exists(plan: Plan) -> Iterator[Finding]:
             )
 
 
-EVALUATION_CHECKS = (workflow_fits, evaluation_can_run, evaluation_takes_place, best_score_exists)
+EVALUATION_CHECKS = (
+    workflow_fits,
+    evaluation_can_run,
+    evaluation_is_understood,
+    evaluation_takes_place,
+    best_score_exists,
+)

@@ -184,6 +184,12 @@ WITHOUT_EFFECT: tuple[Rule, ...] = (
         'Write -1 to keep all, or 1 to keep the newest only.',
     ),
     (
+        ('checkpoint_config', 'save_optimizer'),
+        lambda plan: plan.get('checkpoint_config', 'save_optimizer') is False and _flag('auto_resume')(plan),
+        'save_optimizer=False leaves auto_resume nothing from which a run can go on exactly',
+        'Leave one of them out.',
+    ),
+    (
         ('data', 'persistent_workers'),
         lambda plan: plan.get('data', 'persistent_workers') is True and not plan.get('data', 'workers_per_gpu'),
         'has no effect without workers',

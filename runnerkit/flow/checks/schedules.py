@@ -59,8 +59,10 @@ def _steps(hook: Any) -> tuple[str, list[int]]:
 
 def _other_unit(plan: Plan, hook: Any, steps: Sequence[int]) -> str:
     """A hint at ``by_epoch`` if the steps would fit the run's iterations."""
-    fits = hook.by_epoch and plan.iters and plan.epochs and min(steps) > plan.epochs and max(steps) < plan.iters
-    return ' (with by_epoch=False they would count iterations)' if fits else ''
+    if not hook.by_epoch or not plan.iters or not plan.epochs:
+        return ''
+    look_like_iters = not plan.by_epoch or min(steps) >= 10 * plan.epochs
+    return ' (with by_epoch=False they count iterations)' if look_like_iters and max(steps) < plan.iters else ''
 
 
 def warmups_end(plan: Plan) -> Iterator[Finding]:

@@ -76,6 +76,25 @@ def one_updater(plan: Plan) -> Iterator[Finding]:
         )
 
 
+def step_takes_the_batch(plan: Plan) -> Iterator[Finding]:
+    """A ``train_step`` with other parameters than ``(data, optimizer)``."""
+    step = getattr(plan.model, 'train_step', None)
+    if step is None or not any(mode == 'train' for mode, _ in plan.workflow):
+        return
+    try:
+        signature = inspect.signature(step)
+    except ValueError:
+        return  # written in C
+    try:
+        signature.bind('data', 'optimizer')
+    except TypeError as error:
+        yield plan.error(
+            ('model',),
+            f'{type(plan.model).__name__}.train_step{signature} cannot be called with (data, optimizer): {error}',
+            'Write def train_step(self, data, optimizer, **kwargs).',
+        )
+
+
 def something_is_trained(plan: Plan) -> Iterator[Finding]:
     """Models and optimizers without parameters that require gradients."""
     parameters = list(plan.model.parameters())
@@ -247,6 +266,7 @@ def multipliers_last(plan: Plan) -> Iterator[Finding]:
 UPDATE_CHECKS = (
     something_updates,
     one_updater,
+    step_takes_the_batch,
     something_is_trained,
     groups_hold_something,
     learning_rate,

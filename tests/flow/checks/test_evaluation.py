@@ -67,3 +67,16 @@ def test_a_loop_of_the_users_own_has_a_workflow_of_its_own(tmp_path):
     runner = Own(of.model, optimizer=of.runner.optimizer, max_epochs=1)
     runner.register_optimizer_hook({})
     assert said(Plan(runner=runner, loaders=[[1]], workflow=[('anything', 0)])) == []
+
+
+def test_options_that_the_data_set_does_not_take(tmp_path):
+    of = plan(tmp_path, {'model': {'type': 'PlanTiny'}, 'evaluation': {'interval': 1}})
+    (hook,) = (hook for hook in of.hooks if hasattr(hook, 'dataloader'))
+    dataset = hook.dataloader.dataset
+    dataset.evaluate = lambda results, logger=None, metric='mAP': {}
+    hook.eval_kwargs = {'metric': 'bbox'}
+    assert said(of) == []
+    hook.eval_kwargs = {'metrik': 'bbox'}
+    assert told(of, 'error', 'evaluation', 'metrik')
+    hook.eval_kwargs, dataset.evaluate = {}, lambda results: {}
+    assert told(of, 'error', 'evaluation', 'logger')

@@ -62,6 +62,12 @@ WARNINGS = [
         {'checkpoint_config.max_keep_ckpts': 1},
     ),
     (
+        {'checkpoint_config.save_optimizer': False, 'auto_resume': True},
+        'checkpoint_config.save_optimizer',
+        'go on exactly',
+        {'auto_resume': None},
+    ),
+    (
         {'data.persistent_workers': True},
         'data.persistent_workers',
         'without workers',

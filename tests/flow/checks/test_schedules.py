@@ -21,7 +21,8 @@ NO_EVALUATION = {'evaluation': None}
 ONE = {'runner.max_epochs': 1}
 
 CASES = [
-    ('warning', lr('step', step=[2, 3]), 'lr_config.step', '3 is not reached', lr('step', step=[1, 2])),
+    ('warning', lr('step', step=[2, 3]), 'lr_config.step', '3 is not reached: the run ends after 3 epochs\n',
+     lr('step', step=[1, 2])),
     ('warning', lr('step', step=[8, 11]), 'lr_config.step', 'none of its steps', lr('step', step=[2])),
     ('warning', lr('step', step=3), 'lr_config.step', 'none of its steps', lr('step', step=2)),
     ('warning', {**BY_ITER, **lr('step', step=[10], by_epoch=True)}, 'lr_config.step', 'by_epoch=False',

@@ -57,6 +57,8 @@ CASES = [
     ('warning', NONE, 'optimizer_config', 'Supervised', {'custom_hooks': [{'type': 'PlanUpdates'}]}),
     ('warning', {**NONE, 'model': {'type': 'PlanBlind'}, 'evaluation': None}, 'optimizer_config', 'PlanBlind',
      {'model': {'type': 'PlanStepper'}}),
+    ('error', {'model': {'type': 'PlanNoOptimizer'}, 'evaluation': None}, 'model', '(data, optimizer)',
+     {'model': {'type': 'PlanBlind'}}),
     ('warning', {'custom_hooks': [{'type': 'OptimizerHook'}]}, 'custom_hooks[0]', 'updates nothing', NONE),
     ('error', {**TINY, 'model.frozen': True}, 'model', 'frozen', {'model.frozen': False}),
     ('error', keeping('none'), 'optimizer', 'no parameter of Supervised', keeping('all')),
