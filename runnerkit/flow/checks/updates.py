@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +45,7 @@ def _updates_itself(plan: Plan) -> bool:
     processor = getattr(plan.runner, 'batch_processor', None)
     steps = processor is not None and _names_in(processor) & {'step', 'update'}
     own_loop = not type(plan.runner).__module__.startswith('runnerkit.') and _calls(type(plan.runner), ('step',))
-    return bool(steps) or own_loop or _calls(type(plan.model), ('step', 'update', 'manual_backward'))
+    return bool(steps) or own_loop or _calls(type(plan.model), ('step', 'update'))
 
 
 def _calls(cls: type, called: tuple[str, ...]) -> bool:
@@ -60,9 +61,20 @@ def _names_in(function: Any) -> set[str]:
     waiting = [code] if code is not None else []
     while waiting:
         code = waiting.pop()
-        found.update(code.co_names)
+        found.update(name for name in code.co_names if name != 'update')  # dicts have one, too
+        if 'update' in code.co_names and _calls_update_of_runner(code):
+            found.add('update')
         waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return found
+
+
+def _calls_update_of_runner(code: types.CodeType) -> bool:
+    last = None
+    for instruction in dis.get_instructions(code):
+        if instruction.argval == 'update' and 'runner' in (last if isinstance(last, tuple) else (last,)):
+            return True
+        last = instruction.argval
+    return False
 
 
 def one_updater(plan: Plan) -> Iterator[Finding]:

@@ -89,3 +89,9 @@ def test_foreign_names_lead_to_methods_that_are_called():
     assert not {name for name in FOREIGN if name in CALLED}
     assert all(meant in CALLED or hasattr(Hook, meant) for meant in FOREIGN.values())
     assert set(RINGS) <= set(CALLED)
+
+
+@pytest.mark.parametrize('name', ['EmptyCacheHook', 'DistSamplerSeedHook', 'SyncBuffersHook', 'NonFiniteHook'])
+@pytest.mark.parametrize('runner', [{}, BY_ITER])
+def test_hooks_of_ours_listen_in_each_runner(name, runner, tmp_path):
+    assert said(plan(tmp_path, runner, custom(name))) == []

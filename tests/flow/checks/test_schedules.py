@@ -3,6 +3,8 @@
 import pytest
 from plans import BY_ITER, plan, said, told
 
+from runnerkit.flow.preflight import Plan
+
 
 def lr(policy, **options):
     return {'lr_config': {'policy': policy, **options}}
@@ -66,6 +68,40 @@ CASES = [
 def test_wrong_and_right(level, wrong, key, words, right, tmp_path):
     assert told(plan(tmp_path, wrong), level, key, words), said(plan(tmp_path, wrong))
     assert said(plan(tmp_path, wrong, right)) == []
+
+
+@pytest.mark.parametrize(
+    'steps, by_epoch, hinted', [([30], True, True), ([29], True, False), ([150], True, False), ([200], False, False)]
+)
+def test_steps_that_look_like_iterations(steps, by_epoch, hinted, tmp_path):
+    """In a run of 3 epochs or 150 iterations."""
+    ((_, text),) = said(plan(tmp_path, lr('step', step=steps, by_epoch=by_epoch), length=200))
+    assert ('by_epoch=False' in text) is hinted
+
+
+@pytest.mark.parametrize(
+    'schedule',
+    [
+        lr('step', step=[99]),
+        lr('StepLR', step_size=99),
+        restart(1, 1),
+        lr('OneCycle', max_lr=0.1, total_steps=1),
+        lr('OneCycleLR', max_lr=0.1, total_steps=1),
+        lr('CosineAnnealingLR', T_max=99),
+        lr('fixed', warmup='linear', warmup_iters=99),
+    ],
+)
+def test_a_stream_has_no_iterations_to_compare_with(schedule, tmp_path):
+    of = plan(tmp_path, schedule, {'lr_config.by_epoch': False})
+    assert said(of)
+    assert said(Plan(of.cfg, of.runner, [iter(())], of.workflow)) == []
+
+
+def test_a_policy_that_needs_the_length_of_a_stream(tmp_path):
+    of = plan(tmp_path, {'lr_config': {**COSINE, 'by_epoch': False}})
+    assert told(Plan(of.cfg, of.runner, [iter(())], of.workflow), 'error', 'lr_config.by_epoch', 'Set max_iters')
+    of = plan(tmp_path, {'lr_config': COSINE})
+    assert said(Plan(of.cfg, of.runner, [iter(())], of.workflow)) == []
 
 
 def test_a_schedule_without_an_optimizer(tmp_path):

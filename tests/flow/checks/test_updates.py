@@ -19,6 +19,18 @@ class PlanUpdates(Hook):
         runner.optimizer.step()
 
 
+@HOOKS.register_module()
+class PlanUpdatesByRunner(Hook):
+    def after_train_iter(self, runner):
+        runner.update(runner.outputs['loss'])
+
+
+@HOOKS.register_module()
+class PlanUpdatesADict(Hook):
+    def after_train_iter(self, runner):
+        runner.meta.update(a=1)
+
+
 @OPTIMIZER_BUILDERS.register_module()
 class PlanPartOnly:
     """Leaves the second half of the parameters out; if asked to, all of the model's."""
@@ -55,6 +67,8 @@ TORCH_CYCLE = {'lr_config': {'policy': 'OneCycleLR', 'max_lr': 0.5, 'total_steps
 CASES = [
     ('warning', NONE, 'optimizer_config', 'the weights never change', {'optimizer_config': {}}),
     ('warning', NONE, 'optimizer_config', 'Supervised', {'custom_hooks': [{'type': 'PlanUpdates'}]}),
+    ('warning', {**NONE, 'custom_hooks': [{'type': 'PlanUpdatesADict'}]}, 'optimizer_config', 'Supervised',
+     {'custom_hooks': [{'type': 'PlanUpdatesByRunner'}]}),
     ('warning', {**NONE, 'model': {'type': 'PlanBlind'}, 'evaluation': None}, 'optimizer_config', 'PlanBlind',
      {'model': {'type': 'PlanStepper'}}),
     ('error', {'model': {'type': 'PlanNoOptimizer'}, 'evaluation': None}, 'model', '(data, optimizer)',
