@@ -13,6 +13,8 @@ from runnerkit.hooks import (
     CyclicMomentumUpdaterHook,
     EvalHook,
     FixedLrUpdaterHook,
+    LrUpdaterHook,
+    MomentumUpdaterHook,
     OneCycleLrUpdaterHook,
 )
 from runnerkit.hooks.param_schedule import ParamScheduleHook, read
@@ -84,7 +86,7 @@ def warmups_end(plan: Plan) -> Iterator[Finding]:
 def length_is_known(plan: Plan) -> Iterator[Finding]:
     """Policies that need the run's length, in a unit in which the run has none."""
     for hook in plan.hooks_of(ParamScheduleHook):
-        if not hook.needs_total or getattr(hook, 'total_steps', None):
+        if not _asks_for_total(hook):
             continue
         known: Any = plan.length(hook.by_epoch)
         if hook.by_epoch and not plan.by_epoch:
@@ -96,6 +98,15 @@ def length_is_known(plan: Plan) -> Iterator[Finding]:
                 f'{type(hook).__name__} counts {unit} and needs to know how many the run has, but it does not say',
                 f'Set max_{unit} of the runner, or by_epoch={other} here.',
             )
+
+
+def _asks_for_total(hook: ParamScheduleHook) -> bool:
+    """Whether the formula of ``hook`` uses the run's length. A ``get_lr`` of the user's own may or may not: no."""
+    if isinstance(hook, schedules.OneCycle):
+        return not getattr(hook, 'total_steps', None)
+    kind = MomentumUpdaterHook if hook.key == 'momentum' else LrUpdaterHook
+    own = getattr(type(hook), f'get_{hook.key}', None)
+    return hook.needs_total and own is getattr(kind, f'get_{hook.key}')
 
 
 def schedule_lasts(plan: Plan) -> Iterator[Finding]:
