@@ -263,10 +263,11 @@ def _pattern(path: Path, kinds: Mapping[str, Kind]) -> str:
 
 def _finding(level: Any, cfg: Any, path: Path, what: str, value: Any, kind: Kind) -> Finding:
     where = written_at(cfg, path)
-    return Finding(level, dotted(path), where, what, _way_out(str(path[-1]), value, kind, where))
+    return Finding(level, dotted(path), where, what, right_value(str(path[-1]), value, kind, where))
 
 
-def _way_out(key: str, value: Any, kind: Kind, where: str) -> str:
+def right_value(key: str, value: Any, kind: Kind, where: str = '') -> str:
+    """What to write in place of ``value``, which is not of this kind; ``where`` is its ``file:line``."""
     right = _meant(value, kind)
     if right is None:
         return f'Give {kind.needed}, or leave {key} out.'

@@ -9,7 +9,7 @@ from typing import Any
 
 from runnerkit.config.findings import Finding
 from runnerkit.flow.checks.plan import Plan
-from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, TextLoggerHook
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, overrides
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
@@ -162,6 +162,7 @@ def methods_take_the_runner(plan: Plan) -> Iterator[Finding]:
 SINGLES: tuple[tuple[type[Any], str], ...] = (
     (EMAHook, 'each averages on its own, and evaluation sees one of them only'),
     (IterTimerHook, 'times are logged twice, and as if an iteration began later'),
+    (TextLoggerHook, 'each line is written twice'),
 )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.config.values import wrong_values
+from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value, wrong_values
 from runnerkit.flow.checks.plan import Plan, parts_of_optimizer
 from runnerkit.flow.switches import check_modes
+from runnerkit.hooks import HOOKS
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.exceptions import one_line
 
@@ -64,8 +66,7 @@ def evaluation(plan: Plan) -> Iterator[Finding]:
             f'there is no data.val to evaluate on: no evaluation takes place{best}',
             'Add data.val, or set evaluation=None (--no-validate for one run).',
         )
-    validates = any(isinstance(entry, (list, tuple)) and entry[:1] in (['val'], ('val',)) for entry in _entries(plan))
-    if data is not None and 'evaluation' not in plan.cfg and not validates:
+    if data is not None and 'evaluation' not in plan.cfg and not _validates(plan):
         yield plan.warning(
             ('data', 'val'),
             'is never used: there is neither an evaluation nor a validation in the workflow',
@@ -73,9 +74,11 @@ def evaluation(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _entries(plan: Plan) -> Any:
+def _validates(plan: Plan) -> bool:
+    """Whether the config's workflow has a 'val' entry."""
     entries = plan.get('workflow')
-    return entries if isinstance(entries, (list, tuple)) else []
+    entries = entries if isinstance(entries, (list, tuple)) else []
+    return any(isinstance(entry, (list, tuple)) and tuple(entry[:1]) == ('val',) for entry in entries)
 
 
 Rule = tuple[tuple[Any, ...], Callable[[Plan], Any], str, str]
@@ -184,6 +187,12 @@ WITHOUT_EFFECT: tuple[Rule, ...] = (
         'Write -1 to keep all, or 1 to keep the newest only.',
     ),
     (
+        ('workflow',),
+        lambda plan: not plan.options.validate and _validates(plan),
+        "--no-validate switches the evaluation off, but the workflow's 'val' entry still validates",
+        "Leave the 'val' entry out, or --no-validate.",
+    ),
+    (
         ('checkpoint_config', 'save_optimizer'),
         lambda plan: plan.get('checkpoint_config', 'save_optimizer') is False and _flag('auto_resume')(plan),
         'save_optimizer=False leaves auto_resume nothing from which a run can go on exactly',
@@ -218,6 +227,11 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
         lr = config.get('lr')
         if isinstance(lr, (int, float)) and not isinstance(lr, bool) and lr < 0:
             yield plan.error((*path, 'lr'), f'a learning rate of {lr} goes uphill', f'Write {-lr!r}.')
+        momentum = config.get('momentum')
+        if isinstance(momentum, (int, float)) and momentum >= 1:
+            yield plan.error(
+                (*path, 'momentum'), f'with a momentum of {momentum} updates grow without end', 'Write 0.9 or so.'
+            )
     max_norm = plan.get('optimizer_config', 'grad_clip', 'max_norm')
     if isinstance(max_norm, (int, float)) and max_norm <= 0:
         yield plan.error(
@@ -234,4 +248,34 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
         )
 
 
-KEY_CHECKS = (values, modes, workflow, evaluation, contradictions, without_effect, optimizer_numbers)
+#: What an annotated argument must be; as texts, since annotations are not evaluated.
+_BY_ANNOTATION = {
+    f'{name}{none}': kind
+    for name, kind in (('int', WHOLE), ('float', NUMBER), ('bool', BOOL))
+    for none in ('', ' | None')
+}
+
+
+def hook_arguments(plan: Plan) -> Iterator[Finding]:
+    """Texts for numbers and booleans, by the annotations of a hook's constructor."""
+    loggers = plan.get('log_config', 'hooks')
+    items: list[tuple[tuple[Any, ...], Any]] = list(zip(plan.custom_paths, plan.custom_hooks, strict=True))
+    items += [(('log_config', 'hooks', i), item) for i, item in enumerate(loggers if isinstance(loggers, list) else [])]
+    for path, item in items:
+        named = item.get('type') if isinstance(item, Mapping) else None
+        # Paths and files are imported when the hook is built, not here.
+        hook_type = HOOKS.module_dict.get(named) if isinstance(named, str) else named
+        if not isinstance(hook_type, type):
+            continue
+        for name, parameter in inspect.signature(hook_type).parameters.items():
+            kind = _BY_ANNOTATION.get(getattr(parameter.annotation, '__name__', str(parameter.annotation)))
+            value = item.get(name)
+            # The kinds of these are known without the class.
+            known = path[0] == 'log_config' and name in ('interval', 'by_epoch', 'ignore_last', 'reset_flag')
+            if kind is not None and isinstance(value, str) and not known:
+                yield plan.error(
+                    (*path, name), f'must be {kind.needed}, but got {value!r}', right_value(name, value, kind)
+                )
+
+
+KEY_CHECKS = (values, hook_arguments, modes, workflow, evaluation, contradictions, without_effect, optimizer_numbers)

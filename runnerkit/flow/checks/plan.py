@@ -86,6 +86,12 @@ class Plan:
         custom = self.get('custom_hooks') or []
         return list(custom) if isinstance(custom, (list, tuple)) else [custom]
 
+    @property
+    def custom_paths(self) -> list[Path]:
+        """The places of `custom_hooks`: a single one need not be in a list."""
+        several = isinstance(self.get('custom_hooks'), (list, tuple))
+        return [('custom_hooks', index) if several else ('custom_hooks',) for index in range(len(self.custom_hooks))]
+
     def path_of(self, hook: Hook) -> Path:
         """The place of ``hook`` in the config; empty if it is not known."""
         if self.cfg is None:
@@ -98,8 +104,7 @@ class Plan:
         # Those of sections are registered before custom ones.
         nth = alike.index(hook) - (len(alike) - len(kinds))
         if 0 <= nth < len(kinds):
-            several = isinstance(self.get('custom_hooks'), (list, tuple))
-            return ('custom_hooks', kinds[nth]) if several else ('custom_hooks',)
+            return self.custom_paths[kinds[nth]]
         if section == 'log_config':
             loggers = self.get('log_config', 'hooks') or []
             for index, item in enumerate(loggers):

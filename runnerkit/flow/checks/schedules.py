@@ -200,6 +200,28 @@ def schedule_moves(plan: Plan) -> Iterator[Finding]:
         )
 
 
+def schedule_falls(plan: Plan) -> Iterator[Finding]:
+    """Learning rates that begin below their minimum, and steps that raise them."""
+    rates = [float(group['lr']) for one in plan.optimizers.values() for group in one.param_groups if 'lr' in group]
+    for hook in plan.hooks_of(ParamScheduleHook):
+        low, gamma = getattr(hook, 'minimum', None), getattr(hook, 'gamma', None)
+        if hook.key != 'lr' or not rates:
+            continue
+        if isinstance(low, (int, float)) and low > max(rates):
+            yield plan.warning(
+                plan.key_of(hook, 'min_lr'),
+                f'min_lr={low} is above the learning rate {max(rates)}: the schedule raises it',
+                'Let min_lr be smaller than optimizer.lr.',
+            )
+        steps = isinstance(hook, schedules.Step | schedules.Exp)
+        if steps and isinstance(gamma, (int, float)) and gamma > 1:
+            yield plan.warning(
+                plan.key_of(hook, 'gamma'),
+                f'gamma={gamma} raises the learning rate with each step',
+                f'Write {1 / gamma:.4g} to lower it.',
+            )
+
+
 def quantity_exists(plan: Plan) -> Iterator[Finding]:
     """Schedules of a momentum that the optimizer does not have, or of an optimizer that does not exist."""
     for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
@@ -250,6 +272,7 @@ SCHEDULE_CHECKS: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     schedule_lasts,
     torch_lengths_fit,
     schedule_moves,
+    schedule_falls,
     quantity_exists,
     monitored_score_comes,
 )

@@ -62,6 +62,7 @@ CASES = [
      custom({**EMA, 'momentum': 0.4})),
     ('warning', custom('EMAHook', 'EMAHook'), 'custom_hooks[1]', 'two of EMAHook', custom('EMAHook')),
     ('warning', custom('IterTimerHook'), FIRST, 'two of IterTimerHook', {'timer_config': None}),
+    ('warning', custom({'type': 'TextLoggerHook', 'interval': 5}), FIRST, 'written twice', {'log_config': None}),
     ('warning', custom('CheckpointHook'), FIRST, 'the same place', custom({'type': 'CheckpointHook', 'out_dir': 'x'})),
     ('warning', custom({'type': 'FixedLrUpdaterHook'}), FIRST, 'both set the lr', {'lr_config': None}),
 ]  # fmt: skip

@@ -26,6 +26,25 @@ ERRORS = [
         'differs',
         {'optimizer_config.amp': 'bf16'},
     ),
+    ({'optimizer.momentum': 9}, 'optimizer.momentum', 'without end', {'optimizer.momentum': 0.9}),
+    (
+        {'custom_hooks': [{'type': 'EMAHook', 'momentum': '0.001'}]},
+        'custom_hooks[0].momentum',
+        'Write 0.001',
+        {'custom_hooks.0.momentum': 0.001},
+    ),
+    (
+        {'custom_hooks': {'type': 'EmptyCacheHook', 'after_iter': 'no'}},
+        'custom_hooks.after_iter',
+        'Write False',
+        {'custom_hooks.after_iter': False},
+    ),
+    (
+        {'log_config.hooks': [{'type': 'TextLoggerHook', 'interval_exp_name': '9'}]},
+        'log_config.hooks[0].interval_exp_name',
+        'Write 9',
+        {'log_config.hooks.0.interval_exp_name': 9},
+    ),
     ({'optimizer.lr': -0.1}, 'optimizer.lr', 'uphill', {'optimizer.lr': 0.1}),
     (
         {'optimizer_config.grad_clip': {'max_norm': 0}},
@@ -99,6 +118,11 @@ def test_flags_count_too(options, change, key):
 
 def test_who_wants_no_validation_needs_no_data_for_it():
     assert said(of_config({'data.val': ...}, options=Options(validate=False))) == []
+
+
+def test_a_validation_that_no_flag_switches_off():
+    assert told(of_config(VAL, options=Options(validate=False)), 'warning', 'workflow', '--no-validate')
+    assert said(of_config(options=Options(validate=False))) == said(of_config(VAL)) == []
 
 
 def test_all_errors_come_together():
