@@ -41,6 +41,8 @@ CASES = [
     ({**BY_ITER, 'checkpoint_config': {'by_epoch': True}}, 'checkpoint_config.by_epoch', 'no checkpoint is saved',
      {'checkpoint_config': {'interval': 5}}),
     ({'log_config.interval': 6}, 'log_config.interval', 'an epoch has 5', {'log_config.interval': 5}),
+    ({'runner': {'type': 'EpochBasedRunner', 'max_iters': 4}, 'lr_config': None, 'log_config.interval': 5},
+     'log_config.interval', 'an epoch has 4', {'log_config.interval': 4}),
     (logs(interval=6), 'log_config.hooks[0].interval', 'an epoch has 5', logs(interval=6, ignore_last=False)),
     (logs(interval=16, by_epoch=False), 'log_config.hooks[0].interval', 'the run has 15',
      logs(interval=6, by_epoch=False)),
