@@ -215,6 +215,9 @@ KINDS: dict[str, Kind] = {
     **{f'data.{split}_dataloader.{key}': kind for split in ('train', 'val', 'test') for key, kind in _LOADER.items()},
 }
 
+_ROOTS = {key.partition('.')[0] for key in KINDS}
+_DEPTH = max(key.count('.') + 1 for key in KINDS)
+
 #: Sections in which texts that look like numbers are texts: addresses and ports, names of files and runs.
 _TEXTUAL = ('dist_params', 'work_dir', 'load_from', 'resume_from', 'log_level', 'log_config', 'custom_imports')
 
@@ -227,7 +230,7 @@ _TRUTHS = {'true': True, 'yes': True, 'on': True, '1': True, 'false': False, 'no
 def wrong_values(cfg: Any) -> Iterator[Finding]:
     """Every value of a wrong type: an error where the key is known (`KINDS`), a warning elsewhere."""
     for path, value in _walk(getattr(cfg, '_cfg_dict', cfg)):
-        kind = KINDS.get(_pattern(path, KINDS))
+        kind = KINDS.get(_pattern(path))
         if kind is not None:
             if value is not None and not kind.fits(value):
                 yield _finding('error', cfg, path, f'must be {kind.needed}, but got {value!r}', value, kind)
@@ -250,15 +253,14 @@ def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
                 yield from _walk(value, (*path, index))
 
 
-def _pattern(path: Path, kinds: Mapping[str, Kind]) -> str:
-    """The key of ``kinds`` that ``path`` matches; an empty text if there is none."""
-    whole_key = '.'.join(map(str, path))
-    if whole_key in kinds:
-        return whole_key
+def _pattern(path: Path) -> str:
+    """The key of `KINDS` that ``path`` matches; an empty text if there is none."""
+    if path[0] not in _ROOTS or len(path) > _DEPTH:  # most values of a config: those of its model and its data
+        return ''
     patterns = ['']
     for step in path:
         patterns = [f'{start}.{part}' for start in patterns for part in (str(step), '*')]
-    return next((each[1:] for each in patterns if each[1:] in kinds), '')
+    return next((each[1:] for each in patterns if each[1:] in KINDS), '')
 
 
 def _finding(level: Any, cfg: Any, path: Path, what: str, value: Any, kind: Kind) -> Finding:
