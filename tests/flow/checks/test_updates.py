@@ -5,9 +5,11 @@ import torch
 from plans import plan, said, told
 from support import Tiny, tiny_runner
 
+from runnerkit.flow.checks.updates import multipliers_match
 from runnerkit.flow.preflight import Plan
 from runnerkit.hooks import HOOKS, Hook
 from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
+from runnerkit.runner import EpochBasedRunner
 
 TINY = {'model': {'type': 'PlanTiny'}, 'evaluation': None}
 
@@ -125,3 +127,29 @@ def test_each_optimizer_of_several(tmp_path):
     assert [where for where, _ in said(plan(tmp_path, wrong))] == [
         ('warning', 'optimizer.model.paramwise_cfg.custom_keys.x')
     ]
+
+
+@pytest.mark.parametrize('groups, told_at', [(1, ['optimizer.paramwise_cfg.dwconv_decay_mult']), (2, [])])
+def test_depthwise_convolutions(groups, told_at):
+    model = torch.nn.Sequential(torch.nn.Conv2d(2, 2, 3, groups=groups), torch.nn.Linear(1, 1))
+    model.train_step = lambda data, optimizer: {}
+    runner = tiny_runner(model=model, max_epochs=1)
+    cfg = {'optimizer': {'type': 'SGD', 'paramwise_cfg': {'dwconv_decay_mult': 0}}}
+    assert [finding.key for finding in multipliers_match(Plan(cfg, runner))] == told_at
+
+
+@pytest.mark.parametrize('steps', [False, True])
+@pytest.mark.filterwarnings('ignore:batch_processor')
+def test_a_batch_processor_may_update(steps):
+    def updates(model, data, train_mode):
+        model.optimizer.step()
+
+    def only_computes(model, data, train_mode):
+        return {}
+
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    runner = EpochBasedRunner(model, updates if steps else only_computes, optimizer, max_epochs=1)
+    found = said(Plan(runner=runner, loaders=[[1]], workflow=[('train', 1)]))
+    assert [text for _, text in found if 'never change' in text] == [text for _, text in found]
+    assert bool(found) is not steps
