@@ -18,6 +18,7 @@ PAGES = [
     'docs/mmcv.md',
     'docs/checkpoints.md',
     'docs/switches.md',
+    'docs/preflight.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
@@ -137,6 +138,13 @@ def test_python_blocks_are_python_and_import_what_is_there(page):
             if isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'runnerkit':
                 module = import_module(node.module)
                 assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+
+
+def test_the_preflight_in_python_says_what_the_page_says(capsys):
+    (code,) = blocks(read('docs/preflight.md'), ('python',))
+    exec(compile(code, 'docs/preflight.md', 'exec'), {})
+    expected = code.rsplit('# ', 1)[1].strip()
+    assert capsys.readouterr().out.splitlines()[0] == expected
 
 
 def test_the_config_of_the_readme_trains_evaluates_and_saves(tmp_path):

@@ -14,6 +14,7 @@ from functools import wraps
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from runnerkit.config.findings import PreflightError
 from runnerkit.utils.exceptions import one_line
 
 USAGE, FAILURE = 2, 1
@@ -46,7 +47,8 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_ours(error):
                 traceback.print_exc()
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
-            print(f'error: {one_line(error)}', file=sys.stderr)
+            text = str(error) if isinstance(error, PreflightError) else one_line(error)
+            print(f'error: {text}', file=sys.stderr)
             return FAILURE
 
     return checked

@@ -73,12 +73,43 @@ class SourceLines:
         return node
 
 
+class DataLines(SourceLines):
+    """Finds the lines of values in a YAML or JSON file (JSON is nearly a part of YAML)."""
+
+    @cached_property
+    def top(self) -> Any:
+        """The root of the file's tree; None if YAML cannot read it."""
+        import yaml  # slow to import, and most configs are Python
+
+        try:
+            return yaml.compose(self._text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError:
+            return None
+
+    def line(self, path: Iterable[Any], key: tuple[Any, ...] = ()) -> int | None:
+        """As for `SourceLines`."""
+        line, node = None, self.top
+        for step in (*path, *key):
+            items = getattr(node, 'value', None)
+            if not isinstance(items, list):
+                return line
+            if items and isinstance(items[0], tuple):
+                found = next(((name, part) for name, part in items if name.value == str(step)), None)
+            else:
+                found = (items[step],) * 2 if isinstance(step, int) and step < len(items) else None
+            if found is None:
+                return line
+            name, node = found
+            line = name.start_mark.line + 1
+        return line
+
+
 class Place(NamedTuple):
     """The place of a dict, or of one of its keys, in a config file.
 
     Attributes:
         file: the file, or `OPTIONS`.
-        source: the lines of a Python file.
+        source: the lines of the file.
         path: the keys and indices that lead to the dict.
         key: a tuple with the key, if any.
     """
@@ -141,6 +172,33 @@ class Origin(NamedTuple):
     def place_of(self, key: Any) -> Place:
         """Where the value of ``key`` was written."""
         return self.keys[key] if key in self.keys else self.places[0].of(key)
+
+
+def written_at(config: Any, path: Iterable[Any]) -> str:
+    """Where the value at ``path`` was written, as ``file:line``; empty if unknown.
+
+    If it was not written at all (a default), or its line cannot be found, this is the place of what encloses it.
+
+    Args:
+        config: a `Config`, or a dict of one.
+        path: keys and indices, from the top of ``config`` to the value.
+    """
+    found, node = '', getattr(config, '_cfg_dict', config)
+    for step in path:
+        # Look it up in the class: an addict.Dict has every attribute.
+        origin = node._origin_ if hasattr(type(node), '_origin_') else None
+        if origin is not None:
+            found = origin.of(step)
+        try:
+            node = node[step]
+        except (LookupError, TypeError):
+            break
+    return found
+
+
+def dotted(path: Iterable[Any]) -> str:
+    """Keys and indices as one text: ``custom_hooks[0].interval``."""
+    return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}' for step in path).removeprefix('.')
 
 
 def parts_of(node: ast.expr) -> Mapping[Any, ast.expr]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.config.findings import Finding
 from runnerkit.hooks.hook import Outcome
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.suggest import suggestion
@@ -47,6 +48,7 @@ class Context:
         lock: the lock on the work dir, on rank 0.
         loaders: one per workflow entry.
         val_loader: the loader for `EvalHook`, if any.
+        findings: the warnings of the preflight.
         outcome: how the run, or a failed stage, ended; None until then.
         own: values shared by your own stages; the items of the context.
     """
@@ -68,6 +70,7 @@ class Context:
     model: Any = None
     optimizer: Any = None
     runner: Any = None
+    findings: list[Finding] = field(default_factory=list)
     outcome: Outcome | None = None
     own: dict[str, Any] = field(default_factory=dict)
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from runnerkit.config import keys_of_other_tools, refuse_unread_keys, unread_keys
+from runnerkit.config import keys_of_other_tools
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.context import Context
-from runnerkit.flow.switches import check_switches, set_tf32
+from runnerkit.flow.preflight import Plan, preflight
+from runnerkit.flow.switches import set_tf32
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
@@ -34,8 +35,7 @@ class Instance:
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        refuse_unread_keys(context.cfg)
-        check_switches(context.cfg)
+        context.findings = preflight(Plan.of(context))  # of the config alone, before anything is built
         self.start_processes(context)
         self.open_work_dir(context)
         self.settle_seed(context)
@@ -94,9 +94,7 @@ class Instance:
         """Apply the config's settings for torch's backends."""
         cfg = context.cfg
         benchmark, deterministic = cfg.get('cudnn_benchmark'), context.options.deterministic or cfg.get('deterministic')
-        if benchmark and deterministic:
-            context.logger.warning('cudnn_benchmark=True has no effect in a deterministic run')
-        elif benchmark is not None:
+        if benchmark is not None and not (benchmark and deterministic):
             torch.backends.cudnn.benchmark = benchmark
         if cfg.get('tf32') is not None:
             set_tf32(cfg.tf32)
@@ -106,8 +104,6 @@ class Instance:
     def describe(self, context: Context) -> None:
         """Log environment, config and seed, and keep them for the checkpoints' meta."""
         cfg, logger = context.cfg, context.logger
-        for finding in unread_keys(cfg):
-            logger.warning('%s', finding)
         if others := keys_of_other_tools(cfg):
             logger.info("Keys of MMCV's tools that have no meaning here: %s", ', '.join(others))
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())

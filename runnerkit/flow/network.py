@@ -8,6 +8,7 @@ import torch
 
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import required_section
+from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.switches import compile_options, use_channels_last
 from runnerkit.hooks import EvalHook
 from runnerkit.hooks.logger import ProgressBarHook
@@ -31,6 +32,7 @@ class Network:
         self.build_optimizer(context)
         self.build_runner(context)
         self.register_hooks(context)
+        context.findings = preflight(Plan.of(context))
 
     def build_model(self, context: Context) -> None:
         """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew."""

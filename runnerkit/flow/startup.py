@@ -11,6 +11,7 @@ from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
+from runnerkit.flow.preflight import Plan, is_complete, show_findings
 from runnerkit.hooks import CheckpointHook
 from runnerkit.log_files import set_aside
 
@@ -26,6 +27,8 @@ class Startup:
             context.runner.resume(checkpoint)
         elif load_from:
             context.runner.load_checkpoint(load_from)
+        context.findings += is_complete(Plan.of(context))
+        show_findings(context, 'Before the first batch')
 
     def to_resume(self, context: Context) -> str | None:
         """The checkpoint to resume from, if any."""

@@ -26,6 +26,11 @@ def check_switches(cfg: Any) -> None:
         value = cfg.get(key)
         if value is not None and not isinstance(value, bool):
             raise TypeError(f'{key} must be True or False, but got {value!r}')
+    check_modes(cfg)
+
+
+def check_modes(cfg: Any) -> None:
+    """`check_switches` for the keys that have more values than True and False."""
     options = compile_options(cfg)
     if options is not None:
         check_options(options)

@@ -10,6 +10,7 @@ from runnerkit.distributed import barrier, shutdown
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context
 from runnerkit.flow.curve import plot
+from runnerkit.flow.preflight import show_findings
 from runnerkit.utils.logging import printable
 
 
@@ -22,6 +23,8 @@ class Terminal:
             if context.runner is not None and context.rank == 0 and not context.options.dry_run:
                 self.report(context)
                 self.draw(context)
+            if context.outcome is not None or context.options.dry_run:  # else they have not been shown before
+                show_findings(context, 'Once more, from the start of the run')
         finally:
             if context.outcome is not None and context.outcome.ended_well:
                 barrier()  # no rank may leave the process group while another still communicates

@@ -123,7 +123,7 @@ def test_dumps_go_where_they_are_sent(cfg):
 
 def test_names_that_a_python_config_keeps_to_itself_are_refused(cfg):
     Path('cfg.yaml').write_text('__own: 1\n')
-    with pytest.raises(KeyError, match=r'__own \(cfg.yaml\) begins with two underscores'):
+    with pytest.raises(KeyError, match=r'__own \(cfg.yaml:1\) begins with two underscores'):
         Config.fromfile('cfg.yaml')
     for change in (
         lambda: Config({'__debug__': 1}),
