@@ -38,6 +38,7 @@ from runnerkit.runner.rollback import Rollback
 from runnerkit.runner.saver import Saver
 from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.updates import Updates
+from runnerkit.runner.weight_watch import WeightWatch
 from runnerkit.runner.workflow import trains
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.paths import mkdir_or_exist
@@ -126,6 +127,9 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._outcome: Outcome | None = None
         #: The latest value of each score by name, the same on every rank.
         self.scores: dict[str, Score] = {}
+        #: What the user should not miss of the running or last run, by subject: its last lines say it once more.
+        self.notices: dict[str, str] = {}
+        self._weight_watch = WeightWatch()
         self._signals: StopSignals | None = None
         #: The signal that asked the last run to stop, also if that came too late to change its outcome.
         self.stop_signal: signal.Signals | None = None
@@ -344,6 +348,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
     def _running(self, workflow: Workflow) -> Iterator[None]:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
         self._outcome, self._stop_reason, self.stop_signal = None, None, None
+        self.notices.clear()
         former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
         if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0
@@ -367,6 +372,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 if error is None:
                     self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
                 self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
+                self._tell_notices()
                 try:
                     self.call_hook('after_run')
                 except Exception:
@@ -377,6 +383,14 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 self.stop_signal = self.stop_signal or signals.received
         if self.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
+
+    def _tell_notices(self) -> None:
+        """The run's last lines: what its log said before and nobody should miss."""
+        if self._outcome is not None and self._outcome.ended_well and (text := self._weight_watch.end(self)):
+            self.notices['weights'] = text
+        if self._rank == 0:
+            for text in self.notices.values():
+                self.logger.error('%s', text)
 
     def _stop_if_signalled(self, signals: StopSignals) -> None:
         """At a boundary: stop here because of a signal, or because some rank has called `stop`."""
@@ -424,6 +438,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         progress = self._progress
         if point == 'after_train_iter':
             progress.iters = self._iter + 1
+            if progress.iters == self._weight_watch.due:
+                self._weight_watch.look(self, self._iter)
             if self.by_epoch:
                 if self._is_inside:  # a loop of a subclass's own
                     self._begin_inside()
@@ -437,6 +453,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         elif point == 'before_train_epoch':
             self._begin_epoch()
         elif point == 'after_train_epoch':
+            self._weight_watch.look(self, progress.iters)
             if self._epoch_is_whole():
                 progress.epochs, progress.units = self._epoch + 1, self._unit + 1
                 progress.epoch_is_open, progress.batches = False, 0
@@ -516,6 +533,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._restore()
         if is_own_run:
             self._start_readers()
+        self._weight_watch.begin(self)
 
     def _leave_hooks(self) -> None:
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
