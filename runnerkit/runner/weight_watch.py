@@ -60,30 +60,30 @@ class WeightWatch:
             self.due = self._begun + wait + 1
         elif self._has_changed(runner):
             self._forget()
-        elif not rates(runner) or any(rates(runner)):
+        elif not trainable(runner.model) or (rates(runner) and not any(rates(runner))):
+            self.due = iters + FIRST_LOOK + 1
+        else:
             self._is_told, self.due = True, -1
             if runner.rank == 0:
                 runner.logger.error('%s', self._text(runner, iters))
-        else:
-            self.due = iters + FIRST_LOOK + 1
 
     def end(self, runner: BaseRunner) -> str | None:
         """What to say at the end of the run; None if the weights have changed, or the run was too short to tell."""
-        iters = runner.completed_iters
-        is_early = iters - self._begun < iters_to_first_update(runner)
-        unchanged = bool(self._weights) and iters > self._begun and not is_early and not self._has_changed(runner)
-        text = self._text(runner, iters) if unchanged else None
+        iters, begun, weights = runner.completed_iters, self._begun, self._weights
+        is_due = bool(weights) and iters > begun and iters - begun >= iters_to_first_update(runner)
+        is_told = is_due and bool(trainable(runner.model)) and not self._has_changed(runner)
+        text = self._text(runner, iters) if is_told else None
         self._forget()
         return text
 
     def _has_changed(self, runner: BaseRunner) -> bool:
-        """Whether any weight has; also if that cannot be known, because all are frozen now or are other objects."""
+        """Whether any weight has changed, or all of them are other objects than when the run began."""
         now = {id(parameter) for parameter in trainable(runner.model)}
         pairs = [pair for pair in zip(self._weights, self._before, strict=True) if id(pair[0]) in now]
-        if not pairs:
-            return bool(now)
-        sums = zip(checksums([weight for weight, _ in pairs]), (before for _, before in pairs), strict=True)
-        return bool(torch.stack([(one != other).to('cpu') for one, other in sums]).any())
+        if now and not pairs:
+            return True
+        sums = checksums(weight for weight, _ in pairs)
+        return any(bool(one != other) for one, (_, other) in zip(sums, pairs, strict=True))
 
     def _text(self, runner: BaseRunner, iters: int) -> str:
         return (
