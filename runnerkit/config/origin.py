@@ -120,6 +120,28 @@ class Origin(NamedTuple):
         return self.keys[key] if key in self.keys else self.places[0].of(key)
 
 
+def written_at(config: Any, path: Iterable[Any]) -> str:
+    """Where the value at ``path`` was written, as ``file:line``; empty if unknown.
+
+    If it was not written at all (a default), or its line cannot be found, this is the place of what encloses it.
+
+    Args:
+        config: a `Config`, or a dict of one.
+        path: keys and indices, from the top of ``config`` to the value.
+    """
+    found, node = '', getattr(config, '_cfg_dict', config)
+    for step in path:
+        # Look it up in the class: an addict.Dict has every attribute.
+        origin = node._origin_ if hasattr(type(node), '_origin_') else None
+        if origin is not None:
+            found = origin.of(step)
+        try:
+            node = node[step]
+        except (LookupError, TypeError):
+            break
+    return found
+
+
 def parts_of(node: ast.expr) -> Mapping[Any, ast.expr]:
     """The expressions in a dict literal or ``dict(...)`` by key, or in a list or tuple by index; else empty."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict':

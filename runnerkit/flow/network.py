@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
+from runnerkit.config.origin import written_at
 from runnerkit.flow.context import Context
-from runnerkit.flow.instance import required_section
+from runnerkit.flow.defaults import has_custom
+from runnerkit.flow.instance import loader_settings, required_section
 from runnerkit.flow.switches import compile_options, use_channels_last
-from runnerkit.hooks import EvalHook
+from runnerkit.hooks import EvalHook, OptimizerHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
@@ -81,6 +83,13 @@ class Network:
             'momentum_config': cfg.get('momentum_config'),
             'timer_config': cfg.get('timer_config', DEFAULT_TIMER),
         }
+        if 'optimizer_config' in cfg and cfg.optimizer_config is None:
+            context.logger.warning(
+                'optimizer_config=None (%s) registers no OptimizerHook%s: the weights change only if train_step or a '
+                'hook of yours updates them. Without this line, runnerkit updates them',
+                written_at(cfg, ['optimizer_config']) or 'in the config',
+                ', so amp and fp16 have no effect' if (cfg.get('amp') or cfg.get('fp16')) else '',
+            )
         runner.register_training_hooks(**by_config)
         if context.val_loader is not None:
             evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
@@ -114,7 +123,7 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
             '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the config: the batch size the lr is '
             'meant for'
         )
-    batch = context.world_size * cfg.data.get('samples_per_gpu', 1)
+    batch = context.world_size * loader_settings(cfg.data, 'train')['samples_per_gpu']
     scaled = config.copy()
     scaled['lr'] = config['lr'] * batch / base
     context.logger.info(
@@ -133,14 +142,23 @@ def runner_config(cfg: Any) -> Any:
 
 
 def optimizer_config(cfg: Any) -> Any:
-    """``optimizer_config`` with ``amp`` or MMCV's ``fp16`` merged into it."""
+    """``optimizer_config`` with ``amp`` or MMCV's ``fp16`` merged into it.
+
+    Returns:
+        A config. If ``optimizer_config`` is missing, a hook that leaves the updates to the model's step if that makes
+        its own; None if it is None, or if one of ``custom_hooks`` is an OptimizerHook.
+    """
     config = cfg.get('optimizer_config')
+    if config is None and ('optimizer_config' in cfg or has_custom(cfg, OptimizerHook)):
+        return None
     amp, fp16 = cfg.get('amp'), cfg.get('fp16')
-    if amp is None and fp16 is None:
-        return config
-    merged = {} if config is None else config.copy()
+    options = {} if config is None else config.copy()
     if amp is not None:
-        merged['amp'] = amp
+        options['amp'] = amp
     elif fp16 is not None:
-        merged.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
-    return merged
+        options.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
+    if config is not None:
+        return options
+    hook = OptimizerHook(**options)
+    hook.gives_way = True
+    return hook

@@ -127,7 +127,7 @@ class Supervised(BaseModule):
         if whole is None or preds.numel() == target.numel() == prod(whole):
             yield  # they do not fit, as logits and labels, or nothing is repeated
             return
-        with _Broadcasting(*shapes, whole) as seen:
+        with _Broadcasting(*shapes, whole) as seen:  # type: ignore[call-arg]  # torch's class is not typed
             yield
         if seen.happened:
             get_logger('runnerkit').warning(
