@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -77,19 +78,12 @@ class Network:
         cfg, runner = context.cfg, context.runner
         by_config: dict[str, Any] = {
             'lr_config': cfg.get('lr_config'),
-            'optimizer_config': optimizer_config(cfg),
+            'optimizer_config': updating(cfg, context.logger),
             'checkpoint_config': cfg.get('checkpoint_config'),
             'log_config': cfg.get('log_config'),
             'momentum_config': cfg.get('momentum_config'),
             'timer_config': cfg.get('timer_config', DEFAULT_TIMER),
         }
-        if 'optimizer_config' in cfg and cfg.optimizer_config is None:
-            context.logger.warning(
-                'optimizer_config=None (%s) registers no OptimizerHook%s: the weights change only if train_step or a '
-                'hook of yours updates them. Without this line, runnerkit updates them',
-                written_at(cfg, ['optimizer_config']) or 'in the config',
-                ', so amp and fp16 have no effect' if (cfg.get('amp') or cfg.get('fp16')) else '',
-            )
         runner.register_training_hooks(**by_config)
         if context.val_loader is not None:
             evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
@@ -142,23 +136,37 @@ def runner_config(cfg: Any) -> Any:
 
 
 def optimizer_config(cfg: Any) -> Any:
-    """``optimizer_config`` with ``amp`` or MMCV's ``fp16`` merged into it.
+    """``optimizer_config``, by default empty, with ``amp`` or MMCV's ``fp16`` merged into it.
 
     Returns:
-        A config. If ``optimizer_config`` is missing, a hook that leaves the updates to the model's step if that makes
-        its own; None if it is None, or if one of ``custom_hooks`` is an OptimizerHook.
+        None if it is None, or if it is missing and one of ``custom_hooks`` is an OptimizerHook.
     """
     config = cfg.get('optimizer_config')
     if config is None and ('optimizer_config' in cfg or has_custom(cfg, OptimizerHook)):
         return None
     amp, fp16 = cfg.get('amp'), cfg.get('fp16')
-    options = {} if config is None else config.copy()
+    if config is not None and amp is None and fp16 is None:
+        return config
+    merged = {} if config is None else config.copy()
     if amp is not None:
-        options['amp'] = amp
+        merged['amp'] = amp
     elif fp16 is not None:
-        options.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
-    if config is not None:
-        return options
-    hook = OptimizerHook(**options)
-    hook.gives_way = True
-    return hook
+        merged.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
+    return merged
+
+
+def updating(cfg: Any, logger: logging.Logger) -> Any:
+    """What updates the weights: the config's hook, or one that leaves the updates to a step that makes its own."""
+    config = optimizer_config(cfg)
+    if 'optimizer_config' not in cfg and config is not None:
+        hook = OptimizerHook(**config)
+        hook.gives_way = True
+        return hook
+    if config is None and 'optimizer_config' in cfg:
+        logger.warning(
+            'optimizer_config=None (%s) registers no OptimizerHook%s: the weights change only if train_step or a hook '
+            'of yours updates them. Without this line, runnerkit updates them',
+            written_at(cfg, ['optimizer_config']) or 'in the config',
+            ', so amp and fp16 have no effect' if (cfg.get('amp') or cfg.get('fp16')) else '',
+        )
+    return config

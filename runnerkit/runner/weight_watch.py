@@ -86,8 +86,9 @@ class WeightWatch:
         return any(bool(one != other) for one, (_, other) in zip(sums, pairs, strict=True))
 
     def _text(self, runner: BaseRunner, iters: int) -> str:
+        done = iters - self._begun
         return (
-            f'THE WEIGHTS HAVE NOT CHANGED in the {iters - self._begun} iterations of this run: '
+            f'THE WEIGHTS HAVE NOT CHANGED in {done} iteration{"s" * (done > 1)} of this run: '
             f'{reason(runner, self._weights)}'
         )
 

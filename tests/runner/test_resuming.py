@@ -100,6 +100,20 @@ def test_what_has_changed_is_told(name, saved, tmp_path, caplog):
     assert all(word in text for word in words), text
 
 
+def test_averages_that_are_dropped_are_told_once(saved, tmp_path, caplog):
+    assert resumed(tmp_path, saved(hooks=[EMAHook()]), caplog).count('averages are dropped') == 1
+
+
+def test_averages_of_a_file_of_mmcvs_are_told_although_it_names_no_hooks(saved, tmp_path, caplog):
+    path = saved(hooks=[EMAHook()])
+    file = torch.load(path)
+    del file['runnerkit']
+    torch.save(file, path)
+    runner = start(tmp_path / 'resumed')
+    runner.resume(path)
+    assert 'averages are dropped' in '\n'.join(told(caplog))
+
+
 def test_without_its_hook_training_goes_on_from_the_raw_weights(tmp_path):
     runner = start(tmp_path, hooks=[EMAHook(momentum=0.5)], max_iters=3)
     runner.run([loader()], [('train', 1)])

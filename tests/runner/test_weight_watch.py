@@ -60,7 +60,7 @@ def test_a_run_without_a_step_says_so_when_it_ends_and_how_to_mend_it(kind, capl
     run(kind=kind, max_iters=10)
     assert ALARM in caplog.records[-1].message
     assert caplog.records[-1].levelname == 'ERROR'
-    assert 'in the 10 iterations' in caplog.text
+    assert 'in 10 iterations' in caplog.text
     assert 'optimizer_config=dict()' in caplog.text
 
 
