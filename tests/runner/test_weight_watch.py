@@ -144,6 +144,14 @@ class Swaps(Tiny):
         return super().train_step(data, optimizer)
 
 
+class Replaces(Line):
+    """Has new parameters after each step."""
+
+    def train_step(self, data, optimizer):
+        self.weight, self.bias = nn.Parameter(self.weight.data * 0.9), nn.Parameter(self.bias.data)
+        return super().train_step(data, optimizer)
+
+
 class Steps(Tiny):
     def train_step(self, data, optimizer):
         step = super().train_step(data, optimizer)
@@ -170,10 +178,22 @@ def step_by_hand(runner):
         ([Call('after_train_iter', step_by_hand)], {}),
         ([], dict(model=Steps())),
         ([], dict(model=Swaps())),
+        ([], dict(model=Replaces())),
         ([], dict(model=frozen(Tiny()))),
         ([], dict(model=nn.Identity(), optimizer=lambda model: None)),
     ],
-    ids=['hook', 'accumulation', 'fp16', 'bf16', 'own hook', 'own step', 'new tensors', 'frozen', 'no parameters'],
+    ids=[
+        'hook',
+        'accumulation',
+        'fp16',
+        'bf16',
+        'own hook',
+        'own step',
+        'new tensors',
+        'new parameters',
+        'frozen',
+        'no parameters',
+    ],
 )
 def test_no_false_alarm(hooks, options, kind, caplog):
     model = options.get('model')
