@@ -7,6 +7,8 @@ repository's `tools`, its demo's config with two epochs, and a `.venv` that lead
 import json
 import os
 import re
+import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -201,8 +203,8 @@ ACTIVATE = 'export PATH="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd):$PATH"\n'
 
 
 @pytest.fixture
-def shell(tmp_path):
-    """Run a block in a new folder; what it has printed."""
+def shell(tmp_path, monkeypatch, capsys):
+    """Run a block in a new folder, line by line; what it has printed."""
     binaries = tmp_path / '.venv' / 'bin'
     binaries.mkdir(parents=True)
     (binaries / 'activate').write_text(ACTIVATE)
@@ -215,19 +217,41 @@ def shell(tmp_path):
     assert 'max_epochs=12' in config.read_text()
     config.write_text(config.read_text().replace('max_epochs=12', 'max_epochs=2'))
     environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
+    monkeypatch.chdir(tmp_path)
 
     def run(block):
-        done = subprocess.run(
-            ['bash', '-e', '-c', f'source .venv/bin/activate\n{block}'],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        said = ''
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[0] == 'runnerkit' or (words[0] == 'python' and words[1].startswith('tools/')):
+                code, output = called(words, monkeypatch), capsys.readouterr()
+                said += output.out + output.err
+            else:
+                done = subprocess.run(
+                    ['bash', '-e', '-c', f'source .venv/bin/activate\n{line}'],
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+                code, said = done.returncode, said + done.stdout
+            assert code in (0, None), f'{line}: {code}\n{said}'
+        return said
 
     return run
+
+
+def called(words, monkeypatch):
+    """Run a command of this package in this process, which has imported torch already; returns its exit code."""
+    monkeypatch.setattr(sys, 'argv', words if words[0] == 'runnerkit' else words[1:])
+    try:
+        if words[0] == 'runnerkit':
+            runpy.run_module('runnerkit', run_name='__main__')
+        else:
+            runpy.run_path(words[1], run_name='__main__')
+    except SystemExit as end:
+        return end.code
+    return 0
 
 
 def test_the_commands_of_the_readme_run(shell, tmp_path):

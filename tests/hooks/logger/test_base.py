@@ -266,6 +266,20 @@ def test_a_loss_that_is_finite_again_is_told_as_that(caplog):
     assert last == second
 
 
+def test_what_a_run_had_to_say_is_not_said_by_the_next(caplog):
+    model = Diverging().requires_grad_(False)
+    model.bad = [2]
+    runner = tiny_runner(model=model, optimizer=lambda model: None, max_epochs=1)
+    runner.register_hook(Kept(interval=2))
+    runner.run([loader(28)], [('train', 1)])
+    assert runner.notices
+    runner._max_epochs = 2
+    caplog.clear()
+    runner.run([loader(28)], [('train', 1)])
+    assert not runner.notices
+    assert 'not finite' not in caplog.text
+
+
 def test_finite_losses_and_infinite_norms_are_not_told(caplog):
     assert diverged(caplog, []) == []
 
