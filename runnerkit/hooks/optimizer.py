@@ -13,6 +13,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update, cycle_length, log_anomalous_params, make_scaler
+from runnerkit.parallel.steps import required_output
 from runnerkit.utils.numbers import check_whole_number
 
 
@@ -106,7 +107,7 @@ class OptimizerHook(Hook):
             self._has_given_way = self.gives_way
         elif not self._has_given_way:
             outputs = runner.outputs
-            loss = outputs['loss'] if 'loss' in outputs else runner.required('loss')
+            loss = outputs['loss'] if 'loss' in outputs else required_output('loss', outputs, runner.model)
             if type(loss) is not Tensor and isinstance(loss, dict):
                 for name, each in loss.items():
                     runner.update(each, name)

@@ -13,7 +13,7 @@ from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
 
 if TYPE_CHECKING:
-    from runnerkit.runner.base_runner import BaseRunner
+    from runnerkit.runner.updates import Updates
 
 #: After how many iterations of a run its weights are looked at, if no epoch has ended before.
 FIRST_LOOK = 200
@@ -43,7 +43,7 @@ class WeightWatch:
         self._before: list[Tensor] = []
         self._is_told = False
 
-    def begin(self, runner: BaseRunner) -> None:
+    def begin(self, runner: Updates) -> None:
         """Note the weights with which the run begins."""
         self._weights = trainable(runner.model)
         self._before = checksums(self._weights)
@@ -51,7 +51,7 @@ class WeightWatch:
         # One more than that, because the runner asks before the hooks of that iteration have updated anything.
         self.due = self._begun + FIRST_LOOK + 1 if self._weights else -1
 
-    def look(self, runner: BaseRunner, iters: int) -> None:
+    def look(self, runner: Updates, iters: int) -> None:
         """Look now, after ``iters`` iterations; an error is logged if nothing has changed."""
         if self._is_told or not self._weights or iters <= self._begun:
             return
@@ -67,7 +67,7 @@ class WeightWatch:
             if runner.rank == 0:
                 runner.logger.error('%s', self._text(runner, iters))
 
-    def end(self, runner: BaseRunner) -> str | None:
+    def end(self, runner: Updates) -> str | None:
         """What to say at the end of the run; None if the weights have changed, or the run was too short to tell."""
         iters, begun, weights = runner.completed_iters, self._begun, self._weights
         is_due = bool(weights) and iters > begun and iters - begun >= iters_to_first_update(runner)
@@ -76,7 +76,7 @@ class WeightWatch:
         self._forget()
         return text
 
-    def _has_changed(self, runner: BaseRunner) -> bool:
+    def _has_changed(self, runner: Updates) -> bool:
         """Whether any weight has changed, or all of them are other objects than when the run began."""
         now = {id(parameter) for parameter in trainable(runner.model)}
         pairs = [pair for pair in zip(self._weights, self._before, strict=True) if id(pair[0]) in now]
@@ -85,7 +85,7 @@ class WeightWatch:
         sums = checksums(weight for weight, _ in pairs)
         return any(bool(one != other) for one, (_, other) in zip(sums, pairs, strict=True))
 
-    def _text(self, runner: BaseRunner, iters: int) -> str:
+    def _text(self, runner: Updates, iters: int) -> str:
         done = iters - self._begun
         return (
             f'THE WEIGHTS HAVE NOT CHANGED in {done} iteration{"s" * (done > 1)} of this run: '
@@ -122,7 +122,7 @@ def _is_plain(weight: Tensor) -> bool:
     return type(weight) is Tensor and weight.layout == torch.strided and not weight.is_meta and weight.numel() > 0
 
 
-def iters_to_first_update(runner: BaseRunner) -> int:
+def iters_to_first_update(runner: Updates) -> int:
     """In how many iterations at most there is an update, if all is well."""
     updates = list(runner._updates.values())
     cycles = [update.cumulative_iters for update in updates]
@@ -130,13 +130,13 @@ def iters_to_first_update(runner: BaseRunner) -> int:
     return max(cycles, default=1) * (_SKIPPED_FP16 if any(update.scaler for update in updates) else 1)
 
 
-def rates(runner: BaseRunner) -> list[float]:
+def rates(runner: Updates) -> list[float]:
     """The learning rates of all parameter groups of all optimizers."""
     groups = (group for each in named_optimizers(runner.optimizer).values() for group in each.param_groups)
     return [float(group.get('lr', 1.0)) for group in groups]
 
 
-def reason(runner: BaseRunner, weights: Sequence[Tensor]) -> str:
+def reason(runner: Updates, weights: Sequence[Tensor]) -> str:
     """Why the weights do not change, as far as that can be seen, and what to do about it."""
     optimizers = named_optimizers(runner.optimizer).values()
     if not optimizers:
