@@ -104,7 +104,7 @@ class LoggerHook(Hook):
 
     def _tell_losses(self, runner: RunnerView) -> None:
         """Log an error at the first line with a NaN or infinite loss, and let the run's last lines repeat it."""
-        notices = getattr(runner, 'notices', {})  # MMCV's runner has none
+        notices = runner.notices if hasattr(runner, 'notices') else {}  # MMCV's runner has none
         for name, value in runner.log_buffer.output.items():
             if 'loss' not in name or not isinstance(value, float):
                 continue
