@@ -1,7 +1,6 @@
 """What the documents say exists, exists: ids of the seed, paths, tests, and the files in their commands."""
 
 import ast
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -138,25 +137,3 @@ def test_python_blocks_are_python_and_import_what_is_there(page):
             if isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'runnerkit':
                 module = import_module(node.module)
                 assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
-
-
-def test_the_preflight_in_python_says_what_the_page_says(capsys):
-    (code,) = blocks(read('docs/preflight.md'), ('python',))
-    exec(compile(code, 'docs/preflight.md', 'exec'), {})
-    expected = code.rsplit('# ', 1)[1].strip()
-    assert capsys.readouterr().out.splitlines()[0] == expected
-
-
-def test_the_config_of_the_readme_trains_evaluates_and_saves(tmp_path):
-    from runnerkit.cli.train import main
-
-    config = next(code for code in blocks(read('README.md'), ('python',)) if 'Supervised' in code)
-    path, work_dir = tmp_path / 'config.py', tmp_path / 'run'
-    path.write_text(config.replace('{{ fileDirname }}', str(ROOT / 'configs' / 'mnist')))
-    options = ['runner.max_epochs=1', 'log_config.interval=4', 'data.train.part=test']  # a thousand digits
-    assert main([str(path), '--work-dir', str(work_dir), '--cfg-options', *options]) == 0
-    lines = [json.loads(line) for line in next(work_dir.glob('*.log.json')).read_text().splitlines()][1:]
-    losses = [line['loss'] for line in lines if line['mode'] == 'train']
-    assert losses[-1] < losses[0]
-    assert next(line['accuracy'] for line in lines if line['mode'] == 'val') > 0.3
-    assert {path.name for path in work_dir.glob('*.pth')} >= {'epoch_1.pth', 'best_accuracy_epoch_1.pth'}

@@ -75,6 +75,7 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
         raise UsageError(f"--split: the config's data has no {args.split!r} section; it has {splits}")
     # A batch does not depend on the number of workers.
     own = {**data.get(f'{args.split}_dataloader', {}), 'ranks': (args.rank, args.world_size), 'workers_per_gpu': 0}
+    own.pop('num_workers', None)
     data[f'{args.split}_dataloader'] = own
     context = Context(cfg, rank=args.rank, world_size=args.world_size, seed=cfg.seed)
     set_random_seed(cfg.seed)

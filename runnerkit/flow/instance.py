@@ -12,10 +12,13 @@ from typing import Any
 import torch
 
 from runnerkit.config import keys_of_other_tools
+from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
+from runnerkit.data.builder import OPTION_NAMES
 from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.context import Context
+from runnerkit.flow.defaults import fill_in
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.switches import set_tf32
 from runnerkit.runner.workflow import check_entries
@@ -27,7 +30,15 @@ from runnerkit.utils.seed import draw_seed, set_random_seed
 from runnerkit.version import __version__
 
 #: Keys of ``data`` that configure loaders, not the data set of one split.
-LOADER_KEYS = ('samples_per_gpu', 'workers_per_gpu', 'persistent_workers', 'pin_memory', 'seeded')
+LOADER_KEYS = (
+    'samples_per_gpu',
+    'workers_per_gpu',
+    'batch_size',
+    'num_workers',
+    'persistent_workers',
+    'pin_memory',
+    'seeded',
+)
 
 
 class Instance:
@@ -36,6 +47,7 @@ class Instance:
     def __call__(self, context: Context) -> None:
         """Run the stage."""
         context.findings = preflight(Plan.of(context))  # of the config alone, before anything is built
+        fill_in(context.cfg)
         self.start_processes(context)
         self.open_work_dir(context)
         self.settle_seed(context)
@@ -139,10 +151,9 @@ class Instance:
         return build_dataset(data[split])
 
     def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:
-        """The loader of ``data[split]``; ``data['<split>_dataloader']`` overrides the common settings."""
+        """The loader of ``data[split]``, see `loader_settings`."""
+        settings = loader_settings(data, split)
         dataset = self.build_dataset(data, split) if dataset is None else dataset
-        settings = {key: data[key] for key in LOADER_KEYS if key in data}
-        settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0, **settings, **data.get(f'{split}_dataloader', {})}
         settings.setdefault('shuffle', split == 'train')
         settings.setdefault('round_up', split == 'train')  # an evaluation must count each sample once
         if context.cfg.get('prefetch') and context.device.type == 'cuda':
@@ -151,6 +162,39 @@ class Instance:
             else:
                 context.logger.warning('prefetch=True has no effect on data.%s, which has seeded=False', split)
         return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+
+
+def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """The arguments of `build_dataloader` for ``split``: those of ``data['<split>_dataloader']`` over the common ones.
+
+    Both may have torch's names, ``batch_size`` and ``num_workers``; the result has MMCV's.
+
+    Raises:
+        ValueError: a number that is too small, or an option that is given by both of its names.
+        TypeError: what should be a whole number is none.
+    """
+    own = f'{split}_dataloader'
+    common = {key: data[key] for key in LOADER_KEYS if key in data}
+    settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0}
+    return {**settings, **_mmcv_names(data, common), **_mmcv_names(data, data.get(own) or {}, own)}
+
+
+def _mmcv_names(data: Mapping[str, Any], options: Mapping[str, Any], *path: str) -> dict[str, Any]:
+    """``options``, found at ``path`` of ``data``, with its two numbers under MMCV's names, and checked."""
+
+    def placed(key: str) -> str:
+        where = written_at(data, (*path, key))
+        return '.'.join(('data', *path, key)) + (f' ({where})' if where else '')
+
+    named = dict(options)
+    for theirs, ours in OPTION_NAMES.items():
+        if theirs in options and ours in options:
+            raise ValueError(f'{placed(theirs)} and {placed(ours)} are two names of the same option: give one of them')
+        key = theirs if theirs in options else ours
+        if key in options:
+            check_whole_number(placed(key), options[key], at_least=1 if ours == 'samples_per_gpu' else 0)
+            named[ours] = named.pop(key)
+    return named
 
 
 def claim(work_dir: Path) -> FolderLock:

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from runnerkit.flow.context import Context
-from runnerkit.flow.instance import required_section
+from runnerkit.flow.defaults import has_custom
+from runnerkit.flow.instance import loader_settings, required_section
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.switches import compile_options, use_channels_last
-from runnerkit.hooks import EvalHook
+from runnerkit.hooks import EvalHook, OptimizerHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
@@ -80,7 +81,7 @@ class Network:
         cfg, runner = context.cfg, context.runner
         by_config: dict[str, Any] = {
             'lr_config': cfg.get('lr_config'),
-            'optimizer_config': optimizer_config(cfg),
+            'optimizer_config': updating(cfg),
             'checkpoint_config': cfg.get('checkpoint_config'),
             'log_config': cfg.get('log_config'),
             'momentum_config': cfg.get('momentum_config'),
@@ -119,7 +120,7 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
             '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the config: the batch size the lr is '
             'meant for'
         )
-    batch = context.world_size * cfg.data.get('samples_per_gpu', 1)
+    batch = context.world_size * loader_settings(cfg.data, 'train')['samples_per_gpu']
     scaled = config.copy()
     scaled['lr'] = config['lr'] * batch / base
     context.logger.info(
@@ -138,10 +139,16 @@ def runner_config(cfg: Any) -> Any:
 
 
 def optimizer_config(cfg: Any) -> Any:
-    """``optimizer_config`` with ``amp`` or MMCV's ``fp16`` merged into it."""
+    """``optimizer_config``, by default empty, with ``amp`` or MMCV's ``fp16`` merged into it.
+
+    Returns:
+        None if it is None, or if it is missing and one of ``custom_hooks`` is an OptimizerHook.
+    """
     config = cfg.get('optimizer_config')
+    if config is None and ('optimizer_config' in cfg or has_custom(cfg, OptimizerHook)):
+        return None
     amp, fp16 = cfg.get('amp'), cfg.get('fp16')
-    if amp is None and fp16 is None:
+    if config is not None and amp is None and fp16 is None:
         return config
     merged = {} if config is None else config.copy()
     if amp is not None:
@@ -149,3 +156,13 @@ def optimizer_config(cfg: Any) -> Any:
     elif fp16 is not None:
         merged.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
     return merged
+
+
+def updating(cfg: Any) -> Any:
+    """What updates the weights: the config's hook, or one that leaves the updates to a step that makes its own."""
+    config = optimizer_config(cfg)
+    if 'optimizer_config' not in cfg and config is not None:
+        hook = OptimizerHook(**config)
+        hook.gives_way = True
+        return hook
+    return config

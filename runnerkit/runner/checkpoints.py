@@ -20,7 +20,7 @@ from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
-from runnerkit.runner.conditions import general_conditions
+from runnerkit.runner.conditions import AVERAGES_GONE, general_conditions
 from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
 
@@ -232,17 +232,17 @@ class Checkpoints(Updates):
 
     def _leave_averages_behind(self, loaded: dict[str, Any]) -> None:
         """Without an EMAHook, go on from the raw weights of a run that had one."""
-        state = loaded['state_dict']
+        weights = loaded['state_dict']
         own = unwrap(self.model).state_dict()
-        twins = {name: ema_name(name) for name in own if ema_name(name) in state and ema_name(name) not in own}
+        twins = {name: ema_name(name) for name in own if ema_name(name) in weights and ema_name(name) not in own}
         for name, twin in twins.items():
-            raw = state.pop(twin)
-            state[name] = state[name] if is_mmcv_file(loaded) else raw
-        if twins:
+            raw = weights.pop(twin)
+            weights[name] = weights[name] if is_mmcv_file(loaded) else raw
+        state = loaded.get('runnerkit') or {}
+        known = state['ranks'][0].get('hooks', {}) if state.get('ranks') else {}
+        if twins and not any('EMAHook' in name for name in known):  # else the table of what has changed tells it
             self.logger.warning(
-                'the checkpoint is of a run with an EMAHook, and there is none now: its averages are dropped, and '
-                'training goes on from the raw weights',
-                extra=EXACTNESS,
+                'the checkpoint is of a run with an EMAHook, and there is none now: %s', AVERAGES_GONE, extra=EXACTNESS
             )
 
     def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str) -> None:

@@ -31,6 +31,7 @@ class Lifecycle(Rollback):
     def _running(self, workflow: Workflow) -> Iterator[None]:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
         self._outcome, self._stop_reason, self.stop_signal = None, None, None
+        self.notices.clear()
         former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
         if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0
@@ -54,6 +55,7 @@ class Lifecycle(Rollback):
                 if error is None:
                     self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
                 self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
+                self._tell_notices()
                 try:
                     self.call_hook('after_run')
                 except Exception:
@@ -102,6 +104,15 @@ class Lifecycle(Rollback):
         self._restore()
         if is_own_run:
             self._start_readers()
+        self._weight_watch.begin(self)
+
+    def _tell_notices(self) -> None:
+        """The run's last lines: what its log said before and nobody should miss."""
+        if self._outcome is not None and self._outcome.ended_well and (text := self._weight_watch.end(self)):
+            self.notices['weights'] = text
+        if self._rank == 0:
+            for text in self.notices.values():
+                self.logger.error('%s', text)
 
     def _leave_hooks(self) -> None:
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""

@@ -51,6 +51,44 @@ def test_loaders_take_common_settings_and_their_splits_own():
         Instance().build_loader(context, data, 'test')
 
 
+def test_a_loader_may_be_described_in_torchs_words():
+    data = {
+        'batch_size': 2,
+        'num_workers': 0,
+        'train': Five(),
+        'val': Five(),
+        'val_dataloader': {'samples_per_gpu': 3},
+        'test': Five(),
+        'test_dataloader': {'batch_size': 5, 'num_workers': 1},
+    }
+    context = Context(Config({}), Options(), seed=1)
+    loaders = [Instance().build_loader(context, data, split) for split in ('train', 'val', 'test')]
+    assert [(loader.batch_size, loader.num_workers) for loader in loaders] == [(2, 0), (3, 0), (5, 1)]
+
+
+@pytest.mark.parametrize(
+    ('data', 'words'),
+    [
+        ('samples_per_gpu=0', ['data.samples_per_gpu (', 'config.py:2)', 'at least 1, but got 0']),
+        ("batch_size='many'", ['data.batch_size (', 'config.py:2)', "but got 'many'"]),
+        ('workers_per_gpu=-1', ['data.workers_per_gpu (', 'config.py:2)', 'at least 0, but got -1']),
+        ('samples_per_gpu=4, batch_size=8', ['data.batch_size (', 'config.py:2)', 'data.samples_per_gpu', 'two names']),
+        ('num_workers=1, workers_per_gpu=1', ['data.num_workers', 'data.workers_per_gpu', 'two names']),
+        ('train_dataloader=dict(batch_size=0)', ['data.train_dataloader.batch_size (', 'config.py:2)', 'got 0']),
+        (
+            'train_dataloader=dict(samples_per_gpu=1, batch_size=1)',
+            ['data.train_dataloader.batch_size', 'data.train_dataloader.samples_per_gpu', 'two names'],
+        ),
+    ],
+)
+def test_wrong_loader_options_are_refused_with_their_place(data, words, tmp_path):
+    path = tmp_path / 'config.py'
+    path.write_text(f'data = dict(\n    {data})\n')
+    with pytest.raises((TypeError, ValueError)) as caught:
+        Instance().build_loader(Context(Config({})), Config.fromfile(str(path)).data, 'train')
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
 @pytest.mark.parametrize('seed', ['abc', -1, 1.5, True])
 def test_wrong_seeds(seed):
     with pytest.raises((TypeError, ValueError), match='seed must be a whole number of at least 0, or None, but got'):

@@ -8,7 +8,8 @@ import torch
 from runnerkit.config import Config
 from runnerkit.flow import Context, Network, Options
 from runnerkit.flow.network import optimizer_config, runner_config, scaled_lr, wrapped
-from runnerkit.hooks import ProfilerHook
+from runnerkit.hooks import GradientCumulativeOptimizerHook, OptimizerHook, ProfilerHook
+from runnerkit.nn import Supervised
 from runnerkit.parallel import MMDataParallel
 
 
@@ -23,6 +24,8 @@ def test_the_linear_scaling_rule():
     context = Context(cfg, world_size=4, logger=logging.getLogger('runnerkit'))
     assert scaled_lr(cfg.optimizer, cfg, context)['lr'] == pytest.approx(0.4)
     assert cfg.optimizer.lr == 0.2
+    cfg.data.train_dataloader = {'batch_size': 4}
+    assert scaled_lr(cfg.optimizer, cfg, context)['lr'] == pytest.approx(0.2)
     with pytest.raises(ValueError, match='--auto-scale-lr needs'):
         scaled_lr(cfg.optimizer, Config({}), context)
 
@@ -46,7 +49,10 @@ def test_runner_configs():
 @pytest.mark.parametrize(
     'cfg, expected',
     [
-        ({}, None),
+        ({}, {}),
+        ({'optimizer_config': None}, None),
+        ({'optimizer_config': None, 'amp': 'bf16'}, None),
+        ({'custom_hooks': [{'type': 'GradientCumulativeOptimizerHook'}]}, None),
         ({'optimizer_config': {'grad_clip': None}}, {'grad_clip': None}),
         ({'amp': 'bf16'}, {'amp': 'bf16'}),
         ({'optimizer_config': {'cumulative_iters': 2}, 'amp': 'fp16'}, {'cumulative_iters': 2, 'amp': 'fp16'}),
@@ -56,6 +62,38 @@ def test_runner_configs():
 )
 def test_the_updates_config(cfg, expected):
     assert optimizer_config(Config(cfg)) == expected
+
+
+def registered(cfg):
+    """The optimizer hooks of a run with that config."""
+    cfg = cfg if isinstance(cfg, Config) else Config(cfg)
+    cfg.runner = {'type': 'EpochBasedRunner', 'max_epochs': 1}
+    context = Context(cfg, model=Supervised(torch.nn.Linear(1, 1), torch.nn.MSELoss()))
+    network = Network()
+    network.build_runner(context)
+    network.register_hooks(context)
+    return [hook for hook in context.runner.hooks if isinstance(hook, OptimizerHook)]
+
+
+def test_an_optimizer_implies_the_update():
+    (hook,) = registered({'amp': 'bf16'})
+    assert hook.gives_way
+    assert hook.amp == 'bf16'
+    assert hook.priority == 40
+    (hook,) = registered({'optimizer_config': {}})
+    assert not hook.gives_way
+
+
+def test_a_custom_optimizer_hook_stays_alone():
+    (hook,) = registered({'custom_hooks': [{'type': 'GradientCumulativeOptimizerHook', 'cumulative_iters': 2}]})
+    assert isinstance(hook, GradientCumulativeOptimizerHook)
+    (hook,) = registered({'custom_hooks': [{'type': GradientCumulativeOptimizerHook}]})
+    assert isinstance(hook, GradientCumulativeOptimizerHook)
+
+
+def test_none_means_no_update():
+    assert registered({'optimizer_config': None, 'amp': 'bf16'}) == []
+    assert len(registered({})) == 1
 
 
 def test_the_model_is_wrapped_where_batches_must_be_moved():

@@ -36,6 +36,17 @@ def something_updates(plan: Plan) -> Iterator[Finding]:
     )
 
 
+def precision_is_used(plan: Plan) -> Iterator[Finding]:
+    """``amp`` and ``fp16`` without an `OptimizerHook`, which is what applies them."""
+    key = next((key for key in ('amp', 'fp16') if plan.get(key)), None)
+    if key is not None and plan.runner is not None and not plan.hooks_of(OptimizerHook):
+        yield plan.warning(
+            (key,),
+            'it has no effect: no OptimizerHook is registered, which applies it',
+            'Leave optimizer_config=None out, or autocast in the step.',
+        )
+
+
 def _may_update(hook: Hook) -> bool:
     """Whether a hook of the user's own may step the optimizer."""
     return not type(hook).__module__.startswith('runnerkit.') and _calls(type(hook), ('step', 'update'))
@@ -277,6 +288,7 @@ def multipliers_last(plan: Plan) -> Iterator[Finding]:
 
 UPDATE_CHECKS = (
     something_updates,
+    precision_is_used,
     one_updater,
     step_takes_the_batch,
     something_is_trained,

@@ -73,6 +73,7 @@ CASES = [
      {'custom_hooks': [{'type': 'PlanUpdatesByRunner'}]}),
     ('warning', {**NONE, 'model': {'type': 'PlanBlind'}, 'evaluation': None}, 'optimizer_config', 'PlanBlind',
      {'model': {'type': 'PlanStepper'}}),
+    ('warning', {**NONE, 'amp': 'bf16'}, 'amp', 'no OptimizerHook is registered', {'optimizer_config': {}}),
     ('error', {'model': {'type': 'PlanNoOptimizer'}, 'evaluation': None}, 'model', '(data, optimizer)',
      {'model': {'type': 'PlanBlind'}}),
     ('warning', {'custom_hooks': [{'type': 'OptimizerHook'}]}, 'custom_hooks[0]', 'updates nothing', NONE),
