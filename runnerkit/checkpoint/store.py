@@ -21,6 +21,7 @@ from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.fileio.backends import HardDiskBackend
 from runnerkit.fileio.file_client import FileClient
 from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.utils.logging import shortened
 
 #: File names of checkpoints by epoch and by iteration, and of the link to the newest one.
 BY_EPOCH, BY_ITER, LATEST = 'epoch_{}.pth', 'iter_{}.pth', 'latest.pth'
@@ -291,18 +292,37 @@ def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     return None if found is None else Path(found.path)
 
 
-def checkpoint_meant(path: str, best: bool = False) -> str:
-    """``path`` itself, or if it is a local folder, the checkpoint to use from it; see `Store.meant`.
+def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
+    """``path`` itself, or if it is a folder, such as a work dir, the checkpoint to use from it; see `Store.meant`.
+
+    To use weights, to evaluate or to start from them, take the best; to resume, the latest. A URL is a folder if its
+    last part has no dot and checkpoints can be listed there.
 
     Raises:
-        FileNotFoundError: the folder has no checkpoints.
+        FileNotFoundError: the local folder has no checkpoints; the files that may be meant are named.
     """
-    if not os.path.isdir(local_path(path)):
+    path = os.fspath(path)
+    folder = os.path.expanduser(local_path(path))
+    if is_url(folder):
+        return _below_url(folder, best) or path
+    if not os.path.isdir(folder):
         return path
-    found = Store(path).meant(best)
+    found = Store(folder).meant(best)
     if found is None:
-        raise FileNotFoundError(f'there is no checkpoint in {path} (neither best_*.pth nor {LATEST})')
+        held = sorted(other.name for other in Path(folder).glob('*.pth'))
+        hint = f'; it holds {shortened(held)}: name one of them' if held else ''
+        raise FileNotFoundError(f'there is no checkpoint in {path} (neither best_*.pth nor {LATEST}){hint}')
     return found
+
+
+def _below_url(url: str, best: bool) -> str | None:
+    """The checkpoint to use from a folder at ``url``; None if it is not known to be one."""
+    if '.' in url.rstrip('/').rpartition('/')[2] or url.startswith(_CLOUD):
+        return None
+    try:
+        return Store(url).meant(best)
+    except (ValueError, AttributeError, NotImplementedError, ImportError):  # not a storage, or one that cannot list
+        return None
 
 
 def behind_link(path: Path) -> Path:

@@ -15,6 +15,7 @@ from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
+from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.data.reader import Reader
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel import unwrap
@@ -218,7 +219,7 @@ class Checkpoints:
         Register the hooks before, so that theirs is restored too.
 
         Args:
-            checkpoint: a path or URL.
+            checkpoint: a path or URL; a folder stands for its latest checkpoint.
             resume_optimizer: whether to load the optimizers' states.
             map_location: as in `torch.load`; by default the CPU, from where everything is copied to where it belongs.
 
@@ -226,6 +227,7 @@ class Checkpoints:
             ValueError: the file holds no training state, or one of another model or optimizer.
         """
         self._saver.finish()
+        checkpoint = checkpoint_meant(checkpoint)
         loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location, self.logger)
         problem = training_state_problem(loaded)
         if problem is not None:

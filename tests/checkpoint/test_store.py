@@ -112,6 +112,17 @@ def test_what_is_meant_by_a_folder(tmp_path):
     assert checkpoint_meant(str(tmp_path), best=True) == str(best)
 
 
+def test_a_url_without_a_dot_in_its_last_part_is_a_folder_if_it_can_be_listed():
+    store = Store('memory://bucket/exp/run1')
+    store.write('epoch_1.pth', {'n': 1})
+    store.write('best_acc_epoch_1.pth', {'n': 2})
+    assert checkpoint_meant('memory://bucket/exp/run1') == 'memory://bucket/exp/run1/epoch_1.pth'
+    assert checkpoint_meant('memory://bucket/exp/run1/', best=True) == 'memory://bucket/exp/run1/best_acc_epoch_1.pth'
+    for other in ('memory://bucket/exp/run2', 'memory://bucket/exp/run1/epoch_2.pth', 'torchvision://resnet50'):
+        assert checkpoint_meant(other) == other
+    assert checkpoint_meant('http://nowhere/model') == 'http://nowhere/model'
+
+
 def test_a_problem_of_the_callers_is_a_reason_to_skip(tmp_path, caplog):
     first = save(tmp_path / 'epoch_1.pth', age=5)
     save(tmp_path / 'epoch_2.pth')
