@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import methodcaller
 from pathlib import Path
@@ -30,6 +30,7 @@ OWNER = '.run.json'
 
 _BEST = re.compile(r'best_[\w.@-]+\.pth', re.ASCII)
 _NUMBERED = re.compile(r'(?:epoch|iter)_(\d+)\.pth')
+_HALF_WRITTEN = re.compile(r'\..+\.pth(\.\d+)?\.tmp')
 _CLOUD = 'pavi://'
 
 logger = logging.getLogger('runnerkit')
@@ -240,6 +241,32 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):  # nothing has been saved yet
             return []
 
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    def saved(self) -> list[str]:
+        """The names of all that runs have saved here: checkpoints, the link to the latest one, whose folder it is, and
+        half-written files. Checkpoints with names of your own (``filename_tmpl``) are known by the link."""
+        try:
+            names = sorted(os.listdir(self.place) if self.is_local and self.exists() else self._names())
+        except (AttributeError, NotImplementedError):  # the storage cannot list
+            return []
+        latest = Path(self.place, LATEST)
+        own = re.compile('(?!)')
+        if self.is_local and latest.exists():
+            name = os.path.basename(os.readlink(latest)) if latest.is_symlink() else behind_link(latest).name
+            own = re.compile(r'\d+'.join(re.escape(part) for part in re.split(r'\d+', name)))
+        return [name for name in names if _is_saved(name) or own.fullmatch(name)]
+
+    def move(self, names: Iterable[str], to: str) -> list[str]:
+        """Move files into the folder ``to``, a name below this one; returns the names of those that stay, because the
+        storage cannot move files."""
+        move = getattr(self.client and self.client.client, 'move', None)
+        if move is None:
+            return list(names)
+        for name in names:
+            move(self.path(name), self.client.join_path(self.place, to, name))
+        return []
+
     # --- ownership ---------------------------------------------------------------------------------------------------
 
     def owner(self) -> dict[str, Any] | None:
@@ -284,6 +311,11 @@ def best_name(score: str, unit: str, number: int) -> str:
 def is_best(name: str) -> bool:
     """Whether ``name`` has the form of `best_name`."""
     return _BEST.fullmatch(name) is not None
+
+
+def _is_saved(name: str) -> bool:
+    numbered = number_in(name) is not None
+    return numbered or is_best(name) or name in (LATEST, OWNER) or _HALF_WRITTEN.fullmatch(name) is not None
 
 
 def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:

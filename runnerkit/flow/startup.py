@@ -11,6 +11,7 @@ from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
+from runnerkit.flow.places import is_in, load_from, restarts, resume_from, resumes
 from runnerkit.hooks import CheckpointHook
 from runnerkit.log_files import set_aside
 
@@ -20,29 +21,55 @@ class Startup:
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        checkpoint = self.to_resume(context)
-        load_from = context.options.load_from or context.cfg.get('load_from')
+        checkpoint, weights = self.to_resume(context), load_from(context)
         if checkpoint is not None:
             context.runner.resume(checkpoint)
-        elif load_from:
-            context.runner.load_checkpoint(load_from)
+            self.tell_finished(context, checkpoint)
+        elif weights:
+            context.runner.load_checkpoint(weights)
 
     def to_resume(self, context: Context) -> str | None:
-        """The checkpoint to resume from, if any."""
-        options, cfg = context.options, context.cfg
-        explicit = options.resume_from or cfg.get('resume_from')
-        if explicit:
+        """The checkpoint to resume from, if any. If its run is the one in the work dir, ``context.continues`` is set.
+
+        A job that torchrun or Slurm has restarted goes on where its own run was, whatever the command says.
+        """
+        stores, explicit = self.stores(context), resume_from(context)
+        is_restarted = restarts(context)
+        if explicit and not is_restarted:
+            context.continues = any(is_in(explicit, store.place) for store in stores)
             return explicit
-        if not (options.auto_resume or cfg.get('auto_resume')):
+        if not (is_restarted or resumes(context)):
             return None
-        stores = self.stores(context)
+        context.continues = True
         latest = from_first_rank(partial(self.newest, stores))
+        if latest is None and explicit:
+            return explicit
         if latest is None:
             if context.rank == 0:
                 set_aside(context.work_dir)  # logs of a run that was killed before its first checkpoint
             places = ', '.join(map(str, stores))
             context.logger.info('nothing to resume in %s: the run starts from the beginning', places)
         return latest
+
+    def tell_finished(self, context: Context, checkpoint: str) -> None:
+        """Warn if the resumed run is over, so that there is nothing left to train."""
+        runner = context.runner
+        for unit, done, most in (
+            ('epochs', runner.completed_epochs, runner.max_epochs),
+            ('iterations', runner.completed_iters, runner.max_iters),
+        ):
+            if most is not None and done >= most > 0:
+                context.logger.warning(
+                    'all %d %s are done in %s: there is nothing left to train. To train longer, raise runner.max_%s '
+                    '(--cfg-options runner.max_%s=%d); to train anew, leave out --auto-resume, or give another '
+                    '--work-dir',
+                    most,
+                    unit,
+                    checkpoint,
+                    *[unit if unit == 'epochs' else 'iters'] * 2,
+                    2 * most,
+                )
+                return
 
     def stores(self, context: Context) -> list[Store]:
         """The stores that may hold checkpoints of the run."""

@@ -84,7 +84,9 @@ def test_a_folder_stands_for_its_best_checkpoint_wherever_one_is_loaded(tmp_path
     assert _load_checkpoint_with_prefix('a', str(tmp_path)) == {'w': 2}
     (tmp_path / 'other').mkdir()
     torch.save({}, tmp_path / 'other' / 'weights.pth')
-    with pytest.raises(FileNotFoundError, match=r'no checkpoint in .*/other .*; it holds weights.pth: name one of them$'):
+    with pytest.raises(
+        FileNotFoundError, match=r'no checkpoint in .*/other .*; it holds weights.pth: name one of them$'
+    ):
         _load_checkpoint(tmp_path / 'other')
 
 
