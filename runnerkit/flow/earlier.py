@@ -1,8 +1,8 @@
 """A work dir that an earlier run has used: what is that run's, and how it is kept apart from the next one.
 
 A run begins by moving the earlier run's files to ``<work_dir>/earlier/<timestamp>/``, unless it resumes that run. A
-kill in the middle of the move is no danger: the folder is called ``….unfinished`` until everything is in it, and the
-next start moves the rest.
+kill in the middle of the move is no danger: the folder is called ``….unfinished`` and holds a plan until everything is
+in it, and the next start does the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import shutil
 import socket
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ RECORD = '.flow.json'
 
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
 _OTHERS = {'curve.png', 'tf_logs', 'tf_tracing_logs', '.eval_hook', RECORD}
-_UNFINISHED = '.unfinished'
+_UNFINISHED, _PLAN = '.unfinished', '.plan.json'
 
 
 def files_of_a_run(work_dir: Path) -> list[str]:
@@ -81,7 +82,7 @@ def free_name(work_dir: Path, timestamp: str) -> str:
 
 
 def move_aside(work_dir: Path, names: Sequence[str], to: str, copied: Collection[str] = ()) -> Path:
-    """Move ``names`` to ``<work_dir>/earlier/<to>``, all or, after a kill, at the next `finish_move`.
+    """Move ``names`` to ``<work_dir>/earlier/<to>``; what a kill leaves undone is for `finish_move`.
 
     Args:
         work_dir: the folder.
@@ -95,33 +96,47 @@ def move_aside(work_dir: Path, names: Sequence[str], to: str, copied: Collection
     folder = work_dir / EARLIER / (to + _UNFINISHED)
     folder.mkdir(parents=True, exist_ok=True)
     flush_folder(folder.parent)
-    for name in names:
-        source, target = work_dir / name, folder / name
-        if name not in copied:
-            try:
-                os.rename(source, target)
-            except OSError as error:
-                raise type(error)(
-                    f'{source}, of an earlier run, cannot be moved to {folder} ({error.strerror}): move it, or '
-                    'choose another work dir (--work-dir)'
-                ) from error
-        elif source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        else:
-            shutil.copy2(source, target)
-    final = folder.with_name(to)
-    os.rename(folder, final)
-    for changed in (final, folder.parent, work_dir):
-        flush_folder(changed)
-    return final
+    write_atomically(
+        folder / _PLAN, methodcaller('write', json.dumps({name: name in copied for name in names}).encode())
+    )
+    return _carry_out(work_dir, folder)
 
 
-def finish_move(work_dir: Path, copied: Collection[str] = ()) -> Path | None:
+def finish_move(work_dir: Path) -> Path | None:
     """Finish the move that a killed run has begun; the folder, or None if there was none."""
     folder = next((work_dir / EARLIER).glob('*' + _UNFINISHED), None)
     if folder is None:
         return None
-    return move_aside(work_dir, files_of_a_run(work_dir), folder.name.removesuffix(_UNFINISHED), copied)
+    if any(not path.name.startswith('.' + _PLAN) for path in folder.iterdir()):  # more than half a plan
+        return _carry_out(work_dir, folder)
+    shutil.rmtree(folder)  # nothing has been moved yet: it is for the next run to decide
+    return None
+
+
+def _carry_out(work_dir: Path, folder: Path) -> Path:
+    """Do what the plan in ``folder`` says and is not done yet; without a plan, all is done."""
+    plan = folder / _PLAN
+    for name, stays in json.loads(plan.read_text()).items() if plan.exists() else ():
+        source, target = work_dir / name, folder / name
+        if not os.path.lexists(source):
+            continue
+        if stays:
+            copy = partial(shutil.copytree, dirs_exist_ok=True) if source.is_dir() else shutil.copy2
+            copy(source, target)
+            continue
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise type(error)(
+                f'{source}, of an earlier run, cannot be moved to {folder} ({error.strerror}): move it, or choose '
+                'another work dir (--work-dir)'
+            ) from error
+    plan.unlink(missing_ok=True)
+    final = folder.with_name(folder.name.removesuffix(_UNFINISHED))
+    os.rename(folder, final)
+    for changed in (final, folder.parent, work_dir):
+        flush_folder(changed)
+    return final
 
 
 def left_behind(work_dir: Path, names: Collection[str]) -> list[str]:

@@ -20,7 +20,6 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.earlier import finish_move
 from runnerkit.flow.keys import KNOWN, LATER
 from runnerkit.flow.places import check_start
-from runnerkit.flow.snapshot import sources_in
 from runnerkit.flow.switches import check_switches, set_tf32
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
@@ -90,7 +89,7 @@ class Instance:
         """Lock the work dir and finish what a killed run was moving; returns a timestamp that no log there has."""
         work_dir, number, timestamp = context.work_dir, 1, context.timestamp
         context.lock = claim(work_dir)
-        finish_move(work_dir, copied=sources_in(work_dir, context.cfg))
+        finish_move(work_dir)
         while (work_dir / f'{timestamp}.log').exists():
             number += 1
             timestamp = f'{context.timestamp}_{number}'
