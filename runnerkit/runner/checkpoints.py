@@ -17,6 +17,7 @@ from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.data.reader import Reader
+from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
@@ -249,7 +250,7 @@ class Checkpoints:
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint)
         hook_msgs = loaded['meta'].get('hook_msgs', {})
-        self.meta.setdefault('hook_msgs', {}).update(hook_msgs)
+        self.meta.setdefault('hook_msgs', {}).update({**hook_msgs, **moved_along(hook_msgs, checkpoint)})
         self._load_counters(loaded)
         if self._resumed is None:
             self.logger.warning(
@@ -316,6 +317,18 @@ class Checkpoints:
                 self._progress.iters = self._progress.iters * before // self._world_size
                 self.logger.info('the iteration number is changed to %d: %d GPUs before', self._progress.iters, before)
         self._epoch, self._iter = self._progress.epochs, self._progress.iters
+
+
+def moved_along(messages: Mapping[str, Any], checkpoint: str) -> dict[str, str]:
+    """The checkpoints that ``messages`` name and that have moved together with ``checkpoint``: where they are now."""
+    folder = os.path.dirname(os.path.abspath(local_path(checkpoint)))
+    found: dict[str, str] = {}
+    for key in ('best_ckpt', 'last_ckpt'):
+        path = messages.get(key)
+        if isinstance(path, str) and not is_url(path) and not os.path.exists(path):
+            beside = os.path.join(folder, os.path.basename(path))
+            found |= {key: beside} if os.path.isfile(beside) else {}
+    return found
 
 
 def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:

@@ -89,7 +89,7 @@ def file_of_module(name: str) -> str | None:
 def _imported_otherwise(path: Path) -> ModuleType | None:
     """The module that was imported from ``path`` under another name."""
     for module in list(sys.modules.values()):
-        file = getattr(module, '__file__', None)
+        file = getattr(module, '__dict__', {}).get('__file__')  # not by getattr, which loads lazy modules
         if isinstance(file, str) and os.path.basename(file) == path.name and Path(file).resolve() == path:
             return module
     return None
