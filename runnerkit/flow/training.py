@@ -21,6 +21,7 @@ from runnerkit.flow.earlier import (
     write_record,
 )
 from runnerkit.flow.snapshot import packages_needed, sources_in, write_snapshot
+from runnerkit.flow.terminal import shown
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.logging import shortened
 
@@ -63,9 +64,10 @@ class Runner:
             folder = move_aside(work_dir, names, to, copied=sources_in(work_dir, context.cfg))
             stay = left_behind(work_dir, names)
             logger.info(
-                'the earlier run in %s is moved to %s (--auto-resume would go on with it)%s',
+                'the earlier run in %s is moved to %s (--resume-from %s goes on with it)%s',
                 work_dir,
-                folder,
+                shown(folder),
+                shown(folder),
                 f'; not moved, as no run wrote it: {shortened(stay)}' if stay else '',
             )
 
