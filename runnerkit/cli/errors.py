@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from runnerkit.config.findings import PreflightError
-from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.exceptions import ToldByFirstRank, one_line
 
 USAGE, FAILURE = 2, 1
 SIGNALLED = 128  # plus the number of the signal, as in a shell
@@ -43,6 +43,9 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
         except KeyboardInterrupt:
             print('interrupted', file=sys.stderr)
             return INTERRUPTED
+        except ToldByFirstRank:
+            print('error: rank 0 has failed, and says why', file=sys.stderr)
+            return FAILURE
         except Exception as error:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_ours(error):
                 traceback.print_exc()

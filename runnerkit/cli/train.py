@@ -50,12 +50,18 @@ def parser() -> argparse.ArgumentParser:
     parse.add_argument(
         '--work-dir', help="where logs and checkpoints go (default: the config's, else work_dirs/<config>)"
     )
-    parse.add_argument('--resume-from', metavar='CKPT', help='resume exactly from this checkpoint')
-    parse.add_argument('--load-from', metavar='CKPT', help='start from the weights of this checkpoint')
+    parse.add_argument('--resume-from', metavar='CKPT', help='resume exactly from this checkpoint, or work dir')
+    parse.add_argument('--load-from', metavar='CKPT', help='start from the weights of this checkpoint, or work dir')
     parse.add_argument(
         '--auto-resume',
         action='store_true',
         help='resume from the newest usable checkpoint of the work dir, if any',
+    )
+    parse.add_argument(
+        '--if-used',
+        choices=['resume', 'aside', 'refuse'],
+        help='if an earlier run has used the work dir: go on with it (as --auto-resume), move its files to '
+        'earlier/<timestamp> there (the default), or do not start',
     )
     parse.add_argument('--no-validate', dest='validate', action='store_false', help='do not evaluate while training')
     parse.add_argument('--seed', type=seed, help="the random seed (default: the config's, else a random one)")
@@ -75,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train; returns the exit code: 0, 1 after an error, 2 for wrong usage, 128 plus the signal's number after a signal
     (143 for SIGTERM, 130 for Ctrl-C)."""
     args = parser().parse_args(argv)
+    if args.auto_resume and args.if_used not in (None, 'resume'):
+        raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
     if args.launcher != 'none':
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args.config, args.cfg_options)

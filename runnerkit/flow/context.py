@@ -18,12 +18,18 @@ from runnerkit.utils.suggest import suggestion
 
 @dataclass(slots=True)
 class Options:
-    """The command line's flags, apart from changes to the config; None if not given."""
+    """The command line's flags, apart from changes to the config; None if not given.
+
+    Attributes:
+        if_used: what to do if an earlier run has used the work dir: one of `runnerkit.flow.earlier.IF_USED`. By default
+            its files are moved aside, unless this run resumes it.
+    """
 
     work_dir: str | None = None
     resume_from: str | None = None
     load_from: str | None = None
     auto_resume: bool = False
+    if_used: str | None = None
     validate: bool = True
     seed: int | None = None
     deterministic: bool = False
@@ -45,6 +51,7 @@ class Context:
         cfg: the config, with the command line's changes.
         options: the command line's other flags.
         timestamp: the run's name in its work dir.
+        continues: whether this run goes on with the one in the work dir.
         lock: the lock on the work dir, on rank 0.
         loaders: one per workflow entry.
         val_loader: the loader for `EvalHook`, if any.
@@ -64,6 +71,7 @@ class Context:
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger('runnerkit'))
     meta: dict[str, Any] = field(default_factory=dict)
     workflow: list[tuple[str, int]] = field(default_factory=lambda: [('train', 1)])
+    continues: bool = False
     lock: FolderLock | None = None
     loaders: list[Any] = field(default_factory=list)
     val_loader: Any = None

@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from runnerkit.config import keys_of_other_tools
 from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import OPTION_NAMES
-from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
+from runnerkit.distributed import from_first_rank, get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import fill_in
+from runnerkit.flow.earlier import finish_move
+from runnerkit.flow.places import check_start
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.switches import set_tf32
 from runnerkit.runner.workflow import check_entries
@@ -71,13 +74,14 @@ class Instance:
         cfg, options = context.cfg, context.options
         stem = Path(cfg.filename).stem if cfg.filename else 'run'
         chosen = local_path(options.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', stem))
-        if options.dry_run:
-            chosen = tempfile.mkdtemp(prefix='runnerkit-dry-run-')
         remote = chosen if is_url(chosen) else None
         if remote is not None:
             parent, name = split_url(remote)
             chosen = os.path.join('work_dirs', name)
         context.work_dir = Path(chosen).absolute()
+        check_start(context)
+        if options.dry_run:
+            remote, context.work_dir = None, Path(tempfile.mkdtemp(prefix='runnerkit-dry-run-'))
         try:
             context.work_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -85,13 +89,23 @@ class Instance:
                 f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with '
                 '--work-dir'
             ) from error
-        if context.rank == 0 and not options.dry_run:
-            context.lock = claim(context.work_dir)
+        if not options.dry_run:
+            context.timestamp = from_first_rank(partial(self.take_work_dir, context))
         if remote is not None:
             send_files_to(parent, cfg)
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
         context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+
+    def take_work_dir(self, context: Context) -> str:
+        """Lock the work dir and finish what a killed run was moving; returns a timestamp that no log there has."""
+        work_dir, number, timestamp = context.work_dir, 1, context.timestamp
+        context.lock = claim(work_dir)
+        finish_move(work_dir)
+        while (work_dir / f'{timestamp}.log').exists():
+            number += 1
+            timestamp = f'{context.timestamp}_{number}'
+        return timestamp
 
     def settle_seed(self, context: Context) -> None:
         """Use the seed from ``--seed``, else the config, else a random one; it is the same on all ranks."""

@@ -50,14 +50,21 @@ def find(plan: Plan) -> list[Finding]:
     return sorted(found, key=lambda each: each.level != 'error')
 
 
-def is_complete(plan: Plan) -> list[Finding]:
-    """A resumed run that has nothing left to train; known only after the resume."""
+def is_complete(plan: Plan, checkpoint: str) -> list[Finding]:
+    """What a run that was resumed from ``checkpoint`` and has nothing left to train should hear."""
     runner = plan.runner
-    for name, counter in (('max_epochs', 'completed_epochs'), ('max_iters', 'completed_iters')):
-        limit, done = getattr(runner, name, None), getattr(runner, counter, 0)
+    for name, unit, done in (
+        ('max_epochs', 'epochs', runner.completed_epochs),
+        ('max_iters', 'iterations', runner.completed_iters),
+    ):
+        limit = getattr(runner, name)
         if limit is not None and done >= limit > 0:
-            what = f'the run that is resumed has done {done} already: nothing is trained'
-            return [plan.warning(('runner', name), what, f'Let {name} be more than {done} to train on.')]
+            what = f'all {limit} {unit} are done in {checkpoint}: there is nothing left to train'
+            way_out = (
+                f'To train longer, raise it (--cfg-options runner.{name}={2 * limit}); to train anew, leave out '
+                '--auto-resume, or give another --work-dir.'
+            )
+            return [plan.warning(('runner', name), what, way_out)]
     return []
 
 

@@ -9,6 +9,7 @@ from runnerkit.config import Config
 from runnerkit.fileio.paths import join
 from runnerkit.flow import Context, Instance, Options, Terminal
 from runnerkit.flow.instance import choose_device, required_section, split_url
+from runnerkit.utils.logging import close_logger
 
 
 def test_devices():
@@ -131,6 +132,26 @@ def test_a_second_run_in_a_work_dir_is_told(tmp_path):
     Instance().open_work_dir(first)
     Terminal()(first)
     assert not (tmp_path / '.lock').exists()
+
+
+def test_no_log_of_an_earlier_start_is_overwritten(tmp_path):
+    """Also by a run that starts within the same second, and after a kill in the middle of a move."""
+    for number, name in enumerate(('20261121_114345', '20261121_114345_2', '20261121_114345_3')):
+        context = Context(Config({'work_dir': str(tmp_path)}), timestamp='20261121_114345')
+        Instance().open_work_dir(context)
+        context.logger.info('start %d', number)
+        close_logger('runnerkit')
+        Terminal()(context)
+        assert context.timestamp == name
+        assert f'start {number}' in (tmp_path / f'{name}.log').read_text()
+        (tmp_path / f'epoch_{number}.pth').write_text('')
+        unfinished = tmp_path / 'earlier' / f'run{number}.unfinished'
+        unfinished.mkdir(parents=True)
+        (unfinished / '.plan.json').write_text(f'{{"epoch_{number}.pth": false}}')
+    Instance().open_work_dir(context)
+    Terminal()(context)
+    assert (tmp_path / 'earlier' / 'run2' / 'epoch_2.pth').exists()
+    assert not list(tmp_path.glob('*.pth'))
 
 
 @pytest.mark.parametrize('where', ['option', 'config'])

@@ -12,6 +12,9 @@ from runnerkit.runner import EpochBasedRunner
 
 
 class Runner:
+    max_epochs = max_iters = None
+    completed_epochs = completed_iters = 0
+
     def __init__(self):
         self.calls = []
 

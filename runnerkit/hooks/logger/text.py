@@ -19,11 +19,10 @@ from runnerkit.distributed import reduce_max
 from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
-from runnerkit.log_files import ENDING, set_aside
+from runnerkit.log_files import ENDING, files_of_run, set_aside
 from runnerkit.optim.named import learning_rates
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.numbers import plain_number
-from runnerkit.utils.paths import scandir
 
 #: Entries that a console line shows in another place than among the values.
 _ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'time', 'data_time', 'memory'}
@@ -255,7 +254,7 @@ class TextLoggerHook(LoggerHook):
 
     def _move_out(self, runner: RunnerView, work_dir: Path, out_dir: str) -> None:
         endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
-        for name in sorted(scandir(work_dir, endings, recursive=True)):
+        for name in files_of_run(work_dir, endings):
             path, copy = work_dir / name, self.file_client.join_path(out_dir, work_dir.name, name)
             self.file_client.put_text(path.read_text(encoding='utf-8'), copy)
             if not self.keep_local:
