@@ -14,14 +14,14 @@ import torch
 from runnerkit.config import warn_near_misses
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.keys import KNOWN, LATER
 from runnerkit.flow.switches import check_switches, set_tf32
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
-from runnerkit.utils.logging import get_logger
+from runnerkit.utils.logging import DETAIL, get_logger, set_verbose
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import draw_seed, set_random_seed
 from runnerkit.version import __version__
@@ -80,6 +80,7 @@ class Instance:
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
         context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+        set_verbose(context.logger, options.verbose)
 
     def settle_seed(self, context: Context) -> None:
         """Use the seed from ``--seed``, else the config, else a random one; it is the same on all ranks."""
@@ -91,8 +92,10 @@ class Instance:
         set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
 
     def set_backends(self, context: Context) -> None:
-        """Apply the config's settings for torch's backends."""
+        """Apply the config's settings for torch's backends, and its number of threads."""
         cfg = context.cfg
+        if cfg.get('num_threads') is not None:
+            torch.set_num_threads(cfg.num_threads)
         benchmark, deterministic = cfg.get('cudnn_benchmark'), context.options.deterministic or cfg.get('deterministic')
         if benchmark and deterministic:
             context.logger.warning('cudnn_benchmark=True has no effect in a deterministic run')
@@ -112,9 +115,12 @@ class Instance:
                 logger.warning('%s=… is not supported yet and has no effect', key)
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
         text = cfg.pretty_text
-        logger.info('Environment:\n%s', env)
-        logger.info('Config:\n%s', text)
-        logger.info('Seed %d, device %s, rank %d of %d', context.seed, context.device, context.rank, context.world_size)
+        logger.info('Environment:\n%s', env, extra=DETAIL)
+        logger.info('Config:\n%s', text, extra=DETAIL)
+        logger.info('Config %s, seed %d, %s', cfg.filename or 'from Python', context.seed, resources(context))
+        if not (context.options.dry_run or context.options.verbose):
+            log_file = shown(context.work_dir / f'{context.timestamp}.log')
+            logger.info('Environment, config and hooks are in %s (--verbose shows them here)', log_file)
         context.meta = {
             'env_info': env,
             'config': text,
@@ -175,6 +181,15 @@ def claim(work_dir: Path) -> FolderLock:
         raise type(error)(
             f'the work dir {work_dir} cannot be used ({error.strerror}): choose another one with --work-dir'
         ) from error
+
+
+def resources(context: Context) -> str:
+    """What the run computes with, as text."""
+    threads = torch.get_num_threads()
+    text = f'device {context.device}'
+    if context.device.type == 'cpu':
+        text += f' with {threads} thread{"s" * (threads > 1)}'
+    return text + (f', rank {context.rank} of {context.world_size}' if context.world_size > 1 else '')
 
 
 def split_url(url: str) -> tuple[str, str]:

@@ -24,6 +24,7 @@ KNOWN = (
     'seed',
     'deterministic',
     'log_level',
+    'num_threads',
     'fp16',
     'amp',
     'compile',

@@ -10,6 +10,7 @@ from torch import nn
 
 from runnerkit.nn.compiled import check_options
 from runnerkit.optim.update import AMP_DTYPES
+from runnerkit.utils.numbers import check_whole_number
 
 #: Keys that are True, False or None.
 SWITCHES = ('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch')
@@ -20,12 +21,13 @@ def check_switches(cfg: Any) -> None:
 
     Raises:
         TypeError: a value is of a wrong type.
-        ValueError: ``compile`` has unknown keys, or ``amp`` is not known.
+        ValueError: ``num_threads`` is below 1, ``compile`` has unknown keys, or ``amp`` is not known.
     """
     for key in SWITCHES:
         value = cfg.get(key)
         if value is not None and not isinstance(value, bool):
             raise TypeError(f'{key} must be True or False, but got {value!r}')
+    check_whole_number('num_threads', cfg.get('num_threads'), at_least=1, or_none=True)
     options = compile_options(cfg)
     if options is not None:
         check_options(options)

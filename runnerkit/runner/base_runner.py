@@ -39,7 +39,7 @@ from runnerkit.runner.saver import Saver
 from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.updates import Updates
 from runnerkit.runner.workflow import trains
-from runnerkit.utils.logging import get_logger
+from runnerkit.utils.logging import DETAIL, get_logger
 from runnerkit.utils.paths import mkdir_or_exist
 from runnerkit.utils.report import scope as report_scope
 
@@ -499,7 +499,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
         self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
-        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
+        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info(), extra=DETAIL)
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
             self._readers.adopt_new_iter_loaders()

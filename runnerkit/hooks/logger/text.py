@@ -19,7 +19,7 @@ from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
 from runnerkit.log_files import ENDING, set_aside
-from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.logging import DETAIL, WarnsOnce
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.paths import scandir
 
@@ -193,7 +193,7 @@ class TextLoggerHook(LoggerHook):
         """Write ``log_dict`` as one line of text."""
         name = runner.meta.get('exp_name')
         if name is not None and (self.every_n_iters(runner, self.interval_exp_name) or self._is_last_of_epoch(runner)):
-            runner.logger.info('Exp name: %s', name)
+            runner.logger.info('Exp name: %s', name, extra=DETAIL)
         numbers = [] if log_dict['mode'] == 'val' else self._progress(log_dict, runner)
         numbers += [f'{name}: {_shown(value)}' for name, value in log_dict.items() if name not in _ELSEWHERE]
         runner.logger.info('%s\t%s', self._heading(log_dict, runner), ', '.join(numbers))
