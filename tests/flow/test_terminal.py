@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from runnerkit.flow import Context, Options, Terminal
 from runnerkit.hooks.hook import Score
 
-
 MESSAGES = {'hook_msgs': {'best_score': 0.98765, 'best_ckpt': 'best.pth', 'last_ckpt': 'last.pth'}}
 
 

@@ -19,10 +19,10 @@ from runnerkit.utils.logging import (
     is_terminal,
     logger_initialized,
     print_log,
-    printable,
-    shortened,
     print_result,
+    printable,
     set_verbose,
+    shortened,
 )
 
 
