@@ -69,8 +69,9 @@ class ProgressBarHook(Hook):
         self._show(runner)
 
     def after_evaluate(self, runner: RunnerView, scores: dict[str, float]) -> None:
-        """Show the scores."""
-        self._show(runner)
+        """Show the scores; between two epochs, there is nothing else to say."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, figures=self._figures(runner))
 
     def after_run(self, runner: RunnerView) -> None:
         """Take the bar away; the log lines stay."""
@@ -85,7 +86,7 @@ class ProgressBarHook(Hook):
         self._bar.update(
             self._task,
             description=self._describe(runner),
-            figures=fitting(self._figures(runner), console().width - self._other_columns(runner)),
+            figures=self._figures(runner),
             **self._done(runner),
         )
 
@@ -104,7 +105,7 @@ class ProgressBarHook(Hook):
         last = '' if runner.max_epochs is None else f'/{runner.max_epochs}'
         return f'{mode}epoch {runner.epoch + (runner.mode != "val")}{last}'
 
-    def _figures(self, runner: RunnerView) -> list[str]:
+    def _figures(self, runner: RunnerView) -> str:
         """Loss, learning rate and scores, as text."""
         if runner.mode != 'val':  # then the buffer holds the validation's loss
             recent = on_host(runner.log_buffer.val_history.get('loss', ()))
@@ -116,7 +117,7 @@ class ProgressBarHook(Hook):
         figures += [f'{printable(name)} {score.value:.4g}' for name, score in runner.scores.items() if name != 'loss']
         if 'loss' in runner.scores:
             figures.append(f'val loss {runner.scores["loss"].value:.4g}')
-        return figures
+        return fitting(figures, console().width - self._other_columns(runner))
 
 
 def bar_width() -> int:

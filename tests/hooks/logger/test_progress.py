@@ -43,7 +43,7 @@ def test_on_a_terminal_it_stands_below_whole_log_lines(tmp_path):
     os.close(master)
     seen = seen.decode()
     assert process.code() == 0, seen
-    assert 'epoch 2/2' in seen
+    assert ' epoch 2/2' in seen
     assert '4/4' in seen
     for line in ('Epoch [1][1/2]', 'Epoch [2][2/2]', 'Epoch(val) [2][2]'):
         assert line in seen
@@ -98,7 +98,8 @@ def test_it_follows_the_run_and_starts_where_that_is_resumed(terminal, monkeypat
     runner.run([loader(8)] * 2, [('train', 1), ('val', 1)])
     first, second = ([(f'epoch {epoch}/3', 2 * epoch - 1 + i, 6) for i in range(2)] for epoch in (2, 3))
     assert seen == [*first, 'val epoch 2/3', *second, 'val epoch 3/3']
-    assert 'epoch 3/3' in shown.getvalue()
+    assert 'val epoch 3/3' in shown.getvalue()
+    assert 'epoch 4/3' not in shown.getvalue()
 
 
 def test_by_iteration_it_has_no_epochs(terminal):
