@@ -18,6 +18,7 @@ from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.keys import KNOWN, LATER
 from runnerkit.flow.switches import check_switches, set_tf32
+from runnerkit.registry import placed_errors
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
@@ -79,14 +80,16 @@ class Instance:
             send_files_to(parent, cfg)
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
-        context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+        with placed_errors(cfg, 'log_level'):
+            context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
         set_verbose(context.logger, options.verbose)
 
     def settle_seed(self, context: Context) -> None:
         """Use the seed from ``--seed``, else the config, else a random one; it is the same on all ranks."""
         cfg, options = context.cfg, context.options
         seed = options.seed if options.seed is not None else cfg.get('seed')
-        check_whole_number('seed', seed, at_least=0, or_none=True)
+        with placed_errors(cfg, 'seed'):
+            check_whole_number('seed', seed, at_least=0, or_none=True)
         context.seed = same_seed_everywhere(draw_seed() if seed is None else seed)
         cfg.seed = context.seed
         set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
@@ -132,7 +135,8 @@ class Instance:
     def load_data(self, context: Context) -> None:
         """Build a loader for every workflow entry, and one for the evaluation."""
         workflow = context.cfg.get('workflow', [('train', 1)])
-        check_entries(workflow)
+        with placed_errors(context.cfg, 'workflow'):
+            check_entries(workflow)
         context.workflow = [(mode, n) for mode, n in workflow]
         data = required_section(context.cfg, 'data')
         splits = ['val' if mode == 'val' else 'train' for mode, _ in context.workflow]
@@ -144,9 +148,10 @@ class Instance:
 
     def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
         """The data set of ``data[split]``."""
-        if data.get(split) is None:
-            raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
-        return build_dataset(data[split])
+        with placed_errors(data):
+            if data.get(split) is None:
+                raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
+            return build_dataset(data[split])
 
     def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:
         """The loader of ``data[split]``; ``data['<split>_dataloader']`` overrides the common settings."""
@@ -160,7 +165,8 @@ class Instance:
                 settings = {'pin_memory': True, 'prefetch_to': context.device, **settings}
             else:
                 context.logger.warning('prefetch=True has no effect on data.%s, which has seeded=False', split)
-        return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+        with placed_errors(data):
+            return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
 
 
 def claim(work_dir: Path) -> FolderLock:

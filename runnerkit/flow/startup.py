@@ -13,6 +13,7 @@ from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.hooks import CheckpointHook
 from runnerkit.log_files import set_aside
+from runnerkit.registry import placed_errors
 
 
 class Startup:
@@ -23,9 +24,11 @@ class Startup:
         checkpoint = self.to_resume(context)
         load_from = context.options.load_from or context.cfg.get('load_from')
         if checkpoint is not None:
-            context.runner.resume(checkpoint)
+            with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
+                context.runner.resume(checkpoint)
         elif load_from:
-            context.runner.load_checkpoint(load_from)
+            with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):
+                context.runner.load_checkpoint(load_from)
 
     def to_resume(self, context: Context) -> str | None:
         """The checkpoint to resume from, if any."""

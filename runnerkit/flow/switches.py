@@ -10,6 +10,7 @@ from torch import nn
 
 from runnerkit.nn.compiled import check_options
 from runnerkit.optim.update import AMP_DTYPES
+from runnerkit.registry import placed_errors
 from runnerkit.utils.numbers import check_whole_number
 
 #: Keys that are True, False or None.
@@ -25,17 +26,22 @@ def check_switches(cfg: Any) -> None:
     """
     for key in SWITCHES:
         value = cfg.get(key)
-        if value is not None and not isinstance(value, bool):
-            raise TypeError(f'{key} must be True or False, but got {value!r}')
-    check_whole_number('num_threads', cfg.get('num_threads'), at_least=1, or_none=True)
-    options = compile_options(cfg)
-    if options is not None:
-        check_options(options)
+        with placed_errors(cfg, key):
+            if value is not None and not isinstance(value, bool):
+                raise TypeError(f'{key} must be True or False, but got {value!r}')
+    with placed_errors(cfg, 'num_threads'):
+        check_whole_number('num_threads', cfg.get('num_threads'), at_least=1, or_none=True)
+    with placed_errors(cfg, 'compile'):
+        options = compile_options(cfg)
+        if options is not None:
+            check_options(options)
     amp, fp16 = cfg.get('amp'), cfg.get('fp16')
-    if amp is not None and not (isinstance(amp, str) and amp in AMP_DTYPES):
-        raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
-    if fp16 is not None and not isinstance(fp16, Mapping):
-        raise TypeError(f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {fp16!r}")
+    with placed_errors(cfg, 'amp'):
+        if amp is not None and not (isinstance(amp, str) and amp in AMP_DTYPES):
+            raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
+    with placed_errors(cfg, 'fp16'):
+        if fp16 is not None and not isinstance(fp16, Mapping):
+            raise TypeError(f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {fp16!r}")
 
 
 def use_channels_last(model: nn.Module) -> None:

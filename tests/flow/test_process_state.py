@@ -16,7 +16,7 @@ from support import weights
 from runnerkit.config import Config
 from runnerkit.flow import Context, Flow, Options
 from runnerkit.hooks import Hook
-from runnerkit.utils.logging import close_logger, get_logger, logger_initialized
+from runnerkit.utils.logging import ConsoleHandler, close_logger, get_logger, logger_initialized
 
 
 def state():
@@ -102,7 +102,7 @@ def test_a_flow_leaves_nothing_behind_and_the_next_one_has_the_bits_of_a_fresh_p
 def test_a_console_that_was_there_before_shows_details_again(tmp_path):
     logger = get_logger('runnerkit')
     try:
-        (console,) = logger.handlers
+        (console,) = (handler for handler in logger.handlers if isinstance(handler, ConsoleHandler))
         Look.seen.clear()
         flow(tmp_path, 3, custom_hooks=[{'type': Look}])
         assert Look.seen == [False]
@@ -115,7 +115,7 @@ class Look(Hook):
     seen = []
 
     def before_run(self, runner):
-        self.seen.append(runner.logger.handlers[0].verbose)
+        self.seen += [each.verbose for each in runner.logger.handlers if isinstance(each, ConsoleHandler)]
 
 
 def test_a_failed_flow_leaves_nothing_behind(tmp_path):
