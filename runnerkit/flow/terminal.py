@@ -46,7 +46,7 @@ class Terminal:
     def draw(self, context: Context) -> None:
         """Draw ``curve.png``, or log that matplotlib is missing."""
         try:
-            path = plot(context.work_dir)
+            path = plot(context.work_dir, context.runner.meta.get('hook_msgs', {}).get('best_ckpt'))
         except ModuleNotFoundError:
             context.logger.info("no learning curve is drawn: it needs matplotlib (pip install 'runnerkit[plot]')")
             return
