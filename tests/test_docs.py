@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
@@ -152,3 +153,12 @@ def test_the_config_of_the_readme_trains_evaluates_and_saves(tmp_path):
     assert losses[-1] < losses[0]
     assert next(line['accuracy'] for line in lines if line['mode'] == 'val') > 0.3
     assert {path.name for path in work_dir.glob('*.pth')} >= {'epoch_1.pth', 'best_accuracy_epoch_1.pth'}
+
+
+def test_make_help_lists_every_target():
+    makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
+    targets = re.search(r'^\.PHONY: (.*)$', makefile, flags=re.MULTILINE)[1].split()
+    for command in (['make', 'help'], ['make']):
+        printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        listed = [re.fullmatch(r'make ([a-z]+) +(\S.*)', line) for line in printed.splitlines()]
+        assert [line[1] for line in listed] == targets
