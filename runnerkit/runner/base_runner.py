@@ -22,7 +22,7 @@ from runnerkit.data.kinds import WAY_OUT, length_of, named, set_epoch
 from runnerkit.data.reader import Reader
 from runnerkit.distributed import broadcast_buffers, broadcast_object, get_dist_info, reduce_named_sums
 from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome, Score
 from runnerkit.log_buffer import LogBuffer
@@ -498,7 +498,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         self._is_restored = True
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
-        self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
+        work_dir = self.work_dir and shown(self.work_dir)
+        self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, work_dir)
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info(), extra=DETAIL)
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
