@@ -19,6 +19,7 @@ PAGES = [
     'docs/mmcv.md',
     'docs/checkpoints.md',
     'docs/switches.md',
+    'docs/terminal.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
@@ -162,3 +163,14 @@ def test_make_help_lists_every_target():
         printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         listed = [re.fullmatch(r'make ([a-z]+) +(\S.*)', line) for line in printed.splitlines()]
         assert [line[1] for line in listed] == targets
+
+
+def test_wrong_flags_are_answered_as_the_page_shows(capsys):
+    from runnerkit.cli.main import main
+
+    (block,) = (code for code in blocks(read('docs/terminal.md'), ('text',)) if code.startswith('$ '))
+    lines = block.splitlines()
+    for command, answer in zip(lines[::2], lines[1::2], strict=True):
+        with pytest.raises(SystemExit):
+            main(command.removeprefix('$ runnerkit ').split())
+        assert capsys.readouterr().err.splitlines()[-1] == answer

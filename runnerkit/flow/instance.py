@@ -123,7 +123,7 @@ class Instance:
         logger.info('Config %s, seed %d, %s', cfg.filename or 'from Python', context.seed, resources(context))
         if not (context.options.dry_run or context.options.verbose):
             log_file = shown(context.work_dir / f'{context.timestamp}.log')
-            logger.info('Environment, config and hooks are in %s (--verbose shows them here)', log_file)
+            logger.info('Environment, config and hooks are in %s (or --verbose)', log_file)
         context.meta = {
             'env_info': env,
             'config': text,
