@@ -10,7 +10,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -198,18 +198,33 @@ def _number(name: str, value: Any) -> float:
 
 
 def _mean(values: Sequence[float | Tensor], weights: Sequence[float]) -> float | Tensor:
-    """Return the weighted average in double precision, on the device of the values.
+    """Return the weighted average in double precision, on the device of the values, without waiting for it.
 
-    The values are added one by one. This gives the same bits for tensors and for numbers, so a resumed run, in which
-    tensors have become numbers, logs the same averages as an uninterrupted one.
+    The products are added in pairs, then the sums of these, and so on. This gives the same bits for tensors and for
+    numbers, so a resumed run, in which tensors have become numbers, logs the same averages as an uninterrupted one.
     """
     device = next((value.device for value in values if isinstance(value, Tensor)), None)
-    total: float | Tensor = 0.0
-    for value, weight in zip(values, weights, strict=True):
-        if isinstance(value, Tensor):
-            value = value.to(device, _wide(value))
-        total = total + value * weight
-    return total / sum(weights)
+    if device is None:
+        device = torch.device('cpu')
+    parts = []
+    for (dtype, weight), pairs in groupby(zip(values, weights, strict=True), key=_kind):
+        run: list[Any] = [value for value, _ in pairs]
+        if dtype is None:
+            numbers = torch.tensor(run, dtype=torch.float64, pin_memory=device.type == 'cuda')
+            part = numbers.to(device, _wide(device), non_blocking=True)
+        else:
+            part = torch.stack(run).to(device, _wide(device))
+        parts.append(part * weight)
+    products = torch.cat(parts)
+    while (half := len(products) // 2) > 0:
+        products = torch.cat([products[:half] + products[half : 2 * half], products[2 * half :]])
+    return products[0] / sum(weights)
+
+
+def _kind(pair: tuple[float | Tensor, float]) -> tuple[torch.dtype | None, float]:
+    """What values must have in common to be stacked and weighed at once."""
+    value, weight = pair
+    return (value.dtype if isinstance(value, Tensor) else None), weight
 
 
 def _exact_sum(values: Iterable[float]) -> float:
@@ -224,12 +239,12 @@ def _exact_sum(values: Iterable[float]) -> float:
 def _stack(tensors: list[Tensor]) -> Tensor:
     """Stack ``tensors`` to a vector; several types become double, since torch would turn int64 into float32."""
     if len({tensor.dtype for tensor in tensors}) > 1:
-        tensors = [tensor.to(_wide(tensor)) for tensor in tensors]
+        tensors = [tensor.to(_wide(tensor.device)) for tensor in tensors]
     return torch.stack(tensors)
 
 
-def _wide(tensor: Tensor) -> torch.dtype:
-    return torch.float32 if tensor.device.type == 'mps' else torch.float64
+def _wide(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == 'mps' else torch.float64
 
 
 def _plain(output: Mapping[str, Any]) -> dict[str, Any]:

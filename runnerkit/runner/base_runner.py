@@ -69,6 +69,8 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
 
     #: Whether a run's unit is the epoch; hooks fill their own ``by_epoch`` from it.
     by_epoch = True
+    #: Whether a subclass of the iteration runner has written its own ``train``.
+    _has_own_train = False
 
     def __init__(
         self,
@@ -314,15 +316,17 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         progress, self._round_began = self._progress, None
         training = [trains(mode, self) for mode, _ in workflow]
         while self._stop_reason is None:
+            goes_on = False
             if progress.entry >= len(workflow):
                 # A workflow that has not moved on would never end: one without any training runs once.
                 if self._is_finished() or self._round_began == (self._epoch, self._iter):
                     return
                 progress.entry = progress.units = 0
+                goes_on = True
             if (progress.entry, progress.units) == (0, 0):
                 self._round_began = (self._epoch, self._iter)
             mode, n = workflow[progress.entry]
-            if progress.units >= n or (training[progress.entry] and self._is_finished()):
+            if progress.units >= n or (training[progress.entry] and not goes_on and self._is_finished()):
                 progress.entry, progress.units = progress.entry + 1, 0
                 continue
             # The validation iterations of an entry are one evaluation, which is not cut.
@@ -407,14 +411,14 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
         """
         if fn_name in _COUNTED:
             self._count(fn_name)
-        if fn_name in ('before_run', 'after_run'):
-            (self._enter_hooks if fn_name == 'before_run' else self._leave_hooks)()
-            return
-        if fn_name == 'before_train_iter' and self._saver.in_flight is not None:
+        elif fn_name == 'before_train_iter' and self._saver.in_flight is not None:
             self._saver.poll()
+        if fn_name in _OF_THE_RUN:
+            _OF_THE_RUN[fn_name](self)
+            return
         for call in self._hook_table.calls[fn_name]:
             call(self)
-        if self._signals is not None and fn_name == 'after_train_iter':
+        if fn_name == 'after_train_iter' and self._signals is not None:
             self._signals.boundaries += 1
             if self._signals.pending:
                 self._stop_if_signalled(self._signals)
@@ -430,7 +434,7 @@ class BaseRunner(Registration, Updates, Rollback, metaclass=ABCMeta):
                 progress.batches = progress.iters - self._epoch_start
             else:
                 progress.units, progress.epochs = self._inner_iter + 1, self._epoch
-                if isinstance(self.data_loader, Reader):
+                if self._has_own_train and isinstance(self.data_loader, Reader):
                     self.data_loader.trained = self.data_loader.given
         elif point == 'before_run':
             self._is_restored = False
@@ -718,6 +722,12 @@ def _absolute(work_dir: str | os.PathLike[str]) -> str:
         )
     return os.path.abspath(path)
 
+
+#: The points at which the hooks do not simply follow one another.
+_OF_THE_RUN: dict[str, Callable[[BaseRunner], None]] = {
+    'before_run': BaseRunner._enter_hooks,
+    'after_run': BaseRunner._leave_hooks,
+}
 
 #: The points that mean something for what is done.
 _COUNTED = frozenset(

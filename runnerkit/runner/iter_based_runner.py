@@ -181,9 +181,9 @@ class IterBasedRunner(BaseRunner):
             custom_hooks_config,
         )
 
-    @property
-    def _has_own_train(self) -> bool:
-        return type(self).train is not IterBasedRunner.train
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._has_own_train = cls.train is not IterBasedRunner.train
 
     # --- the places in the data --------------------------------------------------------------------------------------
 
