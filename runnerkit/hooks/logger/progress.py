@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ class ProgressBarHook(Hook):
             TextColumn('{task.fields[figures]}', markup=False),
             console=console(),
             transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # what user code prints into a file or pipe stays there
         )
         self._loss = None
         self._task = self._bar.add_task(self._describe(runner), figures='', **self._done(runner))

@@ -17,12 +17,18 @@ from runnerkit.hooks.logger import progress
 from runnerkit.hooks.logger.progress import fitting, on_host
 
 
+class Prints(Hook):
+    def after_train_iter(self, runner):
+        print('printed by a hook')
+
+
 def train():
     os.environ.update(TERM='xterm', COLUMNS='100')
     runner = tiny_runner(max_epochs=2)
     runner.register_hook(TextLoggerHook(interval=1))
     hook = ProgressBarHook()
     runner.register_hook(hook, 'LOWEST')
+    runner.register_hook(Prints(), 'LOWEST')
     runner.run([loader(8)] * 2, [('train', 1), ('val', 1)])
     assert hook._bar is None
 
@@ -48,6 +54,8 @@ def test_on_a_terminal_it_stands_below_whole_log_lines(tmp_path):
     for line in ('Epoch [1][1/2]', 'Epoch [2][2/2]', 'Epoch(val) [2][2]'):
         assert line in seen
     assert seen.count('Epoch [1][1/2]') == 1
+    assert process.said('stdout') == 'printed by a hook\n' * 4  # not a terminal
+    assert 'printed' not in seen
 
 
 def test_in_a_pipe_there_are_only_plain_lines(tmp_path):
@@ -56,7 +64,7 @@ def test_in_a_pipe_there_are_only_plain_lines(tmp_path):
     assert '\x1b' not in process.said()
     assert '4/4' not in process.said()
     assert 'Epoch [1][1/2]' in process.said()
-    assert process.said('stdout') == ''
+    assert process.said('stdout') == 'printed by a hook\n' * 4
 
 
 class Terminal(io.StringIO):
