@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **kwargs: Any) -> None:
         self.arguments: list[argparse.Action] = []
         self._flags: dict[str, argparse.Action] = {}
-        super().__init__(**{'allow_abbrev': False, **kwargs})
+        super().__init__(**kwargs)
 
     def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
         """As in `argparse.ArgumentParser`."""

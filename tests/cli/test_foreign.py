@@ -21,7 +21,7 @@ def test_a_hint_is_about_a_flag_that_we_lack_and_is_shown_by_some_tool(name, cap
     tool = 'test' if 'second argument' in FLAGS[name] or 'FILE.json' in FLAGS[name] else 'train'
     with pytest.raises(SystemExit):
         main.main([tool, 'cfg.py', flag, '7'])
-    assert FLAGS[name].replace('VALUE', '7') in capsys.readouterr().err
+    assert capsys.readouterr().err.rstrip().endswith(f': {FLAGS[name].replace("VALUE", "7")}')
 
 
 def test_the_settings_that_hints_name_are_those_of_a_config():
