@@ -19,6 +19,7 @@ from torch import Tensor
 
 from runnerkit.distributed import get_dist_info
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.numbers import plain_number
 
 #: For each name: the sum of the values times their weights, and the sum of the weights.
 Sums = dict[str, tuple[float, float]]
@@ -249,10 +250,5 @@ def _wide(device: torch.device) -> torch.dtype:
 
 def _plain(output: Mapping[str, Any]) -> dict[str, Any]:
     """Return the numbers and texts of ``output``."""
-    kept: dict[str, Any] = {}
-    for name, value in output.items():
-        if isinstance(value, (Tensor, np.generic, np.ndarray)):
-            value = value.item() if np.prod(value.shape) == 1 else None
-        if isinstance(value, (int, float, str)):
-            kept[name] = value
-    return kept
+    plain = {name: plain_number(value) for name, value in output.items()}
+    return {name: value for name, value in plain.items() if isinstance(value, (int, float, str))}

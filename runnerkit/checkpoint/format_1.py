@@ -41,21 +41,16 @@ def _readers(loaders: Any, entry: int, epoch: int) -> list[dict[str, Any] | None
 
 
 def _reader(loader: Mapping[str, Any]) -> dict[str, Any]:
+    """What the first format knew of a `runnerkit.data.reader_state.ReaderState`."""
     rng = loader['rng'] or {}
     own = rng.get('own') or []
     held = {'all': {'in_order': own}} if own else {}
     begun = loader.get('begun', loader['start'] > 0)
     return {
-        'about': {},
         'epoch': loader['epoch'],
         'begun': begun,
         'batches': loader['start'],
-        'samples': None,
         'began': {'rng': rng['rng'], 'held': held} if rng and begun else None,
-        'first': None,
         'held': {} if begun else held,
-        'unsaved': [],
         'loader': loader['state'],
-        'workers_live': False,
-        'checksums': {},
     }

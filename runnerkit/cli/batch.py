@@ -66,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     """The indices of the samples (None if unknown), and the batch."""
     from runnerkit.data import epoch_batches, is_cheap_to_enter, set_epoch
+    from runnerkit.data.kinds import length_of
     from runnerkit.flow import Context, Instance
     from runnerkit.flow.instance import required_section
     from runnerkit.utils.seed import preserved_rng, set_random_seed
@@ -88,15 +89,12 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
             indices = next((list(each) for each in islice(loader.batch_sampler, at, None)), None)
     batch = next(epoch_batches(loader, epoch, at), None)
     if batch is None:
-        raise UsageError(f'--batch {args.batch}: an epoch has fewer batches ({length_of(loader)})')
+        known = length_of(loader)
+        told = 'of unknown number' if known is None else known
+        raise UsageError(f'--batch {args.batch}: an epoch has fewer batches ({told})')
     if own.get('seeded', data.get('seeded', True)) is False:
         print_out('The loader is not seeded (seeded=False): random transforms of the samples may differ.')
     return indices, batch
-
-
-def length_of(loader: Any) -> str:
-    """The number of batches in an epoch, as text."""
-    return str(len(loader)) if hasattr(loader, '__len__') else 'of unknown number'
 
 
 def tensors_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:

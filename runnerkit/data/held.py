@@ -10,7 +10,7 @@ import io
 import random
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -22,12 +22,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from runnerkit.data.checksum import batch_checksums
 
-#: What of a DataLoader is its user's; the rest is torch's own.
-_PARTS = ('generator', 'sampler', 'batch_sampler', 'dataset', 'collate_fn', 'worker_init_fn')
+#: What of a DataLoader is its user's, and whether it makes the order of the samples; the rest is torch's own.
+_PARTS = {
+    'generator': True,
+    'sampler': True,
+    'batch_sampler': True,
+    'dataset': False,
+    'collate_fn': False,
+    'worker_init_fn': False,
+}
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)
 _GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
@@ -48,8 +55,6 @@ _LIBRARIES = ('builtins', 'torch', 'numpy', 'runnerkit', 'abc', 'typing', 'colle
 
 #: Attributes of a DataLoader that are torch's business.
 _TORCHS_OWN = frozenset([*vars(DataLoader(TensorDataset(torch.zeros(1)))), *_PARTS])
-
-_OF_FORMAT_1 = ('loader.generator', 'loader.sampler.', 'loader.batch_sampler.')
 
 #: Arrays that torch can take over into a checkpoint.
 _ARRAYS = ('bool', 'uint8', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64')
@@ -79,7 +84,7 @@ class Held:
         for place, each in _objects(self.loader):
             if isinstance(each, _GENERATORS):
                 found[place] = {'generator': generator_state(each)}
-            elif each is not self.loader and _is_stateful(each):
+            elif each is not self.loader and is_stateful(each):
                 found[place] = {'state_dict': each.state_dict()}
         for place, value in self._changed():
             if isinstance(value, (np.ndarray, np.generic)) and _is_plain(value):
@@ -110,10 +115,10 @@ class Held:
         Returns:
             The places that are not there any more, or hold something else.
         """
-        objects = dict(_objects(self.loader))
-        missing = []
+        objects, missing = dict(_objects(self.loader)), []
+        order = self.of_order(states)
         for place, state in states.items():
-            if not of_order and ('sampler' in place or place == 'loader.generator'):
+            if place in order and not of_order:
                 continue
             owner, _, name = place.rpartition('.')
             if 'value' in state or 'array' in state:
@@ -122,7 +127,8 @@ class Held:
                 if owner not in objects or not _put(objects[owner], name, value):
                     missing.append(place)
             elif 'in_order' in state:  # of a checkpoint of the first format
-                generators = [objects[place] for place in self.generators() if place.startswith(_OF_FORMAT_1)]
+                places = self.of_order(self.generators())
+                generators = [objects[place] for place in objects if place in places]
                 for generator, own in zip(generators, state['in_order'], strict=False):
                     generator.set_state(own.cpu())
             elif place not in objects:
@@ -130,13 +136,19 @@ class Held:
             elif 'generator' in state:
                 if not set_generator_state(objects[place], state['generator']):
                     missing.append(place)
-            elif not pass_is_open or 'sampler' not in place:
+            elif not pass_is_open or place not in order:
                 objects[place].load_state_dict(state['state_dict'])
         return missing
 
     def generators(self) -> list[str]:
         """The places of all generators."""
         return [place for place, each in _objects(self.loader) if isinstance(each, _GENERATORS)]
+
+    def of_order(self, places: Iterable[str]) -> set[str]:
+        """Those of ``places`` that have a part in the order of the samples: samplers, the loader's generator, and what
+        they hold."""
+        objects = {place for place, _, is_of_order in _walk(self.loader) if is_of_order}
+        return {place for place in places if place in objects or place.rpartition('.')[0] in objects}
 
     def unsaved(self) -> list[str]:
         """The places of what moves on, or has changed, and cannot be saved: live iterators, queues, caches."""
@@ -217,16 +229,25 @@ def same_state(one: Any, other: Any) -> bool:
 
 def _objects(loader: Any) -> Iterator[tuple[str, Any]]:
     """Every object that ``loader`` is made of, each once, with its place; nearest ones first."""
+    return ((place, each) for place, each, _ in _walk(loader))
+
+
+def _walk(loader: Any) -> Iterator[tuple[str, Any, bool]]:
+    """`_objects`, and of each whether it has a part in the order of the samples, rather than in samples and batches."""
     seen: set[int] = set()
-    waiting = deque([('loader', loader)])
+    waiting: deque[tuple[str, Any, bool | None]] = deque([('loader', loader, None)])
     while waiting and len(seen) < _MOST_OBJECTS:
-        place, each = waiting.popleft()
+        place, each, is_of_order = waiting.popleft()
         if id(each) in seen:
             continue
         seen.add(id(each))
-        yield place, each
-        if not isinstance(each, _GENERATORS) and not (each is loader and isinstance(each, (list, tuple))):
-            waiting.extend((f'{place}{name}', part) for name, part in _parts(each) if not _is_leaf(part))
+        yield place, each, bool(is_of_order)
+        if isinstance(each, _GENERATORS) or (each is loader and isinstance(each, (list, tuple))):
+            continue
+        for name, part in _parts(each):
+            if not _is_leaf(part):
+                known = _PARTS.get(name[1:]) if is_of_order is None else is_of_order
+                waiting.append((f'{place}{name}', part, True if known is None and isinstance(part, Sampler) else known))
 
 
 def _parts(each: Any) -> Iterator[tuple[str, Any]]:
@@ -248,7 +269,7 @@ def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
     """What ``each`` has by names: its attributes, what a function closes over, and generators of a class or module."""
     if isinstance(each, DataLoader):
         # What seeds the workers of our own loader is no state.
-        yield from ((name, getattr(each, name, None)) for name in _PARTS[_is_ours(each) :])
+        yield from ((name, getattr(each, name, None)) for name in list(_PARTS)[_is_ours(each) :])
         if not _is_ours(each):
             yield from ((name, part) for name, part in vars(each).items() if name not in _TORCHS_OWN)
         return
@@ -300,7 +321,7 @@ def _values(loader: Any) -> dict[str, Any]:
     """The attributes of ``loader``'s objects that are values and no objects, by place."""
     found: dict[str, Any] = {}
     for place, each in _objects(loader):
-        if isinstance(each, (*_GENERATORS, *_CONTAINERS)) or _is_ours(each) or _is_stateful(each):
+        if isinstance(each, (*_GENERATORS, *_CONTAINERS)) or _is_ours(each) or is_stateful(each):
             continue
         found.update({f'{place}.{name}': value for name, value in _attributes(each) if _is_value(value)})
     return found
@@ -342,7 +363,8 @@ def _is_ours(each: Any) -> bool:
     return type(each).__module__.startswith('runnerkit.')
 
 
-def _is_stateful(each: Any) -> bool:
+def is_stateful(each: Any) -> bool:
+    """Whether ``each`` gives its state and takes it back."""
     return callable(getattr(each, 'state_dict', None)) and callable(getattr(each, 'load_state_dict', None))
 
 

@@ -21,6 +21,7 @@ from torch.utils.data import (
     default_convert,
 )
 
+from runnerkit.data.held import is_stateful
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
 
@@ -100,8 +101,7 @@ def length_of(loader: Any) -> int | None:
 
 def has_state(loader: Any) -> bool:
     """Whether ``loader`` keeps its place itself (torchdata's do, and streams)."""
-    both = callable(getattr(loader, 'state_dict', None)) and callable(getattr(loader, 'load_state_dict', None))
-    return both and not isinstance(loader, SeededLoader)
+    return is_stateful(loader) and not isinstance(loader, SeededLoader)
 
 
 def workers_live(loader: Any) -> bool:
@@ -141,11 +141,6 @@ def fetches_again(loader: Any) -> bool:
         and type(loader.batch_sampler) in (BatchSampler, type(None))
         and type(loader.sampler) in (*known, EpochSampler)
     )
-
-
-def is_of_samples(place: str) -> bool:
-    """Whether what is held there has a part in samples and batches, rather than in their order."""
-    return 'sampler' not in place and place != 'loader.generator'
 
 
 def dataset_of(loader: Any) -> Any:

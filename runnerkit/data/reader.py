@@ -28,7 +28,6 @@ from runnerkit.data.kinds import (
     has_state,
     in_workers,
     is_cheap_to_enter,
-    is_of_samples,
     is_pure,
     is_seeded_map,
     length_of,
@@ -39,6 +38,7 @@ from runnerkit.data.kinds import (
     workers_live,
 )
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
+from runnerkit.data.reader_state import ReaderState
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 
 _END = object()
@@ -61,7 +61,7 @@ class Reader:
         self.held = Held(loader)  # looked at before anything is read
         self._iterator: Iterator[Any] | None = None  # of the open pass
         self._next_pass: Iterator[Any] | None = None  # that the loader has begun by itself
-        self._pending: dict[str, Any] | None = None  # the state of an open pass that is not entered yet
+        self._pending: ReaderState | None = None  # the state of an open pass that is not entered yet
         self._epoch = 0
         self.given = 0  # batches given out since the open pass was entered, where the reader counts them
         self._left_out = 0  # batches before that
@@ -145,7 +145,7 @@ class Reader:
         """Let the next one who passes over the loader begin where the open pass is to be entered, if that can be."""
         order = order_of(self._dataloader)
         if self._pending is not None and order is not None:
-            order.sampler.start = self._pending['samples']
+            order.sampler.start = self._pending.position_in(order)
 
     @property
     def is_primed(self) -> bool:
@@ -162,13 +162,13 @@ class Reader:
         order = order_of(self._dataloader)
         return None if order is None else order.sampler.consumed(self._from, batches * order.batch_size)
 
-    def batches_left(self, state: Mapping[str, Any]) -> int | None:
+    def batches_left(self, state: ReaderState) -> int | None:
         """How many batches of the pass this rank will get behind the place of ``state``; None if nobody knows."""
         order = order_of(self._dataloader)
         if order is not None:
-            return order.batches_from(state['samples'])
+            return order.batches_from(state.position_in(order))
         length = length_of(self._dataloader)
-        return None if length is None else length - state['batches']
+        return None if length is None else length - state.batches
 
     def _states(self) -> dict[str, Any]:
         live = workers_live(self._dataloader)
@@ -181,6 +181,10 @@ class Reader:
     # --- saving and entering -----------------------------------------------------------------------------------------
 
     def state_dict(self, batches: int | None = None, last_batch: Any = None, waits: bool = False) -> dict[str, Any]:
+        """`state` as checkpoints have it."""
+        return self.state(batches, last_batch, waits).state_dict()
+
+    def state(self, batches: int | None = None, last_batch: Any = None, waits: bool = False) -> ReaderState:
         """Where this rank is in the loader, and all that the loader holds.
 
         Args:
@@ -193,54 +197,60 @@ class Reader:
             return self._pending
         batches = self.given if batches is None else batches
         checksums = self._checksums if last_batch is None else batch_checksums(last_batch)
-        return {
-            'about': about(self._dataloader),
-            'epoch': self._epoch,
-            'begun': self.is_open,
-            'batches': batches + self._left_out,
-            'samples': self.samples(batches) if self.is_open else 0,
-            'began': self._began,
-            'first': self._first,
-            'held': self.held.states(),
-            'unsaved': self.held.unsaved(),
-            'loader': self._dataloader.state_dict() if has_state(self._dataloader) else None,
-            'workers_live': workers_live(self._dataloader),
-            'checksums': checksums if batches else {},
-            'waits': waits,
-        }
+        return ReaderState(
+            about=about(self._dataloader),
+            epoch=self._epoch,
+            begun=self.is_open,
+            batches=batches + self._left_out,
+            samples=self.samples(batches) if self.is_open else 0,
+            began=self._began,
+            first=self._first,
+            held=self.held.states(),
+            unsaved=self.held.unsaved(),
+            loader=self._dataloader.state_dict() if has_state(self._dataloader) else None,
+            workers_live=workers_live(self._dataloader),
+            checksums=checksums if batches else {},
+            waits=waits,
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """`load` what `state_dict` gave."""
+        self.load(ReaderState.of(state))
+
+    def load(self, state: ReaderState) -> None:
         """Be where the reader was that gave ``state``. A pass that was open then is entered by the next `batches`.
 
         What is not known to be exact is in `found` then.
         """
         self.close()
         self.found = []
-        self._epoch = state['epoch']
+        self._epoch = state.epoch
         loader = self._dataloader
-        missing = self.held.restore(state['held'])
+        missing = self.held.restore(state.held)
         if missing:
             self._tell(f'the states of {", ".join(missing)} were saved, and there is nothing of the kind now')
-        for place in state['unsaved']:
+        for place in state.unsaved:
             self._tell(
                 f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
                 'cache): give the object that holds it state_dict() and load_state_dict()'
             )
-        in_samples = [place for place in self.held.generators() if is_of_samples(place)]
-        if state.get('waits') and (any(map(is_of_samples, state['held'])) or not fetches_again(loader)):
+        generators = self.held.generators()
+        of_order = self.held.of_order([*generators, *state.held])
+        in_samples = [place for place in generators if place not in of_order]
+        if state.waits and (not of_order.issuperset(state.held) or not fetches_again(loader)):
             self._tell(
                 'the checkpoint was saved when a batch had been fetched and not been trained on: it is fetched again, '
                 f'with random numbers that come later; {WAY_OUT}'
             )
-        if state['about']:
+        if state.about:
             self._probe()
         workers = loader.num_workers if isinstance(loader, DataLoader) else 0
-        if in_samples and workers and (state['begun'] or state['workers_live']):
+        if in_samples and workers and (state.begun or state.workers_live):
             self._tell(
                 f'{", ".join(in_samples)} moves on in the workers, where it cannot be saved: let samples draw from the '
                 "process's generators, which build_dataloader seeds for each of them"
             )
-        if state['workers_live'] and not isinstance(loader, SeededLoader):
+        if state.workers_live and not isinstance(loader, SeededLoader):
             if draws_in_workers(loader):
                 self._tell(
                     'its persistent workers went on with their random numbers from pass to pass and begin anew now, so '
@@ -249,33 +259,30 @@ class Reader:
             if not workers_live(loader):
                 with preserved_rng():  # the undisturbed run has not started them a second time
                     iter(loader)
-                self.held.restore(state['held'])
-        if state['begun']:
-            order = order_of(loader)
-            self._pending = dict(state)
-            if order is not None and state['samples'] is None:
-                self._pending['samples'] = state['batches'] * order.batch_size * order.sampler.world_size
-        elif state['loader'] is not None and has_state(loader):
-            loader.load_state_dict(state['loader'])
+                self.held.restore(state.held)
+        if state.begun:
+            self._pending = state
+        elif state.loader is not None and has_state(loader):
+            loader.load_state_dict(state.loader)
 
-    def restore_held(self, state: Mapping[str, Any]) -> None:
+    def restore_held(self, state: ReaderState) -> None:
         """Give the loader's generators and counters back what they were when ``state`` was saved."""
         # A batch that was fetched and waits is fetched again: the order is right before it, where it was entered.
-        self.held.restore(state['held'], pass_is_open=self.is_open, of_order=not state.get('waits'))
+        self.held.restore(state.held, pass_is_open=self.is_open, of_order=not state.waits)
 
-    def _enter(self, state: Mapping[str, Any]) -> Iterator[Any]:
+    def _enter(self, state: ReaderState) -> Iterator[Any]:
         """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
-        loader, batches = self._dataloader, state['batches']
-        self._pending, self._epoch, self._began, self._first = None, state['epoch'], state['began'], state['first']
+        loader, batches = self._dataloader, state.batches
+        self._pending, self._epoch, self._began, self._first = None, state.epoch, state.began, state.first
         self._left_out = batches
         order = order_of(loader)
         if self._began is not None:
             self._go_back(self._began)
         set_epoch(loader, self._epoch)
-        if not batches and not state['samples']:
+        if not batches and not state.samples:
             self._iterator = iter(loader)
-        elif state['loader'] is not None and has_state(loader):
-            loader.load_state_dict(state['loader'])
+        elif state.loader is not None and has_state(loader):
+            loader.load_state_dict(state.loader)
             self._iterator = iter(loader)
             if batches == length_of(loader):
                 self._iterator = self._at_end(self._iterator)
@@ -294,28 +301,28 @@ class Reader:
             self._next_pass = chain([first], rest)
         yield from ()
 
-    def _at_sample(self, order: Order, state: Mapping[str, Any]) -> Iterator[Any]:
+    def _at_sample(self, order: Order, state: ReaderState) -> Iterator[Any]:
         """From any sample of the order on; one batch before it is read again where that can be compared."""
         loader, sampler = self._dataloader, order.sampler
         step = order.batch_size * sampler.world_size
-        same_place = state['about'].get('batch_size') == order.batch_size and (
-            state['about'].get('world_size') == sampler.world_size
+        same_place = state.about.get('batch_size') == order.batch_size and (
+            state.about.get('world_size') == sampler.world_size
         )
-        again = bool(same_place and state['checksums'] and state['samples'] >= step and tells_by_reading(loader))
-        back = batches_to_reread(loader, state['samples'] // step) if again else 0
-        self._from = state['samples']
+        self._from = state.position_in(order)
+        again = bool(same_place and state.checksums and self._from >= step and tells_by_reading(loader))
+        back = batches_to_reread(loader, self._from // step) if again else 0
         sampler.start = self._from - back * step
         rest = iter(loader)
         if again:
-            self._read_last(rest, back, state['checksums'])
+            self._read_last(rest, back, state.checksums)
         elif draws_in_workers(loader):
             self._tell(in_workers(loader))
         return rest
 
-    def _behind(self, batches: int, state: Mapping[str, Any]) -> Iterator[Any]:
+    def _behind(self, batches: int, state: ReaderState) -> Iterator[Any]:
         """Behind the first ``batches`` batches, which are skipped, or read again where they cannot be."""
         loader, watch = self._dataloader, _Watch(self.held)
-        checksums = state['checksums']
+        checksums = state.checksums
         if can_skip_indices(loader):
             back = batches_to_reread(loader, batches) if checksums and tells_by_reading(loader) else 0
             rest = self._skipped(batches - back, watch)
@@ -526,28 +533,8 @@ def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
         raise ValueError(f'start must be the number of batches to leave out, at least 0, but got {start}')
     reader = Reader(loader)
     if start:
-        reader.load_state_dict(place(loader, epoch, start))
+        reader.load(ReaderState.at(loader, epoch, start))
     return reader.batches(epoch)
-
-
-def place(loader: Any, epoch: int, batches: int) -> dict[str, Any]:
-    """The state of a reader that is ``batches`` batches into ``epoch``, and of which nothing else is known."""
-    order = order_of(loader)
-    return {
-        'about': {},
-        'epoch': epoch,
-        'begun': batches > 0,
-        'batches': batches,
-        'samples': None if order is None else batches * order.batch_size * order.sampler.world_size,
-        'began': None,
-        'first': None,
-        'held': {},
-        'unsaved': [],
-        'loader': None,
-        'workers_live': False,
-        'checksums': {},
-        'waits': False,
-    }
 
 
 class SkippedSampler(Sampler[Any]):
@@ -604,11 +591,11 @@ class _Watch:
         """The first batch is drawn."""
         self._before = self._streams()
 
-    def moved_elsewhere(self, state: Mapping[str, Any]) -> list[str]:
+    def moved_elsewhere(self, state: ReaderState) -> list[str]:
         """What has moved on since `start`, and is not what it was when ``state`` was saved."""
         if self._before is None:
             return []
-        now, then = self._streams(), _streams_of(state['rng'], state['held']) if 'rng' in state else {}
+        now, then = self._streams(), {} if state.rng is None else _streams_of(state.rng, state.held)
         moved = [place for place, each in now.items() if not same_state(each, self._before.get(place))]
         return [place for place in moved if place not in then or not same_state(now[place], then[place])]
 

@@ -14,17 +14,15 @@ from torch.utils.data import DataLoader
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
-from runnerkit.distributed import broadcast_object
+from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.evaluation import declared_rule, metrics_of
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg
 from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
-
-#: The keys of ``meta['hook_msgs']`` that describe the best checkpoint.
-BEST = ('best_score', 'best_ckpt')
 
 
 @HOOKS.register_module()
@@ -77,12 +75,8 @@ class EvalHook(StoringHook):
     ) -> None:
         if not isinstance(dataloader, DataLoader):
             raise TypeError(f'dataloader must be a pytorch DataLoader, but got {type(dataloader)}')
-        if not isinstance(interval, int):
-            raise TypeError(f'interval must be a whole number, but got {interval!r}')
-        if interval <= 0:
-            raise ValueError(f'interval must be a positive number, but got {interval}')
-        if start is not None and start < 0:
-            raise ValueError(f'The evaluation start epoch {start} is smaller than 0')
+        check_whole_number('interval', interval)
+        check_whole_number('start', start, at_least=0, or_none=True)
         if not isinstance(by_epoch, bool):
             raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
         if save_best is not None and not isinstance(save_best, str):
@@ -216,7 +210,7 @@ class EvalHook(StoringHook):
 
     def _test(self, runner: RunnerView) -> Any:
         """Return the model's predictions; None on the other ranks if the first rank has collected them."""
-        if self._is_default_test and runner.world_size > 1:
+        if self._is_default_test and get_dist_info()[1] > 1:
             return evaluation.multi_gpu_test(runner.model, self.dataloader)
         return self.test_fn(runner.model, self.dataloader)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from runnerkit.data import loader_seed
-from runnerkit.distributed import all_gather_objects, broadcast_object
+from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -287,8 +287,9 @@ class NonFiniteHook(Hook):
         where = f'iteration {place.iteration}: epoch {place.epoch}, batch {place.batch} of it'
         if seed is not None:
             where += f', seed {seed}'
-        if runner.world_size > 1:
-            where += f', rank {", ".join(map(str, ranks))} of {runner.world_size}'
+        world_size = get_dist_info()[1]
+        if world_size > 1:
+            where += f', rank {", ".join(map(str, ranks))} of {world_size}'
         config = os.path.join(runner.work_dir or '', str(runner.meta.get('exp_name', '')))
         if not os.path.isfile(config):
             return where + '.'
@@ -297,8 +298,8 @@ class NonFiniteHook(Hook):
         command = ['runnerkit', 'batch', config, '--epoch', str(place.epoch), '--batch', str(place.batch)]
         if place.mode == 'val':
             command += ['--split', 'val']
-        if runner.world_size > 1:
-            command += ['--rank', str(ranks[0]), '--world-size', str(runner.world_size)]
+        if world_size > 1:
+            command += ['--rank', str(ranks[0]), '--world-size', str(world_size)]
         return f'{where}. To see that batch: {shlex.join(command)}.'
 
     def state_dict(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update, cycle_length, log_anomalous_params, make_scaler
+from runnerkit.parallel.steps import required_output
 from runnerkit.utils.numbers import check_whole_number
 
 
@@ -100,7 +101,7 @@ class OptimizerHook(Hook):
         # Count all updates, through the runner or directly: the model's step may have made its own.
         if runner.update_calls + self._update.steps == self._seen:
             outputs = runner.outputs
-            loss = outputs['loss'] if 'loss' in outputs else runner.required('loss')
+            loss = outputs['loss'] if 'loss' in outputs else required_output('loss', outputs, runner.model)
             if type(loss) is not Tensor and isinstance(loss, dict):
                 for name, each in loss.items():
                     runner.update(each, name)

@@ -40,10 +40,7 @@ class ProfilerHook(Hook):
             …). ``dict(type='tb_trace')`` writes files for TensorBoard's profiler plugin; its other keys are arguments
             of `torch.profiler.tensorboard_trace_handler`, with ``tf_tracing_logs`` in the work dir as the default
             ``dir_name``.
-        record_shapes: as in `torch.profiler.profile`.
-        profile_memory: as in `torch.profiler.profile`.
-        with_stack: as in `torch.profiler.profile`.
-        with_flops: as in `torch.profiler.profile`.
+        record_shapes, profile_memory, with_stack, with_flops: as in `torch.profiler.profile`.
         json_trace_path: a file for Chrome's trace viewer and Perfetto.
         parts: also measure the parts of an iteration: waiting for data, forward, backward, update, each hook by name.
             Their names become ranges of the trace, and a table of their times is logged, for the iterations that

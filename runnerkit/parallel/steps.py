@@ -1,8 +1,8 @@
-"""How all wrappers call a model's steps."""
+"""How all wrappers call a model's steps, and what a step must return."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from runnerkit.parallel.scatter_gather import scatter_kwargs, to_device
+from runnerkit.parallel.wrappers import unwrap
 
 if TYPE_CHECKING:
     _Base = nn.Module  # every wrapper is a module
@@ -68,3 +69,17 @@ class Steps(_Base):
     def _model_device(self) -> torch.device | None:
         """Return the device for the model's batches; None leaves them where they are."""
         raise NotImplementedError
+
+
+def required_output(key: str, outputs: Mapping[str, Any], model: nn.Module) -> Any:
+    """``outputs[key]`` of a step.
+
+    Raises:
+        KeyError: the step of ``model`` did not return it.
+    """
+    if key not in outputs:
+        raise KeyError(
+            f"{type(unwrap(model)).__name__}'s step returned no {key!r} (it returned {sorted(outputs)}): "
+            f'return dict(loss=…, log_vars=dict(…), num_samples=…)'
+        )
+    return outputs[key]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,19 +15,17 @@ from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.data.reader import Reader
-from runnerkit.hooks.hook import Hook, Score
+from runnerkit.data.reader_state import ReaderState
+from runnerkit.hooks.hook import Hook
+from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.runner.conditions import general_conditions
-from runnerkit.runner.progress import Progress
-from runnerkit.runner.readers import Readers
-from runnerkit.runner.saver import Saver
+from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
 
 if TYPE_CHECKING:
-    from runnerkit.log_buffer import LogBuffer
-    from runnerkit.optim.update import Update
-    from runnerkit.runner.hook_table import HookTable
+    pass
 
 STATE_FORMAT = 2
 
@@ -36,7 +33,7 @@ STATE_FORMAT = 2
 EXACTNESS = {'exactness': True}
 
 
-class Checkpoints:
+class Checkpoints(Updates):
     """The part of a runner that saves, loads and resumes.
 
     What resuming needs beyond MMCV's ``meta``, ``state_dict`` and ``optimizer`` stands under ``'runnerkit'``: the
@@ -44,40 +41,9 @@ class Checkpoints:
     cycles per rank.
     """
 
-    model: Any
-    optimizer: Optimizer | dict[str, Optimizer] | None
-    meta: dict[str, Any]
-    logger: logging.Logger
-    scores: dict[str, Score]
-    _train_log: LogBuffer
-    by_epoch: bool
-    _hook_table: HookTable
-    _updates: dict[Any, Update]
-    _default_update: Callable[[Any], Update]
-    _rank: int
-    _world_size: int
-    _epoch: int
-    _iter: int
-    _workflow: list[tuple[str, int]]
-    _progress: Progress
-    _is_inside: bool
-    progress: Any
-    _readers: Readers
     _go_to_counts: Callable[[], None]
-    _saver: Saver
-    _resumed: dict[str, Any] | None
     _orders: GradientOrders | None = None  # made at the first start
     _from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
-
-    @property
-    def completed_epochs(self) -> int:
-        """How many training epochs are done."""
-        raise NotImplementedError
-
-    @property
-    def completed_iters(self) -> int:
-        """How many training iterations are done."""
-        raise NotImplementedError
 
     # --- saving ------------------------------------------------------------------------------------------------------
 
@@ -166,7 +132,7 @@ class Checkpoints:
             'buffers': own_buffers(self.model) if self._rank else {},  # those of rank 0 are in the state dict
         }
 
-    def _state_of(self, reader: Reader) -> dict[str, Any]:
+    def _state_of(self, reader: Reader) -> ReaderState:
         """The state of a reader of the workflow's."""
         raise NotImplementedError
 
@@ -197,8 +163,8 @@ class Checkpoints:
         return list(named.items())
 
     def _update_name(self, key: Any) -> str:
-        named = self.optimizer if isinstance(self.optimizer, dict) else {}
-        return next((name for name, each in named.items() if each is key), key if isinstance(key, str) else '')
+        named = named_optimizers(self.optimizer).items()
+        return next((name for name, each in named if each is key), key if isinstance(key, str) else '')
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -280,10 +246,7 @@ class Checkpoints:
             )
 
     def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str) -> None:
-        named = self.optimizer if isinstance(self.optimizer, dict) else {'': self.optimizer}
-        for name, optimizer in named.items():
-            if optimizer is None:
-                continue
+        for name, optimizer in named_optimizers(self.optimizer).items():
             which = f'optimizer {name!r}' if name else 'optimizer'
             try:
                 state = states[name] if name else dict(states)
@@ -337,8 +300,7 @@ _ESSENTIAL = ('momentum', 'nesterov', 'betas', 'rho', 'alpha', 'lambd', 'etas', 
 
 def optimizer_kinds(optimizer: Any) -> dict[str, str]:
     """Class and implementation of each optimizer (fused ones differ in the last bits), for the record."""
-    named = optimizer if isinstance(optimizer, dict) else {'': optimizer} if optimizer is not None else {}
     return {
         name: type(each).__name__ + (' (fused)' if any(group.get('fused') for group in each.param_groups) else '')
-        for name, each in named.items()
+        for name, each in named_optimizers(optimizer).items()
     }

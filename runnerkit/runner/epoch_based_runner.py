@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from runnerkit.checkpoint.store import BY_EPOCH
 from runnerkit.data.kinds import length_of, named
-from runnerkit.data.reader import Reader, place
+from runnerkit.data.reader import Reader
+from runnerkit.data.reader_state import ReaderState
 from runnerkit.hooks.checkpoint import saves_by_epoch
-from runnerkit.runner.base_runner import BaseRunner, Workflow
+from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, trains, unit_of
+from runnerkit.runner.workflow import (
+    Workflow,
+    check_workflow,
+    epochs_in,
+    first_training_loader,
+    iters_in,
+    trains,
+    unit_of,
+)
 from runnerkit.utils.exceptions import WrongValue
 
 
@@ -159,20 +169,20 @@ class EpochBasedRunner(BaseRunner):
             self._epoch, start = divmod(self._iter, length)
             progress.load_state_dict({'epochs': self._epoch, 'iters': self._iter, 'batches': start})
             progress.epoch_is_open = start > 0
-            self._reader_of(loader).load_state_dict(place(loader, self._epoch, start))
+            self._reader_of(loader).load(ReaderState.at(loader, self._epoch, start))
 
-    def _state_of(self, reader: Reader) -> dict[str, Any]:
+    def _state_of(self, reader: Reader) -> ReaderState:
         progress, loader = self._progress, reader.dataloader
         is_inside = progress.epoch_is_open and progress.batches > 0 and reader is self._reader_of(self.data_loader)
         if is_inside and not reader.is_open and not reader.is_to_enter:  # a loop of a subclass's own reads it
-            found = place(loader, self._epoch, progress.batches)
-            return {**reader.state_dict(), **{key: found[key] for key in ('epoch', 'begun', 'batches', 'samples')}}
+            found = ReaderState.at(loader, self._epoch, progress.batches)
+            return replace(reader.state(), epoch=found.epoch, begun=True, batches=found.batches, samples=found.samples)
         if reader.is_open and self._progress.epoch_is_open:
             is_read = reader.dataloader is self.data_loader  # not within an evaluation
             waits = is_read and self.data_batch is not None and progress.iters == self._iter
             last_batch = self.data_batch if is_read and not waits else None
-            return reader.state_dict(progress.batches - reader.left_out, last_batch, waits)
-        return reader.state_dict()
+            return reader.state(progress.batches - reader.left_out, last_batch, waits)
+        return reader.state()
 
 
 @RUNNERS.register_module()

@@ -10,14 +10,16 @@ import torch
 
 from runnerkit.checkpoint.store import BY_ITER
 from runnerkit.data.kinds import is_cheap_to_enter
-from runnerkit.data.reader import IterLoader, place
+from runnerkit.data.reader import IterLoader
+from runnerkit.data.reader_state import ReaderState
+from runnerkit.distributed import reduce_named_sums
 from runnerkit.evaluation import Scores
 from runnerkit.log_buffer import LogBuffer
-from runnerkit.runner.base_runner import BaseRunner, Workflow
+from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.registration import HookConfig
 from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.workflow import check_workflow, first_training_loader, iters_in, trains, unit_of
+from runnerkit.runner.workflow import Workflow, check_workflow, first_training_loader, iters_in, trains, unit_of
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
 
@@ -119,7 +121,7 @@ class IterBasedRunner(BaseRunner):
                     self._val_scores.update(self.outputs)
                     if not self._workflow or k + 1 == self._workflow[entry][1]:
                         self.log_buffer.update(self._val_scores.compute())
-                        self.log_buffer.average(reduce=self._log_reduce())
+                        self.log_buffer.average(reduce=reduce_named_sums)
                         found.update(self.log_buffer.output)
                     self.call_hook('after_val_iter')
         finally:
@@ -129,7 +131,7 @@ class IterBasedRunner(BaseRunner):
     def _admit(self, loader: IterLoader) -> None:
         """Take in a loader that a loop of the user's own brings: go where it was when it was saved."""
         self._readers.entries.append(loader)
-        self._load_admitted(loader, len(self._readers.entries) - 1)
+        self._load_admitted(loader)
         self._start_readers()
 
     def save_checkpoint(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
@@ -141,22 +143,8 @@ class IterBasedRunner(BaseRunner):
         create_symlink: bool = True,
         file_client_args: dict[str, Any] | None = None,
     ) -> str:
-        """Write everything that resuming needs of this rank to a file in ``out_dir``; waits for no other rank.
-
-        In distributed runs, `save` is what keeps the states of all ranks.
-
-        Args:
-            out_dir: a folder or a URL.
-            filename_tmpl: ``{}`` and ``{iter}`` are the completed training iterations, ``{epoch}`` the completed
-                passes.
-            meta: what to remember beside the runner's own meta.
-            save_optimizer: whether the optimizers' states are part of it.
-            create_symlink: whether ``latest.pth`` leads to it.
-            file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
-
-        Returns:
-            The file's path.
-        """
+        """As `EpochBasedRunner.save_checkpoint`; in ``filename_tmpl``, ``{}`` and ``{iter}`` are the completed training
+        iterations, ``{epoch}`` the completed passes."""
         return self._saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
     def register_training_hooks(  # type: ignore[override]  # as above
@@ -197,14 +185,14 @@ class IterBasedRunner(BaseRunner):
         if len(training) == 1 and is_cheap_to_enter(self._readers.entries[training[0]].dataloader):
             reader = self._readers.entries[training[0]]
             epoch, start = divmod(self._iter, len(reader))
-            reader.load_state_dict(place(reader.dataloader, epoch, start))
+            reader.load(ReaderState.at(reader.dataloader, epoch, start))
 
-    def _state_of(self, reader: IterLoader) -> dict[str, Any]:  # type: ignore[override]
+    def _state_of(self, reader: IterLoader) -> ReaderState:  # type: ignore[override]
         if reader is not self.data_loader or not reader.is_open:
-            return reader.state_dict()
+            return reader.state()
         # A batch that was fetched and is not trained on is fetched again.
         if self._has_own_train:
             waits = reader.given > reader.trained
         else:
             waits = self.data_batch is not None and self._progress.units != self._inner_iter + 1
-        return reader.state_dict(reader.given - waits, None if waits else self.data_batch, waits)
+        return reader.state(reader.given - waits, None if waits else self.data_batch, waits)

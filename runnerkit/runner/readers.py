@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from runnerkit.data.reader import IterLoader, Reader, new_iter_loaders, numbers
+from runnerkit.data.reader_state import ReaderState
+from runnerkit.runner.workflow import Workflow
 
 #: How many readers of loaders are kept that came up in the run.
 _MOST_LATE = 8
@@ -36,22 +38,22 @@ class Readers:
         """Take in the loaders that a subclass's own ``run`` has made."""
         self.entries = list[IterLoader](new_iter_loaders(self._since))
 
-    def of(self, loader: Any, entry: int) -> Reader:
-        """The reader of ``loader``, that of the workflow entry if it has it; a new one for an unknown loader."""
-        found = self.known(loader, entry)
-        if found is None:
-            found = Reader(loader)
-            self.entries.append(found)
-        return found
-
-    def known(self, loader: Any, entry: int) -> Reader | None:
-        """As `of`; None for an unknown loader."""
+    def find(self, loader: Any, entry: int) -> Reader | None:
+        """The reader of a training loader, that of the workflow entry if it has it; None for an unknown loader."""
         for reader in (*self.entries[entry : entry + 1], *self.entries):
             if reader.dataloader is loader:
                 return reader
         return None
 
-    def of_evaluation(self, loader: Any) -> Reader:
+    def find_or_add(self, loader: Any, entry: int) -> Reader:
+        """As `find`; an unknown loader gets a reader."""
+        found = self.find(loader, entry)
+        if found is None:
+            found = Reader(loader)
+            self.entries.append(found)
+        return found
+
+    def find_or_add_evaluation(self, loader: Any) -> Reader:
         """The reader for evaluations on ``loader``."""
         for reader in self.evaluations:
             if reader.dataloader is loader:
@@ -61,7 +63,7 @@ class Readers:
             del self.evaluations[self._prepared]
         return self.evaluations[-1]
 
-    def know_evaluations(self, workflow: Sequence[tuple[str, int]], hooks: Iterable[Any]) -> None:
+    def add_evaluations(self, workflow: Workflow, hooks: Iterable[Any]) -> None:
         """Make readers for validations and for hooks that evaluate: they are restored before anything is read."""
         loaders = [
             reader.dataloader for reader, (mode, _) in zip(self.entries, workflow, strict=False) if mode == 'val'
@@ -69,13 +71,13 @@ class Readers:
         for loader in (*loaders, *(getattr(hook, 'dataloader', None) for hook in hooks)):
             if loader is not None:
                 self._prepared = len(self.evaluations) + 1  # none of them is forgotten
-                self.of_evaluation(loader)
+                self.find_or_add_evaluation(loader)
         self._prepared = len(self.evaluations)
 
-    def state_dict(self, state_of_entry: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def state_dict(self, state_of_entry: Callable[[Any], ReaderState]) -> dict[str, Any]:
         """The states of all of them."""
         return {
-            'readers': [state_of_entry(reader) for reader in self.entries],
+            'readers': [state_of_entry(reader).state_dict() for reader in self.entries],
             'evaluations': [reader.state_dict() for reader in self.evaluations],
         }
 
@@ -84,11 +86,16 @@ class Readers:
         for reader, each in (*self.entries_in(state), *self.evaluations_in(state)):
             reader.restore_held(each)
 
-    def entries_in(self, state: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def entries_in(self, state: Mapping[str, Any]) -> Iterator[tuple[Any, ReaderState]]:
         """The readers of entries, each with its part of ``state``, if it has one."""
-        pairs = zip(self.entries, state['readers'], strict=False)
-        return ((reader, each) for reader, each in pairs if each is not None)
+        return _pairs(self.entries, state['readers'], state.get('rng'))
 
-    def evaluations_in(self, state: Mapping[str, Any]) -> Iterator[tuple[Reader, dict[str, Any]]]:
+    def evaluations_in(self, state: Mapping[str, Any]) -> Iterator[tuple[Reader, ReaderState]]:
         """The readers of evaluations, each with its part of ``state``."""
-        return zip(self.evaluations, state.get('evaluations', ()), strict=False)
+        return _pairs(self.evaluations, state.get('evaluations', ()), state.get('rng'))
+
+
+def _pairs(readers: Iterable[Any], saved: Iterable[Any], rng: Any) -> Iterator[tuple[Any, ReaderState]]:
+    for reader, each in zip(readers, saved, strict=False):
+        if each is not None:
+            yield reader, ReaderState.of({**each, 'rng': rng})

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, Hook
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.registry import build_from_cfg, placed_errors
+from runnerkit.runner.state import RunnerState
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from runnerkit.runner.hook_table import HookTable
 
 HookConfig = dict[str, Any] | Hook | None
 
@@ -30,11 +28,8 @@ PRIORITIES = {
 }
 
 
-class Registration:
+class Registration(RunnerState):
     """The part of a runner that takes hooks in. Configs are never changed."""
-
-    by_epoch: bool
-    _hook_table: HookTable
 
     def register_hook(self, hook: Hook, priority: int | str | Priority = 'NORMAL') -> None:
         """Add ``hook``; equal priorities keep the order of registration.

@@ -8,7 +8,8 @@ from typing import Any
 from torch.utils.data import SequentialSampler
 
 from runnerkit.data.kinds import WAY_OUT, about, length_of, named, order_of
-from runnerkit.data.reader import Reader, place
+from runnerkit.data.reader import Reader
+from runnerkit.data.reader_state import ReaderState
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
@@ -45,9 +46,9 @@ class Resuming(Checkpoints):
         if self._resumed['conditions'].get('workflow') != [list(entry) for entry in self._workflow]:
             progress.entry = progress.units = 0
         for reader, state in self._readers.entries_in(own):
-            self._load_reader(reader, state, own)
+            self._load_reader(reader, state)
         for reader, state in self._readers.evaluations_in(own):
-            self._load_evaluation(reader, {**state, 'rng': own['rng']})
+            self._load_evaluation(reader, state)
         self._tell_cut_validation()
         self._is_inside = progress.epoch_is_open
         self._restore_moment()
@@ -88,18 +89,17 @@ class Resuming(Checkpoints):
             key = name or None
             (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
 
-    def _load_reader(self, reader: Reader, state: dict[str, Any], own: Mapping[str, Any]) -> None:
+    def _load_reader(self, reader: Reader, state: ReaderState) -> None:
         """Let ``reader`` enter where the one was that ``state`` is of; a pass that cannot be entered begins anew."""
         progress = self._progress
-        was, now = state['about'], about(reader.dataloader)
+        was, now = state.about, about(reader.dataloader)
         other_ranks = self._resumed['world_size'] != self._world_size  # type: ignore[index]
         other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
-        state = {**state, 'rng': own['rng']}
         if self._counted_otherwise():
-            state.update(begun=False, batches=0, samples=0)
-        elif state['begun'] and (other_ranks or other_batches):
-            if state['samples'] is None or order_of(reader.dataloader) is None:
-                state.update(begun=False, batches=0, samples=0)
+            state.begin_anew()
+        elif state.begun and (other_ranks or other_batches):
+            if state.samples is None or order_of(reader.dataloader) is None:
+                state.begin_anew()
                 if progress.epoch_is_open:
                     progress.batches, progress.samples = 0, 0
                 self.logger.warning(
@@ -110,23 +110,41 @@ class Resuming(Checkpoints):
                     extra=EXACTNESS,
                 )
             else:
-                state['batches'] = self._batches_done(reader, state)
+                state.batches = self._batches_done(reader, state)
                 if progress.epoch_is_open:
-                    progress.batches = state['batches']
-        reader.load_state_dict(state)
+                    progress.batches = state.batches
+        reader.load(state)
         self._tell_found(reader)
 
-    def _load_admitted(self, reader: Reader, number: int) -> None:
-        """`_load_reader` of a reader that is found while the run goes on, the ``number``-th one."""
-        own = {'readers': ()} if self._resumed is None else self._own_rank()
-        if number < len(own['readers']) and own['readers'][number] is not None:
-            self._load_reader(reader, own['readers'][number], own)
+    def _start_readers(self) -> None:
+        """Begin the loaders' first passes, or enter those that were open."""
+        is_resumed = any(reader.is_to_enter for reader in self._readers.entries)
+        for reader in self._readers.entries:
+            reader.start()
+        if is_resumed:
+            self._restore_moment()
+
+    def _reader_of(self, loader: Any) -> Reader:
+        """The reader of a training loader. One that a loop of a subclass's own brings goes where it was when it was
+        saved."""
+        number = len(self._readers.entries)
+        reader = self._readers.find_or_add(loader, self._progress.entry)
+        if len(self._readers.entries) > number:
+            self._load_admitted(reader)
+        return reader
+
+    def _load_admitted(self, reader: Reader) -> None:
+        """`_load_reader` of a reader that is found while the run goes on."""
+        if self._resumed is not None:
+            for each, state in self._readers.entries_in(self._own_rank()):
+                if each is reader:
+                    self._load_reader(reader, state)
 
     def _enter_by_count(self, reader: Reader) -> None:
         """Let ``reader`` enter the open epoch, of which nothing but `Progress` is known: its loader is another one than
         before, or another entry's."""
         progress, loader = self._progress, reader.dataloader
-        state = place(loader, self._epoch, progress.batches)
+        state = ReaderState.at(loader, self._epoch, progress.batches)
         if order_of(loader) is None:
             if not isinstance(loader, Sequence) and type(getattr(loader, 'sampler', None)) is not SequentialSampler:
                 self.logger.warning(
@@ -138,27 +156,27 @@ class Resuming(Checkpoints):
                     extra=EXACTNESS,
                 )
         else:
-            state['samples'] = progress.samples or state['samples']
-            progress.batches = state['batches'] = self._batches_done(reader, state)
-        reader.load_state_dict(state)
+            state.samples = progress.samples or state.samples
+            progress.batches = state.batches = self._batches_done(reader, state)
+        reader.load(state)
 
     @staticmethod
-    def _batches_done(reader: Reader, state: Mapping[str, Any]) -> int:
+    def _batches_done(reader: Reader, state: ReaderState) -> int:
         """How many batches of its own size ``reader`` would have given up to the place of ``state``."""
         return max(0, (length_of(reader.dataloader) or 0) - (reader.batches_left(state) or 0))
 
-    def _load_evaluation(self, reader: Reader, state: dict[str, Any]) -> None:
+    def _load_evaluation(self, reader: Reader, state: ReaderState) -> None:
         """Let a validation begin again within which the checkpoint was saved, as it began then."""
         entry = self._progress.entry
         repeats = self.by_epoch and entry < len(self._workflow) and self._workflow[entry][0] == 'val'
-        if state['begun'] and not (repeats and self._readers.entries[entry].dataloader is reader.dataloader):
-            state['begun'] = False
+        if state.begun and not (repeats and self._readers.entries[entry].dataloader is reader.dataloader):
+            state.begun = False
             self.logger.warning(
                 'the checkpoint was saved inside an evaluation, which is not repeated: what follows it is not exact; '
                 'save before or after it',
                 extra=EXACTNESS,
             )
-        reader.load_state_dict(state)
+        reader.load(state)
         self._tell_found(reader)
 
     def _tell_cut_validation(self) -> None:
@@ -212,8 +230,9 @@ class Resuming(Checkpoints):
         resumed: Mapping[str, Any] = self._resumed or {}
         found = changes(resumed['conditions'], self._conditions())
         found += hook_changes(own['hooks'], names)
-        for number, (reader, state) in enumerate(self._readers.entries_in(own)):
-            found += loader_changes(number, state['about'], about(reader.dataloader))
+        for reader, state in self._readers.entries_in(own):
+            entry = self._readers.entries.index(reader)
+            found += loader_changes(entry, state.about, about(reader.dataloader))
         if found:
             self.logger.warning('Since the checkpoint was saved, this has changed:\n%s', table(found), extra=EXACTNESS)
         known, before = len(resumed['ranks']), resumed['world_size']

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from runnerkit.optim.update import Update
 from runnerkit.runner.resuming import Resuming
 
 
@@ -19,12 +17,6 @@ class GoBack(Exception):
 
 class Rollback(Resuming):
     """The part of a runner that goes back to a checkpoint of its own, as a resumed run would."""
-
-    call_hook: Callable[[str], None]
-    data_batch: Any
-    outputs: dict[str, Any]
-    _updates: dict[Any, Update]
-    _round_began: tuple[int, int] | None
 
     def roll_back(self, checkpoint: str) -> NoReturn:
         """Leave the running iteration or epoch at once and go on from ``checkpoint``, a file of this run; for hooks.

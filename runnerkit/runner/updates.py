@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
-from runnerkit.log_buffer import LogBuffer
-from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.named import learning_rates, momenta, named_optimizers
 from runnerkit.optim.update import Update
-from runnerkit.runner.hook_table import HookTable
+from runnerkit.runner.state import RunnerState
 
 
-class Updates:
+class Updates(RunnerState):
     """The part of a runner that owns the update primitive."""
-
-    model: Any
-    optimizer: Optimizer | dict[str, Optimizer] | None
-    outputs: dict[str, Any]
-    log_buffer: LogBuffer
-    _hook_table: HookTable
-    logger: logging.Logger
-    call_hook: Callable[[str], None]
-    _iter: int
-    _max_iters: int | None
-    _updates: dict[Any, Update]
-    _update_options: dict[str, Any]
-    _options_of: dict[Any, dict[str, Any]]  # what each was configured with
 
     #: How often `update` was called, by whomever.
     update_calls = 0
@@ -72,6 +56,15 @@ class Updates:
                 self.log_buffer.update({'grad_norm': norm}, self.outputs.get('num_samples', 1))
             if listeners['after_step']:
                 self.call_hook('after_step')
+
+    def current_lr(self) -> list[float] | dict[str, list[float]]:
+        """The learning rate of every parameter group; by optimizer name where there are several."""
+        return learning_rates(self.optimizer)
+
+    def current_momentum(self) -> list[float] | dict[str, list[float]]:
+        """The momentum (or first beta) of every parameter group, 0 where there is none; by name for several
+        optimizers."""
+        return momenta(self.optimizer)
 
     def _default_update(self, optimizer: Optimizer | str | None) -> Update:
         """The update of an optimizer that was not configured by this name: its name's, the only one's, or a new one."""

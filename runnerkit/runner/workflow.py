@@ -11,6 +11,9 @@ from runnerkit.data.kinds import length_of
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 
+#: Pairs of a mode and how many units of it.
+Workflow = Sequence[tuple[str, int]]
+
 
 def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
     """Whether ``workflow`` is a list of (mode, n) with a non-empty loader for each.

@@ -74,6 +74,17 @@ def test_wrong_coordinates(project, capsys, options, text):
     assert re.search(text, capsys.readouterr().err)
 
 
+def test_a_stream_that_has_ended_has_no_known_length(project, capsys):
+    (project / 'stream.py').write_text(
+        'from torch.utils.data import IterableDataset\n\n\nclass Stream(IterableDataset):\n'
+        '    def __iter__(self):\n        return iter(range(8))\n'
+    )
+    cfg = f'data = dict(samples_per_gpu=4, train=dict(type={str(project / "stream.py") + ":Stream"!r}))\nseed = 3\n'
+    (project / 'stream_cfg.py').write_text(cfg)
+    assert main([str(project / 'stream_cfg.py'), '--epoch', '1', '--batch', '3']) == 2
+    assert '--batch 3: an epoch has fewer batches (of unknown number)' in capsys.readouterr().err
+
+
 def test_counts_start_at_one(project, capsys):
     with pytest.raises(SystemExit):
         main([str(project / 'cfg.py'), '--epoch', '0', '--batch', '1'])

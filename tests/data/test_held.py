@@ -480,6 +480,30 @@ def test_all_but_the_order_can_be_restored():
     assert not same_state(generator_state(of.sampler.rng), state['loader.sampler.rng']['generator'])
 
 
+#: Places that a part of the order has, whatever it is called, and that other things have, whatever they are called.
+OF_ORDER = {
+    'loader.generator': lambda rng: loader(generator=rng),
+    'loader.batch_sampler.sampler.rng': PLACES['loader.batch_sampler.sampler.rng'],
+    'loader.inner.generator': lambda rng: ALoader(inner=loader(generator=rng)),
+    'loader.shuffles.rng': lambda rng: ALoader(shuffles=Order(rng=rng)),
+}
+OF_SAMPLES = {
+    'loader.dataset.sampler.rng': lambda rng: loader(Data(sampler=Order(rng=rng))),
+    'loader.dataset.resampler': lambda rng: loader(Data(resampler=rng)),
+    'loader.collate_fn.rng': PLACES['loader.collate_fn.rng'],
+    'loader.rng': PLACES['loader.rng'],
+}
+
+
+@pytest.mark.parametrize('place', [*OF_ORDER, *OF_SAMPLES])
+def test_what_is_of_the_order_follows_from_the_part_that_holds_it(place):
+    held = Held({**OF_ORDER, **OF_SAMPLES}[place](torch.Generator()))
+    assert held.generators() == [place]
+    assert held.of_order([place]) == ({place} if place in OF_ORDER else set())
+    owner = place.rpartition('.')[0]
+    assert bool(held.of_order([f'{owner}.calls'])) == (place in OF_ORDER and not place.endswith('generator'))
+
+
 def test_a_loader_that_keeps_its_own_place_is_asked_by_its_reader_and_not_here():
     class Loader(Stateful):
         pass

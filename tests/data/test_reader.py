@@ -32,8 +32,8 @@ from runnerkit.data.reader import (
     SkippedSampler,
     epoch_batches,
     new_iter_loaders,
-    place,
 )
+from runnerkit.data.reader_state import ReaderState
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.utils.seed import rng_state, set_rng_state
 from runnerkit.utils.user_files import module_of_file
@@ -255,7 +255,7 @@ class ByEpoch:
         other.done = self.done
         other.reader.load_state_dict({**state, 'rng': rng})
         rest = other.reader.batches(state['epoch']) if other.reader.is_to_enter else None
-        other.reader.restore_held(state)
+        other.reader.restore_held(ReaderState.of(state))
         set_rng_state(rng)
         if state['batches'] == BATCHES:
             assert list(rest) == []
@@ -288,7 +288,7 @@ class ByIteration(ByEpoch):
         other.done = self.done
         other.reader.load_state_dict({**state, 'rng': rng})
         other.reader.start()
-        other.reader.restore_held(state)
+        other.reader.restore_held(ReaderState.of(state))
         set_rng_state(rng)
         return other
 
@@ -388,7 +388,7 @@ def test_what_is_not_exact_is_told(kind, name):
     _, reader = interrupted(kind, make, 2)
     assert any(text in each for each in reader.found)
     assert all(each.startswith(named(make()) + ': ') for each in reader.found)
-    reader.load_state_dict(place(make(), 0, 0))
+    reader.load(ReaderState.at(make(), 0, 0))
     assert reader.found == []
 
 
@@ -460,7 +460,7 @@ def test_a_batch_that_waits_is_fetched_again(make, told):
     other.load_state_dict({**state, 'rng': rng})
     assert [any('had been fetched' in text for text in other.found)] == [told]
     rest = other.batches(0)
-    other.restore_held(state)
+    other.restore_held(ReaderState.of(state))
     set_rng_state(rng)
     found = checksums(rest)
     assert len(found) == len(whole) - 1
@@ -476,7 +476,7 @@ def test_the_order_of_a_batch_that_waits_is_drawn_again():
     other = Reader(DataLoader(pure(), 2, sampler=Lazy(random.Random(1))))
     other.load_state_dict({**state, 'rng': rng_state()})
     rest = other.batches(0)
-    other.restore_held(state)
+    other.restore_held(ReaderState.of(state))
     assert checksums(rest) == whole[1:]
 
 
@@ -523,7 +523,7 @@ def test_an_open_epoch_goes_on_with_any_number_of_ranks(length, drop_last):
         new = [Reader(each) for each in rank_loaders(now, batch_size, length, drop_last=drop_last)]
         for reader in new:
             reader.load_state_dict({**states[0], 'rng': rng_state()})
-        (left,) = {reader.batches_left(states[0]) for reader in new}
+        (left,) = {reader.batches_left(ReaderState.of(states[0])) for reader in new}
         rest, done = train(new, 100)
         assert done == left
         assert all(each.found == [] for each in new)
@@ -567,7 +567,7 @@ def test_a_second_change_of_ranks_in_one_epoch():
 
 def test_the_next_epoch_is_whole():
     reader = Reader(rank_loaders(1, 2, 6)[0])
-    reader.load_state_dict({**place(reader.dataloader, 0, 2), 'rng': rng_state()})
+    reader.load_state_dict({**ReaderState.at(reader.dataloader, 0, 2).state_dict(), 'rng': rng_state()})
     assert len(list(reader.batches(0))) == 1
     assert len(list(reader.begin(0))) == 3
     reader.close()
@@ -579,8 +579,8 @@ def test_samples_of_loaders_whose_shares_are_their_own_are_not_known():
     reader = Reader(DataLoader(pure(), 2, shuffle=True))
     next(reader.batches(0))
     assert reader.state_dict(1)['samples'] is None
-    assert reader.batches_left({'batches': 1, 'samples': None}) == 2
-    assert Reader(iter([])).batches_left({'batches': 1, 'samples': None}) is None
+    assert reader.batches_left(ReaderState(batches=1)) == 2
+    assert Reader(iter([])).batches_left(ReaderState(batches=1)) is None
 
 
 # --- a runner's reader -----------------------------------------------------------------------------------------------
@@ -601,10 +601,10 @@ def test_an_open_pass_goes_on_and_another_epoch_begins_anew():
 def test_a_pass_that_is_to_be_entered_is_saved_as_it_was():
     loader = [1, 2, 3]
     reader = Reader(loader)
-    state = {**place(loader, 2, 2), 'rng': rng_state()}
+    state = {**ReaderState.at(loader, 2, 2).state_dict(), 'rng': rng_state()}
     reader.load_state_dict(state)
     assert reader.is_to_enter
-    assert reader.state_dict() == state
+    assert {**reader.state_dict(), 'rng': state['rng']} == state
     assert list(reader.batches(2)) == [3]
     assert (reader.is_to_enter, reader.left_out, reader.epoch) == (False, 2, 2)
 
@@ -613,13 +613,13 @@ def test_a_loop_of_somebody_elses_is_primed():
     loader = SeededLoader(pure(), 2, EpochSampler(pure(), seed=3))
     reader = Reader(loader)
     assert reader.is_primed
-    reader.load_state_dict({**place(loader, 0, 2), 'rng': rng_state()})
+    reader.load_state_dict({**ReaderState.at(loader, 0, 2).state_dict(), 'rng': rng_state()})
     whole = checksums(loader)
     reader.prime()
     assert reader.is_primed
     assert checksums(loader) == whole[2:]
     other = Reader([1, 2])
-    other.load_state_dict({**place([1, 2], 0, 1), 'rng': rng_state()})
+    other.load_state_dict({**ReaderState.at([1, 2], 0, 1).state_dict(), 'rng': rng_state()})
     other.prime()
     assert not other.is_primed
 
@@ -710,7 +710,7 @@ def test_a_pass_that_has_begun_and_given_nothing_yet(make):
             reader = IterLoader(make())
             reader.load_state_dict({**state, 'rng': rng})
             reader.start()
-            reader.restore_held(state)
+            reader.restore_held(ReaderState.of(state))
             set_rng_state(rng)
         torch.rand(1)
         return checksums(next(reader) for _ in range(5))

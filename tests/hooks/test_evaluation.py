@@ -254,8 +254,8 @@ def test_a_score_that_is_not_there(tmp_path):
     'arguments, error, text',
     [
         ({'dataloader': [1]}, TypeError, 'dataloader must be a pytorch DataLoader'),
-        ({'interval': 0}, ValueError, 'interval must be a positive number, but got 0'),
-        ({'start': -1}, ValueError, 'The evaluation start epoch -1 is smaller than 0'),
+        ({'interval': 0}, ValueError, 'interval must be a whole number of at least 1, but got 0'),
+        ({'start': -1}, ValueError, 'start must be a whole number of at least 0, or None, but got -1'),
         ({'by_epoch': 'yes'}, TypeError, 'by_epoch must be True or False'),
         ({'save_best': 3}, TypeError, 'save_best must be'),
         ({'save_best': 'acc', 'rule': 'more'}, KeyError, 'rule must be greater, less or None, but got more'),
@@ -473,7 +473,7 @@ def test_what_mmcv_asserts_is_an_assertion_error_here_too():
 def test_arguments_nobody_takes_are_refused():
     with pytest.raises(TypeError, match="EvalHook got an unexpected argument 'intervall'.*did you mean 'interval'"):
         EvalHook(loader(4), intervall=2)
-    with pytest.raises(TypeError, match='interval must be a whole number, but got 1.5'):
+    with pytest.raises(TypeError, match='interval must be a whole number of at least 1, but got 1.5'):
         EvalHook(loader(4), interval=1.5)
 
 

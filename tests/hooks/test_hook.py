@@ -1,5 +1,8 @@
 """The contract of a hook."""
 
+import ast
+from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +40,20 @@ def test_an_outcome_reads_as_the_log_says_it():
 
 def test_a_runner_is_what_hooks_are_promised():
     assert isinstance(tiny_runner(max_epochs=1), RunnerView)
+
+
+#: For hooks of users: ours decide by scores in `after_evaluate`, and end a run by an error.
+FOR_USERS = {'scores', 'stop'}
+
+
+def test_what_a_hook_may_read_is_what_our_hooks_read():
+    """Neither is anything else read, nor is anything promised that nobody needs."""
+    promised = {name for name in (*RunnerView.__annotations__, *vars(RunnerView)) if not name.startswith('_')}
+    files = Path(import_module('runnerkit.hooks').__file__).parent.rglob('*.py')
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding='utf-8')))]
+    found = [node for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, 'id', '') == 'runner']
+    read = {node.attr for node in found}
+    assert read == promised - FOR_USERS
 
 
 @pytest.mark.parametrize('n, hits', [(0, []), (-1, []), (1, [0, 1, 2, 3]), (2, [1, 3]), (3, [2])])

@@ -27,20 +27,20 @@ def test_entries_keep_their_readers_as_long_as_all_loaders_are_the_same():
 def test_a_loader_in_two_entries_has_a_reader_in_each():
     shared, unknown = loader(), loader()
     readers = opened(shared, shared)
-    assert [readers.of(shared, entry) is readers.entries[entry] for entry in (0, 1)] == [True, True]
-    assert readers.of(shared, 2) is readers.entries[0]
-    found = readers.of(unknown, 0)
+    assert [readers.find_or_add(shared, entry) is readers.entries[entry] for entry in (0, 1)] == [True, True]
+    assert readers.find_or_add(shared, 2) is readers.entries[0]
+    found = readers.find_or_add(unknown, 0)
     assert readers.entries[2] is found
-    assert readers.of(unknown, 0) is found
+    assert readers.find_or_add(unknown, 0) is found
 
 
 def test_evaluations_have_readers_of_their_own_in_a_fixed_order():
     train, val, hooked = loader(), loader(8), loader(6)
     readers = opened(train, val)
-    readers.know_evaluations([('train', 1), ('val', 1)], [EvalHook(hooked), object()])
+    readers.add_evaluations([('train', 1), ('val', 1)], [EvalHook(hooked), object()])
     assert [reader.dataloader for reader in readers.evaluations] == [val, hooked]
-    assert readers.of_evaluation(hooked) is readers.evaluations[1]
-    assert readers.of_evaluation(val) is not readers.entries[1]
+    assert readers.find_or_add_evaluation(hooked) is readers.evaluations[1]
+    assert readers.find_or_add_evaluation(val) is not readers.entries[1]
 
 
 def test_what_loaders_hold_is_given_back():
@@ -48,11 +48,11 @@ def test_what_loaders_hold_is_given_back():
         return DataLoader(Noisy(8), 4, shuffle=True, generator=torch.Generator().manual_seed(seed))
 
     readers = opened(shuffled(1))
-    readers.of_evaluation(shuffled(2))
-    state = readers.state_dict(Reader.state_dict)
+    readers.find_or_add_evaluation(shuffled(2))
+    state = readers.state_dict(Reader.state)
     expected = [reader.dataloader.generator.get_state() for reader in (*readers.entries, *readers.evaluations)]
     others = opened(shuffled(3))
-    others.of_evaluation(shuffled(4))
+    others.find_or_add_evaluation(shuffled(4))
     others.restore_held(state)
     found = [reader.dataloader.generator.get_state() for reader in (*others.entries, *others.evaluations)]
     assert all(map(torch.equal, found, expected))
@@ -77,10 +77,10 @@ def test_loaders_of_a_run_of_ones_own_are_found():
 def test_loaders_that_are_built_for_each_evaluation_are_not_kept_for_ever():
     known = loader(6)
     readers = opened(loader())
-    readers.know_evaluations([('train', 1)], [EvalHook(known)])
+    readers.add_evaluations([('train', 1)], [EvalHook(known)])
     late = [loader(4) for _ in range(12)]
     for each in late:
-        assert readers.of_evaluation(each).dataloader is each
+        assert readers.find_or_add_evaluation(each).dataloader is each
     assert len(readers.evaluations) == 9
     assert readers.evaluations[0].dataloader is known
     assert readers.evaluations[-1].dataloader is late[-1]

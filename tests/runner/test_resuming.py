@@ -100,6 +100,15 @@ def test_what_has_changed_is_told(name, saved, tmp_path, caplog):
     assert all(word in text for word in words), text
 
 
+def test_loaders_are_told_by_the_number_of_their_workflow_entry(tmp_path, caplog):
+    start(tmp_path).run([loader(8), loader()], [('val', 1), ('train', 1)])
+    runner = start(tmp_path / 'resumed')
+    runner.resume(str(tmp_path / 'iter_3.pth'))
+    with caplog.at_level(logging.WARNING, 'runnerkit'):
+        runner.run([loader(8), loader(24)], [('train', 1), ('train', 1)])  # nothing is known of the first entry
+    assert [name for name in ('loader 0:', 'loader 1:') if name in '\n'.join(told(caplog))] == ['loader 1:']
+
+
 def test_without_its_hook_training_goes_on_from_the_raw_weights(tmp_path):
     runner = start(tmp_path, hooks=[EMAHook(momentum=0.5)], max_iters=3)
     runner.run([loader()], [('train', 1)])

@@ -51,3 +51,17 @@ def test_update_without_optimizer_is_a_clear_error():
     runner = EpochBasedRunner(Tiny(), max_epochs=1)
     with pytest.raises(RuntimeError, match='the runner has no optimizer'):
         runner.update(torch.ones(1, requires_grad=True))
+
+
+def test_current_lr_and_momentum():
+    model = Tiny()
+    sgd = torch.optim.SGD(
+        [{'params': model.body.parameters()}, {'params': model.head.parameters(), 'lr': 0.5}], lr=0.1, momentum=0.9
+    )
+    adam = torch.optim.Adam(model.head.parameters(), betas=(0.8, 0.99))
+    rms = torch.optim.Adagrad(model.parameters(), lr=0.3)
+    runner = EpochBasedRunner(model, optimizer=sgd, max_epochs=1)
+    assert (runner.current_lr(), runner.current_momentum()) == ([0.1, 0.5], [0.9, 0.9])
+    runner = EpochBasedRunner(model, optimizer={'a': adam, 'b': rms}, max_epochs=1)
+    assert runner.current_lr() == {'a': [1e-3], 'b': [0.3]}
+    assert runner.current_momentum() == {'a': [0.8], 'b': [0]}

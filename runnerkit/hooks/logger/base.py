@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.optim.named import learning_rates, momenta
 
 
 class LoggerHook(Hook):
@@ -80,11 +82,11 @@ class LoggerHook(Hook):
         self._log(runner)
 
     def _is_last_of_epoch(self, runner: RunnerView) -> bool:
-        length = length_of_epoch(runner)
+        length = length_of(runner.data_loader)
         return length is not None and runner.inner_iter + 1 == length
 
     def _average(self, runner: RunnerView, n: int) -> None:
-        runner.log_buffer.average(n, reduce=reduce_named_sums if runner.world_size > 1 else None)
+        runner.log_buffer.average(n, reduce=reduce_named_sums)
 
     def _log(self, runner: RunnerView) -> None:
         if runner.rank == 0:
@@ -139,11 +141,11 @@ class LoggerHook(Hook):
 
     def get_lr_tags(self, runner: RunnerView) -> dict[str, float]:
         """Return the learning rate of the first parameter group, for each optimizer."""
-        return _tags('learning_rate', runner.current_lr())
+        return _tags('learning_rate', learning_rates(runner.optimizer))
 
     def get_momentum_tags(self, runner: RunnerView) -> dict[str, float]:
         """Return the momentum of the first parameter group, for each optimizer."""
-        return _tags('momentum', runner.current_momentum())
+        return _tags('momentum', momenta(runner.optimizer))
 
     def get_loggable_tags(
         self,
@@ -174,14 +176,6 @@ class LoggerHook(Hook):
             tags.update(self.get_lr_tags(runner))
             tags.update(self.get_momentum_tags(runner))
         return tags
-
-
-def length_of_epoch(runner: RunnerView) -> int | None:
-    """Return the number of iterations of the running epoch; None for a stream."""
-    try:
-        return len(runner.data_loader)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _tags(name: str, values: Any) -> dict[str, float]:

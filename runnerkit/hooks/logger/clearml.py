@@ -14,10 +14,7 @@ class ClearMLLoggerHook(TrackerHook):
 
     Args:
         init_kwargs: arguments of ``clearml.Task.init``.
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
-        by_epoch: as in `LoggerHook`.
+        interval, ignore_last, reset_flag, by_epoch: as in `LoggerHook`.
     """
 
     _own = False

@@ -16,9 +16,7 @@ class DvcliveLoggerHook(TrackerHook):
 
     Args:
         model_file: the file to save the model to after every epoch; None saves nothing.
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
+        interval, ignore_last, reset_flag: as in `LoggerHook`.
         by_epoch: whether DVCLive's steps are epochs or iterations.
         dvclive: a ``dvclive.Live`` to log to, which is not closed at the end; by default the hook makes its own.
         **kwargs: arguments of ``dvclive.Live``; ``resume=True`` continues existing files.

@@ -21,10 +21,7 @@ class MlflowLoggerHook(TrackerHook):
         tags: tags of the run.
         params: parameters of the run.
         log_model: whether to log the model at the end, unless the run has failed.
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
-        by_epoch: as in `LoggerHook`.
+        interval, ignore_last, reset_flag, by_epoch: as in `LoggerHook`.
     """
 
     _own = False

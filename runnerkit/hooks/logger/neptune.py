@@ -14,9 +14,7 @@ class NeptuneLoggerHook(TrackerHook):
 
     Args:
         init_kwargs: arguments of the client's ``init_run`` (``init`` before version 1).
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
+        interval, ignore_last, reset_flag: as in `LoggerHook`.
         with_step: whether to log values with their iteration; if not, Neptune counts them.
         by_epoch: as in `LoggerHook`.
     """

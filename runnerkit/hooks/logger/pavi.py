@@ -25,9 +25,7 @@ class PaviLoggerHook(TrackerHook):
         add_graph: MMCV's old name for ``add_graph_kwargs['active']``.
         img_key: MMCV's old name for ``add_graph_kwargs['img_key']``.
         add_last_ckpt: whether to upload the last checkpoint at the end.
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
+        interval, ignore_last, reset_flag: as in `LoggerHook`.
         by_epoch: as in `LoggerHook`; also whether the other steps are epochs.
         add_graph_kwargs: ``active`` (False): whether to upload the model's graph; ``start`` (0) and ``interval`` (1):
             at which steps; ``img_key`` (``'img'``): the key of the model's input in a batch; ``opset_version`` (11);

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.optim.named import named_optimizers
 from runnerkit.utils.logging import console, is_terminal, printable
 
 if TYPE_CHECKING:
@@ -113,9 +114,9 @@ class ProgressBarHook(Hook):
             recent = on_host(runner.log_buffer.val_history.get('loss', ()))
             self._loss = sum(recent) / len(recent) if recent else self._loss
         figures = [] if self._loss is None else [f'loss {self._loss:.4f}']
-        rates = {} if runner.optimizer is None else runner.current_lr()
-        by_label = {f'lr {name}': each for name, each in rates.items()} if isinstance(rates, dict) else {'lr': rates}
-        figures += [f'{label} {rate:.1e}' for label, groups in by_label.items() for rate in on_host(groups[:1])]
+        for name, optimizer in named_optimizers(runner.optimizer).items():
+            label = f'lr {printable(name)}'.rstrip()
+            figures += [f'{label} {rate:.1e}' for rate in on_host([optimizer.param_groups[0]['lr']])]
         figures += [f'{printable(name)} {score.value:.4g}' for name, score in runner.scores.items() if name != 'loss']
         if 'loss' in runner.scores:
             figures.append(f'val loss {runner.scores["loss"].value:.4g}')

@@ -13,10 +13,7 @@ class SegmindLoggerHook(TrackerHook):
     """Logs to Segmind by epoch. Only clients before version 0.2 have a tracker.
 
     Args:
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
-        by_epoch: as in `LoggerHook`.
+        interval, ignore_last, reset_flag, by_epoch: as in `LoggerHook`.
     """
 
     def __init__(

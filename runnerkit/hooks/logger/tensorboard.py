@@ -27,10 +27,7 @@ class TensorboardLoggerHook(LoggerHook):
 
     Args:
         log_dir: where the event files go; by default ``tf_logs`` in the work dir.
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
-        by_epoch: as in `LoggerHook`.
+        interval, ignore_last, reset_flag, by_epoch: as in `LoggerHook`.
     """
 
     def __init__(

@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_max
 from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
-from runnerkit.hooks.logger.base import LoggerHook, length_of_epoch
+from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.log_files import ENDING, set_aside
+from runnerkit.optim.named import learning_rates
 from runnerkit.utils.logging import DETAIL, WarnsOnce
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.paths import scandir
@@ -37,9 +39,7 @@ class TextLoggerHook(LoggerHook):
 
     Args:
         by_epoch: as in `LoggerHook`; also whether lines start with the epoch or the iteration.
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
+        interval, ignore_last, reset_flag: as in `LoggerHook`.
         interval_exp_name: iterations between two lines with the experiment's name; every epoch's end has one too.
         out_dir: a folder or URL; when the run is over, its files are copied to ``<out_dir>/<name of the work dir>``.
         out_suffix: the endings of the files to copy.
@@ -179,9 +179,8 @@ class TextLoggerHook(LoggerHook):
         log_dict: dict[str, Any] = {'mode': self.get_mode(runner), 'epoch': self.get_epoch(runner), 'iter': iters}
         log_dict['step'] = runner.completed_iters  # the position in the run, whatever ``iter`` counts
         if runner.optimizer is not None:
-            rates = runner.current_lr()
-            by_name = isinstance(rates, dict)
-            log_dict['lr'] = {name: each[0] for name, each in rates.items()} if by_name else rates[0]
+            rates = learning_rates(runner.optimizer)
+            log_dict['lr'] = {name: each[0] for name, each in rates.items()} if isinstance(rates, dict) else rates[0]
         if self._memory is not None and log_dict['mode'] != 'val':
             log_dict['memory'] = self._memory
         log_dict.update({name: _plain(value) for name, value in values.items()})
@@ -201,7 +200,7 @@ class TextLoggerHook(LoggerHook):
     def _heading(self, log_dict: dict[str, Any], runner: RunnerView) -> str:
         mode = log_dict['mode']
         kind = ('Epoch' if self.by_epoch else 'Iter') + ('' if mode == 'train' else f'({mode})')
-        end = length_of_epoch(runner) if self.by_epoch else runner.max_iters
+        end = length_of(runner.data_loader) if self.by_epoch else runner.max_iters
         of = '' if mode == 'val' or end is None else f'/{end}'
         return f'{kind} ' + (f'[{log_dict["epoch"]}]' if self.by_epoch else '') + f'[{log_dict["iter"]}{of}]'
 

@@ -20,9 +20,7 @@ class WandbLoggerHook(TrackerHook):
 
     Args:
         init_kwargs: arguments of ``wandb.init``.
-        interval: as in `LoggerHook`.
-        ignore_last: as in `LoggerHook`.
-        reset_flag: as in `LoggerHook`.
+        interval, ignore_last, reset_flag: as in `LoggerHook`.
         commit: whether each log line is its own step; if not, wandb collects them until the next commit.
         by_epoch: as in `LoggerHook`.
         with_step: whether to give wandb the iteration as its step; if not, it is logged as ``global_step``.

@@ -1,0 +1,139 @@
+"""How a runner evaluates: the span that every evaluation has, and the pass over a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from runnerkit.distributed import broadcast_buffers, broadcast_object, reduce_named_sums
+from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
+from runnerkit.hooks.hook import Hook, Score
+from runnerkit.log_buffer import LogBuffer
+from runnerkit.runner.hook_table import HookTable
+from runnerkit.runner.lifecycle import Lifecycle
+from runnerkit.utils.report import scope as report_scope
+
+
+class Evaluating(Lifecycle):
+    """The part of a runner that evaluates."""
+
+    run_iter: Callable[..., None]
+    _found: dict[str, Any] | None = None  # the scores of the running evaluation
+
+    @contextmanager
+    def around_val(self) -> Iterator[dict[str, Any]]:
+        """The span of an evaluation; one inside another is part of it.
+
+        The hooks' ``around_val`` rings are entered, the model is in evaluation mode, and afterwards the runner is as it
+        was before. All ranks enter and leave it together.
+
+        Yields:
+            The evaluation's scores by name, to be filled in. What code in the span writes to ``log_buffer.output``
+            counts as well, as MMCV's evaluation hooks do. On leaving, rank 0's numbers among them become part of
+            `scores` on every rank, and the hooks' ``after_evaluate`` is called, unless there are none.
+        """
+        if self._found is not None:
+            yield self._found
+            return
+        names = ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')
+        kept = {name: getattr(self, name, None) for name in names}  # MMCV's loops delete the batch
+        found: dict[str, Any] = {}
+        self._found, log, before = found, self.log_buffer, dict(self.log_buffer.output)
+        log.output.clear()
+        broadcast_buffers(self.model.buffers())  # all ranks evaluate what rank 0 would save
+        try:
+            with self._rings('around_val'), evaluation_mode(self.model):
+                yield found
+        finally:
+            self._found = None
+            written = dict(log.output)
+            log.output.clear()
+            log.output.update({**before, **written})
+            for name, value in kept.items():
+                setattr(self, name, value)
+        scores = broadcast_object(numbers_of({**written, **found}))
+        if scores:
+            self.scores.update({name: Score(value, self.completed_iters) for name, value in scores.items()})
+            self._hook_table.dispatch('after_evaluate', self, scores)
+
+    def evaluate(
+        self, loader: Any, hooks: Iterable[Hook] = (), test_fn: Callable[..., Any] | None = None, scope: str = 'val'
+    ) -> dict[str, Any]:
+        """Evaluate the model, or its averaged weights where there is an EMA, on ``loader``; on all ranks.
+
+        Args:
+            loader: a loader; if its data set has a method ``evaluate``, that is asked with the model's predictions
+                (``model(return_loss=False, **data)``), else ``model.val_step`` gives losses and what the model's
+                metrics need.
+            hooks: hooks whose ``val`` points and ``after_evaluate`` are called. Those that are not the runner's own are
+                entered and left as in a run. ``before_run`` is called at the first evaluation that is given the hook,
+                and ``after_run`` at the end of the runner's run, whatever happens: a logger writes one file. Outside
+                of a run, ``after_run`` is called at the end of this evaluation.
+            test_fn: ``test_fn(model, loader) -> predictions`` instead of the loop.
+            scope: the name of the log scope, which is `mode` meanwhile.
+
+        Returns:
+            Scores by name. What a data set's ``evaluate`` gives, rank 0 has as it is, and the others have the numbers
+            among it.
+        """
+        table = hooks if isinstance(hooks, HookTable) else HookTable(hooks)
+        guests = HookTable(hook for hook in table if not any(hook is own for own in self._hook_table))
+        with self._visited_by(guests), self.around_val() as found:
+            if test_fn is not None or hasattr(getattr(loader, 'dataset', None), 'evaluate'):
+                scores = score_dataset(self.model, loader, test_fn, logger=self.logger)
+            else:
+                scores = self._validate(loader, table, scope)
+            found.update(scores)
+            numbers = broadcast_object(numbers_of(scores))
+            guests.dispatch('after_evaluate', self, numbers)
+        return scores or dict(numbers)
+
+    @contextmanager
+    def _visited_by(self, guests: Iterable[Hook]) -> Iterator[None]:
+        """Call ``before_run`` of those ``guests`` that are new; they leave with the run, or where there is none,
+        here."""
+        entered = [] if self._guests is None else self._guests
+        try:
+            for hook in guests:
+                if not any(hook is known for known in entered):
+                    entered.append(hook)
+                    hook.before_run(self)  # type: ignore[arg-type]
+            yield
+        finally:
+            failures = self._leave(entered) if self._guests is None else []
+        if failures:
+            raise failures[0]
+
+    def _validate(self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0) -> dict[str, Any]:
+        """One pass of ``val_step`` over ``loader`` in a log scope of its own; ``hooks`` hear the val points."""
+        train_log, self.log_buffer = self.log_buffer, LogBuffer()
+        self.mode, self.data_loader = mode, loader
+        call = self.call_hook if hooks is self._hook_table else partial(hooks.dispatch, runner=self)
+        number = len(self._readers.evaluations)
+        scores, reader = Scores(self.model), self._readers.find_or_add_evaluation(loader)
+        if len(self._readers.evaluations) > number:
+            self._tell_late_evaluation(number, loader)
+        try:
+            with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
+                call('before_val_epoch')
+                # A pass that an error has cut short does not go on here.
+                batches = reader.batches(epoch) if reader.is_to_enter else reader.begin(epoch)
+                for self._inner_iter, self.data_batch in enumerate(batches):
+                    with self._rings('around_iter'):
+                        call('before_val_iter')
+                        self.run_iter(self.data_batch, train_mode=False)
+                        scores.update(self.outputs)
+                        call('after_val_iter')
+                    self.data_batch = None
+                reader.close()
+                self.log_buffer.update(scores.compute())
+                self.log_buffer.average(reduce=reduce_named_sums)
+                results = dict(self.log_buffer.output)
+                call('after_val_epoch')
+        finally:
+            self.log_buffer = train_log
+        return results

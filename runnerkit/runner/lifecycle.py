@@ -1,0 +1,185 @@
+"""How a run is entered and left: signals, rings, ``before_run`` and ``after_run``, and why it stops."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+from runnerkit.data.reader import Reader
+from runnerkit.fileio.paths import shown
+from runnerkit.hooks.checkpoint import CheckpointHook
+from runnerkit.hooks.hook import Hook, Outcome
+from runnerkit.runner.checkpoints import EXACTNESS
+from runnerkit.runner.rollback import Rollback
+from runnerkit.runner.signals import StopSignals
+from runnerkit.runner.workflow import Workflow
+from runnerkit.utils.logging import DETAIL
+from runnerkit.utils.report import scope as report_scope
+
+_NO_RINGS: AbstractContextManager[Any] = nullcontext()
+
+
+class Lifecycle(Rollback):
+    """The part of a runner that begins and ends a run, whatever happens in between."""
+
+    _entered_hooks: Sequence[Hook] = ()
+    _guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
+    _is_restored = True
+
+    @contextmanager
+    def _running(self, workflow: Workflow) -> Iterator[None]:
+        """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
+        self._outcome, self._stop_reason, self.stop_signal = None, None, None
+        former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
+        if former and self._workflow != former:
+            self._progress.entry = self._progress.units = 0
+        with ExitStack() as stack:
+            signals = stack.enter_context(StopSignals(self._rank, self._world_size))
+            stack.enter_context(report_scope(self.log_buffer))
+            self._signals = signals
+            error: BaseException | None = None
+            try:
+                stack.enter_context(self._rings('around_run'))
+                self.call_hook('before_run')
+                yield
+            except BaseException as caught:
+                error = caught
+                kind: Any = 'interrupted' if isinstance(caught, KeyboardInterrupt) else 'failed'
+                self._outcome = Outcome(kind, error=caught)
+                self._give_back_batch()
+                raise
+            finally:
+                self._signals = None
+                if error is None:
+                    self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
+                self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
+                try:
+                    self.call_hook('after_run')
+                except Exception:
+                    if error is None:
+                        raise
+                    self.logger.exception('after_run of a hook failed')
+                self._resumed = None
+                self.stop_signal = self.stop_signal or signals.received
+        if self.stop_signal == signal.SIGINT and not signals.is_nested:
+            raise KeyboardInterrupt
+
+    def _enter_hooks(self) -> None:
+        """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
+        entered: list[Hook] = []
+        self._entered_hooks, self._guests = entered, []
+        while True:
+            waiting = [hook for hook in self._hook_table if not any(hook is done for done in entered)]
+            if not waiting:
+                break
+            entered.append(waiting[0])
+            waiting[0].before_run(self)  # type: ignore[arg-type]
+        self._begin_run()
+
+    def _begin_run(self) -> None:
+        """After ``before_run``: say what is going to happen, and be where a resumed run was."""
+        if self._is_restored:
+            return
+        self._is_restored = True
+        self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
+        limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
+        work_dir = self.work_dir and shown(self.work_dir)
+        self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, work_dir)
+        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info(), extra=DETAIL)
+        is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
+        if is_own_run:
+            self._readers.adopt_new_iter_loaders()
+            if self._resumed is not None and len(self._readers.entries) > 1:
+                self.logger.warning(
+                    '%s.run has a loop of its own: the workflow begins with its first entry, wherever it was',
+                    type(self).__name__,
+                    extra=EXACTNESS,
+                )
+        self._readers.add_evaluations(self._workflow, self._hook_table)
+        self._follow_orders()
+        if self._resumed is None:
+            self._tell_doubts()
+        self._restore()
+        if is_own_run:
+            self._start_readers()
+
+    def _leave_hooks(self) -> None:
+        """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
+        failures = self._end_saving()
+        entered = {id(hook) for hook in self._entered_hooks}
+        failures += self._leave([hook for hook in self._hook_table.dispatch_order() if id(hook) in entered])
+        guests, self._guests = self._guests or [], None
+        failures += self._leave(guests)
+        failures += self._end_saving()  # a hook may have saved in after_run
+        if failures:
+            raise failures[0]
+
+    def _end_saving(self) -> list[Exception]:
+        try:
+            self._saver.close()
+        except Exception as failure:
+            self.logger.exception('the checkpoint that was being written in the background failed')
+            return [failure]
+        return []
+
+    def _leave(self, hooks: Iterable[Hook]) -> list[Exception]:
+        """Call ``after_run`` of each of ``hooks``, also where another one's fails; returns what failed."""
+        failures: list[Exception] = []
+        for hook in hooks:
+            try:
+                hook.after_run(self)  # type: ignore[arg-type]
+            except Exception as failure:
+                self.logger.exception('after_run of %s failed', type(hook).__name__)
+                failures.append(failure)
+        return failures
+
+    def stop(self, reason: str) -> None:
+        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log.
+
+        In a distributed run any rank may call it, and all ranks stop after the same iteration: after the running one
+        if all of them call it there, else as soon as all of them can.
+        """
+        if self._signals is None or self._world_size == 1:
+            self._stop_reason = reason
+        else:
+            self._signals.request(reason)
+
+    def _stop_if_signalled(self, signals: StopSignals) -> None:
+        """At a boundary: stop here because of a signal, or because some rank has called `stop`."""
+        due = signals.due()
+        if due is None or self._stop_reason is not None:
+            return
+        self._stop_reason, self.stop_signal = due
+        if due.signal is None:
+            return
+        self.logger.warning('%s: the run stops after iteration %d', due.reason, self.completed_iters)
+        if not any(isinstance(hook, CheckpointHook) and hook.save_last for hook in self._hook_table):
+            self.logger.warning(
+                'nothing is saved: no CheckpointHook with save_last=True is registered, which would save the end of '
+                'the run'
+            )
+
+    def _rings(self, span: str) -> AbstractContextManager[Any]:
+        """The hooks' context managers for ``span``, nested; the lowest priority number is the outermost."""
+        rings = self._hook_table.calls[span]
+        return _nested(rings, self) if rings else _NO_RINGS
+
+    def _give_back_batch(self) -> None:
+        """After an error: the batch that was not trained on comes first if this runner runs again."""
+        loader = self.data_loader
+        reader = loader if isinstance(loader, Reader) else self._readers.find(loader, self._progress.entry)
+        waits = self.data_batch is not None and self._progress.iters == self._iter and self.mode != 'val'
+        if reader is not None and waits:
+            reader.give_back(self.data_batch)
+            self.data_batch = None
+
+
+@contextmanager
+def _nested(rings: Iterable[Callable[[Any], AbstractContextManager[Any]]], runner: Lifecycle) -> Iterator[None]:
+    with ExitStack() as stack:
+        for ring in rings:
+            stack.enter_context(ring(runner))
+        yield

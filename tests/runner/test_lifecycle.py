@@ -1,0 +1,187 @@
+"""The stack around a run: hooks are entered and left, rings nest, a run stops."""
+
+import logging
+import os
+import signal
+from contextlib import contextmanager
+
+import pytest
+from support import Recorder, loader, tiny_runner
+
+from runnerkit.hooks import Hook
+from runnerkit.hooks.hook import Outcome
+from runnerkit.runner import LogBuffer
+
+
+def test_after_run_fires_and_learns_the_outcome_whatever_happens():
+    for error, kind in ((ValueError('boom'), 'failed'), (KeyboardInterrupt(), 'interrupted')):
+        ended = []
+
+        class Fail(Hook):
+            def after_train_iter(self, runner):
+                raise error
+
+            def after_run(self, runner):
+                ended.append(runner.outcome)
+                raise RuntimeError('after_run fails too')
+
+        class Second(Hook):
+            def after_run(self, runner):
+                ended.append(runner.outcome)
+
+        runner = tiny_runner(max_epochs=1)
+        runner.register_hook(Fail())
+        runner.register_hook(Second())
+        with pytest.raises(type(error)):
+            runner.run([loader(8)], [('train', 1)])
+        assert ended == [Outcome(kind, error=error)] * 2
+
+
+def test_a_failing_after_run_fails_a_run_that_was_fine():
+    class Fail(Hook):
+        def after_run(self, runner):
+            raise RuntimeError('not closed')
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Fail())
+    with pytest.raises(RuntimeError, match='not closed'):
+        runner.run([loader(8)], [('train', 1)])
+
+
+def test_hooks_registered_in_before_run_fire():
+    late = Recorder()
+
+    class Registers(Hook):
+        def before_run(self, runner):
+            runner.register_hook(late)
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Registers())
+    runner.run([loader(4)], [('train', 1)])
+    assert late.names() == [
+        'before_run',
+        'before_train_epoch',
+        'before_train_iter',
+        'after_forward',
+        'after_train_iter',
+        'after_train_epoch',
+        'after_run',
+    ]
+
+
+def test_edits_of_the_private_hook_list_take_effect():
+    first, second = Recorder(), Recorder()
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(first)
+    runner._hooks.append(second)
+    runner.call_hook('before_run')
+    runner._hooks = [hook for hook in runner._hooks if hook is second]
+    runner.call_hook('after_run')
+    assert (first.names(), second.names()) == (['before_run'], ['before_run', 'after_run'])
+
+
+class Ring(Hook):
+    def __init__(self, name, log):
+        self.name, self.log = name, log
+        for span in ('around_run', 'around_epoch', 'around_iter', 'around_val'):
+            setattr(self, span, lambda runner, span=span: self.span(span))
+
+    @contextmanager
+    def span(self, span):
+        self.log.append(f'{self.name} {span} in')
+        try:
+            yield
+        finally:
+            self.log.append(f'{self.name} {span} out')
+
+
+def test_rings_nest_by_priority_and_unwind_mirrored():
+    log = []
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Ring('inner', log), priority='LOW')
+    runner.register_hook(Ring('outer', log), priority='HIGH')
+    runner.run([loader(4)], [('train', 1)])
+    spans = ['around_run', 'around_epoch', 'around_iter']
+    entered = [f'{name} {span} in' for span in spans for name in ('outer', 'inner')]
+    assert log == entered + [line.replace(' in', ' out') for line in reversed(entered)]
+
+
+def test_rings_unwind_on_errors_and_span_validation():
+    log = []
+
+    class Fail(Hook):
+        def before_val_iter(self, runner):
+            raise ValueError('boom')
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Ring('ring', log))
+    runner.register_hook(Fail())
+    with pytest.raises(ValueError, match='boom'):
+        runner.run([loader(4)], [('val', 1)])
+    assert [line[5:] for line in log] == [
+        'around_run in',
+        'around_val in',
+        'around_epoch in',
+        'around_iter in',
+        'around_iter out',
+        'around_epoch out',
+        'around_val out',
+        'around_run out',
+    ]
+
+
+def test_a_runner_can_run_twice(caplog):
+    runner = tiny_runner(max_epochs=1)
+    runner.run([loader(4)], [('train', 1)])
+    runner._max_epochs = 3
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        runner.run([loader(4)], [('train', 1)])
+    assert runner.epoch == 3
+    assert isinstance(runner.log_buffer, LogBuffer)
+
+
+@pytest.mark.parametrize('limits, text', [({'max_epochs': 1}, '1 epochs'), ({'max_iters': 2}, '2 iterations')])
+def test_the_banner_tells_workflow_limit_and_place(limits, text, tmp_path, caplog):
+    runner = tiny_runner(work_dir=tmp_path, **limits)
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        runner.run([loader(8)], [('train', 1)])
+    assert f"Start running: workflow [('train', 1)], at most {text}, work dir {tmp_path}" in caplog.text
+    assert 'Hooks, in the order in which they are called' in caplog.text
+
+
+def test_hooks_that_were_not_entered_are_not_left():
+    left = []
+
+    class Fails(Hook):
+        def before_run(self, runner):
+            raise ValueError('boom')
+
+        def after_run(self, runner):
+            left.append('failing')
+
+    class Never(Hook):
+        def after_run(self, runner):
+            left.append('never entered')
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Fails())
+    runner.register_hook(Never(), 'LOW')
+    with pytest.raises(ValueError, match='boom'):
+        runner.run([loader(4)], [('train', 1)])
+    assert left == ['failing']
+
+
+def test_a_signal_between_training_and_validation_stops_the_run_before_the_validation():
+    class Late(Hook):
+        @contextmanager
+        def around_iter(self, runner):
+            yield  # the boundary of the iteration has been passed by then
+            if runner.mode == 'train' and runner.completed_iters == 4:
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+    recorder, runner = Recorder(), tiny_runner('iter', max_iters=8)
+    runner.register_hook(Late())
+    runner.register_hook(recorder)
+    runner.run([loader(), loader()], [('train', 4), ('val', 3)])
+    assert (str(runner.outcome), runner.iter) == ('stopped: SIGUSR1', 4)
+    assert 'before_val_iter' not in recorder.names()
