@@ -110,9 +110,9 @@ class ProgressBarHook(Hook):
 
     def _figures(self, runner: RunnerView) -> str:
         """Loss, learning rate and scores, as text."""
-        if runner.mode != 'val':  # then the buffer holds the validation's loss
-            recent = on_host(runner.log_buffer.val_history.get('loss', ()))
-            self._loss = sum(recent) / len(recent) if recent else self._loss
+        # A validation has a buffer of its own.
+        recent = on_host(runner.log_buffer.val_history.get('loss', ()))
+        self._loss = sum(recent) / len(recent) if recent else self._loss
         figures = [] if self._loss is None else [f'loss {self._loss:.4f}']
         for name, optimizer in named_optimizers(runner.optimizer).items():
             label = f'lr {printable(name)}'.rstrip()

@@ -240,3 +240,29 @@ def test_a_line_is_never_broken_at_80_columns(terminal, monkeypatch):
     lines = [line.rstrip() for line in lines if '━' in line]
     assert max(map(len, lines)) <= 80
     assert any('lr 1.0e-01' in line for line in lines)
+
+
+@pytest.mark.parametrize('kind, limit', [('epoch', {'max_epochs': 2}), ('iter', {'max_iters': 4})])
+def test_the_loss_stays_that_of_the_training_in_a_validation(kind, limit, terminal, monkeypatch):
+    terminal()
+    monkeypatch.setattr(progress, 'PAUSE', 0)
+    monkeypatch.setenv('COLUMNS', '200')
+    bar = ProgressBarHook()
+    seen = []
+
+    class Look(Hook):
+        def note(self, runner):
+            seen.append(bar._bar.tasks[0].fields['figures'].split('  ')[0])
+
+        after_train_iter = before_val_epoch = after_val_iter = note
+
+        def after_evaluate(self, runner, scores):
+            self.note(runner)
+
+    runner = tiny_runner(kind, **limit)
+    for hook in (bar, Look()):
+        runner.register_hook(hook)
+    runner.run([loader(8), loader(8)], [('train', 2 if kind == 'iter' else 1), ('val', 1)])
+    # Two iterations of training, then the validation: nothing changes until the next iteration.
+    assert len(set(seen)) == 4
+    assert all(seen.index(loss) + seen.count(loss) == len(seen) - seen[::-1].index(loss) for loss in seen)
