@@ -399,7 +399,7 @@ log = dict(
     interval=1,
     hooks=[],
     inner=dict(
-        depth=3))
+        depth=3, type='A'))
 seed = 'x'
 """
 
@@ -419,6 +419,7 @@ def written(tmp_path, monkeypatch):
         ('log', 'interval must be 2', 'log: interval must be 2 (cfg.py:2)'),
         ('log', 'depth must be 2', 'log: depth must be 2 (cfg.py:5)'),
         ('log', 'intervals are wrong', 'log: intervals are wrong (cfg.py:1)'),
+        ('log', 'of a wrong type', 'log: of a wrong type (cfg.py:1)'),
         ('seed', 'seed must be a number', 'seed must be a number (cfg.py:6)'),
         ('missing', 'wrong', 'missing: wrong (cfg.py)'),
     ],

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from runnerkit.flow import Context, Options, Terminal
+from runnerkit.flow import Context, Options, Terminal, terminal
 from runnerkit.hooks.hook import Score
 
 MESSAGES = {'hook_msgs': {'best_score': 0.98765, 'best_ckpt': 'best.pth', 'last_ckpt': 'last.pth'}}
@@ -35,3 +35,11 @@ def test_only_a_dry_runs_own_folder_is_deleted(tmp_path):
         Terminal()(Context(None, Options(dry_run=True), work_dir=folder))
     assert not mine.exists()
     assert others.exists()
+
+
+def test_the_curve_marks_the_best_checkpoint(tmp_path, monkeypatch, capsys):
+    drawn = []
+    monkeypatch.setattr(terminal, 'plot', lambda *args: drawn.append(args))
+    Terminal()(Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta=MESSAGES, scores={})))
+    Terminal()(Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta={}, scores={})))
+    assert drawn == [(tmp_path, 'best.pth'), (tmp_path, None)]
