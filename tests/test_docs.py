@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
@@ -18,6 +19,7 @@ PAGES = [
     'docs/checkpoints.md',
     'docs/switches.md',
     'docs/preflight.md',
+    'docs/terminal.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
@@ -137,3 +139,23 @@ def test_python_blocks_are_python_and_import_what_is_there(page):
             if isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'runnerkit':
                 module = import_module(node.module)
                 assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+
+
+def test_make_help_lists_every_target():
+    makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
+    targets = re.search(r'^\.PHONY: (.*)$', makefile, flags=re.MULTILINE)[1].split()
+    for command in (['make', 'help'], ['make']):
+        printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        listed = [re.fullmatch(r'make ([a-z]+) +(\S.*)', line) for line in printed.splitlines()]
+        assert [line[1] for line in listed] == targets
+
+
+def test_wrong_flags_are_answered_as_the_page_shows(capsys):
+    from runnerkit.cli.main import main
+
+    (block,) = (code for code in blocks(read('docs/terminal.md'), ('text',)) if code.startswith('$ '))
+    lines = block.splitlines()
+    for command, answer in zip(lines[::2], lines[1::2], strict=True):
+        with pytest.raises(SystemExit):
+            main(command.removeprefix('$ runnerkit ').split())
+        assert capsys.readouterr().err.splitlines()[-1] == answer

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
 from runnerkit.config.findings import PreflightError
 from runnerkit.utils.exceptions import ToldByFirstRank, one_line
@@ -34,9 +35,9 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
     """Turn errors raised by ``main`` into a message on stderr and an exit code."""
 
     @wraps(main)
-    def checked(argv: Sequence[str] | None = None) -> int:
+    def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
         try:
-            return main(argv)
+            return main(argv, **kwargs)
         except UsageError as error:
             print(f'error: {error}', file=sys.stderr)
             return USAGE

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.cli.errors import usage_checked
+from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config
+from runnerkit.utils.logging import print_out
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = 'runnerkit test') -> Parser:
     """The command line."""
-    parse = argparse.ArgumentParser(prog='test.py', description='Evaluate a checkpoint on the test split of a config.')
+    parse = Parser(prog=prog, description='Evaluate a checkpoint on the test split of a config.')
     add_shared(parse, 'config')
     parse.add_argument('checkpoint', help='the checkpoint, or a work dir: its best checkpoint, else its latest')
     parse.add_argument(
@@ -33,15 +35,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 @usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int:
     """Evaluate; returns the exit code."""
-    args = parser().parse_args(argv)
+    args = parser(prog).parse_args(argv)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args.config, args.cfg_options, sections=('model', 'data'))
-    scores = evaluate(cfg, args)
+    from runnerkit.flow.process_state import preserved_process_state
+
+    with preserved_process_state():
+        scores = evaluate(cfg, args)
     if scores:
         for name, value in scores.items():
-            print(f'{args.split} {name}: {value:.4f}')
+            print_out(f'{args.split} {name}: {value:.4f}')
         if args.out:
             Path(args.out).write_text(json.dumps(scores, indent=2) + '\n', encoding='utf-8')
     return 0

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from runnerkit.cli.errors import SIGNALLED, UsageError, ignoring_repeated_signals, usage_checked
+from runnerkit.cli.parser import Parser
 from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
 from runnerkit.utils.exceptions import one_line
@@ -43,9 +44,9 @@ def add_shared(parse: argparse.ArgumentParser, *names: str) -> None:
         parse.add_argument(*spellings, **SHARED[name])
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = 'runnerkit train') -> Parser:
     """The command line, with the flags of MMCV's downstream projects."""
-    parse = argparse.ArgumentParser(prog='train.py', description='Train the model of a config file.')
+    parse = Parser(prog=prog, description='Train the model of a config file.')
     add_shared(parse, *SHARED)
     parse.add_argument(
         '--work-dir', help="where logs and checkpoints go (default: the config's, else work_dirs/<config>)"
@@ -73,14 +74,15 @@ def parser() -> argparse.ArgumentParser:
         action='store_true',
         help='build and show everything, run one iteration of each mode, keep nothing',
     )
+    parse.add_argument('--verbose', action='store_true', help='also show environment, config and hooks')
     return parse
 
 
 @usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> int:
     """Train; returns the exit code: 0, 1 after an error, 2 for wrong usage, 128 plus the signal's number after a signal
     (143 for SIGTERM, 130 for Ctrl-C)."""
-    args = parser().parse_args(argv)
+    args = parser(prog).parse_args(argv)
     if args.auto_resume and args.if_used not in (None, 'resume'):
         raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
     if args.launcher != 'none':

@@ -16,6 +16,7 @@ from runnerkit.config.merge import merge, nested_options
 from runnerkit.config.parse import EXTENSIONS, read_config, read_text
 from runnerkit.config.pretty import format_values
 from runnerkit.fileio import dump, is_url, open_file
+from runnerkit.registry import placed_errors
 from runnerkit.utils.imports import import_modules_from_strings
 
 #: Top-level keys that a config cannot have, since they are properties of `Config`.
@@ -273,7 +274,8 @@ def import_modules_of(values: Mapping[str, Any]) -> None:
         raise TypeError(
             f"custom_imports{where} must be dict(imports=['a.module'], allow_failed_imports=False), but is {wanted!r}"
         )
-    import_modules_from_strings(**wanted)
+    with placed_errors(values, 'custom_imports'):
+        import_modules_from_strings(**wanted)
 
 
 def _written_at(values: Mapping[Any, Any], key: Any) -> str:

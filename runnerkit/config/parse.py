@@ -175,8 +175,11 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
             values = yaml_format.load(marked)
     except RecursionError:
         raise ValueError(f'{path}: {TOO_DEEP}') from None
+    except json.JSONDecodeError as error:
+        message = f'{Place(path)}:{error.lineno}: this is no JSON: {error.msg}'
+        raise json.JSONDecodeError(message, error.doc, error.pos) from None
     except (ValueError, yaml_format.YAMLError) as error:
-        raise_with_context(error, f'{path}: ', note=path)
+        raise yaml_format.with_place(error, str(Place(path))) from None
     if values is None:
         values = {}
     if not isinstance(values, dict):

@@ -169,6 +169,7 @@ def _below(section: str, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
 #: level, and where it is the default.
 KINDS: dict[str, Kind] = {
     'seed': whole(0),
+    'num_threads': whole(1),
     'total_epochs': whole(0),
     'log_level': LEVEL,
     'custom_hooks': HOOKS,

@@ -39,6 +39,7 @@ class Options:
     device: str | None = None
     auto_scale_lr: bool = False
     dry_run: bool = False
+    verbose: bool = False
 
 
 @dataclass(slots=True)

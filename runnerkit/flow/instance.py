@@ -17,17 +17,18 @@ from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import OPTION_NAMES
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist, same_seed_everywhere
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import fill_in
 from runnerkit.flow.earlier import finish_move
 from runnerkit.flow.places import check_start
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.switches import set_tf32
+from runnerkit.registry import placed_errors
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
-from runnerkit.utils.logging import get_logger
+from runnerkit.utils.logging import DETAIL, get_logger, set_verbose
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import draw_seed, set_random_seed
 from runnerkit.version import __version__
@@ -95,7 +96,9 @@ class Instance:
             send_files_to(parent, cfg)
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
-        context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+        with placed_errors(cfg, 'log_level'):
+            context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+        set_verbose(context.logger, options.verbose)
 
     def take_work_dir(self, context: Context) -> str:
         """Lock the work dir and finish what a killed run was moving; returns a timestamp that no log there has."""
@@ -111,14 +114,17 @@ class Instance:
         """Use the seed from ``--seed``, else the config, else a random one; it is the same on all ranks."""
         cfg, options = context.cfg, context.options
         seed = options.seed if options.seed is not None else cfg.get('seed')
-        check_whole_number('seed', seed, at_least=0, or_none=True)
+        with placed_errors(cfg, 'seed'):
+            check_whole_number('seed', seed, at_least=0, or_none=True)
         context.seed = same_seed_everywhere(draw_seed() if seed is None else seed)
         cfg.seed = context.seed
         set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
 
     def set_backends(self, context: Context) -> None:
-        """Apply the config's settings for torch's backends."""
+        """Apply the config's settings for torch's backends, and its number of threads."""
         cfg = context.cfg
+        if cfg.get('num_threads') is not None:
+            torch.set_num_threads(cfg.num_threads)
         benchmark, deterministic = cfg.get('cudnn_benchmark'), context.options.deterministic or cfg.get('deterministic')
         if benchmark is not None and not (benchmark and deterministic):
             torch.backends.cudnn.benchmark = benchmark
@@ -134,9 +140,12 @@ class Instance:
             logger.info("Keys of MMCV's tools that have no meaning here: %s", ', '.join(others))
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
         text = cfg.pretty_text
-        logger.info('Environment:\n%s', env)
-        logger.info('Config:\n%s', text)
-        logger.info('Seed %d, device %s, rank %d of %d', context.seed, context.device, context.rank, context.world_size)
+        logger.info('Environment:\n%s', env, extra=DETAIL)
+        logger.info('Config:\n%s', text, extra=DETAIL)
+        logger.info('Config %s, seed %d, %s', cfg.filename or 'from Python', context.seed, resources(context))
+        if not (context.options.dry_run or context.options.verbose):
+            log_file = shown(context.work_dir / f'{context.timestamp}.log')
+            logger.info('Environment, config and hooks are in %s (or --verbose)', log_file)
         context.meta = {
             'env_info': env,
             'config': text,
@@ -148,7 +157,8 @@ class Instance:
     def load_data(self, context: Context) -> None:
         """Build a loader for every workflow entry, and one for the evaluation."""
         workflow = context.cfg.get('workflow', [('train', 1)])
-        check_entries(workflow)
+        with placed_errors(context.cfg, 'workflow'):
+            check_entries(workflow)
         context.workflow = [(mode, n) for mode, n in workflow]
         data = required_section(context.cfg, 'data')
         splits = ['val' if mode == 'val' else 'train' for mode, _ in context.workflow]
@@ -160,9 +170,10 @@ class Instance:
 
     def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
         """The data set of ``data[split]``."""
-        if data.get(split) is None:
-            raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
-        return build_dataset(data[split])
+        with placed_errors(data):
+            if data.get(split) is None:
+                raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
+            return build_dataset(data[split])
 
     def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:
         """The loader of ``data[split]``, see `loader_settings`."""
@@ -175,7 +186,8 @@ class Instance:
                 settings = {'pin_memory': True, 'prefetch_to': context.device, **settings}
             else:
                 context.logger.warning('prefetch=True has no effect on data.%s, which has seeded=False', split)
-        return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+        with placed_errors(data):
+            return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
 
 
 def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:
@@ -229,6 +241,15 @@ def claim(work_dir: Path) -> FolderLock:
         raise type(error)(
             f'the work dir {work_dir} cannot be used ({error.strerror}): choose another one with --work-dir'
         ) from error
+
+
+def resources(context: Context) -> str:
+    """What the run computes with, as text."""
+    threads = torch.get_num_threads()
+    text = f'device {context.device}'
+    if context.device.type == 'cpu':
+        text += f' with {threads} thread{"s" * (threads > 1)}'
+    return text + (f', rank {context.rank} of {context.world_size}' if context.world_size > 1 else '')
 
 
 def split_url(url: str) -> tuple[str, str]:

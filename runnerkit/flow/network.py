@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,9 +18,12 @@ from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
 from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel
+from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
 from runnerkit.utils.logging import is_terminal
 from runnerkit.utils.seed import set_random_seed
+
+_RUNNER = "a dict such as dict(type='EpochBasedRunner', max_epochs=12)"
 
 DEFAULT_TIMER = {'type': 'IterTimerHook'}
 
@@ -38,7 +42,8 @@ class Network:
     def build_model(self, context: Context) -> None:
         """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew."""
         set_random_seed(context.seed)
-        model: Any = build_model(required_section(context.cfg, 'model'))
+        with placed_errors(context.cfg, 'model'):
+            model: Any = build_model(required_section(context.cfg, 'model'))
         if hasattr(model, 'init_weights'):
             model.init_weights()
         model = model.to(context.device)
@@ -60,20 +65,20 @@ class Network:
         config = required_section(cfg, 'optimizer')
         if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             config = scaled_lr(config, cfg, context)
-        context.optimizer = build_optimizer(context.model, config)
+        with placed_errors(cfg, 'optimizer'):
+            context.optimizer = build_optimizer(context.model, config)
 
     def build_runner(self, context: Context) -> None:
         """Build the runner that the config names."""
-        context.runner = build_runner(
-            runner_config(context.cfg),
-            default_args={
-                'model': context.model,
-                'optimizer': context.optimizer,
-                'work_dir': str(context.work_dir),
-                'logger': context.logger,
-                'meta': context.meta,
-            },
-        )
+        default_args = {
+            'model': context.model,
+            'optimizer': context.optimizer,
+            'work_dir': str(context.work_dir),
+            'logger': context.logger,
+            'meta': context.meta,
+        }
+        with placed_errors(context.cfg, 'runner'):
+            context.runner = build_runner(runner_config(context.cfg), default_args)
         context.runner.timestamp = context.timestamp
 
     def register_hooks(self, context: Context) -> None:
@@ -89,8 +94,9 @@ class Network:
         }
         runner.register_training_hooks(**by_config)
         if context.val_loader is not None:
-            evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
-            runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
+            with placed_errors(cfg, 'evaluation'):
+                evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
+                runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
         if is_terminal() and context.rank == 0:
             runner.register_hook(ProgressBarHook(), priority='LOWEST')
         runner.register_custom_hooks(cfg.get('custom_hooks'))
@@ -131,11 +137,13 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
 
 def runner_config(cfg: Any) -> Any:
     """The config's ``runner``; older configs have ``total_epochs``."""
-    if cfg.get('runner') is not None:
+    if isinstance(cfg.get('runner'), Mapping):
         return cfg.runner
+    if cfg.get('runner') is not None:
+        raise TypeError(f'runner must be {_RUNNER}, but got {cfg.runner!r}')
     if cfg.get('total_epochs') is not None:
         return {'type': 'EpochBasedRunner', 'max_epochs': cfg.total_epochs}
-    raise KeyError("the config has no 'runner'; for example runner=dict(type='EpochBasedRunner', max_epochs=12)")
+    raise KeyError(f"the config has no 'runner', {_RUNNER}")
 
 
 def optimizer_config(cfg: Any) -> Any:

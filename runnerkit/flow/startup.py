@@ -15,6 +15,7 @@ from runnerkit.flow.places import is_in, load_from, restarts, resume_from, resum
 from runnerkit.flow.preflight import Plan, is_complete, show_findings
 from runnerkit.hooks import CheckpointHook
 from runnerkit.log_files import set_aside
+from runnerkit.registry import placed_errors
 
 
 class Startup:
@@ -24,10 +25,12 @@ class Startup:
         """Run the stage."""
         checkpoint, weights = self.to_resume(context), load_from(context)
         if checkpoint is not None:
-            context.runner.resume(checkpoint)
+            with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
+                context.runner.resume(checkpoint)
             context.findings += is_complete(Plan.of(context), checkpoint)
         elif weights:
-            context.runner.load_checkpoint(weights)
+            with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):
+                context.runner.load_checkpoint(weights)
         show_findings(context, 'Before the first batch')
 
     def to_resume(self, context: Context) -> str | None:

@@ -40,7 +40,7 @@ _FOLLOWS = {
     'precision': 'losses and gradients are rounded in another way',
     'accumulation': 'updates are made of other numbers of batches',
     'torch': 'results may differ in the last bits',
-    'threads': 'large sums may differ in the last bits',
+    'threads': 'large sums may differ in the last bits; num_threads in the config sets their number',
 }
 
 _LOADER_FOLLOWS = {

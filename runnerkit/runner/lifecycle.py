@@ -9,12 +9,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 from runnerkit.data.reader import Reader
+from runnerkit.fileio.paths import shown
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.rollback import Rollback
 from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.workflow import Workflow
+from runnerkit.utils.logging import DETAIL
 from runnerkit.utils.report import scope as report_scope
 
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
@@ -86,8 +88,9 @@ class Lifecycle(Rollback):
         self._is_restored = True
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
-        self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
-        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
+        work_dir = self.work_dir and shown(self.work_dir)
+        self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, work_dir)
+        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info(), extra=DETAIL)
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
             self._readers.adopt_new_iter_loaders()

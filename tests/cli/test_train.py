@@ -1,6 +1,7 @@
 """The training tool: flags, precedence, exit codes, and one clear error for each wrong input."""
 
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -441,3 +442,52 @@ def test_classes_named_by_file_reach_spawned_workers(train):
     options = ['data.workers_per_gpu=1', 'data.train_dataloader.multiprocessing_context=spawn', 'runner.max_epochs=1']
     code, said, _ = train('--no-validate', '--cfg-options', *options)
     assert code == 0, said
+
+
+# --- what goes where -------------------------------------------------------------------------------------------------
+
+
+def before_training(err):
+    """The lines that stand before the first one of the training."""
+    lines = err.splitlines()
+    return lines[: next(i for i, line in enumerate(lines) if 'Epoch [1]' in line)]
+
+
+def test_the_start_is_short_and_its_details_are_in_the_log_file(project, capsys, monkeypatch):
+    monkeypatch.chdir(project)
+    assert main(['cfg.py', '--work-dir', 'run']) == 0
+    err = capsys.readouterr().err
+    log = next((project / 'run').glob('*.log')).read_text()
+    assert len(before_training(err)) <= 6
+    assert 'Config cfg.py, seed 3, device cpu with ' in err
+    assert f'Environment, config and hooks are in run/{next((project / "run").glob("*.log")).name}' in err
+    for detail in ('PyTorch compiling details', 'in_features=4', 'after_train_iter:', 'Exp name: cfg.py'):
+        assert detail not in err
+        assert detail in log
+
+
+def test_verbose_shows_the_details(project, train):
+    _, said, _ = train('--verbose', '--cfg-options', 'runner.max_epochs=1')
+    assert 'are in' not in said
+    for detail in ('PyTorch compiling details', 'in_features=4', 'after_train_iter:', 'Exp name: cfg.py'):
+        assert detail in said
+
+
+def test_results_are_on_stdout_and_the_log_is_not(project, capsys, monkeypatch):
+    monkeypatch.chdir(project)
+    assert main(['cfg.py', '--work-dir', 'run', '--cfg-options', 'runner.max_epochs=1']) == 0
+    out, err = capsys.readouterr()
+    scores, best, last, curve = out.splitlines()
+    assert re.fullmatch(r'Scores after 5 iterations: loss [\d.]+, error [\d.]+', scores)
+    assert re.fullmatch(r'Best score [\d.]+, checkpoint run/best_error_epoch_1.pth', best)
+    assert (last, curve) == ('Last checkpoint run/epoch_1.pth', 'Learning curve run/curve.png')
+    assert 'Best score' not in err
+    assert 'Best score' in next((project / 'run').glob('*.log')).read_text()
+
+
+def test_a_dry_run_shows_everything_on_stdout(project, capsys):
+    assert main([str(project / 'cfg.py'), '--dry-run']) == 0
+    out, err = capsys.readouterr()
+    for part in ('Config:', 'Hooks:', 'Learning rate: Step', "First batch of mode 'train'", 'One iteration of mode'):
+        assert part in out
+        assert part not in err

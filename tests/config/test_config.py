@@ -198,7 +198,7 @@ def test_custom_imports(cfg, monkeypatch):
     with pytest.warns(UserWarning, match='no_such failed to import and is ignored'):
         Config.fromfile('cfg.py')
     Path('cfg.py').write_text("custom_imports = dict(imports=['no_such'])\n")
-    with pytest.raises(ImportError, match="Failed to import no_such: No module named 'no_such'"):
+    with pytest.raises(ImportError, match=r"Failed to import no_such: No module named 'no_such' .*\(cfg.py:1\)"):
         Config.fromfile('cfg.py')
     for wrong in ("['no_such']", "dict(import_='no_such')"):
         Path('cfg.py').write_text(f'custom_imports = {wrong}\n')

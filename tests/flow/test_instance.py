@@ -1,6 +1,7 @@
 """The first stage: device, seed, work dir, data."""
 
 import os
+import re
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from runnerkit.config import Config
 from runnerkit.fileio.paths import join
 from runnerkit.flow import Context, Instance, Options, Terminal
 from runnerkit.flow.instance import choose_device, required_section, split_url
+from runnerkit.flow.switches import check_switches
 from runnerkit.utils.logging import close_logger
 
 
@@ -191,3 +193,35 @@ def test_a_work_dir_by_a_file_url_is_a_folder(tmp_path):
     Instance().open_work_dir(context)
     Terminal()(context)
     assert context.work_dir == tmp_path / 'run'
+
+
+@pytest.mark.parametrize(
+    'line, read, text',
+    [
+        ("seed = 'abc'", Instance.settle_seed, "but got 'abc' (cfg.py:2)"),
+        ("log_level = 'LOUD'", Instance.open_work_dir, "log_level: Unknown level: 'LOUD' (cfg.py:2)"),
+        ('num_threads = 0', lambda _, context: check_switches(context.cfg), 'but got 0 (cfg.py:2)'),
+        ("tf32 = 'no'", lambda _, context: check_switches(context.cfg), "but got 'no' (cfg.py:2)"),
+        ("workflow = 'train'", Instance.load_data, "but got 'train' (cfg.py:2)"),
+        (
+            'data = dict(samples_per_gpu=1)',
+            Instance.load_data,
+            'it has samples_per_gpu (cfg.py:2)',
+        ),
+        (
+            "data = dict(train=dict(type='builtins.list'), train_dataloader=dict(sufle=1))",
+            lambda stage, context: stage.build_loader(context, context.cfg.data, 'train', Five()),
+            '(cfg.py:2)',
+        ),
+    ],
+)
+def test_an_error_names_file_and_line(line, read, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'cfg.py').write_text(f'x = 1\n{line}\n')
+    context = Context(Config.fromfile('cfg.py'), Options(work_dir=str(tmp_path / 'run')))
+    try:
+        with pytest.raises(Exception, match=re.escape(text)):
+            read(Instance(), context)
+    finally:
+        if context.lock is not None:
+            context.lock.release()

@@ -1,9 +1,11 @@
 """The second stage: what configs say about optimizer, runner and update."""
 
 import logging
+import re
 
 import pytest
 import torch
+from support import loader, tiny_runner
 
 from runnerkit.config import Config
 from runnerkit.flow import Context, Network, Options
@@ -150,3 +152,35 @@ def test_the_config_of_the_profiler(tmp_path):
     Network()(context)
     hook = next(hook for hook in context.runner.hooks if isinstance(hook, ProfilerHook))
     assert (hook.profile_iters, hook.by_epoch, hook.parts) == (3, False, True)
+
+
+# What a section is, the stage's method that reads it, and a word of the message.
+SECTIONS = {
+    'model = 3': (Network.build_model, 'model: cfg must be a dict'),
+    'optimizer = 3': (Network.build_optimizer, 'the optimizer is given as a dict'),
+    'runner = 3': (Network.build_runner, 'runner must be a dict such as'),
+    "runner = dict(type='EpochBasedRunner', max_epochs='x')": (Network.build_runner, 'max_epochs must be'),
+    "lr_config = dict(policy='stp')": (Network.register_hooks, "there is no policy 'stp'"),
+    "momentum_config = dict(policy='stp')": (Network.register_hooks, "there is no policy 'stp'"),
+    'optimizer_config = dict(grad_clp=3)': (Network.register_hooks, 'grad_clp'),
+    "checkpoint_config = dict(interval='x')": (Network.register_hooks, 'interval'),
+    'log_config = dict(intervall=3)': (Network.register_hooks, 'intervall'),
+    "log_config = dict(hooks=[dict(type='Nope')])": (Network.register_hooks, 'Nope is not in the hook registry'),
+    "timer_config = dict(type='Nope')": (Network.register_hooks, 'Nope is not in the hook registry'),
+    "evaluation = dict(save_best='a', rule='x')": (Network.register_hooks, 'evaluation: rule must be greater'),
+    "custom_hooks = [dict(type='EMAHook', priority='LOWW')]": (Network.register_hooks, "no priority named 'LOWW'"),
+    "profiler_config = dict(type='Nope')": (Network.register_hooks, 'Nope is not in the hook registry'),
+}
+
+
+@pytest.mark.parametrize('line', SECTIONS)
+def test_an_error_of_any_section_names_its_file_and_line(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'cfg.py').write_text(f'x = 1\n{line}\n')
+    call, text = SECTIONS[line]
+    runner = tiny_runner(max_epochs=1)
+    val_loader = loader(4) if 'evaluation' in line else None
+    context = Context(Config.fromfile('cfg.py'), model=runner.model, runner=runner, val_loader=val_loader)
+    with pytest.raises(Exception, match=re.escape(text)) as caught:
+        call(Network(), context)
+    assert str(caught.value).count('cfg.py:2)') == 1

@@ -1,8 +1,8 @@
 """The preflight as a whole: in a flow, in a dry run, and from Python."""
 
+import re
 from pathlib import Path
 
-import re
 import pytest
 import torch
 from plans import CONFIG, plan, said

@@ -10,7 +10,7 @@ from runnerkit.config.findings import Finding
 from runnerkit.config.keys import unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value, wrong_values
 from runnerkit.flow.checks.plan import Plan, parts_of_optimizer
-from runnerkit.flow.switches import check_modes
+from runnerkit.flow.switches import check_mode
 from runnerkit.hooks import HOOKS
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.exceptions import one_line
@@ -33,7 +33,7 @@ def modes(plan: Plan) -> Iterator[Finding]:
     for key in ('amp', 'fp16', 'compile'):
         if plan.get(key) is not None:
             try:
-                check_modes({key: plan.get(key)})
+                check_mode(key, plan.get(key))
             except (TypeError, ValueError) as error:
                 yield plan.error((key,), one_line(error), f'Leave {key} out to switch it off.')
 

@@ -21,7 +21,7 @@ from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.log_files import ENDING, files_of_run, set_aside
 from runnerkit.optim.named import learning_rates
-from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.logging import DETAIL, WarnsOnce
 from runnerkit.utils.numbers import plain_number
 
 #: Entries that a console line shows in another place than among the values.
@@ -191,7 +191,7 @@ class TextLoggerHook(LoggerHook):
         """Write ``log_dict`` as one line of text."""
         name = runner.meta.get('exp_name')
         if name is not None and (self.every_n_iters(runner, self.interval_exp_name) or self._is_last_of_epoch(runner)):
-            runner.logger.info('Exp name: %s', name)
+            runner.logger.info('Exp name: %s', name, extra=DETAIL)
         numbers = [] if log_dict['mode'] == 'val' else self._progress(log_dict, runner)
         numbers += [f'{name}: {_shown(value)}' for name, value in log_dict.items() if name not in _ELSEWHERE]
         runner.logger.info('%s\t%s', self._heading(log_dict, runner), ', '.join(numbers))
