@@ -270,7 +270,7 @@ def test_the_commands_of_the_readme_run(shell, tmp_path):
     assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.5
     assert 'THE WEIGHTS' not in said
     said = shell(text_of('README.md', 'python tools/train.py configs/mnist/lenet.py --auto-resume'))
-    assert said.count('resumed from') == 2
+    assert said.count('resumed from') == 3
     said = shell(text_of('README.md', 'runnerkit profile'))
     assert 'whole' in said
     assert (tmp_path / 'trace.json').stat().st_size > 0
