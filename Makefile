@@ -4,7 +4,11 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: demo test downstream bench check format clean
+.PHONY: help demo test downstream bench check format clean
+.DEFAULT_GOAL := help
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 $(VENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,7 +39,8 @@ $(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
 	touch $@
 
 downstream: $(MMCV)/.done ## mmcls, mmseg and mmdet of the MMCV 1.x era, unchanged
-	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py
+	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py \
+	tests/compat/test_galleries.py
 
 # Peers that the benchmark compares with, each in an environment of its own, beside the other one like mmcv above: all
 # have the same torch. One that does not install leaves its log behind, and the benchmark says so.
@@ -66,5 +71,5 @@ format: $(VENV)/.tests ## put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:
+clean: ## delete the environment, work dirs and caches
 	rm -rf $(VENV) work_dirs .coverage* .pytest_cache .mypy_cache .ruff_cache *.egg-info

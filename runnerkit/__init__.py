@@ -27,37 +27,95 @@ The names below are imported at their first use, so that ``import runnerkit`` is
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runnerkit.compat.finder import install as _install_aliases
 from runnerkit.version import __version__
 
+if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr__` imports at first use
+    from runnerkit.checkpoint import load_checkpoint as load_checkpoint
+    from runnerkit.config import Config as Config
+    from runnerkit.config import ConfigDict as ConfigDict
+    from runnerkit.config import DictAction as DictAction
+    from runnerkit.data import DATASETS as DATASETS
+    from runnerkit.data import build_dataloader as build_dataloader
+    from runnerkit.flow import Context as Context
+    from runnerkit.flow import Flow as Flow
+    from runnerkit.flow import Options as Options
+    from runnerkit.hooks import HOOKS as HOOKS
+    from runnerkit.hooks import Hook as Hook
+    from runnerkit.nn import MODELS as MODELS
+    from runnerkit.optim import build_optimizer as build_optimizer
+    from runnerkit.registry import Registry as Registry
+    from runnerkit.registry import build_from_cfg as build_from_cfg
+    from runnerkit.runner import EpochBasedRunner as EpochBasedRunner
+    from runnerkit.runner import IterBasedRunner as IterBasedRunner
+    from runnerkit.runner import build_runner as build_runner
+    from runnerkit.utils.report import report as report
+
 _install_aliases()
 
 _HOMES = {
+    'DATASETS': 'runnerkit.data',
+    'HOOKS': 'runnerkit.hooks',
+    'MODELS': 'runnerkit.nn',
     'Config': 'runnerkit.config',
     'ConfigDict': 'runnerkit.config',
+    'Context': 'runnerkit.flow',
     'DictAction': 'runnerkit.config',
-    'Registry': 'runnerkit.registry',
-    'build_from_cfg': 'runnerkit.registry',
     'EpochBasedRunner': 'runnerkit.runner',
-    'IterBasedRunner': 'runnerkit.runner',
-    'build_runner': 'runnerkit.runner',
-    'HOOKS': 'runnerkit.hooks',
+    'Flow': 'runnerkit.flow',
     'Hook': 'runnerkit.hooks',
-    'MODELS': 'runnerkit.nn',
-    'DATASETS': 'runnerkit.data',
+    'IterBasedRunner': 'runnerkit.runner',
+    'Options': 'runnerkit.flow',
+    'Registry': 'runnerkit.registry',
     'build_dataloader': 'runnerkit.data',
+    'build_from_cfg': 'runnerkit.registry',
     'build_optimizer': 'runnerkit.optim',
+    'build_runner': 'runnerkit.runner',
     'load_checkpoint': 'runnerkit.checkpoint',
     'report': 'runnerkit.utils.report',
 }
 
-__all__ = ['__version__', *_HOMES]
+__all__ = [
+    'DATASETS',
+    'HOOKS',
+    'MODELS',
+    'Config',
+    'ConfigDict',
+    'Context',
+    'DictAction',
+    'EpochBasedRunner',
+    'Flow',
+    'Hook',
+    'IterBasedRunner',
+    'Options',
+    'Registry',
+    '__version__',
+    'build_dataloader',
+    'build_from_cfg',
+    'build_optimizer',
+    'build_runner',
+    'load_checkpoint',
+    'report',
+]
 
 
 #: Packages that are attributes without being imported explicitly.
-_PARTS = ('config', 'data', 'distributed', 'fileio', 'hooks', 'nn', 'optim', 'parallel', 'runner', 'utils')
+_PARTS = (
+    'checkpoint',
+    'config',
+    'data',
+    'distributed',
+    'fileio',
+    'flow',
+    'hooks',
+    'nn',
+    'optim',
+    'parallel',
+    'runner',
+    'utils',
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -69,3 +127,8 @@ def __getattr__(name: str) -> Any:
         if name in home.__all__:
             return getattr(home, name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def __dir__() -> list[str]:
+    """The names above and the packages; those of MMCV in `runnerkit.utils` and `runnerkit.fileio` are left out."""
+    return sorted({*__all__, *_PARTS, *(name for name in globals() if name.startswith('__'))})

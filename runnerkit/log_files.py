@@ -1,4 +1,5 @@
-"""The ``*.log.json`` files of a work dir: parsing lines, and moving lines away that a resumed run writes again."""
+"""The files of a work dir: those of its run, and the lines of its ``*.log.json``, which are parsed, and moved away if a
+resumed run writes them again."""
 
 from __future__ import annotations
 
@@ -9,8 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.utils.paths import scandir
 
 ENDING = '.superseded'
+
+#: The folder in a work dir that keeps the files of earlier runs.
+EARLIER = 'earlier'
+
+
+def files_of_run(work_dir: str | os.PathLike[str], endings: str | tuple[str, ...]) -> list[str]:
+    """The files in ``work_dir`` and below with one of ``endings``, as relative paths, without those of earlier runs."""
+    names = scandir(work_dir, endings, recursive=True)
+    return sorted(name for name in names if not name.startswith(EARLIER + os.sep))
 
 
 def set_aside(work_dir: str | os.PathLike[str], done: int = 0, lines_at_done: int | None = 0) -> list[Path]:

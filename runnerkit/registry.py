@@ -16,12 +16,14 @@ A ``type`` may be a registered name, a class or function, a dotted path (``torch
 
 from __future__ import annotations
 
+import builtins
 import copy
 import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -75,6 +77,40 @@ def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[s
         return constructor(**args)
     except Exception as error:
         _raise_annotated(error, constructor, args, cfg)
+
+
+@contextmanager
+def placed_errors(cfg: Any, key: str | None = None) -> Iterator[None]:
+    """Add to the message of an error raised inside where the config in question was written, as `build_from_cfg` does.
+
+    The place is that of the key that the message names, if there is one, else that of the whole section. An error that
+    has a place already is not changed.
+
+    Args:
+        cfg: a section of a config; values of other types, which have no place, change nothing.
+        key: the section, if ``cfg`` is the whole config; the message then names it.
+    """
+    try:
+        yield
+    except Exception as error:
+        whole = getattr(cfg, '__dict__', {}).get('_cfg_dict', cfg)  # of a Config
+        section = whole if key is None or not isinstance(whole, dict) else whole.get(key)
+        place = _place_of_named(section, str(error)) or _written_at(whole, key)
+        if not place or hasattr(error, _PLACED):
+            raise
+        setattr(error, _PLACED, True)
+        is_named = key is None or re.search(rf'\b{key}\b', str(error))
+        raise_with_context(error, '' if is_named else f'{key}: ', place, note=f'{key or "written"}{place}')
+
+
+def _place_of_named(section: Any, message: str) -> str:
+    """The place of the first key of ``section``, or of a dict in it, that ``message`` names; empty if there is none."""
+    if not isinstance(section, dict):
+        return ''
+    for key in section:
+        if isinstance(key, str) and key != 'type' and re.search(rf'\b{re.escape(key)}\b', message):
+            return _written_at(section, key)
+    return next((place for value in section.values() if (place := _place_of_named(value, message))), '')
 
 
 class Registry:
@@ -207,7 +243,8 @@ class Registry:
             The class or function, or a decorator that returns it.
 
         Raises:
-            KeyError: the name is already registered.
+            KeyError: the name is already registered. (A class that a notebook's cell defines again replaces the former
+                one.)
             TypeError: an argument is of a wrong type.
         """
         if not isinstance(force, bool):
@@ -246,7 +283,7 @@ class Registry:
             raise TypeError(f'module must be a class or a function, but got {type(module)}')
         names = [module_name or module.__name__] if isinstance(module_name, str | None) else list(module_name)
         for name in names:
-            if not force and name in self._module_dict:
+            if not force and name in self._module_dict and not _is_defined_again(self._module_dict[name], module):
                 raise KeyError(
                     f'{name} is already registered in {self.name}, as {_path_of(self._module_dict[name])}; '
                     f'choose another name, or pass force=True to replace it'
@@ -284,6 +321,13 @@ class Registry:
 
 def _is_list_of_str(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+
+
+def _is_defined_again(former: Any, module: Any) -> bool:
+    """Whether a notebook's cell, or a line of an interactive session, that defined ``former`` was run again."""
+    main = sys.modules.get('__main__')
+    is_interactive = hasattr(builtins, '__IPYTHON__') or not hasattr(main, '__file__')
+    return is_interactive and former.__module__ == '__main__' and _path_of(former) == _path_of(module)
 
 
 def _path_of(module: Any) -> str:

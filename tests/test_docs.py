@@ -1,8 +1,8 @@
 """What the documents say exists, exists: ids of the seed, paths, tests, and the files in their commands."""
 
 import ast
-import json
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 from textwrap import dedent
@@ -18,6 +18,8 @@ PAGES = [
     'docs/mmcv.md',
     'docs/checkpoints.md',
     'docs/switches.md',
+    'docs/preflight.md',
+    'docs/terminal.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
@@ -139,16 +141,21 @@ def test_python_blocks_are_python_and_import_what_is_there(page):
                 assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
 
 
-def test_the_config_of_the_readme_trains_evaluates_and_saves(tmp_path):
-    from runnerkit.cli.train import main
+def test_make_help_lists_every_target():
+    makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
+    targets = re.search(r'^\.PHONY: (.*)$', makefile, flags=re.MULTILINE)[1].split()
+    for command in (['make', 'help'], ['make']):
+        printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        listed = [re.fullmatch(r'make ([a-z]+) +(\S.*)', line) for line in printed.splitlines()]
+        assert [line[1] for line in listed] == targets
 
-    config = next(code for code in blocks(read('README.md'), ('python',)) if 'Supervised' in code)
-    path, work_dir = tmp_path / 'config.py', tmp_path / 'run'
-    path.write_text(config.replace('{{ fileDirname }}', str(ROOT / 'configs' / 'mnist')))
-    options = ['runner.max_epochs=1', 'log_config.interval=4', 'data.train.part=test']  # a thousand digits
-    assert main([str(path), '--work-dir', str(work_dir), '--cfg-options', *options]) == 0
-    lines = [json.loads(line) for line in next(work_dir.glob('*.log.json')).read_text().splitlines()][1:]
-    losses = [line['loss'] for line in lines if line['mode'] == 'train']
-    assert losses[-1] < losses[0]
-    assert next(line['accuracy'] for line in lines if line['mode'] == 'val') > 0.3
-    assert {path.name for path in work_dir.glob('*.pth')} >= {'epoch_1.pth', 'best_accuracy_epoch_1.pth'}
+
+def test_wrong_flags_are_answered_as_the_page_shows(capsys):
+    from runnerkit.cli.main import main
+
+    (block,) = (code for code in blocks(read('docs/terminal.md'), ('text',)) if code.startswith('$ '))
+    lines = block.splitlines()
+    for command, answer in zip(lines[::2], lines[1::2], strict=True):
+        with pytest.raises(SystemExit):
+            main(command.removeprefix('$ runnerkit ').split())
+        assert capsys.readouterr().err.splitlines()[-1] == answer

@@ -21,9 +21,7 @@ FILES = sorted(PACKAGE.rglob('*.py'))
 TREES = {file: ast.parse(file.read_text(encoding='utf-8')) for file in FILES}
 
 # Modules without a test file of their own at the mirrored path, each with the reason.
-WITHOUT_MIRROR = {
-    'runnerkit/flow/keys.py': 'only a table; tests/cli/test_train.py shows what it is for',
-}
+WITHOUT_MIRROR = {}
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -234,6 +232,52 @@ for name, (_, says) in {REFUSED!r}.items():
 """
     done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == [f'{name} True False' for name in REFUSED], done.stderr
+
+
+# What is wrong on the command line or in a config, and a word of the answer.
+WRONG = {
+    'flag': (['train', 'good.py', '--sed', '1'], '--sed'),
+    'value of a flag': (['train', 'good.py', '--seed', 'x'], '--seed'),
+    'command': (['trian'], "'train'"),
+    'file': (['train', 'goood.py'], "'good.py'"),
+    'file to test': (['test', 'goood.py', 'x.pth'], "'good.py'"),
+    'top-level key': (['train', 'top.py'], "'model'"),
+    'top-level option': (['train', 'good.py', '--cfg-options', 'evalution.interval=1'], "'evaluation'"),
+    'data key': (['train', 'data.py'], "'samples_per_gpu'"),
+    'data key to test': (['test', 'data.py', 'x.pth'], "'samples_per_gpu'"),
+    'data key of a batch': (['batch', 'data.py', '--epoch', '1', '--batch', '1'], "'samples_per_gpu'"),
+    'data key to profile': (['profile', 'data.py'], "'samples_per_gpu'"),
+    'data option': (['train', 'good.py', '--cfg-options', 'data.train_dataloder.shuffle=0'], "'train_dataloader'"),
+    'runner key': (['train', 'runner.py'], "'max_epochs'"),
+    'runner option': (['train', 'good.py', '--cfg-options', 'runner.max_epoch=3'], "'max_epochs'"),
+    'no key': (['train', 'good.py', '--cfg-options', 'runner'], 'key=value'),
+}
+
+
+def test_what_is_wrong_is_answered_without_torch(tmp_path):
+    """Also where the config imports what needs torch."""
+    start = "custom_imports = dict(imports=['needs_torch'])\n"
+    for name, text in {
+        'needs_torch.py': 'import torch',
+        'good.py': start + "runner = dict(type='EpochBasedRunner', max_epochs=1)",
+        'top.py': start + 'modle = dict()',
+        'data.py': start + 'data = dict(samples_per_gp=1)',
+        'runner.py': start + "runner = dict(type='EpochBasedRunner', max_epoch=1)",
+    }.items():
+        (tmp_path / name).write_text(text)
+    code = f"""{RUN}
+import contextlib, io, os
+sys.path.append('.')
+for name, (argv, says) in {WRONG!r}.items():
+    if not os.fork():
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            run('runnerkit', *argv)
+        print(name, says in said.getvalue(), 'torch' in sys.modules, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [f'{name} True False' for name in WRONG], done.stderr
 
 
 #: What takes long to import, and is imported when it is first used: by torch for its own ends, or by us.

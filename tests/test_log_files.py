@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runnerkit.log_files import ENDING, parsed_line, set_aside, step_of
+from runnerkit.log_files import ENDING, files_of_run, parsed_line, set_aside, step_of
 
 
 def line(step, mode='train', **more):
@@ -97,3 +97,11 @@ def test_parsing():
     assert parsed_line('[1]') is parsed_line('{"a"') is None
     assert parsed_line('{"a": ' * 100_000) is None
     assert step_of({'step': 3}) is step_of({'mode': 'train'}) is None
+
+
+def test_the_files_of_a_run_are_without_those_of_earlier_ones(tmp_path):
+    for name in ('1.log', 'b.py', 'code/a.py', 'earlier/x/0.log', 'earlier.log', 'other/earlier/c.log', 'epoch_1.pth'):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('')
+    found = ['1.log', 'b.py', 'code/a.py', 'earlier.log', 'other/earlier/c.log']
+    assert files_of_run(tmp_path, ('.log', '.py')) == found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
+import sys
 
 import pytest
 
 from runnerkit.config import Config, ConfigDict
-from runnerkit.registry import Registry, build_from_cfg
+from runnerkit.registry import Registry, build_from_cfg, placed_errors
 
 
 class Net:
@@ -390,3 +392,100 @@ def test_fallback_knows_a_library_by_name():
     with pytest.raises(KeyError, match="did you mean 'Library'"):
         registry.build({'type': 'Libary'})
     assert Registry('plain', fallback=fallback).get('Nothing') is None
+
+
+CFG = """\
+log = dict(
+    interval=1,
+    hooks=[],
+    inner=dict(
+        depth=3, type='A'))
+seed = 'x'
+"""
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'cfg.py').write_text(CFG)
+    return Config.fromfile('cfg.py')
+
+
+@pytest.mark.parametrize(
+    'key, message, told',
+    [
+        ('log', 'wrong', 'log: wrong (cfg.py:1)'),
+        ('log', 'log is wrong', 'log is wrong (cfg.py:1)'),
+        ('log', 'interval must be 2', 'log: interval must be 2 (cfg.py:2)'),
+        ('log', 'depth must be 2', 'log: depth must be 2 (cfg.py:5)'),
+        ('log', 'intervals are wrong', 'log: intervals are wrong (cfg.py:1)'),
+        ('log', 'of a wrong type', 'log: of a wrong type (cfg.py:1)'),
+        ('seed', 'seed must be a number', 'seed must be a number (cfg.py:6)'),
+        ('missing', 'wrong', 'missing: wrong (cfg.py)'),
+    ],
+)
+def test_an_error_of_a_section_gets_its_place(written, key, message, told):
+    with pytest.raises(RuntimeError) as caught, placed_errors(written, key):
+        raise RuntimeError(message)
+    assert str(caught.value) == told
+    if key == 'log':
+        with pytest.raises(RuntimeError) as caught, placed_errors(written.log):
+            raise RuntimeError(message)
+        assert str(caught.value) == told.removeprefix('log: ')
+
+
+def test_a_place_is_added_once_and_only_where_it_is_known(written):
+    with pytest.raises(RuntimeError) as caught, placed_errors(written, 'log'), placed_errors(written, 'seed'):
+        raise RuntimeError('wrong')
+    assert str(caught.value) == 'seed: wrong (cfg.py:6)'
+    for cfg in ({'log': 1}, None, 3, written.log.hooks):
+        with pytest.raises(RuntimeError) as caught, placed_errors(cfg, 'log'):
+            raise RuntimeError('wrong')
+        assert str(caught.value) == 'wrong'
+    with (
+        pytest.raises(FileNotFoundError) as caught,
+        placed_errors(written, 'seed'),
+    ):  # its message is made of two arguments
+        raise FileNotFoundError(2, 'no such file')
+    assert caught.value.__notes__ == ['seed (cfg.py:6)']
+
+
+def defined(lives, module='__main__', name='Tom'):
+    """A class, as a cell of a notebook defines it."""
+    return type(name, (), {'__module__': module, 'lives': lives})
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """Makes this process look like a notebook's."""
+    monkeypatch.delattr(sys.modules['__main__'], '__file__', raising=False)
+
+
+def test_a_cell_of_a_notebook_may_be_run_twice(notebook):
+    cats = Registry('cat')
+    for lives in (7, 9):
+        cats.register_module(module=defined(lives))
+        assert cats.build({'type': 'Tom'}).lives == lives
+
+
+def test_in_a_notebook_too_two_things_of_one_name_are_refused(notebook):
+    cats = Registry('cat')
+    cats.register_module(module=defined(7))
+    for other in (defined(9, module='zoo'), defined(9, name='Felix')):
+        with pytest.raises(KeyError, match='Tom is already registered in cat, as __main__.Tom'):
+            cats.register_module('Tom', module=other)
+    zoo = Registry('zoo')
+    zoo.register_module(module=defined(7, module='zoo'))
+    with pytest.raises(KeyError, match='Tom is already registered'):
+        zoo.register_module(module=defined(9, module='zoo'))
+
+
+def test_in_a_script_they_are_refused_unless_ipython_runs_it(monkeypatch):
+    monkeypatch.setattr(sys.modules['__main__'], '__file__', 'script.py', raising=False)
+    cats = Registry('cat')
+    cats.register_module(module=defined(7))
+    with pytest.raises(KeyError, match='Tom is already registered'):
+        cats.register_module(module=defined(9))
+    monkeypatch.setattr(builtins, '__IPYTHON__', True, raising=False)
+    cats.register_module(module=defined(9))
+    assert cats.get('Tom').lives == 9

@@ -58,6 +58,7 @@ def train(cfg: Config, epochs: int | None = None) -> tuple[nn.Module, list[float
     """
     check(cfg)
     epochs = cfg.runner.max_epochs if epochs is None else epochs
+    torch.set_num_threads(cfg.get('num_threads') or torch.get_num_threads())
 
     # The seed comes right before the model, so that its first weights depend on nothing else. Order and augmentation of
     # the data have streams of their own: functions of (seed, epoch, position), whatever else draws numbers.

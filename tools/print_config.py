@@ -2,4 +2,4 @@
 
 from runnerkit.cli.print_config import main
 
-raise SystemExit(main())
+raise SystemExit(main(prog='tools/print_config.py'))

@@ -5,6 +5,7 @@
 # Data set and network are Python files beside this one, named by their path.
 
 seed = 0
+num_threads = 1  # layers this small gain nothing from a second thread, and lose much where the machine is busy
 
 # What is trained: any module, a loss of torch.nn and metrics of torchmetrics, each by its name.
 model = dict(

@@ -3,7 +3,12 @@
 from runnerkit.checkpoint.content import save_checkpoint
 from runnerkit.checkpoint.hub import load_url
 from runnerkit.checkpoint.integrity import why_damaged
-from runnerkit.checkpoint.loader import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix
+from runnerkit.checkpoint.loader import (
+    CheckpointLoader,
+    _load_checkpoint,
+    _load_checkpoint_with_prefix,
+    find_checkpoint,
+)
 from runnerkit.checkpoint.names import get_state_dict
 from runnerkit.checkpoint.schemes import load_from_http
 from runnerkit.checkpoint.state_dict import (
@@ -22,6 +27,7 @@ __all__ = [
     '_load_checkpoint',
     '_load_checkpoint_with_prefix',
     'ema_name',
+    'find_checkpoint',
     'find_latest_checkpoint',
     'get_state_dict',
     'load_checkpoint',

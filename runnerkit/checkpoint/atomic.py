@@ -127,7 +127,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         _remove_quietly(temporary)
         raise
-    _flush_folder(path.parent)  # the new name is safe only when the folder is
+    flush_folder(path.parent)  # the new name is safe only when the folder is
 
 
 def _make_folder(folder: Path) -> None:
@@ -136,10 +136,11 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _flush_folder(folder.parent)
+    flush_folder(folder.parent)
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Bring the names in ``folder`` to the disk, so that they survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -16,9 +16,9 @@ import torch
 
 from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.safe_load import safe_load
-from runnerkit.checkpoint.store import behind_link
+from runnerkit.checkpoint.store import behind_link, checkpoint_meant
 from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
-from runnerkit.fileio.paths import is_url, open_file
+from runnerkit.fileio.paths import is_url, local_path, open_file
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.logging import print_log, printable, shortened
 from runnerkit.utils.suggest import did_you_mean
@@ -150,8 +150,11 @@ class CheckpointLoader:
     def load_checkpoint(
         cls, filename: str | os.PathLike[str], map_location: Any = None, logger: logging.Logger | str | None = None
     ) -> Any:
-        """Load ``filename`` with the loader of its scheme, and log which one to ``logger``."""
-        filename = os.fspath(filename)
+        """Load ``filename`` with the loader of its scheme, and log which one to ``logger``.
+
+        A folder stands for its best checkpoint, else its latest; see `checkpoint_meant`.
+        """
+        filename = checkpoint_meant(filename, best=True)
         loader = cls._get_checkpoint_loader(filename)
         if logger is not None:
             kind = getattr(loader, '__name__', type(loader).__name__).removeprefix('load_from_')
@@ -164,25 +167,37 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
     """Load from a local path after checking its checksums; a URL goes to `load_from_url`.
 
     Raises:
-        FileNotFoundError: there is no such file, or it is a folder; the files that may be meant are named.
+        FileNotFoundError: there is no such file; the files that may be meant are named.
         ValueError: the file is corrupt, or could run code.
     """
     if is_url(filename):
         return load_from_url(filename, map_location)
-    path = Path(filename).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f'there is no checkpoint {filename}: {_why_no_file(path)}')
-    return _load_whole(behind_link(path), filename, map_location)
+    return _load_whole(behind_link(_local_file(filename)), filename, map_location)
 
 
-def _why_no_file(path: Path) -> str:
-    """Why ``path`` cannot be loaded, with the checkpoints that may be meant."""
+def find_checkpoint(filename: str | os.PathLike[str], best: bool = False) -> str:
+    """The checkpoint that ``filename`` stands for, as in `checkpoint_meant`; a local one exists.
+
+    Raises:
+        FileNotFoundError: there is no such local file, or no checkpoint in the folder; the nearest names are given.
+    """
+    found = checkpoint_meant(filename, best)
+    if CheckpointLoader._get_checkpoint_loader(found) is load_from_local and not is_url(found):
+        _local_file(found)
+    return found
+
+
+def _local_file(filename: str) -> Path:
+    path = Path(local_path(filename)).expanduser()
+    if path.is_file():
+        return path
     if path.is_dir():
-        held = sorted(other.name for other in path.glob('*.pth'))
-        return f'{path.absolute()} is a folder' + (f'; name one of its files: {shortened(held)}' if held else '')
-    held = sorted(other.name for other in path.parent.glob('*.pth')) if path.parent.is_dir() else []
-    hint = did_you_mean(path.name, held) or (f'its folder holds {shortened(held)}' if held else '')
-    return f'{path.absolute()} cannot be found' + (f'; {hint}' if hint else '')
+        why = f'{path.absolute()} is a folder'
+    else:
+        held = sorted(other.name for other in path.parent.glob('*.pth')) if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, held) or (f'its folder holds {shortened(held)}' if held else '')
+        why = f'{path.absolute()} cannot be found' + (f'; {hint}' if hint else '')
+    raise FileNotFoundError(f'there is no checkpoint {filename}: {why}')
 
 
 def load_from_url(filename: str, map_location: Any = None) -> Any:

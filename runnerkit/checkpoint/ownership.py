@@ -47,3 +47,10 @@ def claim(store: Store, work_dir: str, resumed: str | None = None) -> str:
         )
     store.set_owner(me)
     return run
+
+
+def is_owned(store: Store, work_dir: str) -> bool:
+    """Whether ``store`` is known to belong to the run in ``work_dir``, or to one that was there before."""
+    owner, home = store.owner() or {}, Store(work_dir).owner() or {}
+    same_place = owner.get('work_dir') == work_dir and owner.get('host') == socket.gethostname()
+    return same_place or (owner.get('run') is not None and owner.get('run') == home.get('run'))

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.names import to_names_of
+from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.parallel import unwrap
 from runnerkit.utils.logging import print_log, printable, shortened
 
@@ -66,44 +67,65 @@ def load_checkpoint(
 
     Args:
         model: a module, wrapped or not.
-        filename: a path or URL, or a name with one of the schemes of `CheckpointLoader`.
+        filename: a path or URL, or a name with one of the schemes of `CheckpointLoader`. A folder, such as a work dir,
+            stands for its best checkpoint, else its latest; see `checkpoint_meant`.
         map_location: as in `torch.load`.
         strict: raise on any difference between file and model.
-        logger: where differences are logged.
+        logger: where it is logged how much was loaded, as a warning if not everything fitted; by default runnerkit's.
         revise_keys: pairs of a regular expression and its replacement, applied to the names in the file.
 
     Returns:
         The whole checkpoint.
 
     Raises:
-        RuntimeError: the file holds no weights, or ``strict`` is set and they differ from the model's.
+        RuntimeError: the file holds no weights, or ``strict`` is set and they differ from the model's
+            (`WeightsDoNotFit`).
         ValueError: none of the file's weights fits the model: it is a checkpoint of another model.
     """
-    checkpoint = _load_checkpoint(filename, map_location, logger)
+    path = checkpoint_meant(filename, best=True)
+    checkpoint = _load_checkpoint(path, map_location)
     if not isinstance(checkpoint, Mapping):
-        raise RuntimeError(f'No state_dict found in checkpoint file {filename}: it holds a {type(checkpoint).__name__}')
+        raise RuntimeError(f'No state_dict found in checkpoint file {path}: it holds a {type(checkpoint).__name__}')
     state = revised(checkpoint.get('state_dict', checkpoint), revise_keys)
-    found = _load(model, state)
-    if found.nothing_fits and not strict:
+    fit = _load(model, state)
+    if fit.nothing_fits and not strict:
         raise ValueError(
-            f'{filename} is a checkpoint of another model: not one of its weights ({shortened(list(state), 3)}) fits '
-            f'{type(unwrap(model)).__name__} ({shortened(found.own, 3)})'
+            f'{path} is a checkpoint of another model: not one of its weights ({shortened(list(state), 3)}) fits '
+            f'{type(unwrap(model)).__name__} ({shortened(fit.own, 3)})'
         )
-    _tell(found, strict, logger)
+    _tell(fit, strict, logger, f'{fit.summary} of {printable(path)}')
     return checkpoint
 
 
-class _Differences(NamedTuple):
-    """What did not fit when weights were loaded: ``mismatched`` holds sentences, the others names."""
+class WeightsDoNotFit(RuntimeError):
+    """Weights differ from those of the model, and ``strict`` was asked for."""
 
+
+class _Fit(NamedTuple):
+    """How weights fitted a model: ``mismatched`` holds sentences, the other lists names.
+
+    BatchNorm's batch counters are not counted, and not missed.
+    """
+
+    loaded: int
     own: list[str]
     mismatched: list[str]
     unexpected: list[str]
     missing: list[str]
-    nothing_fits: bool
+
+    @property
+    def nothing_fits(self) -> bool:
+        return bool(self.own) and self.loaded == 0
+
+    @property
+    def summary(self) -> str:
+        """How much of the model was loaded, and how much of what else there was, in one line."""
+        rest = {'missing': self.missing, 'of another shape': self.mismatched, 'unexpected': self.unexpected}
+        counts = ', '.join(f'{len(found)} {what}' for what, found in rest.items() if found)
+        return f'loaded {self.loaded} of {len(self.own)} tensors{f" ({counts})" if counts else ""}'
 
 
-def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Differences:
+def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
     inner = unwrap(module)
     own = inner.state_dict()
     given = to_names_of(inner, state_dict)
@@ -121,29 +143,32 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Differences:
     unexpected = [name for name in answer.unexpected_keys if name not in twins]
     missing = [name for name in answer.missing_keys if name not in wrong and not _is_count(name)]
     counted = [name for name in own if not _is_count(name)]
-    return _Differences(
-        own=counted,
-        mismatched=list(wrong.values()),
-        unexpected=unexpected,
-        missing=missing,
-        nothing_fits=bool(counted) and len({*missing, *wrong} & {*counted}) == len(counted),
-    )
+    return _Fit(len({*counted} - {*missing, *wrong}), counted, list(wrong.values()), unexpected, missing)
 
 
-def _tell(found: _Differences, strict: bool, logger: logging.Logger | str | None) -> None:
-    problems = found.mismatched[:_MISMATCHES_SHOWN]
-    if len(problems) < len(found.mismatched):
-        problems.append(f'… ({len(found.mismatched)} size mismatches in all)')
-    if found.unexpected:
-        problems += ['unexpected key in source state_dict: ' + shortened(found.unexpected)]
-    if found.missing:
-        problems += ['missing keys in source state_dict: ' + shortened(found.missing)]
+def _tell(fit: _Fit, strict: bool, logger: logging.Logger | str | None, summary: str = '') -> None:
+    """Log how the weights fitted; ``summary`` is the first line.
+
+    Raises:
+        WeightsDoNotFit: ``strict`` is set and there are differences.
+    """
+    logger = logger or logging.getLogger('runnerkit')
+    problems = fit.mismatched[:_MISMATCHES_SHOWN]
+    if len(problems) < len(fit.mismatched):
+        problems.append(f'… ({len(fit.mismatched)} size mismatches in all)')
+    if fit.unexpected:
+        problems += ['unexpected key in source state_dict: ' + shortened(fit.unexpected)]
+    if fit.missing:
+        problems += ['missing keys in source state_dict: ' + shortened(fit.missing)]
     if not problems:
+        if summary:
+            print_log(summary, logger)
         return
-    text = 'The model and loaded state dict do not match exactly\n' + '\n'.join(problems)
+    lines = ['The model and loaded state dict do not match exactly', *problems]
+    text = '\n'.join([f'{summary}.', *lines] if summary else lines)
     if strict:
-        raise RuntimeError(text)
-    print_log(text, logger or logging.getLogger('runnerkit'), logging.WARNING)
+        raise WeightsDoNotFit(text)
+    print_log(text, logger, logging.WARNING)
 
 
 def _has_shape(value: Any) -> bool:

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import methodcaller
 from pathlib import Path
@@ -19,6 +19,7 @@ import torch
 from runnerkit.checkpoint.atomic import replace_link, sweep, write_atomically
 from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.utils.logging import shortened
 
 #: File names of checkpoints by epoch and by iteration, and of the link to the newest one.
 BY_EPOCH, BY_ITER, LATEST = 'epoch_{}.pth', 'iter_{}.pth', 'latest.pth'
@@ -27,6 +28,7 @@ OWNER = '.run.json'
 
 _BEST = re.compile(r'best_[\w.@-]+\.pth', re.ASCII)
 _NUMBERED = re.compile(r'(?:epoch|iter)_(\d+)\.pth')
+_HALF_WRITTEN = re.compile(r'\..+\.pth(\.\d+)?\.tmp')
 _CLOUD = 'pavi://'
 
 logger = logging.getLogger('runnerkit')
@@ -239,6 +241,32 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):  # nothing has been saved yet
             return []
 
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    def saved(self) -> list[str]:
+        """The names of all that runs have saved here: checkpoints, the link to the latest one, whose folder it is, and
+        half-written files. Checkpoints with names of your own (``filename_tmpl``) are known by the link."""
+        try:
+            names = sorted(os.listdir(self.place) if self.is_local and self.exists() else self._names())
+        except (AttributeError, NotImplementedError):  # the storage cannot list
+            return []
+        latest = Path(self.place, LATEST)
+        own = re.compile('(?!)')
+        if self.is_local and latest.exists():
+            name = os.path.basename(os.readlink(latest)) if latest.is_symlink() else behind_link(latest).name
+            own = re.compile(r'\d+'.join(re.escape(part) for part in re.split(r'\d+', name)))
+        return [name for name in names if _is_saved(name) or own.fullmatch(name)]
+
+    def move(self, names: Iterable[str], to: str) -> list[str]:
+        """Move files into the folder ``to``, a name below this one; returns the names of those that stay, because the
+        storage cannot move files."""
+        move = getattr(self.client and self.client.client, 'move', None)
+        if move is None:
+            return list(names)
+        for name in names:
+            move(self.path(name), self.client.join_path(self.place, to, name))
+        return []
+
     # --- ownership ---------------------------------------------------------------------------------------------------
 
     def owner(self) -> dict[str, Any] | None:
@@ -285,24 +313,48 @@ def is_best(name: str) -> bool:
     return _BEST.fullmatch(name) is not None
 
 
+def _is_saved(name: str) -> bool:
+    numbered = number_in(name) is not None
+    return numbered or is_best(name) or name in (LATEST, OWNER) or _HALF_WRITTEN.fullmatch(name) is not None
+
+
 def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """The newest intact checkpoint of ``folder``, or None; see `Store.newest`."""
     found = Store(folder).newest()
     return None if found is None else Path(found.path)
 
 
-def checkpoint_meant(path: str, best: bool = False) -> str:
-    """``path`` itself, or if it is a local folder, the checkpoint to use from it; see `Store.meant`.
+def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
+    """``path`` itself, or if it is a folder, such as a work dir, the checkpoint to use from it; see `Store.meant`.
+
+    To use weights, to evaluate or to start from them, take the best; to resume, the latest. A URL is a folder if its
+    last part has no dot and checkpoints can be listed there.
 
     Raises:
-        FileNotFoundError: the folder has no checkpoints.
+        FileNotFoundError: the local folder has no checkpoints; the files that may be meant are named.
     """
-    if not os.path.isdir(local_path(path)):
+    path = os.fspath(path)
+    folder = os.path.expanduser(local_path(path))
+    if is_url(folder):
+        return _below_url(folder, best) or path
+    if not os.path.isdir(folder):
         return path
-    found = Store(path).meant(best)
+    found = Store(folder).meant(best)
     if found is None:
-        raise FileNotFoundError(f'there is no checkpoint in {path} (neither best_*.pth nor {LATEST})')
+        held = sorted(other.name for other in Path(folder).glob('*.pth'))
+        hint = f'; it holds {shortened(held)}: name one of them' if held else ''
+        raise FileNotFoundError(f'there is no checkpoint in {path} (neither best_*.pth nor {LATEST}){hint}')
     return found
+
+
+def _below_url(url: str, best: bool) -> str | None:
+    """The checkpoint to use from a folder at ``url``; None if it is not known to be one."""
+    if '.' in url.rstrip('/').rpartition('/')[2] or url.startswith(_CLOUD):
+        return None
+    try:
+        return Store(url).meant(best)
+    except (ValueError, AttributeError, NotImplementedError, ImportError):  # not a storage, or one that cannot list
+        return None
 
 
 def behind_link(path: Path) -> Path:

@@ -12,12 +12,14 @@ from itertools import islice
 from typing import Any
 
 from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config, seed
+from runnerkit.utils.logging import print_out
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = 'runnerkit batch') -> Parser:
     """The command line."""
-    parse = argparse.ArgumentParser(prog='runnerkit batch', description='Rebuild one batch of a training.')
+    parse = Parser(prog=prog, description='Rebuild one batch of a training.')
     parse.add_argument('config', help='the config in the work dir of the training, which contains the seed')
     parse.add_argument('--epoch', type=count, required=True, help='as the log counts them, from 1')
     parse.add_argument('--batch', type=count, required=True, help='the number of the batch in that epoch, from 1')
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if not 0 <= args.rank < args.world_size:
         raise UsageError(f'--rank must be one of the {args.world_size} of --world-size, from 0, but got {args.rank}')
-    cfg = load_config(args.config, args.cfg_options)
+    cfg = load_config(args.config, args.cfg_options, sections=('data',))
     if args.seed is not None:
         cfg.seed = args.seed
     if cfg.get('seed') is None:
@@ -51,11 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     import torch
 
     indices, batch = rebuild(cfg, args)
-    print(f'epoch {args.epoch}, batch {args.batch}, seed {cfg.seed}, rank {args.rank} of {args.world_size}')
+    print_out(f'epoch {args.epoch}, batch {args.batch}, seed {cfg.seed}, rank {args.rank} of {args.world_size}')
     if indices is not None:
-        print(f'samples of the data set: {", ".join(map(str, indices))}')
+        print_out(f'samples of the data set: {", ".join(map(str, indices))}')
     for name, tensor in tensors_in(batch, 'batch'):
-        print(f'  {name}: {numbers_of(tensor)}')
+        print_out(f'  {name}: {numbers_of(tensor)}')
     if args.out:
         torch.save(batch, args.out)
     return 0
@@ -75,6 +77,7 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
         raise UsageError(f"--split: the config's data has no {args.split!r} section; it has {splits}")
     # A batch does not depend on the number of workers.
     own = {**data.get(f'{args.split}_dataloader', {}), 'ranks': (args.rank, args.world_size), 'workers_per_gpu': 0}
+    own.pop('num_workers', None)
     data[f'{args.split}_dataloader'] = own
     context = Context(cfg, rank=args.rank, world_size=args.world_size, seed=cfg.seed)
     set_random_seed(cfg.seed)
@@ -91,7 +94,7 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
         told = 'of unknown number' if known is None else known
         raise UsageError(f'--batch {args.batch}: an epoch has fewer batches ({told})')
     if own.get('seeded', data.get('seeded', True)) is False:
-        print('The loader is not seeded (seeded=False): random transforms of the samples may differ.')
+        print_out('The loader is not seeded (seeded=False): random transforms of the samples may differ.')
     return indices, batch
 
 

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any
 
-from runnerkit.utils.exceptions import one_line
+from runnerkit.config.findings import PreflightError
+from runnerkit.utils.exceptions import ToldByFirstRank, one_line
 
 USAGE, FAILURE = 2, 1
 SIGNALLED = 128  # plus the number of the signal, as in a shell
@@ -33,20 +35,24 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
     """Turn errors raised by ``main`` into a message on stderr and an exit code."""
 
     @wraps(main)
-    def checked(argv: Sequence[str] | None = None) -> int:
+    def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
         try:
-            return main(argv)
+            return main(argv, **kwargs)
         except UsageError as error:
             print(f'error: {error}', file=sys.stderr)
             return USAGE
         except KeyboardInterrupt:
             print('interrupted', file=sys.stderr)
             return INTERRUPTED
+        except ToldByFirstRank:
+            print('error: rank 0 has failed, and says why', file=sys.stderr)
+            return FAILURE
         except Exception as error:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_ours(error):
                 traceback.print_exc()
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
-            print(f'error: {one_line(error)}', file=sys.stderr)
+            text = str(error) if isinstance(error, PreflightError) else one_line(error)
+            print(f'error: {text}', file=sys.stderr)
             return FAILURE
 
     return checked

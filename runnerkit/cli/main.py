@@ -13,6 +13,7 @@ COMMANDS = {
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'batch': ('runnerkit.cli.batch', 'rebuild one batch of a training, and look for bad numbers in it'),
     'print-config': ('runnerkit.cli.print_config', 'print a config with its bases merged in'),
+    'completion': ('runnerkit.cli.completion', 'print a completion script for bash, zsh or fish'),
 }
 
 
@@ -22,9 +23,22 @@ def usage() -> str:
     return f'usage: runnerkit COMMAND …\n\n{rows}\n\nrunnerkit COMMAND --help shows more.'
 
 
+def way_out(words: Sequence[str]) -> str:
+    """What to write instead of a command that does not exist."""
+    from runnerkit.cli.foreign import COMMANDS as FOREIGN
+    from runnerkit.utils.suggest import suggestion
+
+    if words[0] in FOREIGN:
+        return f': write runnerkit {FOREIGN[words[0]]}'
+    if words[0].endswith(('.py', '.yaml', '.yml', '.json')):
+        return f': write runnerkit train {" ".join(words)}'
+    if words[0].startswith('-'):
+        return ': flags follow a command, runnerkit train CONFIG …'
+    return suggestion(words[0], COMMANDS)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in ``argv``; returns its exit code."""
-    from runnerkit.utils.suggest import suggestion
     from runnerkit.version import __version__
 
     words = list(sys.argv[1:] if argv is None else argv)
@@ -38,6 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     problem = 'a command is needed'
     if words:
-        problem = f'there is no command {words[0]!r}{suggestion(words[0], COMMANDS)}'
+        problem = f'there is no command {words[0]!r}{way_out(words)}'
     print(f'{usage()}\n\nerror: {problem}', file=sys.stderr)
     return 2

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared
-from runnerkit.config import Config, format_config
+from runnerkit.config import Config, format_config, unread_keys
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.logging import print_out
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def parser(prog: str = 'runnerkit print-config') -> Parser:
+    """The command line."""
+    parse = Parser(prog=prog, description='Print a config, with its bases and the given options merged in.')
+    add_shared(parse, 'config', '--cfg-options')
+    parse.add_argument('--style', help="format the text in one of yapf's styles: pep8, google, facebook, yapf")
+    return parse
+
+
+def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit print-config') -> int:
     """Print a config.
 
     Args:
         argv: the arguments; by default those of the program.
+        prog: the program's name, for messages.
 
     Returns:
         0, or 1 if the config cannot be read. (Wrong arguments end the program with 2.)
     """
-    parser = argparse.ArgumentParser(description='Print a config, with its bases and the given options merged in.')
-    add_shared(parser, 'config', '--cfg-options')
-    parser.add_argument('--style', help="format the text in one of yapf's styles: pep8, google, facebook, yapf")
-    args = parser.parse_args(argv)
+    args = parser(prog).parse_args(argv)
     try:
         cfg = Config.fromfile(args.config)
         cfg.merge_from_dict(args.cfg_options or {})
+        errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
         text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     except Exception as error:
-        print(f'{parser.prog}: {one_line(error)}', file=sys.stderr)
+        print(f'{prog}: {one_line(error)}', file=sys.stderr)
         return 1
-    print(text, end='')
+    for finding in errors:
+        print(f'warning: {finding}', file=sys.stderr)
+    print_out(text.removesuffix('\n'))
     return 0

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from runnerkit.cli.batch import count
 from runnerkit.cli.errors import SIGNALLED, UsageError, usage_checked
+from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, guarded, load_config, stopped_by
+from runnerkit.utils.logging import print_out
 from runnerkit.utils.stopwatch import SORT_KEYS, time_table
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = 'runnerkit profile') -> Parser:
     """The command line."""
-    parse = argparse.ArgumentParser(
-        prog='runnerkit profile',
+    parse = Parser(
+        prog=prog,
         description='Run the first iterations of a training and show where their time goes: waiting for data, forward, '
         'backward, update, each hook. Nothing is kept but the trace.',
     )
@@ -52,14 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return SIGNALLED + number
     if not stage.measured:
         raise UsageError(f'the training ends after {stage.done} iterations, within --warmup {args.warmup}')
-    print(report(stage, args.sort))
+    print_out(report(stage, args.sort))
     if args.trace is not None:
         if not stage.traced:
             raise UsageError(
                 f'the training ends after {stage.done} iterations, and the trace is of those after --warmup '
                 f'{args.warmup} and --iters {args.iters}: give less'
             )
-        print(f'\nA trace of {stage.traced} more iterations: {args.trace} (open it at ui.perfetto.dev)')
+        print_out(f'\nA trace of {stage.traced} more iterations: {args.trace} (open it at ui.perfetto.dev)')
     return 0
 
 

@@ -11,16 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.cli.errors import usage_checked
+from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config
+from runnerkit.utils.logging import print_out
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = 'runnerkit test') -> Parser:
     """The command line."""
-    parse = argparse.ArgumentParser(prog='test.py', description='Evaluate a checkpoint on the test split of a config.')
+    parse = Parser(prog=prog, description='Evaluate a checkpoint on the test split of a config.')
     add_shared(parse, 'config')
     parse.add_argument('checkpoint', help='the checkpoint, or a work dir: its best checkpoint, else its latest')
     parse.add_argument(
         '--split', default='test', help="which section of the config's data to evaluate on (default: test)"
+    )
+    parse.add_argument(
+        '--allow-partial',
+        action='store_true',
+        help='evaluate even if some tensors of model or checkpoint have no counterpart (default: refuse)',
     )
     parse.add_argument('--out', metavar='FILE.json', help='also write the scores to this file')
     add_shared(parse, '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device')
@@ -28,24 +35,31 @@ def parser() -> argparse.ArgumentParser:
 
 
 @usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int:
     """Evaluate; returns the exit code."""
-    args = parser().parse_args(argv)
+    args = parser(prog).parse_args(argv)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    cfg = load_config(args.config, args.cfg_options)
-    scores = evaluate(cfg, args)
+    cfg = load_config(args.config, args.cfg_options, sections=('model', 'data'))
+    from runnerkit.flow.process_state import preserved_process_state
+
+    with preserved_process_state():
+        scores = evaluate(cfg, args)
     if scores:
         for name, value in scores.items():
-            print(f'{args.split} {name}: {value:.4f}')
+            print_out(f'{args.split} {name}: {value:.4f}')
         if args.out:
             Path(args.out).write_text(json.dumps(scores, indent=2) + '\n', encoding='utf-8')
     return 0
 
 
 def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
-    """The scores of the checkpoint, on rank 0; empty on other ranks."""
-    from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.checkpoint.store import checkpoint_meant
+    """The scores of the checkpoint, on rank 0; empty on other ranks.
+
+    Raises:
+        ValueError: the checkpoint does not fit the model.
+    """
+    from runnerkit.checkpoint import find_checkpoint, trusted_pickles
+    from runnerkit.checkpoint.state_dict import WeightsDoNotFit
     from runnerkit.distributed import shutdown
     from runnerkit.flow import Context, Instance, Network, Options
     from runnerkit.flow.instance import required_section
@@ -53,6 +67,7 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
     from runnerkit.runner import build_runner
 
     check_switches(cfg)
+    checkpoint = find_checkpoint(args.checkpoint, best=True)
     context = Context(cfg, Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device))
     instance, network = Instance(), Network()
     instance.start_processes(context)
@@ -63,7 +78,14 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
         # This runner never trains: it evaluates with the same method as in training.
         runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
         with trusted_pickles() if args.trust_pickles else nullcontext():
-            runner.load_checkpoint(checkpoint_meant(args.checkpoint, best=True))
+            try:
+                runner.load_checkpoint(checkpoint, strict=not args.allow_partial)
+            except WeightsDoNotFit as error:
+                raise ValueError(
+                    f'{checkpoint} does not fit the model of {args.config}, so its scores would mean nothing. {error}\n'
+                    'Give the checkpoint of this model, or the config of that one (it lies in the work dir of the '
+                    'training). --allow-partial evaluates all the same'
+                ) from None
         scores = runner.evaluate(loader, scope=args.split)
     finally:
         shutdown()

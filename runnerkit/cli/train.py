@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
 
 from runnerkit.cli.errors import SIGNALLED, UsageError, ignoring_repeated_signals, usage_checked
-from runnerkit.config import Config, DictAction
+from runnerkit.cli.parser import Parser
+from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_keys
+from runnerkit.config.config import import_modules_of
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import suggestion
 
@@ -42,19 +44,25 @@ def add_shared(parse: argparse.ArgumentParser, *names: str) -> None:
         parse.add_argument(*spellings, **SHARED[name])
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(prog: str = 'runnerkit train') -> Parser:
     """The command line, with the flags of MMCV's downstream projects."""
-    parse = argparse.ArgumentParser(prog='train.py', description='Train the model of a config file.')
+    parse = Parser(prog=prog, description='Train the model of a config file.')
     add_shared(parse, *SHARED)
     parse.add_argument(
         '--work-dir', help="where logs and checkpoints go (default: the config's, else work_dirs/<config>)"
     )
-    parse.add_argument('--resume-from', metavar='CKPT', help='resume exactly from this checkpoint')
-    parse.add_argument('--load-from', metavar='CKPT', help='start from the weights of this checkpoint')
+    parse.add_argument('--resume-from', metavar='CKPT', help='resume exactly from this checkpoint, or work dir')
+    parse.add_argument('--load-from', metavar='CKPT', help='start from the weights of this checkpoint, or work dir')
     parse.add_argument(
         '--auto-resume',
         action='store_true',
         help='resume from the newest usable checkpoint of the work dir, if any',
+    )
+    parse.add_argument(
+        '--if-used',
+        choices=['resume', 'aside', 'refuse'],
+        help='if an earlier run has used the work dir: go on with it (as --auto-resume), move its files to '
+        'earlier/<timestamp> there (the default), or do not start',
     )
     parse.add_argument('--no-validate', dest='validate', action='store_false', help='do not evaluate while training')
     parse.add_argument('--seed', type=seed, help="the random seed (default: the config's, else a random one)")
@@ -66,14 +74,17 @@ def parser() -> argparse.ArgumentParser:
         action='store_true',
         help='build and show everything, run one iteration of each mode, keep nothing',
     )
+    parse.add_argument('--verbose', action='store_true', help='also show environment, config and hooks')
     return parse
 
 
 @usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> int:
     """Train; returns the exit code: 0, 1 after an error, 2 for wrong usage, 128 plus the signal's number after a signal
     (143 for SIGTERM, 130 for Ctrl-C)."""
-    args = parser().parse_args(argv)
+    args = parser(prog).parse_args(argv)
+    if args.auto_resume and args.if_used not in (None, 'resume'):
+        raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
     if args.launcher != 'none':
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args.config, args.cfg_options)
@@ -109,18 +120,32 @@ def stopped_by(runner: Any) -> int | None:
     return number
 
 
-def load_config(filename: str, overrides: dict[str, Any] | None = None) -> Any:
-    """The config with ``--cfg-options`` merged in."""
+def load_config(filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None) -> Any:
+    """The config with ``--cfg-options`` merged in.
+
+    Args:
+        filename: its file.
+        overrides: the ``--cfg-options``.
+        sections: the top-level keys that the command reads; None for all.
+
+    Raises:
+        UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
+    """
     if not os.path.isfile(filename):
         folder = os.path.dirname(filename) or '.'
         hint = suggestion(os.path.basename(filename), os.listdir(folder)) if os.path.isdir(folder) else ''
         raise UsageError(f'there is no config file {filename}{hint}')
-    cfg = Config.fromfile(filename)
+    cfg = Config.fromfile(filename, import_custom_modules=False)
     if overrides:
         try:
             cfg.merge_from_dict(overrides)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
+    try:
+        refuse_unread_keys(cfg, sections)
+    except PreflightError as error:
+        raise UsageError(str(error)) from error
+    import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
     return cfg
 
 

@@ -3,7 +3,9 @@
 from runnerkit.config.action import DictAction
 from runnerkit.config.config import RESERVED_KEYS, Config, format_config
 from runnerkit.config.config_dict import ConfigDict
-from runnerkit.config.merge import DELETE_KEY, warn_near_misses
+from runnerkit.config.findings import Finding, PreflightError
+from runnerkit.config.keys import keys_of_other_tools, refuse_unread_keys, unread_keys
+from runnerkit.config.merge import DELETE_KEY
 from runnerkit.config.parse import BASE_KEY, DEPRECATION_KEY
 
 __all__ = [
@@ -14,6 +16,10 @@ __all__ = [
     'Config',
     'ConfigDict',
     'DictAction',
+    'Finding',
+    'PreflightError',
     'format_config',
-    'warn_near_misses',
+    'keys_of_other_tools',
+    'refuse_unread_keys',
+    'unread_keys',
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import os
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
@@ -13,16 +12,15 @@ from typing import Any
 from runnerkit.config.action import parse_value
 from runnerkit.config.config_dict import ConfigDict, as_config, walk
 from runnerkit.config.data_text import as_data, format_data
-from runnerkit.config.merge import merge, near_misses, nested_options
+from runnerkit.config.merge import merge, nested_options
 from runnerkit.config.parse import EXTENSIONS, read_config, read_text
 from runnerkit.config.pretty import format_values
 from runnerkit.fileio import dump, is_url, open_file
+from runnerkit.registry import placed_errors
 from runnerkit.utils.imports import import_modules_from_strings
 
 #: Top-level keys that a config cannot have, since they are properties of `Config`.
 RESERVED_KEYS = ('filename', 'text', 'pretty_text')
-
-_LOG = logging.getLogger('runnerkit')
 
 
 class Config:
@@ -87,7 +85,7 @@ class Config:
         """
         values, text = read_config(filename, use_predefined_variables)
         if import_custom_modules:
-            _import_custom_modules(values)
+            import_modules_of(values)
         return _config_of(values, text, os.fspath(filename))
 
     @staticmethod
@@ -101,7 +99,7 @@ class Config:
         if file_format not in EXTENSIONS:
             raise OSError(f'Only py/yml/yaml/json type are supported now! file_format is {file_format!r}')
         values, _ = read_text(cfg_str, os.path.abspath(f'<string>{file_format}'))
-        _import_custom_modules(values)
+        import_modules_of(values)
         return _config_of(values, cfg_str)
 
     @staticmethod
@@ -155,7 +153,7 @@ class Config:
 
         Args:
             options: values by dotted key, ``{'model.depth': 101, 'data.train.pipeline.0.type': 'LoadImage'}``. New keys
-                are added, with a warning if they are similar to an existing one.
+                are added; `runnerkit.config.unread_keys` tells which of them nobody reads.
             allow_list_keys: let numbers in a key select items of lists.
 
         Raises:
@@ -163,8 +161,6 @@ class Config:
             KeyError: a list has no such item, or a key is reserved.
         """
         tree = nested_options(dict(options))
-        for key, meant in near_misses(tree, self._cfg_dict):
-            _LOG.warning('--cfg-options: %r is a new key; did you mean %r?', key, meant)
         _refuse_reserved(tree)
         merged = merge(tree, self._cfg_dict, allow_list_keys)
         super().__setattr__('_cfg_dict', merged)
@@ -263,7 +259,13 @@ def _refuse_reserved(values: Mapping[Any, Any]) -> None:
             )
 
 
-def _import_custom_modules(values: ConfigDict) -> None:
+def import_modules_of(values: Mapping[str, Any]) -> None:
+    """Import the modules in ``custom_imports``.
+
+    Raises:
+        TypeError: it is not a dict with ``imports``.
+        ImportError: an import fails.
+    """
     wanted = values.get('custom_imports')
     if not wanted:
         return
@@ -272,7 +274,8 @@ def _import_custom_modules(values: ConfigDict) -> None:
         raise TypeError(
             f"custom_imports{where} must be dict(imports=['a.module'], allow_failed_imports=False), but is {wanted!r}"
         )
-    import_modules_from_strings(**wanted)
+    with placed_errors(values, 'custom_imports'):
+        import_modules_from_strings(**wanted)
 
 
 def _written_at(values: Mapping[Any, Any], key: Any) -> str:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
-from runnerkit.config.origin import Origin, Place
-from runnerkit.utils.suggest import near_miss
+from runnerkit.config.origin import OPTIONS, Origin, Place
 
 #: If true in a child's dict, the dict replaces the base's instead of being merged into it.
 DELETE_KEY = '_delete_'
-
-_LOG = logging.getLogger('runnerkit')
 
 
 def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = False) -> ConfigDict:
@@ -37,7 +33,11 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
             laid = _over(value, base[key], key, allow_list_keys) if key in base else _plain(value)
             dict.__setitem__(merged, key, laid)  # not addict's own, which is slow
     ours, theirs = merged._origin_, child._origin_ if isinstance(child, ConfigDict) else None
-    set_origin(merged, ours.changed_by(theirs, child) if ours and theirs else ours or theirs)
+    if ours and theirs:
+        added = child.keys() - base.keys() if theirs.places[0].file == OPTIONS else ()
+        set_origin(merged, ours.changed_by(theirs, child, added))
+    else:
+        set_origin(merged, ours or theirs)
     return merged
 
 
@@ -114,35 +114,4 @@ def nested_options(options: dict[str, Any]) -> ConfigDict:
                     f'{full_key!r} cannot be set: {part!r} was given the value {level!r} in the same options'
                 )
         level[last] = value
-    return as_config(tree, Place('--cfg-options'))
-
-
-def near_misses(child: Any, base: Any, prefix: str = '') -> Iterator[tuple[str, str]]:
-    """Pairs of a dotted key of ``child`` that ``base`` lacks, and a similar key that ``base`` has."""
-    if isinstance(base, list):
-        base = {str(index): item for index, item in enumerate(base)}
-    if not (isinstance(child, dict) and isinstance(base, dict)):
-        return
-    for key, value in child.items():
-        if key in base:
-            yield from near_misses(value, base[key], f'{prefix}{key}.')
-        elif isinstance(key, str):
-            meant = near_miss(key, [known for known in base if isinstance(known, str)])
-            if meant is not None:
-                yield f'{prefix}{key}', f'{prefix}{meant}'
-
-
-def warn_near_misses(cfg: Any, known: Iterable[str]) -> None:
-    """Log a warning for each top-level key of ``cfg`` that is probably a misspelling of a known key.
-
-    Args:
-        cfg: a Config or dict.
-        known: the keys with a meaning. Users may add others that are not similar to them.
-    """
-    known = list(known)
-    origin = getattr(getattr(cfg, '_cfg_dict', cfg), '_origin_', None)
-    for key in cfg:
-        meant = near_miss(key, known) if isinstance(key, str) else None
-        if meant is not None:
-            where = f' ({origin.of(key)})' if origin else ''
-            _LOG.warning('the config key %r%s is not known; did you mean %r?', key, where, meant)
+    return as_config(tree, Place(OPTIONS))

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
+#: The file of what the command line sets.
+OPTIONS = '--cfg-options'
+
 
 class SourceLines:
     """Finds the lines of values in a Python config file.
@@ -28,13 +31,23 @@ class SourceLines:
     def top(self) -> Mapping[Any, ast.expr]:
         """The expression last assigned to each name at the top level of the file."""
         assigned: dict[Any, ast.expr] = {}
-        for statement in ast.parse(self._text).body:
+        for statement in self._tree.body:
             if isinstance(statement, ast.Assign):
                 names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
                 assigned.update(dict.fromkeys(names, statement.value))
             elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
                 assigned[statement.target.id] = statement.value
         return assigned
+
+    @cached_property
+    def names_read(self) -> frozenset[str]:
+        """The variables that the file reads."""
+        names = (node for node in ast.walk(self._tree) if isinstance(node, ast.Name))
+        return frozenset(name.id for name in names if isinstance(name.ctx, ast.Load))
+
+    @cached_property
+    def _tree(self) -> ast.Module:
+        return ast.parse(self._text)
 
     def line(self, path: Iterable[Any], key: tuple[Any, ...] = ()) -> int | None:
         """The 1-based line of a dict or of one of its keys; if it cannot be found, that of what encloses it.
@@ -60,12 +73,43 @@ class SourceLines:
         return node
 
 
+class DataLines(SourceLines):
+    """Finds the lines of values in a YAML or JSON file (JSON is nearly a part of YAML)."""
+
+    @cached_property
+    def top(self) -> Any:
+        """The root of the file's tree; None if YAML cannot read it."""
+        import yaml  # slow to import, and most configs are Python
+
+        try:
+            return yaml.compose(self._text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError:
+            return None
+
+    def line(self, path: Iterable[Any], key: tuple[Any, ...] = ()) -> int | None:
+        """As for `SourceLines`."""
+        line, node = None, self.top
+        for step in (*path, *key):
+            items = getattr(node, 'value', None)
+            if not isinstance(items, list):
+                return line
+            if items and isinstance(items[0], tuple):
+                found = next(((name, part) for name, part in items if name.value == str(step)), None)
+            else:
+                found = (items[step],) * 2 if isinstance(step, int) and step < len(items) else None
+            if found is None:
+                return line
+            name, node = found
+            line = name.start_mark.line + 1
+        return line
+
+
 class Place(NamedTuple):
     """The place of a dict, or of one of its keys, in a config file.
 
     Attributes:
-        file: the file, or ``--cfg-options``.
-        source: the lines of a Python file.
+        file: the file, or `OPTIONS`.
+        source: the lines of the file.
         path: the keys and indices that lead to the dict.
         key: a tuple with the key, if any.
     """
@@ -98,10 +142,12 @@ class Origin(NamedTuple):
     Attributes:
         places: the place of the dict, followed by those of dicts merged into it.
         keys: the places of keys whose values come from merged dicts.
+        added: those that the command line has added.
     """
 
     places: tuple[Place, ...]
     keys: Mapping[Any, Place] = {}  # never changed
+    added: frozenset[Any] = frozenset()
 
     def __str__(self) -> str:
         first, *others = dict.fromkeys(map(str, self.places))
@@ -109,15 +155,50 @@ class Origin(NamedTuple):
 
     def of(self, key: Any) -> str:
         """Where the value of ``key`` was written, as text."""
-        return str(self._place_of(key))
+        return str(self.place_of(key))
 
-    def changed_by(self, other: Origin, keys: Iterable[Any]) -> Origin:
-        """The origin of this dict after ``keys`` of another dict were merged into it."""
+    def changed_by(self, other: Origin, keys: Iterable[Any], added: Iterable[Any] = ()) -> Origin:
+        """The origin of this dict after ``keys`` of another dict were merged into it.
+
+        Args:
+            other: the origin of the other dict.
+            keys: the keys of the other dict.
+            added: those that this dict did not have, if the other one is of the command line.
+        """
         places = tuple(dict.fromkeys(self.places + other.places))
-        return Origin(places, {**self.keys, **{key: other._place_of(key) for key in keys}})
+        keys_from = {**self.keys, **{key: other.place_of(key) for key in keys}}
+        return Origin(places, keys_from, self.added.union(added))
 
-    def _place_of(self, key: Any) -> Place:
+    def place_of(self, key: Any) -> Place:
+        """Where the value of ``key`` was written."""
         return self.keys[key] if key in self.keys else self.places[0].of(key)
+
+
+def written_at(config: Any, path: Iterable[Any]) -> str:
+    """Where the value at ``path`` was written, as ``file:line``; empty if unknown.
+
+    If it was not written at all (a default), or its line cannot be found, this is the place of what encloses it.
+
+    Args:
+        config: a `Config`, or a dict of one.
+        path: keys and indices, from the top of ``config`` to the value.
+    """
+    found, node = '', getattr(config, '_cfg_dict', config)
+    for step in path:
+        # Look it up in the class: an addict.Dict has every attribute.
+        origin = node._origin_ if hasattr(type(node), '_origin_') else None
+        if origin is not None:
+            found = origin.of(step)
+        try:
+            node = node[step]
+        except (LookupError, TypeError):
+            break
+    return found
+
+
+def dotted(path: Iterable[Any]) -> str:
+    """Keys and indices as one text: ``custom_hooks[0].interval``."""
+    return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}' for step in path).removeprefix('.')
 
 
 def parts_of(node: ast.expr) -> Mapping[Any, ast.expr]:

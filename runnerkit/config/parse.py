@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from runnerkit.config.config_dict import ConfigDict, as_config
 from runnerkit.config.limits import TOO_DEEP, check_depth, check_yaml
 from runnerkit.config.merge import merge
-from runnerkit.config.origin import Place, SourceLines
+from runnerkit.config.origin import DataLines, Place, SourceLines
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import name_of_file
@@ -166,7 +166,8 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     references: list[str] = []
     try:
         if path.endswith('.json'):
-            values = json.loads(_mark_json(source, references))
+            marked = _mark_json(source, references)
+            values = json.loads(marked)
             check_depth(values)
         else:
             marked = _mark(source, references)
@@ -174,15 +175,18 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
             values = yaml_format.load(marked)
     except RecursionError:
         raise ValueError(f'{path}: {TOO_DEEP}') from None
+    except json.JSONDecodeError as error:
+        message = f'{Place(path)}:{error.lineno}: this is no JSON: {error.msg}'
+        raise json.JSONDecodeError(message, error.doc, error.pos) from None
     except (ValueError, yaml_format.YAMLError) as error:
-        raise_with_context(error, f'{path}: ', note=path)
+        raise yaml_format.with_place(error, str(Place(path))) from None
     if values is None:
         values = {}
     if not isinstance(values, dict):
         raise TypeError(f'{path} must hold a dict at its top level, but holds {type(values)}')
     bases = read_bases(values.pop(BASE_KEY, []))
     filled = _fill_in(values, lambda index: look_up(references[index], bases.config, path))
-    return as_config(filled, Place(path)), bases
+    return as_config(filled, Place(path, DataLines(marked))), bases
 
 
 def _read_python(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tuple[ConfigDict, Bases]:

@@ -49,6 +49,9 @@ for _sampler in (
 #: Data sets made of others, and the argument that holds the others' configs.
 _NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
 
+#: torch's names of a loader's options, and MMCV's. Either may be given.
+OPTION_NAMES = {'batch_size': 'samples_per_gpu', 'num_workers': 'workers_per_gpu'}
+
 #: Options that mean something only where there are workers.
 _WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')
 
@@ -91,8 +94,8 @@ def build_dataset(cfg: Any, default_args: dict[str, Any] | None = None) -> Any:
 
 def build_dataloader(
     dataset: Any,
-    samples_per_gpu: int,
-    workers_per_gpu: int,
+    samples_per_gpu: int | None = None,
+    workers_per_gpu: int | None = None,
     num_gpus: int = 1,
     dist: bool | None = None,
     shuffle: bool = True,
@@ -100,6 +103,8 @@ def build_dataloader(
     drop_last: bool = False,
     persistent_workers: bool = False,
     *,
+    batch_size: int | None = None,
+    num_workers: int | None = None,
     round_up: bool = True,
     seeded: bool = True,
     sampler: Any = None,
@@ -115,8 +120,10 @@ def build_dataloader(
 
     Args:
         dataset: built already; map-style with a length, or iterable.
-        samples_per_gpu: samples a batch on each device, at least 1.
-        workers_per_gpu: worker processes for each device; 0 loads in the main process.
+        samples_per_gpu: samples in a batch on each device, at least 1. It must be given, by this name or as
+            ``batch_size``.
+        workers_per_gpu: worker processes for each device; 0 loads in the main process. It must be given, by this name
+            or as ``num_workers``.
         num_gpus: devices that this process feeds; it multiplies both where the run is not distributed.
         dist: whether ranks share the data; by default, whether there is more than one.
         shuffle: a new order in every epoch; says nothing to a ``sampler`` of yours, unless that is a config.
@@ -124,6 +131,8 @@ def build_dataloader(
             that alike.
         drop_last: leave out what does not fill a last batch on every rank.
         persistent_workers: keep the workers from epoch to epoch.
+        batch_size: torch's name for ``samples_per_gpu``.
+        num_workers: torch's name for ``workers_per_gpu``.
         round_up: give all ranks equally many samples by repeating some, as training needs. Say False for an evaluation
             that is to count each sample once.
         seeded: False for torch's own loader: faster by some microseconds a sample, but what random transforms do then
@@ -136,10 +145,12 @@ def build_dataloader(
         kwargs: other arguments of torch's DataLoader.
 
     Raises:
-        TypeError: an unknown argument.
+        TypeError: an unknown argument, or one that is missing.
         ValueError: an empty data set, numbers out of range, or arguments that exclude each other.
     """
-    _check_arguments(samples_per_gpu, workers_per_gpu, num_gpus, kwargs)
+    samples_per_gpu = _one_of('samples_per_gpu', samples_per_gpu, 'batch_size', batch_size, at_least=1)
+    workers_per_gpu = _one_of('workers_per_gpu', workers_per_gpu, 'num_workers', num_workers, at_least=0)
+    _check_arguments(num_gpus, kwargs)
     if prefetch_to is not None and not seeded:
         raise ValueError(
             'prefetch_to draws batches early, which would change what a loader with seeded=False gives: leave out one '
@@ -189,9 +200,20 @@ def build_dataloader(
     return loader
 
 
-def _check_arguments(samples_per_gpu: int, workers_per_gpu: int, num_gpus: int, kwargs: dict[str, Any]) -> None:
-    check_whole_number('samples_per_gpu', samples_per_gpu)
-    check_whole_number('workers_per_gpu', workers_per_gpu, at_least=0)
+def _one_of(name: str, value: Any, other_name: str, other: Any, at_least: int) -> int:
+    """The number that was given by one of two names."""
+    if value is not None and other is not None:
+        raise ValueError(
+            f'{name}={value!r} and {other_name}={other!r} are two names of the same option of build_dataloader: give '
+            'one of them'
+        )
+    if value is None and other is None:
+        raise TypeError(f'build_dataloader needs {name}, or {other_name}, which means the same')
+    check_whole_number(name if other is None else other_name, value if other is None else other, at_least=at_least)
+    return value if other is None else other
+
+
+def _check_arguments(num_gpus: int, kwargs: dict[str, Any]) -> None:
     check_whole_number('num_gpus', num_gpus)
     known = [*inspect.signature(build_dataloader).parameters, *LOADER_OPTIONS]
     for name in kwargs:

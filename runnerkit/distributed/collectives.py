@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from runnerkit.distributed.info import get_dist_info
+from runnerkit.utils.exceptions import ToldByFirstRank
 
 T = TypeVar('T')
 
@@ -82,8 +83,8 @@ def from_first_rank(call: Callable[[], T]) -> T:
     """Call ``call`` on rank 0 only, and return its result on all ranks.
 
     Raises:
-        Exception: ``call`` has failed. Rank 0 raises its error; the others raise a RuntimeError that describes it,
-            instead of waiting for ever.
+        Exception: ``call`` has failed. Rank 0 raises its error; the others raise a RuntimeError that describes it
+            (`ToldByFirstRank`), instead of waiting for ever.
     """
     rank, world_size = get_dist_info()
     if world_size == 1:
@@ -99,7 +100,7 @@ def from_first_rank(call: Callable[[], T]) -> T:
     if failure is not None:
         raise failure
     if told is not None:
-        raise RuntimeError(f'rank 0 has failed: {told}')
+        raise ToldByFirstRank(f'rank 0 has failed: {told}')
     return result
 
 

@@ -104,6 +104,11 @@ class HardDiskBackend(ListingBackend):
         """Delete a file."""
         os.remove(filepath)
 
+    def move(self, filepath: PathOrUrl, target: PathOrUrl) -> None:
+        """Move a file within a file system; the target's folder is created if needed."""
+        mkdir_or_exist(os.path.dirname(target))
+        os.rename(filepath, target)
+
     def exists(self, filepath: PathOrUrl) -> bool:
         """Whether a file or folder exists."""
         return os.path.exists(filepath)
@@ -197,6 +202,14 @@ class FsspecBackend(RemoteBackend, ListingBackend):
     def remove(self, filepath: PathOrUrl) -> None:
         """Delete a file."""
         self._call('rm_file', filepath)
+
+    def move(self, filepath: PathOrUrl, target: PathOrUrl) -> None:
+        """Move a file within a storage; an object store copies and deletes."""
+        filesystem, path = self._open(filepath)
+        _, inside = self._open(target)
+        with suppress(PermissionError):  # as in `put`
+            filesystem.makedirs(inside.rpartition('/')[0], exist_ok=True)
+        filesystem.mv(path, inside)
 
     def exists(self, filepath: PathOrUrl) -> bool:
         """Whether a file or folder exists."""

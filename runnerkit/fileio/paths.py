@@ -7,6 +7,8 @@ import re
 from types import ModuleType
 from typing import IO, Any
 
+from runnerkit.utils.logging import printable
+
 PathOrUrl = str | os.PathLike[str]
 
 #: In bytes. Most systems allow 255, and temporary names are longer than the final ones.
@@ -89,3 +91,10 @@ def fsspec_module() -> ModuleType:
         raise ImportError('files by URL need fsspec: pip install fsspec') from error
     module: ModuleType = fsspec
     return module
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """``path`` as the user would type it: relative if it is below the current folder."""
+    path = os.fspath(path)
+    below = not is_url(path) and os.path.abspath(path).startswith(os.getcwd() + os.sep)
+    return printable(os.path.relpath(path) if below else path)

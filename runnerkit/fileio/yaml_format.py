@@ -48,3 +48,20 @@ def dump(value: Any, file: IO[Any] | None = None, **options: Any) -> Any:
         YAMLError: ``value`` holds objects that the dumper does not support.
     """
     return yaml.dump(value, file, **{'Dumper': YamlDumper, **options})
+
+
+def with_place(error: Exception, path: str) -> Exception:
+    """An error of the same class with the file, the line and the problem in its message; for YAML's own errors.
+
+    Args:
+        error: what was raised while the file was read.
+        path: the file.
+    """
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return type(error)(f'{path}: {error}')
+    mark = error.problem_mark or error.context_mark
+    place = path if mark is None else f'{path}:{mark.line + 1}'
+    text = ', '.join(part for part in (error.context, error.problem) if part)
+    if error.context and error.context_mark and mark and error.context_mark.line != mark.line:
+        text += f' (it begins in line {error.context_mark.line + 1})'
+    return type(error)(problem=f'{place}: this is no YAML: {text}')

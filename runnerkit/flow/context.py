@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.config.findings import Finding
 from runnerkit.hooks.hook import Outcome
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.suggest import suggestion
@@ -17,12 +18,18 @@ from runnerkit.utils.suggest import suggestion
 
 @dataclass(slots=True)
 class Options:
-    """The command line's flags, apart from changes to the config; None if not given."""
+    """The command line's flags, apart from changes to the config; None if not given.
+
+    Attributes:
+        if_used: what to do if an earlier run has used the work dir: one of `runnerkit.flow.earlier.IF_USED`. By default
+            its files are moved aside, unless this run resumes it.
+    """
 
     work_dir: str | None = None
     resume_from: str | None = None
     load_from: str | None = None
     auto_resume: bool = False
+    if_used: str | None = None
     validate: bool = True
     seed: int | None = None
     deterministic: bool = False
@@ -32,6 +39,7 @@ class Options:
     device: str | None = None
     auto_scale_lr: bool = False
     dry_run: bool = False
+    verbose: bool = False
 
 
 @dataclass(slots=True)
@@ -44,9 +52,11 @@ class Context:
         cfg: the config, with the command line's changes.
         options: the command line's other flags.
         timestamp: the run's name in its work dir.
+        continues: whether this run goes on with the one in the work dir.
         lock: the lock on the work dir, on rank 0.
         loaders: one per workflow entry.
         val_loader: the loader for `EvalHook`, if any.
+        findings: the warnings of the preflight.
         outcome: how the run, or a failed stage, ended; None until then.
         own: values shared by your own stages; the items of the context.
     """
@@ -62,12 +72,14 @@ class Context:
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger('runnerkit'))
     meta: dict[str, Any] = field(default_factory=dict)
     workflow: list[tuple[str, int]] = field(default_factory=lambda: [('train', 1)])
+    continues: bool = False
     lock: FolderLock | None = None
     loaders: list[Any] = field(default_factory=list)
     val_loader: Any = None
     model: Any = None
     optimizer: Any = None
     runner: Any = None
+    findings: list[Finding] = field(default_factory=list)
     outcome: Outcome | None = None
     own: dict[str, Any] = field(default_factory=dict)
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runnerkit.log_files import parsed_line
+
+#: Pairs of (completed iterations, value).
+Points = list[tuple[int, float]]
+
+#: The name of a best checkpoint: its score, the unit, and how many of these were done.
+_BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)\.pth')
+
+#: How many panels are drawn, beside that of the learning rate.
+MOST_PANELS = 9
+#: A curve with more points has no marks, which would hide the line.
+MOST_MARKS = 60
 
 #: Values of a log line that are not drawn.
 _NOT_CURVES = {
@@ -45,9 +59,9 @@ def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
     return list(lines.values())
 
 
-def curves(lines: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+def curves(lines: list[dict[str, Any]]) -> dict[str, Points]:
     """Pairs of (completed iterations, value) for each ``<mode> <name>``, in the order of the log."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    found: dict[str, Points] = {}
     for line in lines:
         for name, value in line.items():
             if name not in _NOT_CURVES and isinstance(value, (int, float)):
@@ -55,29 +69,140 @@ def curves(lines: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def plot(work_dir: str | Path) -> Path | None:
+def learning_rates(lines: list[dict[str, Any]]) -> dict[str, Points]:
+    """Pairs of (completed iterations, learning rate) of training lines, by optimizer; the only one has no name."""
+    found: dict[str, Points] = {}
+    for line in lines:
+        rate = {} if line['mode'] == 'val' else line.get('lr', {})
+        for name, value in (rate if isinstance(rate, dict) else {'': rate}).items():
+            found.setdefault(name, []).append((line.get('step', line.get('iter', 0)), value))
+    return found
+
+
+class Best(NamedTuple):
+    """The best evaluation.
+
+    Attributes:
+        score: the name of its score.
+        value: of the score.
+        step: the completed iterations.
+        when: the epoch or iteration, as text.
+    """
+
+    score: str
+    value: float
+    step: int
+    when: str
+
+
+def best_of(lines: list[dict[str, Any]], checkpoint: str) -> Best | None:
+    """The evaluation that a best checkpoint was saved after; None if the log does not have it.
+
+    Args:
+        lines: of the log.
+        checkpoint: a path or name such as ``best_accuracy_epoch_7.pth``.
+    """
+    found = _BEST.search(checkpoint)
+    if found is None:
+        return None
+    score, unit, number = found.groups()
+    for line in reversed(lines):
+        place = line.get('epoch') if unit == 'epoch' else line.get('step')
+        if line['mode'] == 'val' and place == int(number) and isinstance(line.get(score), (int, float)):
+            return Best(score, line[score], line.get('step', line.get('iter', 0)), f'{unit} {number}')
+    return None
+
+
+def limits(groups: Iterable[Points]) -> tuple[float, float] | None:
+    """Limits of an axis that show all later values; the first tenth of each curve may take a third of the height.
+
+    A loss begins far above all that follows, and a score far below. None: all values are equal, or there are none.
+
+    Args:
+        groups: the curves, each in the order of iterations.
+    """
+    early: list[float] = []
+    later: list[float] = []
+    for points in groups:
+        values = [value for _, value in points if math.isfinite(value)]
+        first = -(-len(values) // 10) if len(values) > 3 else 0
+        early += values[:first]
+        later += values[first:]
+    if not later or min(early + later) == max(early + later):
+        return None
+    low, high = min(later), max(later)
+    room = (high - low) / 2 or abs(high) / 2 or 1
+    low, high = max(min(early + later), low - room), min(max(early + later), high + room)
+    margin = (high - low) / 20
+    return low - margin, high + margin
+
+
+def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None) -> None:
+    """Draw one panel: its curves, their first and last values, and the best evaluation."""
+    is_rate = label == 'learning rate'
+    for name, points in group.items():
+        steps, values = zip(*sorted(points), strict=True)
+        ends = '' if is_rate else f'{values[0]:.4g} → {values[-1]:.4g}'
+        marker = '.' if len(steps) <= MOST_MARKS and not is_rate else None
+        axis.plot(steps, values, marker=marker, linewidth=1.2, label=f'{name}  {ends}'.strip())
+    if best is not None and not is_rate:
+        axis.axvline(best.step, color='grey', linestyle=':', linewidth=1)
+    if best is not None and (label == best.score or best.score in group):
+        text = f'best {best.value:.4g}, {best.when}'
+        axis.plot([best.step], [best.value], marker='*', markersize=12, color='tab:red', linestyle='', label=text)
+    chosen = limits(group.values())
+    if chosen is not None:
+        axis.set_ylim(*chosen)
+    axis.set_ylabel(label)
+    axis.grid(alpha=0.3)
+    if any(group) or not is_rate:
+        axis.legend(fontsize='small')
+
+
+def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
     """Draw the learning curve of ``work_dir`` into ``curve.png`` there; None if there is nothing to draw.
+
+    The losses share one panel; each score has its own, since scores have different scales; the learning rate is the
+    last one.
+
+    Args:
+        work_dir: the folder with the logs.
+        best: the run's best checkpoint, whose evaluation is marked.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
     """
-    found = curves(read_log(work_dir))
+    lines = read_log(work_dir)
+    found = curves(lines)
     if not found:
         return None
     from matplotlib.figure import Figure  # not pyplot, which depends on the user's backend
+    from matplotlib.ticker import MaxNLocator
 
-    losses = {name: values for name, values in found.items() if 'loss' in name}
-    scores = {name: values for name, values in found.items() if 'loss' not in name}
-    figure = Figure(figsize=(10, 4))
-    panels = figure.subplots(1, 2 if scores and losses else 1, squeeze=False)
-    for panel, group in zip(panels[0], [part for part in (losses, scores) if part], strict=False):
-        for name, points in group.items():
-            steps, values = zip(*sorted(points), strict=True)
-            panel.plot(steps, values, marker='.', label=f'{name} (last {values[-1]:.4g})')
-        panel.set_xlabel('iteration')
-        panel.legend()
-        panel.grid(alpha=0.3)
-    figure.tight_layout()
+    panels: dict[str, dict[str, Points]] = {}
+    for name, points in found.items():
+        mode, _, value = name.partition(' ')
+        panels.setdefault('loss' if 'loss' in value else value, {})[name if 'loss' in value else mode] = points
+    left_out = list(panels)[MOST_PANELS:]
+    panels = {label: panels[label] for label in sorted(panels, key=lambda label: label != 'loss')[:MOST_PANELS]}
+    rates = learning_rates(lines)
+    if rates:
+        panels['learning rate'] = rates
+    columns = 1 if len(panels) <= 3 else 2
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(7 if columns == 1 else 11, 0.6 + 2.2 * rows), layout='constrained')
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
+    marked = None if best is None else best_of(lines, best)
+    for axis, (label, group) in zip(axes, panels.items(), strict=False):
+        draw(axis, label, group, marked)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axis in axes[len(panels) :]:
+        axis.axis('off')
+    for axis in axes[max(0, len(panels) - columns) : len(panels)]:
+        axis.set_xlabel('iterations')
+        axis.tick_params(labelbottom=True)
+    title = f'{Path(work_dir).absolute().name}: learning curve'
+    figure.suptitle(title + (f' (without {", ".join(left_out)})' if left_out else ''), fontsize='medium')
     path = Path(work_dir) / 'curve.png'
     figure.savefig(path, dpi=100)
     return path

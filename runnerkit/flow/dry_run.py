@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from runnerkit.flow.preview import preview_curves
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.parallel import DataContainer
 from runnerkit.runner.workflow import first_training_loader, length_of
+from runnerkit.utils.logging import print_result
 
 
 class DryRun:
@@ -19,35 +21,36 @@ class DryRun:
 
     def __call__(self, context: Context) -> None:
         """Show what a run would do, and run one iteration of each mode."""
-        say = context.logger.info
-        say('Hooks:\n%s', context.runner.get_hook_info())
+        say = printer(context)
+        say(f'Config:\n{context.cfg.pretty_text}')
+        say(f'Hooks:\n{context.runner.get_hook_info()}')
         self.show_schedules(context)
         loaders = {mode: loader for (mode, _), loader in zip(context.workflow, context.loaders, strict=True)}
         if context.val_loader is not None:
             loaders.setdefault('val', context.val_loader)
         for mode, loader in loaders.items():
             batch = next(iter(loader))
-            say('First batch of mode %r:\n%s', mode, '\n'.join(describe(batch)))
-            self.one_iteration(context, mode, batch)
+            say('\n'.join([f'First batch of mode {mode!r}:', *describe(batch)]))
+            say(self.one_iteration(context, mode, batch))
 
     def show_schedules(self, context: Context) -> None:
         """Plot the learning rate over the whole run, and the momentum if it has a schedule."""
-        runner, say = context.runner, context.logger.info
+        runner, say = context.runner, printer(context)
         if context.optimizer is None:
             say('Learning rate: none, as there is no optimizer')
             return
         for hook in runner.hooks:
             if isinstance(hook, TorchLrUpdaterHook) and hook.monitor is not None:
-                say('%s depends on %s, which is not known yet: not drawn', hook.scheduler, hook.monitor)
+                say(f'{hook.scheduler} depends on {hook.monitor}, which is not known yet: not drawn')
         length = length_of(first_training_loader(context.loaders, context.workflow, runner))
         if not length:
             say('Learning rate: not drawn, because the length of the loader is not known')
             return
         for curve in preview_curves(runner, length):
-            say('%s: %s\n%s', curve.title, curve.source, sketch(curve.values))
+            say(f'{curve.title}: {curve.source}\n{sketch(curve.values)}')
 
-    def one_iteration(self, context: Context, mode: str, batch: Any) -> None:
-        """Run one step of ``mode``, with an update if the mode trains."""
+    def one_iteration(self, context: Context, mode: str, batch: Any) -> str:
+        """Run one step of ``mode``, with an update if the mode trains; returns what came of it, as text."""
         runner = context.runner
         runner.mode = mode
         if mode == 'val':
@@ -59,9 +62,12 @@ class DryRun:
             if context.optimizer is not None and isinstance(runner.outputs.get('loss'), Tensor):
                 runner.update(runner.outputs['loss'])
         loss = runner.outputs.get('loss')
-        context.logger.info(
-            'One iteration of mode %r: loss %s', mode, 'none' if loss is None else f'{float(loss.detach()):.4f}'
-        )
+        return f'One iteration of mode {mode!r}: loss {"none" if loss is None else f"{float(loss.detach()):.4f}"}'
+
+
+def printer(context: Context) -> Callable[[str], None]:
+    """Prints on rank 0, and nothing elsewhere."""
+    return partial(print_result, logger=context.logger) if context.rank == 0 else lambda text: None
 
 
 def describe(batch: Any) -> list[str]:

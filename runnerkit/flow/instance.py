@@ -6,28 +6,43 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from runnerkit.config import warn_near_misses
+from runnerkit.config import keys_of_other_tools
+from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
-from runnerkit.distributed import get_dist_info, init_dist, same_seed_everywhere
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.data.builder import OPTION_NAMES
+from runnerkit.distributed import from_first_rank, get_dist_info, init_dist, same_seed_everywhere
+from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
-from runnerkit.flow.keys import KNOWN, LATER
-from runnerkit.flow.switches import check_switches, set_tf32
+from runnerkit.flow.defaults import fill_in
+from runnerkit.flow.earlier import finish_move
+from runnerkit.flow.places import check_start
+from runnerkit.flow.preflight import Plan, preflight
+from runnerkit.flow.switches import set_tf32
+from runnerkit.registry import placed_errors
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
-from runnerkit.utils.logging import get_logger
+from runnerkit.utils.logging import DETAIL, get_logger, set_verbose
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import draw_seed, set_random_seed
 from runnerkit.version import __version__
 
 #: Keys of ``data`` that configure loaders, not the data set of one split.
-LOADER_KEYS = ('samples_per_gpu', 'workers_per_gpu', 'persistent_workers', 'pin_memory', 'seeded')
+LOADER_KEYS = (
+    'samples_per_gpu',
+    'workers_per_gpu',
+    'batch_size',
+    'num_workers',
+    'persistent_workers',
+    'pin_memory',
+    'seeded',
+)
 
 
 class Instance:
@@ -35,7 +50,8 @@ class Instance:
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        check_switches(context.cfg)
+        context.findings = preflight(Plan.of(context))  # of the config alone, before anything is built
+        fill_in(context.cfg)
         self.start_processes(context)
         self.open_work_dir(context)
         self.settle_seed(context)
@@ -59,13 +75,14 @@ class Instance:
         cfg, options = context.cfg, context.options
         stem = Path(cfg.filename).stem if cfg.filename else 'run'
         chosen = local_path(options.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', stem))
-        if options.dry_run:
-            chosen = tempfile.mkdtemp(prefix='runnerkit-dry-run-')
         remote = chosen if is_url(chosen) else None
         if remote is not None:
             parent, name = split_url(remote)
             chosen = os.path.join('work_dirs', name)
         context.work_dir = Path(chosen).absolute()
+        check_start(context)
+        if options.dry_run:
+            remote, context.work_dir = None, Path(tempfile.mkdtemp(prefix='runnerkit-dry-run-'))
         try:
             context.work_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -73,30 +90,43 @@ class Instance:
                 f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with '
                 '--work-dir'
             ) from error
-        if context.rank == 0 and not options.dry_run:
-            context.lock = claim(context.work_dir)
+        if not options.dry_run:
+            context.timestamp = from_first_rank(partial(self.take_work_dir, context))
         if remote is not None:
             send_files_to(parent, cfg)
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
-        context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+        with placed_errors(cfg, 'log_level'):
+            context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+        set_verbose(context.logger, options.verbose)
+
+    def take_work_dir(self, context: Context) -> str:
+        """Lock the work dir and finish what a killed run was moving; returns a timestamp that no log there has."""
+        work_dir, number, timestamp = context.work_dir, 1, context.timestamp
+        context.lock = claim(work_dir)
+        finish_move(work_dir)
+        while (work_dir / f'{timestamp}.log').exists():
+            number += 1
+            timestamp = f'{context.timestamp}_{number}'
+        return timestamp
 
     def settle_seed(self, context: Context) -> None:
         """Use the seed from ``--seed``, else the config, else a random one; it is the same on all ranks."""
         cfg, options = context.cfg, context.options
         seed = options.seed if options.seed is not None else cfg.get('seed')
-        check_whole_number('seed', seed, at_least=0, or_none=True)
+        with placed_errors(cfg, 'seed'):
+            check_whole_number('seed', seed, at_least=0, or_none=True)
         context.seed = same_seed_everywhere(draw_seed() if seed is None else seed)
         cfg.seed = context.seed
         set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
 
     def set_backends(self, context: Context) -> None:
-        """Apply the config's settings for torch's backends."""
+        """Apply the config's settings for torch's backends, and its number of threads."""
         cfg = context.cfg
+        if cfg.get('num_threads') is not None:
+            torch.set_num_threads(cfg.num_threads)
         benchmark, deterministic = cfg.get('cudnn_benchmark'), context.options.deterministic or cfg.get('deterministic')
-        if benchmark and deterministic:
-            context.logger.warning('cudnn_benchmark=True has no effect in a deterministic run')
-        elif benchmark is not None:
+        if benchmark is not None and not (benchmark and deterministic):
             torch.backends.cudnn.benchmark = benchmark
         if cfg.get('tf32') is not None:
             set_tf32(cfg.tf32)
@@ -106,15 +136,16 @@ class Instance:
     def describe(self, context: Context) -> None:
         """Log environment, config and seed, and keep them for the checkpoints' meta."""
         cfg, logger = context.cfg, context.logger
-        warn_near_misses(cfg, KNOWN)
-        for key in LATER:
-            if cfg.get(key):
-                logger.warning('%s=… is not supported yet and has no effect', key)
+        if others := keys_of_other_tools(cfg):
+            logger.info("Keys of MMCV's tools that have no meaning here: %s", ', '.join(others))
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
         text = cfg.pretty_text
-        logger.info('Environment:\n%s', env)
-        logger.info('Config:\n%s', text)
-        logger.info('Seed %d, device %s, rank %d of %d', context.seed, context.device, context.rank, context.world_size)
+        logger.info('Environment:\n%s', env, extra=DETAIL)
+        logger.info('Config:\n%s', text, extra=DETAIL)
+        logger.info('Config %s, seed %d, %s', cfg.filename or 'from Python', context.seed, resources(context))
+        if not (context.options.dry_run or context.options.verbose):
+            log_file = shown(context.work_dir / f'{context.timestamp}.log')
+            logger.info('Environment, config and hooks are in %s (or --verbose)', log_file)
         context.meta = {
             'env_info': env,
             'config': text,
@@ -126,7 +157,8 @@ class Instance:
     def load_data(self, context: Context) -> None:
         """Build a loader for every workflow entry, and one for the evaluation."""
         workflow = context.cfg.get('workflow', [('train', 1)])
-        check_entries(workflow)
+        with placed_errors(context.cfg, 'workflow'):
+            check_entries(workflow)
         context.workflow = [(mode, n) for mode, n in workflow]
         data = required_section(context.cfg, 'data')
         splits = ['val' if mode == 'val' else 'train' for mode, _ in context.workflow]
@@ -138,15 +170,15 @@ class Instance:
 
     def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
         """The data set of ``data[split]``."""
-        if data.get(split) is None:
-            raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
-        return build_dataset(data[split])
+        with placed_errors(data):
+            if data.get(split) is None:
+                raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
+            return build_dataset(data[split])
 
     def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:
-        """The loader of ``data[split]``; ``data['<split>_dataloader']`` overrides the common settings."""
+        """The loader of ``data[split]``, see `loader_settings`."""
+        settings = loader_settings(data, split)
         dataset = self.build_dataset(data, split) if dataset is None else dataset
-        settings = {key: data[key] for key in LOADER_KEYS if key in data}
-        settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0, **settings, **data.get(f'{split}_dataloader', {})}
         settings.setdefault('shuffle', split == 'train')
         settings.setdefault('round_up', split == 'train')  # an evaluation must count each sample once
         if context.cfg.get('prefetch') and context.device.type == 'cuda':
@@ -154,7 +186,41 @@ class Instance:
                 settings = {'pin_memory': True, 'prefetch_to': context.device, **settings}
             else:
                 context.logger.warning('prefetch=True has no effect on data.%s, which has seeded=False', split)
-        return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+        with placed_errors(data):
+            return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+
+
+def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """The arguments of `build_dataloader` for ``split``: those of ``data['<split>_dataloader']`` over the common ones.
+
+    Both may have torch's names, ``batch_size`` and ``num_workers``; the result has MMCV's.
+
+    Raises:
+        ValueError: a number that is too small, or an option that is given by both of its names.
+        TypeError: what should be a whole number is none.
+    """
+    own = f'{split}_dataloader'
+    common = {key: data[key] for key in LOADER_KEYS if key in data}
+    settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0}
+    return {**settings, **_mmcv_names(data, common), **_mmcv_names(data, data.get(own) or {}, own)}
+
+
+def _mmcv_names(data: Mapping[str, Any], options: Mapping[str, Any], *path: str) -> dict[str, Any]:
+    """``options``, found at ``path`` of ``data``, with its two numbers under MMCV's names, and checked."""
+
+    def placed(key: str) -> str:
+        where = written_at(data, (*path, key))
+        return '.'.join(('data', *path, key)) + (f' ({where})' if where else '')
+
+    named = dict(options)
+    for theirs, ours in OPTION_NAMES.items():
+        if theirs in options and ours in options:
+            raise ValueError(f'{placed(theirs)} and {placed(ours)} are two names of the same option: give one of them')
+        key = theirs if theirs in options else ours
+        if key in options:
+            check_whole_number(placed(key), options[key], at_least=1 if ours == 'samples_per_gpu' else 0)
+            named[ours] = named.pop(key)
+    return named
 
 
 def claim(work_dir: Path) -> FolderLock:
@@ -175,6 +241,15 @@ def claim(work_dir: Path) -> FolderLock:
         raise type(error)(
             f'the work dir {work_dir} cannot be used ({error.strerror}): choose another one with --work-dir'
         ) from error
+
+
+def resources(context: Context) -> str:
+    """What the run computes with, as text."""
+    threads = torch.get_num_threads()
+    text = f'device {context.device}'
+    if context.device.type == 'cpu':
+        text += f' with {threads} thread{"s" * (threads > 1)}'
+    return text + (f', rank {context.rank} of {context.world_size}' if context.world_size > 1 else '')
 
 
 def split_url(url: str) -> tuple[str, str]:

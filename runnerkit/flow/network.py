@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from runnerkit.flow.context import Context
-from runnerkit.flow.instance import required_section
+from runnerkit.flow.defaults import has_custom
+from runnerkit.flow.instance import loader_settings, required_section
+from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.switches import compile_options, use_channels_last
-from runnerkit.hooks import EvalHook
+from runnerkit.hooks import EvalHook, OptimizerHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
 from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel
+from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
 from runnerkit.utils.logging import is_terminal
 from runnerkit.utils.seed import set_random_seed
+
+_RUNNER = "a dict such as dict(type='EpochBasedRunner', max_epochs=12)"
 
 DEFAULT_TIMER = {'type': 'IterTimerHook'}
 
@@ -31,11 +37,13 @@ class Network:
         self.build_optimizer(context)
         self.build_runner(context)
         self.register_hooks(context)
+        context.findings = preflight(Plan.of(context))
 
     def build_model(self, context: Context) -> None:
         """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew."""
         set_random_seed(context.seed)
-        model: Any = build_model(required_section(context.cfg, 'model'))
+        with placed_errors(context.cfg, 'model'):
+            model: Any = build_model(required_section(context.cfg, 'model'))
         if hasattr(model, 'init_weights'):
             model.init_weights()
         model = model.to(context.device)
@@ -49,25 +57,28 @@ class Network:
             set_random_seed(context.seed, use_rank_shift=True)
 
     def build_optimizer(self, context: Context) -> None:
-        """Build the optimizer; with ``--auto-scale-lr``, its learning rate is scaled with the batch size."""
+        """Build the optimizer.
+
+        With ``--auto-scale-lr`` or ``auto_scale_lr.enable``, its learning rate is scaled with the batch size.
+        """
         cfg = context.cfg
         config = required_section(cfg, 'optimizer')
-        if context.options.auto_scale_lr:
+        if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             config = scaled_lr(config, cfg, context)
-        context.optimizer = build_optimizer(context.model, config)
+        with placed_errors(cfg, 'optimizer'):
+            context.optimizer = build_optimizer(context.model, config)
 
     def build_runner(self, context: Context) -> None:
         """Build the runner that the config names."""
-        context.runner = build_runner(
-            runner_config(context.cfg),
-            default_args={
-                'model': context.model,
-                'optimizer': context.optimizer,
-                'work_dir': str(context.work_dir),
-                'logger': context.logger,
-                'meta': context.meta,
-            },
-        )
+        default_args = {
+            'model': context.model,
+            'optimizer': context.optimizer,
+            'work_dir': str(context.work_dir),
+            'logger': context.logger,
+            'meta': context.meta,
+        }
+        with placed_errors(context.cfg, 'runner'):
+            context.runner = build_runner(runner_config(context.cfg), default_args)
         context.runner.timestamp = context.timestamp
 
     def register_hooks(self, context: Context) -> None:
@@ -75,7 +86,7 @@ class Network:
         cfg, runner = context.cfg, context.runner
         by_config: dict[str, Any] = {
             'lr_config': cfg.get('lr_config'),
-            'optimizer_config': optimizer_config(cfg),
+            'optimizer_config': updating(cfg),
             'checkpoint_config': cfg.get('checkpoint_config'),
             'log_config': cfg.get('log_config'),
             'momentum_config': cfg.get('momentum_config'),
@@ -83,8 +94,9 @@ class Network:
         }
         runner.register_training_hooks(**by_config)
         if context.val_loader is not None:
-            evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
-            runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
+            with placed_errors(cfg, 'evaluation'):
+                evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
+                runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
         if is_terminal() and context.rank == 0:
             runner.register_hook(ProgressBarHook(), priority='LOWEST')
         runner.register_custom_hooks(cfg.get('custom_hooks'))
@@ -114,7 +126,7 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
             '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the config: the batch size the lr is '
             'meant for'
         )
-    batch = context.world_size * cfg.data.get('samples_per_gpu', 1)
+    batch = context.world_size * loader_settings(cfg.data, 'train')['samples_per_gpu']
     scaled = config.copy()
     scaled['lr'] = config['lr'] * batch / base
     context.logger.info(
@@ -125,18 +137,26 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
 
 def runner_config(cfg: Any) -> Any:
     """The config's ``runner``; older configs have ``total_epochs``."""
-    if cfg.get('runner') is not None:
+    if isinstance(cfg.get('runner'), Mapping):
         return cfg.runner
+    if cfg.get('runner') is not None:
+        raise TypeError(f'runner must be {_RUNNER}, but got {cfg.runner!r}')
     if cfg.get('total_epochs') is not None:
         return {'type': 'EpochBasedRunner', 'max_epochs': cfg.total_epochs}
-    raise KeyError("the config has no 'runner'; for example runner=dict(type='EpochBasedRunner', max_epochs=12)")
+    raise KeyError(f"the config has no 'runner', {_RUNNER}")
 
 
 def optimizer_config(cfg: Any) -> Any:
-    """``optimizer_config`` with ``amp`` or MMCV's ``fp16`` merged into it."""
+    """``optimizer_config``, by default empty, with ``amp`` or MMCV's ``fp16`` merged into it.
+
+    Returns:
+        None if it is None, or if it is missing and one of ``custom_hooks`` is an OptimizerHook.
+    """
     config = cfg.get('optimizer_config')
+    if config is None and ('optimizer_config' in cfg or has_custom(cfg, OptimizerHook)):
+        return None
     amp, fp16 = cfg.get('amp'), cfg.get('fp16')
-    if amp is None and fp16 is None:
+    if config is not None and amp is None and fp16 is None:
         return config
     merged = {} if config is None else config.copy()
     if amp is not None:
@@ -144,3 +164,13 @@ def optimizer_config(cfg: Any) -> Any:
     elif fp16 is not None:
         merged.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
     return merged
+
+
+def updating(cfg: Any) -> Any:
+    """What updates the weights: the config's hook, or one that leaves the updates to a step that makes its own."""
+    config = optimizer_config(cfg)
+    if 'optimizer_config' not in cfg and config is not None:
+        hook = OptimizerHook(**config)
+        hook.gives_way = True
+        return hook
+    return config

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from runnerkit.utils.logging import logger_initialized
+from runnerkit.utils.logging import ConsoleHandler, logger_initialized
 
 #: Environment variables set by seeding and by joining a distributed run.
 VARIABLES = ('PYTHONHASHSEED', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
@@ -69,6 +69,7 @@ def _restore_variables(before: dict[str, str | None]) -> None:
 def _preserved_logger(name: str) -> Iterator[None]:
     logger, was_set_up = logging.getLogger(name), name in logger_initialized
     level, levels = logger.level, {handler: handler.level for handler in logger.handlers}
+    verbose = [(handler, handler.verbose) for handler in logger.handlers if isinstance(handler, ConsoleHandler)]
     filters = [(handler, list(handler.filters)) for handler in logging.getLogger().handlers]
     try:
         yield
@@ -79,6 +80,8 @@ def _preserved_logger(name: str) -> Iterator[None]:
                 handler.close()
         for handler, its_level in levels.items():
             handler.setLevel(its_level)
+        for console, its_own in verbose:
+            console.verbose = its_own
         logger.setLevel(level)
         for root_handler, its_filters in filters:
             root_handler.filters[:] = its_filters

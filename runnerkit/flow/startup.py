@@ -11,8 +11,11 @@ from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
+from runnerkit.flow.places import is_in, load_from, restarts, resume_from, resumes
+from runnerkit.flow.preflight import Plan, is_complete, show_findings
 from runnerkit.hooks import CheckpointHook
 from runnerkit.log_files import set_aside
+from runnerkit.registry import placed_errors
 
 
 class Startup:
@@ -20,23 +23,32 @@ class Startup:
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        checkpoint = self.to_resume(context)
-        load_from = context.options.load_from or context.cfg.get('load_from')
+        checkpoint, weights = self.to_resume(context), load_from(context)
         if checkpoint is not None:
-            context.runner.resume(checkpoint)
-        elif load_from:
-            context.runner.load_checkpoint(load_from)
+            with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
+                context.runner.resume(checkpoint)
+            context.findings += is_complete(Plan.of(context), checkpoint)
+        elif weights:
+            with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):
+                context.runner.load_checkpoint(weights)
+        show_findings(context, 'Before the first batch')
 
     def to_resume(self, context: Context) -> str | None:
-        """The checkpoint to resume from, if any."""
-        options, cfg = context.options, context.cfg
-        explicit = options.resume_from or cfg.get('resume_from')
-        if explicit:
+        """The checkpoint to resume from, if any. If its run is the one in the work dir, ``context.continues`` is set.
+
+        A job that torchrun or Slurm has restarted goes on where its own run was, whatever the command says.
+        """
+        stores, explicit = self.stores(context), resume_from(context)
+        is_restarted = restarts(context)
+        if explicit and not is_restarted:
+            context.continues = any(is_in(explicit, store.place) for store in stores)
             return explicit
-        if not (options.auto_resume or cfg.get('auto_resume')):
+        if not (is_restarted or resumes(context)):
             return None
-        stores = self.stores(context)
+        context.continues = True
         latest = from_first_rank(partial(self.newest, stores))
+        if latest is None and explicit:
+            return explicit
         if latest is None:
             if context.rank == 0:
                 set_aside(context.work_dir)  # logs of a run that was killed before its first checkpoint

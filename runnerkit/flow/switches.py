@@ -10,6 +10,8 @@ from torch import nn
 
 from runnerkit.nn.compiled import check_options
 from runnerkit.optim.update import AMP_DTYPES
+from runnerkit.registry import placed_errors
+from runnerkit.utils.numbers import check_whole_number
 
 #: Keys that are True, False or None.
 SWITCHES = ('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch')
@@ -20,20 +22,28 @@ def check_switches(cfg: Any) -> None:
 
     Raises:
         TypeError: a value is of a wrong type.
-        ValueError: ``compile`` has unknown keys, or ``amp`` is not known.
+        ValueError: ``num_threads`` is below 1, ``compile`` has unknown keys, or ``amp`` is not known.
     """
     for key in SWITCHES:
         value = cfg.get(key)
-        if value is not None and not isinstance(value, bool):
-            raise TypeError(f'{key} must be True or False, but got {value!r}')
-    options = compile_options(cfg)
-    if options is not None:
+        with placed_errors(cfg, key):
+            if value is not None and not isinstance(value, bool):
+                raise TypeError(f'{key} must be True or False, but got {value!r}')
+    with placed_errors(cfg, 'num_threads'):
+        check_whole_number('num_threads', cfg.get('num_threads'), at_least=1, or_none=True)
+    for key in ('compile', 'amp', 'fp16'):
+        with placed_errors(cfg, key):
+            check_mode(key, cfg.get(key))
+
+
+def check_mode(key: str, value: Any) -> None:
+    """`check_switches` for one of the keys that have more values than True and False."""
+    if key == 'compile' and (options := compile_options({key: value})) is not None:
         check_options(options)
-    amp, fp16 = cfg.get('amp'), cfg.get('fp16')
-    if amp is not None and not (isinstance(amp, str) and amp in AMP_DTYPES):
-        raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
-    if fp16 is not None and not isinstance(fp16, Mapping):
-        raise TypeError(f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {fp16!r}")
+    if key == 'amp' and value is not None and not (isinstance(value, str) and value in AMP_DTYPES):
+        raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {value!r}")
+    if key == 'fp16' and value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {value!r}")
 
 
 def use_channels_last(model: nn.Module) -> None:

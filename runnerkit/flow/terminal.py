@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 from runnerkit.distributed import barrier, shutdown
-from runnerkit.fileio.paths import is_url
+from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.curve import plot
-from runnerkit.utils.logging import printable
+from runnerkit.flow.preflight import show_findings
+from runnerkit.hooks.hook import Score
+from runnerkit.utils.logging import print_result, printable
 
 
 class Terminal:
@@ -22,6 +24,8 @@ class Terminal:
             if context.runner is not None and context.rank == 0 and not context.options.dry_run:
                 self.report(context)
                 self.draw(context)
+            if context.outcome is not None or context.options.dry_run:  # else they have not been shown before
+                show_findings(context, 'Once more, from the start of the run')
         finally:
             if context.outcome is not None and context.outcome.ended_well:
                 barrier()  # no rank may leave the process group while another still communicates
@@ -32,26 +36,30 @@ class Terminal:
                 shutil.rmtree(context.work_dir, ignore_errors=True)
 
     def report(self, context: Context) -> None:
-        """Log the best score, and the paths of the best and the last checkpoint."""
+        """Print the latest scores, the best one, and the paths of the best and the last checkpoint."""
         messages: dict[str, Any] = context.runner.meta.get('hook_msgs', {})
+        for done, values in latest(context.runner.scores).items():
+            print_result(f'Scores after {done} iterations: {values}', context.logger)
         if 'best_ckpt' in messages:
-            context.logger.info('Best score %.4f, checkpoint %s', messages['best_score'], shown(messages['best_ckpt']))
+            best = f'Best score {messages["best_score"]:.4f}, checkpoint {shown(messages["best_ckpt"])}'
+            print_result(best, context.logger)
         if 'last_ckpt' in messages:
-            context.logger.info('Last checkpoint %s', shown(messages['last_ckpt']))
+            print_result(f'Last checkpoint {shown(messages["last_ckpt"])}', context.logger)
 
     def draw(self, context: Context) -> None:
         """Draw ``curve.png``, or log that matplotlib is missing."""
         try:
-            path = plot(context.work_dir)
+            path = plot(context.work_dir, context.runner.meta.get('hook_msgs', {}).get('best_ckpt'))
         except ModuleNotFoundError:
             context.logger.info("no learning curve is drawn: it needs matplotlib (pip install 'runnerkit[plot]')")
             return
         if path is not None:
-            context.logger.info('Learning curve %s', shown(path))
+            print_result(f'Learning curve {shown(path)}', context.logger)
 
 
-def shown(path: str | os.PathLike[str]) -> str:
-    """``path`` as the user would type it: relative if it is below the current folder."""
-    path = os.fspath(path)
-    below = not is_url(path) and os.path.abspath(path).startswith(os.getcwd() + os.sep)
-    return printable(os.path.relpath(path) if below else path)
+def latest(scores: Mapping[str, Score]) -> dict[int, str]:
+    """The latest value of each score, as text, by the iterations done when it was computed."""
+    found: dict[int, list[str]] = {}
+    for name, score in scores.items():
+        found.setdefault(score.iter, []).append(f'{printable(name)} {score.value:.4g}')
+    return {done: ', '.join(found[done]) for done in sorted(found)}

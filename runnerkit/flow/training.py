@@ -2,21 +2,92 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
+from runnerkit.checkpoint import Store
+from runnerkit.checkpoint.ownership import is_owned
+from runnerkit.checkpoint.store import OWNER
+from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
+from runnerkit.flow.earlier import (
+    EARLIER,
+    files_of_a_run,
+    free_name,
+    jobs,
+    left_behind,
+    move_aside,
+    read_record,
+    timestamp_of,
+    write_record,
+)
+from runnerkit.flow.snapshot import packages_needed, sources_in, write_snapshot
+from runnerkit.flow.terminal import shown
+from runnerkit.hooks.storage import StoringHook
+from runnerkit.utils.logging import shortened
 
 
 class Runner:
-    """Write the final config to the work dir, and run the workflow."""
+    """Move an earlier run's files aside, write the final config to the work dir, and run the workflow."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        if context.rank == 0:
-            # Only now, so that a run refused earlier does not overwrite the config of the run before.
-            cfg = context.cfg
-            cfg.dump(str(context.work_dir / (Path(cfg.filename).name if cfg.filename else 'config.py')))
+        # Only now, so that a run refused earlier changes nothing in the work dir.
+        from_first_rank(partial(self.prepare, context))
         try:
             context.runner.run(context.loaders, context.workflow)
         finally:
             context.outcome = context.runner.outcome
+
+    def prepare(self, context: Context) -> None:
+        """Make the work dir this run's, on rank 0."""
+        work_dir, cfg = context.work_dir, context.cfg
+        record = read_record(work_dir)
+        if not context.continues:
+            self.set_aside(context)
+        written = write_snapshot(work_dir, cfg, record)
+        write_record(work_dir, **written, jobs=sorted({*read_record(work_dir).get('jobs', []), *jobs()}))
+        needed = packages_needed(cfg)
+        if needed:
+            context.logger.info(
+                'not copied to the work dir, and needed to use its config elsewhere: the packages %s', ', '.join(needed)
+            )
+
+    def set_aside(self, context: Context) -> None:
+        """Move the files of an earlier run to ``earlier/<timestamp>``, in the work dir and wherever it has saved."""
+        work_dir, logger = context.work_dir, context.logger
+        names = [name for name in files_of_a_run(work_dir) if not name.startswith(f'{context.timestamp}.log')]
+        to = free_name(work_dir, timestamp_of(names) or context.timestamp)
+        # The work dir comes last: until then, a resume after a kill finds the earlier run.
+        for store in self.other_stores(context):
+            self.set_checkpoints_aside(context, store, f'{EARLIER}/{to}')
+        if names:
+            folder = move_aside(work_dir, names, to, copied=sources_in(work_dir, context.cfg))
+            stay = left_behind(work_dir, names)
+            logger.info(
+                'the earlier run in %s is moved to %s (--resume-from %s goes on with it)%s',
+                work_dir,
+                shown(folder),
+                shown(folder),
+                f'; not moved, as no run wrote it: {shortened(stay)}' if stay else '',
+            )
+
+    def set_checkpoints_aside(self, context: Context, store: Store, to: str) -> None:
+        """Move the earlier run's checkpoints in ``store`` to the folder ``to`` below it."""
+        names = sorted(store.saved(), key=OWNER.__eq__)  # whose they are is known until the end
+        count = sum(name.endswith('.pth') for name in names)
+        if not count:
+            return
+        if not is_owned(store, str(context.work_dir)):
+            why = 'it is not known to be of this work dir'
+        elif store.move(names, to):
+            why = f'{store.client.name} cannot move files'
+        else:
+            context.logger.info("the earlier run's %d checkpoints in %s are moved to %s there", count, store, to)
+            return
+        context.logger.warning('%s holds %d checkpoints of an earlier run, which stay there: %s', store, count, why)
+
+    def other_stores(self, context: Context) -> list[Store]:
+        """Where the run saves, apart from the work dir."""
+        hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, StoringHook)]
+        stores = {store.place: store for store in (hook.store(context.runner) for hook in hooks)}
+        return [store for place, store in stores.items() if place != str(context.work_dir)]

@@ -13,7 +13,7 @@ from runnerkit.distributed import allreduce_params
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.exceptions import check_keywords
-from runnerkit.utils.logging import shortened
+from runnerkit.utils.logging import DETAIL, shortened
 from runnerkit.utils.suggest import did_you_mean
 
 _NO_ROOM = 'Make room there, or save less often (interval) and keep fewer (max_keep_ckpts).'
@@ -105,7 +105,9 @@ class CheckpointHook(StoringHook):
             self.args['create_symlink'] = False
         if runner.rank == 0 and (swept := store.sweep()):
             runner.logger.info('half-written files of a killed run are deleted: %s', shortened(swept))
-        runner.logger.info('Checkpoints will be saved to %s by %s', store, store.client and store.client.name)
+        expected = DETAIL if store.place == runner.work_dir else None
+        writer = store.client and store.client.name
+        runner.logger.info('Checkpoints will be saved to %s by %s', store, writer, extra=expected)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         if not self.by_epoch:

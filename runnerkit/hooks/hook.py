@@ -123,7 +123,7 @@ class RunnerView(Protocol):
     ``epoch``, ``iter`` and ``inner_iter`` are 0-based indices of what is running. ``completed_epochs`` and
     ``completed_iters`` count what is done; checkpoints store these. ``scores`` has the latest value of each score by
     name, from any evaluation, equal on every rank; checkpoints store it too. ``outcome`` is None until the run has
-    ended. Every rank calls ``save``.
+    ended. Every rank calls ``save``. What a hook puts into ``notices``, by subject, is logged again at the end.
     """
 
     model: nn.Module
@@ -139,6 +139,7 @@ class RunnerView(Protocol):
     update_calls: int
     work_dir: str | None
     scores: dict[str, Score]
+    notices: dict[str, str]
 
     @property
     def epoch(self) -> int: ...

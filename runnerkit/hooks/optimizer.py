@@ -46,6 +46,10 @@ class OptimizerHook(Hook):
     _update: Any = None
     _stands_alone = False  # the hook has its own update, because the runner is not one of ours
     _seen = 0
+    #: True for the hook of a config that says nothing about updates: once the model's step has updated an optimizer
+    #: itself, all updates are left to it, also in iterations in which it makes none.
+    gives_way = False
+    _has_given_way = False
 
     def __init__(
         self,
@@ -99,7 +103,9 @@ class OptimizerHook(Hook):
             self._update_alone(runner)
             return
         # Count all updates, through the runner or directly: the model's step may have made its own.
-        if runner.update_calls + self._update.steps == self._seen:
+        if runner.update_calls + self._update.steps != self._seen:
+            self._has_given_way = self.gives_way
+        elif not self._has_given_way:
             outputs = runner.outputs
             loss = outputs['loss'] if 'loss' in outputs else required_output('loss', outputs, runner.model)
             if type(loss) is not Tensor and isinstance(loss, dict):
@@ -108,6 +114,12 @@ class OptimizerHook(Hook):
             else:
                 runner.update(loss)
         self._seen = runner.update_calls + self._update.steps
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'has_given_way': True} if self._has_given_way else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._has_given_way = state['has_given_way']
 
     def _update_alone(self, runner: Any) -> None:
         """Update for a runner without an `update` method: MMCV's own, or a stub in a test."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
+from runnerkit.utils.logging import get_logger
 from runnerkit.utils.suggest import did_you_mean
 
 #: One field or output by name or 0-based position (negative from the end), several in a list, or a dict by argument.
@@ -30,6 +34,9 @@ class Supervised(BaseModule):
     A batch is a tuple, a list or a dict. Its loss is ``loss(*outputs, *targets)``, where ``outputs`` are taken from
     ``model(*inputs)``. Each of ``inputs``, ``outputs`` and ``targets`` is ``'image'`` or ``0`` for one field, a list
     for several, or ``dict(x='image')`` for keyword arguments.
+
+    If the loss broadcasts a target against an output of another shape, as ``(N,)`` against ``(N, 1)``, the first batch
+    logs a warning.
 
     Args:
         model: a config for `build_model`, or a module.
@@ -68,6 +75,7 @@ class Supervised(BaseModule):
         self.inputs, self.targets, self.outputs = inputs, targets, outputs
         origin = next(filter(None, (getattr(part, '_origin_', None) for part in (model, loss))), None)
         self._where = f' (its config: {origin})' if origin else ''
+        self._is_first_batch = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the model's output."""
@@ -104,10 +112,32 @@ class Supervised(BaseModule):
         output = self(*args, **kwargs)
         outs, named_outs = ([output], {}) if self.outputs is None else self._pick(output, 'outputs')
         wanted, named_wanted = self._pick(data, 'targets')
-        loss, log_vars = _total(self.loss(*outs, *wanted, **named_outs, **named_wanted))
+        preds, target = [*outs, *named_outs.values()][0], [*wanted, *named_wanted.values()][0]
+        with self._watching(preds, target) if self._is_first_batch else nullcontext():
+            loss, log_vars = _total(self.loss(*outs, *wanted, **named_outs, **named_wanted))
         samples = _batch_size([*args, *kwargs.values()])
-        step = {'loss': loss, 'log_vars': log_vars, 'num_samples': samples}
-        return step, [*outs, *named_outs.values()][0], [*wanted, *named_wanted.values()][0]
+        return {'loss': loss, 'log_vars': log_vars, 'num_samples': samples}, preds, target
+
+    @contextmanager
+    def _watching(self, preds: Any, target: Any) -> Iterator[None]:
+        """Warn if the loss that is computed meanwhile broadcasts ``preds`` and ``target``."""
+        self._is_first_batch = False
+        shapes = [tuple(each.shape) for each in (preds, target) if isinstance(each, Tensor) and each.dim()]
+        whole = _broadcast(*shapes) if len(shapes) == 2 else None
+        if whole is None or preds.numel() == target.numel() == prod(whole):
+            yield  # they do not fit, as logits and labels, or nothing is repeated
+            return
+        with _Broadcasting(*shapes, whole) as seen:  # type: ignore[call-arg]  # torch's class is not typed
+            yield
+        if seen.happened:
+            get_logger('runnerkit').warning(
+                "the model's output has the shape %s and the target %s%s: the loss broadcasts them to %s, so it "
+                'compares values that do not belong together. Give both the same shape: with unsqueeze(-1) or '
+                'squeeze(-1) in the data set or at the end of the model, or expand the target there if that is meant',
+                *shapes,
+                self._where,
+                whole,
+            )
 
     def _pick(self, source: Any, setting: str) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments: the fields of ``source`` that the attribute ``setting`` names."""
@@ -122,6 +152,31 @@ class Supervised(BaseModule):
                 f'{setting}={fields!r} of Supervised does not fit {holder}: {error.args[0]}. '
                 f'Set {setting} to what {holder} has{self._where}'
             ) from None
+
+
+class _Broadcasting(TorchDispatchMode):
+    """Notes whether an operator combines tensors of the shapes ``one`` and ``other`` to one of shape ``whole``, or
+    expands one of the two to it."""
+
+    def __init__(self, one: tuple[int, ...], other: tuple[int, ...], whole: tuple[int, ...]) -> None:
+        super().__init__()
+        self.pair, self.whole, self.happened = {one, other}, whole, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and tuple(result.shape) == self.whole:
+            shapes = {tuple(each.shape) for each in args if isinstance(each, Tensor)}
+            expands = func.overloadpacket is torch.ops.aten.expand and shapes < self.pair
+            self.happened = self.happened or expands or shapes == self.pair
+        return result
+
+
+def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape to which the two are broadcast; None if they do not fit."""
+    try:
+        return tuple(torch.broadcast_shapes(one, other))
+    except RuntimeError:
+        return None
 
 
 def _build_metrics(metrics: Any) -> dict[str, Any]:

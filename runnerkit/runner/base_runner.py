@@ -165,6 +165,8 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         progress = self._progress
         if point == 'after_train_iter':
             progress.iters = self._iter + 1
+            if progress.iters == self._weight_watch.due:
+                self._weight_watch.look(self, self._iter)
             if self.by_epoch:
                 if self._is_inside:  # a loop of a subclass's own
                     self._begin_inside()
@@ -178,6 +180,7 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         elif point == 'before_train_epoch':
             self._begin_epoch()
         elif point == 'after_train_epoch':
+            self._weight_watch.look(self, progress.iters)
             if self._epoch_is_whole():
                 progress.epochs, progress.units = self._epoch + 1, self._unit + 1
                 progress.epoch_is_open, progress.batches = False, 0

@@ -13,8 +13,10 @@ from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
+from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
+from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
@@ -184,7 +186,7 @@ class Checkpoints(Updates):
         Register the hooks before, so that theirs is restored too.
 
         Args:
-            checkpoint: a path or URL.
+            checkpoint: a path or URL; a folder stands for its latest checkpoint.
             resume_optimizer: whether to load the optimizers' states.
             map_location: as in `torch.load`; by default the CPU, from where everything is copied to where it belongs.
 
@@ -192,6 +194,7 @@ class Checkpoints(Updates):
             ValueError: the file holds no training state, or one of another model or optimizer.
         """
         self._saver.finish()
+        checkpoint = checkpoint_meant(checkpoint)
         loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location, self.logger)
         problem = training_state_problem(loaded)
         if problem is not None:
@@ -213,7 +216,7 @@ class Checkpoints(Updates):
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint)
         hook_msgs = loaded['meta'].get('hook_msgs', {})
-        self.meta.setdefault('hook_msgs', {}).update(hook_msgs)
+        self.meta.setdefault('hook_msgs', {}).update({**hook_msgs, **moved_along(hook_msgs, checkpoint)})
         self._load_counters(loaded)
         if self._resumed is None:
             self.logger.warning(
@@ -232,17 +235,19 @@ class Checkpoints(Updates):
 
     def _leave_averages_behind(self, loaded: dict[str, Any]) -> None:
         """Without an EMAHook, go on from the raw weights of a run that had one."""
-        state = loaded['state_dict']
+        weights = loaded['state_dict']
         own = unwrap(self.model).state_dict()
-        twins = {name: ema_name(name) for name in own if ema_name(name) in state and ema_name(name) not in own}
+        twins = {name: ema_name(name) for name in own if ema_name(name) in weights and ema_name(name) not in own}
         for name, twin in twins.items():
-            raw = state.pop(twin)
-            state[name] = state[name] if is_mmcv_file(loaded) else raw
-        if twins:
+            raw = weights.pop(twin)
+            weights[name] = weights[name] if is_mmcv_file(loaded) else raw
+        state = loaded.get('runnerkit') or {}
+        known = state['ranks'][0].get('hooks', {}) if state.get('ranks') else {}
+        if twins and not any('EMAHook' in name for name in known):  # else the table of what has changed tells it
+            from runnerkit.runner.conditions import AVERAGES_GONE
+
             self.logger.warning(
-                'the checkpoint is of a run with an EMAHook, and there is none now: its averages are dropped, and '
-                'training goes on from the raw weights',
-                extra=EXACTNESS,
+                'the checkpoint is of a run with an EMAHook, and there is none now: %s', AVERAGES_GONE, extra=EXACTNESS
             )
 
     def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str) -> None:
@@ -279,6 +284,18 @@ class Checkpoints(Updates):
                 self._progress.iters = self._progress.iters * before // self._world_size
                 self.logger.info('the iteration number is changed to %d: %d GPUs before', self._progress.iters, before)
         self._epoch, self._iter = self._progress.epochs, self._progress.iters
+
+
+def moved_along(messages: Mapping[str, Any], checkpoint: str) -> dict[str, str]:
+    """The checkpoints that ``messages`` name and that have moved together with ``checkpoint``: where they are now."""
+    folder = os.path.dirname(os.path.abspath(local_path(checkpoint)))
+    found: dict[str, str] = {}
+    for key in ('best_ckpt', 'last_ckpt'):
+        path = messages.get(key)
+        if isinstance(path, str) and not is_url(path) and not os.path.exists(path):
+            beside = os.path.join(folder, os.path.basename(path))
+            found |= {key: beside} if os.path.isfile(beside) else {}
+    return found
 
 
 def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:

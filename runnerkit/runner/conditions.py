@@ -11,6 +11,10 @@ import torch
 _ONLOOKERS = ('LoggerHook', 'CheckpointHook', 'TimerHook', 'ProfilerHook', 'MemoryHook', 'EmptyCacheHook')
 
 
+#: What follows from an EMAHook that is gone.
+AVERAGES_GONE = 'its averages are dropped, and training goes on from the raw weights'
+
+
 class Change(NamedTuple):
     """One thing that is not as it was.
 
@@ -36,7 +40,7 @@ _FOLLOWS = {
     'precision': 'losses and gradients are rounded in another way',
     'accumulation': 'updates are made of other numbers of batches',
     'torch': 'results may differ in the last bits',
-    'threads': 'large sums may differ in the last bits',
+    'threads': 'large sums may differ in the last bits; num_threads in the config sets their number',
 }
 
 _LOADER_FOLLOWS = {
@@ -58,7 +62,8 @@ def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
         now: their names.
     """
     gone, new = set(was) - set(now), set(now) - set(was)
-    changes = [Change(f'hook {name}', 'registered', 'gone', 'its state is dropped') for name in sorted(gone)]
+    follows = {name: AVERAGES_GONE if 'EMAHook' in name else 'its state is dropped' for name in gone}
+    changes = [Change(f'hook {name}', 'registered', 'gone', follows[name]) for name in sorted(gone)]
     changes += [Change(f'hook {name}', 'absent', 'registered', 'it begins without a state') for name in sorted(new)]
     return [each for each in changes if not any(kind in each.what for kind in _ONLOOKERS)]
 

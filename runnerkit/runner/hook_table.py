@@ -10,7 +10,7 @@ from typing import Any
 
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, Hook, overrides
 from runnerkit.hooks.priority import Priority
-from runnerkit.utils.suggest import edit_distance
+from runnerkit.utils.suggest import edit_distance, nearest
 
 Call = Callable[[Any], Any]
 Replace = Callable[[str, Sequence[tuple[Hook, Call]]], Iterable[Call]]
@@ -120,23 +120,38 @@ def priority_name(hook: Hook) -> str:
     return next((band.name for band in Priority if band.value == number), str(number))
 
 
+#: Every method of a hook that a runner calls, with the points that only some hooks have.
+CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back')
+
+
 @cache
 def check_method_names(hook_type: type[Hook]) -> None:
     """Refuse a hook class with a method that is almost a point: it would never be called.
 
+    Methods that are further away from any point are told by the preflight (`runnerkit.flow.checks.hooks`).
+
     Raises:
         ValueError: a public method whose name is within two letters of a point's name, but is none.
     """
-    known = (*POINTS, *RINGS)
     for name in dir(hook_type):
-        if name.startswith('_') or hasattr(Hook, name) or name in known or not callable(getattr(hook_type, name)):
+        if name.startswith('_') or hasattr(Hook, name) or name in CALLED or not callable(getattr(hook_type, name)):
             continue
-        meant = next(
-            (point for point in known if abs(len(name) - len(point)) <= 2 and edit_distance(name, point) <= 2), None
-        )
-        if meant is not None:
+        for meant in meant_points(name, at_most=2):
             raise ValueError(
                 f'{hook_type.__name__}.{name} would never be called: there is no such point in a run. '
                 f'Did you mean {meant!r}? (If it is a helper of the hook, give it a leading underscore or a name less '
                 "like a point's.)"
             )
+
+
+def meant_points(name: str, at_most: int | None = None) -> list[str]:
+    """The points that a method called ``name`` may have meant, the nearest first.
+
+    Args:
+        name: the method's name.
+        at_most: in how many letters they may differ; None: as many as a suggestion allows.
+    """
+    if at_most is None:
+        return nearest(name, CALLED)
+    close = [point for point in CALLED if abs(len(name) - len(point)) <= at_most]
+    return [point for point in close if edit_distance(name, point) <= at_most]

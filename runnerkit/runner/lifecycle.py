@@ -9,12 +9,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Any
 
 from runnerkit.data.reader import Reader
+from runnerkit.fileio.paths import shown
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.rollback import Rollback
 from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.workflow import Workflow
+from runnerkit.utils.logging import DETAIL
 from runnerkit.utils.report import scope as report_scope
 
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
@@ -31,6 +33,7 @@ class Lifecycle(Rollback):
     def _running(self, workflow: Workflow) -> Iterator[None]:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
         self._outcome, self._stop_reason, self.stop_signal = None, None, None
+        self.notices.clear()
         former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
         if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0
@@ -54,6 +57,7 @@ class Lifecycle(Rollback):
                 if error is None:
                     self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
                 self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
+                self._tell_notices()
                 try:
                     self.call_hook('after_run')
                 except Exception:
@@ -84,8 +88,9 @@ class Lifecycle(Rollback):
         self._is_restored = True
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
-        self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, self.work_dir)
-        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info())
+        work_dir = self.work_dir and shown(self.work_dir)
+        self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, work_dir)
+        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info(), extra=DETAIL)
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
             self._readers.adopt_new_iter_loaders()
@@ -102,6 +107,15 @@ class Lifecycle(Rollback):
         self._restore()
         if is_own_run:
             self._start_readers()
+        self._weight_watch.begin(self)
+
+    def _tell_notices(self) -> None:
+        """The run's last lines: what its log said before and nobody should miss."""
+        if self._outcome is not None and self._outcome.ended_well and (text := self._weight_watch.end(self)):
+            self.notices['weights'] = text
+        if self._rank == 0:
+            for text in self.notices.values():
+                self.logger.error('%s', text)
 
     def _leave_hooks(self) -> None:
         """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""

@@ -9,7 +9,7 @@ from runnerkit.hooks.hook import HOOKS, Hook
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.hooks.priority import Priority, get_priority
-from runnerkit.registry import build_from_cfg
+from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.runner.state import RunnerState
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import did_you_mean
@@ -51,17 +51,20 @@ class Registration(RunnerState):
     def register_hook_from_cfg(self, hook_cfg: dict[str, Any]) -> None:
         """Build a hook from ``dict(type=…, priority='NORMAL', …)`` and register it."""
         options = _without(hook_cfg, 'priority')
-        self.register_hook(build_from_cfg(options, HOOKS), hook_cfg.get('priority', 'NORMAL'))
+        with placed_errors(hook_cfg):
+            self.register_hook(build_from_cfg(options, HOOKS), hook_cfg.get('priority', 'NORMAL'))
 
     def register_lr_hook(self, lr_config: HookConfig) -> None:
         """Register ``dict(policy='step', …)``, ``dict(type='StepLrUpdaterHook', …)`` or a hook."""
         if lr_config is not None:
-            self.register_hook(build_lr_hook(self._by_unit(lr_config)), PRIORITIES['lr'])
+            with placed_errors(lr_config):
+                self.register_hook(build_lr_hook(self._by_unit(lr_config)), PRIORITIES['lr'])
 
     def register_momentum_hook(self, momentum_config: HookConfig) -> None:
         """Register ``dict(policy='cyclic', …)``, ``dict(type=…)`` or a hook."""
         if momentum_config is not None:
-            self.register_hook(build_momentum_hook(self._by_unit(momentum_config)), PRIORITIES['momentum'])
+            with placed_errors(momentum_config):
+                self.register_hook(build_momentum_hook(self._by_unit(momentum_config)), PRIORITIES['momentum'])
 
     def register_optimizer_hook(self, optimizer_config: HookConfig) -> None:
         """Register an OptimizerHook, or the hook that ``type`` names."""
@@ -83,14 +86,15 @@ class Registration(RunnerState):
         """Register every hook of ``dict(interval=…, hooks=[dict(type=…), …])``; ``interval`` is their default."""
         if log_config is None:
             return
-        for key in log_config:
-            if key not in ('interval', 'hooks'):
-                hint = did_you_mean(key, ['interval', 'hooks'])
-                raise ValueError(f"log_config takes 'interval' and 'hooks', but got {key!r}; {hint}".rstrip('; '))
-        defaults = {'interval': log_config['interval']} if 'interval' in log_config else {}
-        for config in log_config.get('hooks', ()):
-            hook = config if isinstance(config, Hook) else build_from_cfg(self._by_unit(config), HOOKS, defaults)
-            self.register_hook(hook, PRIORITIES['logger'])
+        with placed_errors(log_config):
+            for key in log_config:
+                if key not in ('interval', 'hooks'):
+                    hint = did_you_mean(key, ['interval', 'hooks'])
+                    raise ValueError(f"log_config takes 'interval' and 'hooks', but got {key!r}; {hint}".rstrip('; '))
+            defaults = {'interval': log_config['interval']} if 'interval' in log_config else {}
+            for config in log_config.get('hooks', ()):
+                hook = config if isinstance(config, Hook) else build_from_cfg(self._by_unit(config), HOOKS, defaults)
+                self.register_hook(hook, PRIORITIES['logger'])
 
     def register_custom_hooks(self, custom_config: list[Any] | HookConfig) -> None:
         """Register hooks and configs of hooks (``priority`` among their keys), NORMAL where they do not say
@@ -144,8 +148,9 @@ class Registration(RunnerState):
             return
         if not isinstance(config, (Hook, dict)):
             raise WrongType(f'the {kind} hook must be a Hook or a dict of its arguments, but got {config!r}')
-        hook = config if isinstance(config, Hook) else build_from_cfg(config, HOOKS, {'type': default_type})
-        self.register_hook(hook, PRIORITIES[kind])
+        with placed_errors(config):
+            hook = config if isinstance(config, Hook) else build_from_cfg(config, HOOKS, {'type': default_type})
+            self.register_hook(hook, PRIORITIES[kind])
 
     def _by_unit(self, config: Any) -> Any:
         """``config`` with the runner's unit as its ``by_epoch`` where it says nothing."""

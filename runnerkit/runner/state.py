@@ -24,6 +24,7 @@ from runnerkit.runner.progress import Progress
 from runnerkit.runner.readers import Readers
 from runnerkit.runner.saver import Saver
 from runnerkit.runner.signals import StopSignals
+from runnerkit.runner.weight_watch import WeightWatch
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.paths import mkdir_or_exist
 
@@ -91,6 +92,9 @@ class RunnerState:
         self._is_inside = False  # a resumed run has not entered the epoch yet that was open
         #: The latest value of each score by name, the same on every rank.
         self.scores: dict[str, Score] = {}
+        #: What the user should not miss of the running or last run, by subject: its last lines say it once more.
+        self.notices: dict[str, str] = {}
+        self._weight_watch = WeightWatch()
         self._updates: dict[Any, Update] = {}
         self._update_options: dict[str, Any] = {}  # the default for updates that are not configured
         self._options_of: dict[Any, dict[str, Any]] = {}  # what each update was configured with

@@ -60,6 +60,10 @@ def with_message(error: Exception, before: str, after: str) -> Exception | None:
     return told if before in str(told) else None
 
 
+class ToldByFirstRank(RuntimeError):
+    """Rank 0 has failed, and says why; the other ranks raise this."""
+
+
 def one_line(error: BaseException) -> str:
     """``error`` on one line: its message, or its class if it has none, and its notes."""
     # str() of a KeyError is the repr of its message.

@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 
 FORMAT = '%(asctime)s - %(name)s - %(levelname)s - %(message)s'
 
+#: ``extra=DETAIL`` marks a line that a console shows only if it is `ConsoleHandler.verbose`; log files have every line.
+DETAIL = {'is_detail': True}
+_RESULT = {'is_result': True}
+
 #: The loggers that `get_logger` has set up, without their children.
 logger_initialized: dict[str, bool] = {}
+
+#: What a terminal shows, whose width is limited.
+_SHORT = logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S')
+_SHORT_WITH_LEVEL = logging.Formatter('%(asctime)s %(levelname)s %(message)s', '%H:%M:%S')
 
 _STYLES = {'WARNING': 'yellow', 'ERROR': 'bold red', 'CRITICAL': 'bold red'}
 
@@ -69,6 +77,13 @@ def get_logger(
     return logger
 
 
+def set_verbose(logger: logging.Logger, verbose: bool) -> None:
+    """Choose whether the console handlers of ``logger`` show lines marked as `DETAIL`; by default they do."""
+    for handler in logger.handlers:
+        if isinstance(handler, ConsoleHandler):
+            handler.verbose = verbose
+
+
 def close_logger(name: str) -> None:
     """Close the handlers of the logger ``name``; `get_logger` can set it up again."""
     logger_initialized.pop(name, None)
@@ -101,6 +116,24 @@ def print_log(msg: object, logger: logging.Logger | str | None = None, level: in
             f'logger should be either a logging.Logger object, its name, "silent" or None, but got {type(logger)}: '
             f'{logger!r}'
         )
+
+
+def print_result(text: str, logger: logging.Logger) -> None:
+    """Print ``text`` on stdout and write it to the logger's files; its console, which is stderr, does not show it."""
+    logger.info('%s', text, extra=_RESULT)
+    print_out(text)
+
+
+def print_out(text: str) -> None:
+    """Print ``text`` on stdout. A reader that has gone (``… | head``) is no error: the rest is dropped.
+
+    Characters that the stream's encoding lacks are replaced.
+    """
+    encoding = getattr(sys.stdout, 'encoding', None) or 'utf-8'
+    try:
+        print(text.encode(encoding, 'replace').decode(encoding), flush=True)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, 'w')  # noqa: SIM115 (to the end of the process, which flushes stdout once more)
 
 
 def printable(text: object, most: int = 1000) -> str:
@@ -160,12 +193,19 @@ class _Tolerant(logging.Handler):
 
 
 class ConsoleHandler(_Tolerant, logging.StreamHandler):
-    """Writes lines to the current ``sys.stderr``: above any progress bar on a terminal, as plain text in a pipe."""
+    """Writes lines to the current ``sys.stderr``: above any progress bar on a terminal, as plain text in a pipe.
+
+    On a terminal, a line begins with the time of day only, and with the level from WARNING on.
+
+    Attributes:
+        verbose: whether lines marked as `DETAIL` are shown.
+    """
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
         self.setFormatter(logging.Formatter(FORMAT))
         self._trouble = WarnsOnce('the log on the console')
+        self.verbose = True
 
     @property
     def stream(self) -> TextIO:
@@ -174,6 +214,8 @@ class ConsoleHandler(_Tolerant, logging.StreamHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
+        if hasattr(record, 'is_result') or (hasattr(record, 'is_detail') and not self.verbose):
+            return
         from multiprocessing import parent_process
 
         # In a loader's worker, rich's lock may have been held at the fork, and would never be released.
@@ -183,7 +225,8 @@ class ConsoleHandler(_Tolerant, logging.StreamHandler):
         try:
             from rich.text import Text
 
-            line = Text(self.format(record), style=_STYLES.get(record.levelname, ''))
+            short = _SHORT if record.levelno < logging.WARNING else _SHORT_WITH_LEVEL
+            line = Text(short.format(record), style=_STYLES.get(record.levelname, ''))
             console().print(line, soft_wrap=True)
         except Exception:
             self.handleError(record)

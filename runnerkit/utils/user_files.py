@@ -4,22 +4,32 @@ A folder becomes the package ``runnerkit.utils.user_files.<encoded absolute path
 package. The module's name contains the path, and importing it imports this module first, which installs the finder. So
 objects defined in such a file can be unpickled in a new process, such as a spawned loader worker.
 
+A file is executed once, or its classes would be registered twice: if it was imported in another way before (``import
+nets`` in a script, or as the script itself), that module is used; so is the module of an identical file elsewhere, such
+as the original of a copy in a work dir. A later ``import nets`` finds the module, too.
+
 ``sys.path`` is not changed. A file imports its neighbours as in any package: ``from .transforms import Flip``.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import os
 import re
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 #: An empty search path makes this module a package whose submodules only the finder finds.
 __path__: list[str] = []
+
+#: The files that were imported here: the module's name, and the texts of the file and its neighbours when it was.
+_imported: dict[Path, tuple[str, list[bytes]]] = {}
 
 
 def module_of_file(file: str) -> ModuleType:
@@ -47,6 +57,22 @@ def module_of_file(file: str) -> ModuleType:
         raise
 
 
+def with_neighbours(path: Path) -> list[Path]:
+    """The file at the absolute ``path``, and the files beside it that it imports, directly or through others."""
+    found = [path]
+    for file in found:  # which grows meanwhile
+        try:
+            nodes = ast.walk(ast.parse(file.read_bytes()))
+        except SyntaxError:
+            continue  # its import tells
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                names = [node.module.partition('.')[0]] if node.module else [alias.name for alias in node.names]
+                beside = [file.with_name(f'{name}.py') for name in names]
+                found += [each for each in beside if each not in found and each.is_file()]
+    return found
+
+
 def name_of_file(path: Path) -> str:
     """The module name for the file at the absolute ``path``."""
     return f'{__name__}.{_encode(str(path.parent))}.{path.stem}'
@@ -60,13 +86,31 @@ def file_of_module(name: str) -> str | None:
     return str(Path(_decode(folder), *stem.split('.')).with_suffix('.py'))
 
 
+def _imported_otherwise(path: Path) -> ModuleType | None:
+    """The module that was imported from ``path`` under another name."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, '__dict__', {}).get('__file__')  # not by getattr, which loads lazy modules
+        if isinstance(file, str) and os.path.basename(file) == path.name and Path(file).resolve() == path:
+            return module
+    return None
+
+
+def _twin(path: Path, texts: list[bytes]) -> ModuleType | None:
+    """The module of another file with the same name and text, whose neighbours are the same, too."""
+    twins = (name for other, (name, its) in _imported.items() if other.name == path.name and its == texts)
+    return next((sys.modules[name] for name in twins if name in sys.modules), None)
+
+
 class _Finder:
-    """Finds folders as packages and their files as modules; a file is preferred to a folder of the same name."""
+    """Finds folders as packages and their files as modules; a file is preferred to a folder of the same name.
+
+    Also finds the module of a file for an ordinary import of that file.
+    """
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if not name.startswith(__name__ + '.'):
-            return None
+            return _spec_of_imported(name, path)
         folder, _, stem = name[len(__name__) + 1 :].partition('.')
         directory = Path(_decode(folder))
         if not stem:
@@ -74,7 +118,38 @@ class _Finder:
             spec.submodule_search_locations = [str(directory)]
             return spec if directory.is_dir() else None
         file = directory / f'{stem}.py'
-        return spec_from_file_location(name, file) if '.' not in stem and file.is_file() else None
+        return _spec_of_file(name, file) if '.' not in stem and file.is_file() else None
+
+
+def _spec_of_file(name: str, file: Path) -> ModuleSpec | None:
+    texts = [each.read_bytes() for each in with_neighbours(file)]
+    known = _imported_otherwise(file) or _twin(file, texts)
+    _imported[file] = (name, texts)
+    return spec_from_file_location(name, file) if known is None else ModuleSpec(name, _Known(known), origin=str(file))
+
+
+def _spec_of_imported(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    stem = name.rpartition('.')[2]
+    if not any(file.stem == stem for file in _imported):
+        return None
+    spec = PathFinder.find_spec(name, path)
+    known = _imported.get(Path(spec.origin).resolve()) if spec is not None and spec.origin else None
+    if known is None or known[0] not in sys.modules:
+        return None
+    return ModuleSpec(name, _Known(sys.modules[known[0]]), origin=spec.origin)  # type: ignore[union-attr]
+
+
+class _Known(Loader):
+    """Loads nothing: the module is there."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # which the import has replaced
 
 
 def _encode(path: str) -> str:

@@ -14,7 +14,7 @@ import torch
 from support import tiny_runner
 
 from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix, load_checkpoint
-from runnerkit.checkpoint.loader import load_from_local
+from runnerkit.checkpoint.loader import find_checkpoint, load_from_local
 
 
 class Evil:
@@ -76,13 +76,27 @@ def test_a_missing_file_answers_with_the_nearest(tmp_path):
         _load_checkpoint('nowhere/x.pth')
 
 
-def test_a_folder_in_place_of_a_file_names_its_checkpoints(tmp_path):
-    (tmp_path / 'empty').mkdir()
+def test_a_folder_stands_for_its_best_checkpoint_wherever_one_is_loaded(tmp_path):
+    torch.save({'n': 1, 'a.w': 1}, tmp_path / 'epoch_12.pth')
+    assert _load_checkpoint(str(tmp_path)) == {'n': 1, 'a.w': 1}
+    torch.save({'n': 2, 'a.w': 2}, tmp_path / 'best_acc_epoch_7.pth')
+    assert _load_checkpoint(tmp_path)['n'] == _load_checkpoint(f'file://{tmp_path}')['n'] == 2
+    assert _load_checkpoint_with_prefix('a', str(tmp_path)) == {'w': 2}
+    (tmp_path / 'other').mkdir()
+    torch.save({}, tmp_path / 'other' / 'weights.pth')
+    with pytest.raises(
+        FileNotFoundError, match=r'no checkpoint in .*/other .*; it holds weights.pth: name one of them$'
+    ):
+        _load_checkpoint(tmp_path / 'other')
+
+
+def test_what_is_to_be_loaded_can_be_looked_for_first(tmp_path):
     torch.save({}, tmp_path / 'epoch_12.pth')
-    with pytest.raises(FileNotFoundError, match=f'{tmp_path} is a folder; name one of its files: epoch_12.pth$'):
-        _load_checkpoint(str(tmp_path))
-    with pytest.raises(FileNotFoundError, match='/empty is a folder$'):
-        _load_checkpoint(str(tmp_path / 'empty'))
+    assert find_checkpoint(tmp_path) == find_checkpoint(tmp_path / 'epoch_12.pth') == str(tmp_path / 'epoch_12.pth')
+    assert find_checkpoint('torchvision://resnet50') == 'torchvision://resnet50'
+    assert find_checkpoint('memory://nowhere/x.pth') == 'memory://nowhere/x.pth'  # only its storage can tell
+    with pytest.raises(FileNotFoundError, match="cannot be found; did you mean 'epoch_12.pth'"):
+        find_checkpoint(tmp_path / 'epoch_1.pth')
 
 
 def test_a_damaged_file_is_refused(tmp_path):

@@ -6,7 +6,7 @@ import fsspec
 import pytest
 
 from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.ownership import claim
+from runnerkit.checkpoint.ownership import claim, is_owned
 
 
 @pytest.fixture(params=['folder', 'url'])
@@ -75,3 +75,16 @@ def test_a_note_that_is_torn_is_nobodys(store, work_dir):
     store.client.put(b'{"run": ', store.path('.run.json'))
     run = claim(store, work_dir('b'))
     assert json.loads(store.client.get_text(store.path('.run.json')))['run'] == run
+
+
+def test_whether_it_is_known_to_be_ours(store, work_dir, tmp_path, monkeypatch):
+    first, second = work_dir('a'), work_dir('b')
+    assert not is_owned(store, first)
+    claim(store, first)
+    assert is_owned(store, first)
+    assert not is_owned(store, second)
+    (tmp_path / 'a').rename(tmp_path / 'moved')
+    assert is_owned(store, str(tmp_path / 'moved' / 'run'))
+    assert is_owned(store, first)  # deleted: what is made there next is the same place
+    monkeypatch.setattr('socket.gethostname', lambda: 'elsewhere')
+    assert not is_owned(store, first)

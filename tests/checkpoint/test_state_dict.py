@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runnerkit.checkpoint import load_checkpoint, load_state_dict, weights_to_cpu
-from runnerkit.checkpoint.state_dict import ema_name
+from runnerkit.checkpoint.state_dict import WeightsDoNotFit, ema_name
 
 
 def test_prefixes_of_wrappers_are_stripped(tmp_path):
@@ -54,6 +54,27 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         match=r'checkpoint of another model: not one of its weights \(encoder.w\) fits Linear \(weight, bias\)',
     ):
         load_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'))
+
+
+def test_the_first_line_tells_how_much_fitted(tmp_path, caplog):
+    model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 3), nn.BatchNorm1d(3))
+    whole = {name: value for name, value in model.state_dict().items() if 'num_batches' not in name}
+    torch.save({'state_dict': whole}, tmp_path / 'epoch_1.pth')
+    part = {**whole, '1.weight': torch.ones(5, 5), 'extra': torch.ones(1), ema_name('0.weight'): torch.ones(1, 2)}
+    del part['0.bias'], part['2.weight']
+    torch.save({'state_dict': part}, tmp_path / 'part.pth')
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        load_checkpoint(model, tmp_path)
+        load_checkpoint(model, tmp_path / 'part.pth')
+    first, second = caplog.records
+    assert (first.levelname, first.message) == ('INFO', f'loaded 8 of 8 tensors of {tmp_path / "epoch_1.pth"}')
+    assert second.levelname == 'WARNING'
+    assert second.message.splitlines()[0] == (
+        f'loaded 5 of 8 tensors (2 missing, 1 of another shape, 1 unexpected) of {tmp_path / "part.pth"}.'
+    )
+    assert 'missing keys in source state_dict: 0.bias, 2.weight' in second.message
+    with pytest.raises(WeightsDoNotFit, match='^loaded 5 of 8 tensors'):
+        load_checkpoint(model, tmp_path / 'part.pth', strict=True)
 
 
 def test_a_file_without_weights_is_refused(tmp_path):

@@ -112,6 +112,17 @@ def test_what_is_meant_by_a_folder(tmp_path):
     assert checkpoint_meant(str(tmp_path), best=True) == str(best)
 
 
+def test_a_url_without_a_dot_in_its_last_part_is_a_folder_if_it_can_be_listed():
+    store = Store('memory://bucket/exp/run1')
+    store.write('epoch_1.pth', {'n': 1})
+    store.write('best_acc_epoch_1.pth', {'n': 2})
+    assert checkpoint_meant('memory://bucket/exp/run1') == 'memory://bucket/exp/run1/epoch_1.pth'
+    assert checkpoint_meant('memory://bucket/exp/run1/', best=True) == 'memory://bucket/exp/run1/best_acc_epoch_1.pth'
+    for other in ('memory://bucket/exp/run2', 'memory://bucket/exp/run1/epoch_2.pth', 'torchvision://resnet50'):
+        assert checkpoint_meant(other) == other
+    assert checkpoint_meant('http://nowhere/model') == 'http://nowhere/model'
+
+
 def test_a_problem_of_the_callers_is_a_reason_to_skip(tmp_path, caplog):
     first = save(tmp_path / 'epoch_1.pth', age=5)
     save(tmp_path / 'epoch_2.pth')
@@ -234,3 +245,31 @@ def test_what_is_found_is_what_was_saved(memory):
     save_checkpoint(model, 'memory://remote/epoch_1.pth')
     with fsspec.open(Store('memory://remote').newest().path, 'rb') as file:
         assert torch.equal(torch.load(file)['state_dict']['weight'], model.weight)
+
+
+@pytest.mark.parametrize('place', ['local', 'memory://stored/run'])
+def test_what_runs_have_saved_and_moving_it(place, tmp_path):
+    store = Store(tmp_path / 'run' if place == 'local' else place)
+    assert store.saved() == []
+    half = '.epoch_3.pth.7.tmp' if store.is_local else '.epoch_3.pth.tmp'
+    own = [half, '.run.json', 'best_acc_epoch_1.pth', 'iter_1.pth']
+    for name in [*own, 'net.pth', 'epochs.pth', 'iter_1.pth.txt', '.epoch_3.pth']:
+        store.client.put(b'1', store.path(name))
+    assert store.saved() == own
+    assert store.move(own[1:], 'earlier/1') == []
+    assert store.saved() == own[:1]
+    assert Store(store.path('earlier/1')).saved() == own[1:]
+    assert not store.client.isfile(store.path('iter_1.pth'))
+
+
+def test_checkpoints_with_other_names_are_known_by_the_link(tmp_path):
+    for name in ('net-1.5.pth', 'net-12.0.pth', 'net-a.pth', 'net.pth'):
+        save(tmp_path / name)
+    replace_link(tmp_path / 'latest.pth', 'net-12.0.pth')
+    assert Store(tmp_path).saved() == ['latest.pth', 'net-1.5.pth', 'net-12.0.pth']
+
+
+def test_a_storage_that_cannot_list_or_move():
+    store = Store('http://nowhere/run')
+    assert store.saved() == []
+    assert store.move(['a.pth'], 'earlier') == ['a.pth']

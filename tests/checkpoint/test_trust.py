@@ -155,7 +155,8 @@ def test_the_tools_have_a_flag(tool, flags, tmp_path, monkeypatch, capsys):
     state = {'model.weight': torch.zeros(1, 4), 'model.bias': torch.zeros(1)}
     torch.save({'meta': {'epoch': 1, 'iter': 2, 'evil': Evil(marker)}, 'state_dict': state}, trap)
     argv = [str(tmp_path / 'cfg.py'), *flags, *([] if flags == ['--auto-resume'] else [str(trap)])]
-    argv += ['--work-dir', str(tmp_path / 'run')] if tool == 'train' else []
+    work_dir = tmp_path / ('other' if flags == ['--load-from'] else 'run')
+    argv += ['--work-dir', str(work_dir)] if tool == 'train' else []
     assert main(argv) == 1
     assert 'could run code when loaded' in capsys.readouterr().err
     assert not marker.exists()

@@ -86,13 +86,14 @@ def project(tmp_path):
 
 @pytest.fixture
 def train(project, capsys):
-    """Run the training tool in this process: (exit code, all it said, its last line)."""
+    """Run the training tool in this process: (exit code, all it said, its error or else its last line)."""
     from runnerkit.cli.train import main
 
     def run(*options, config='cfg.py', work_dir='run'):
         code = main([str(project / config), '--work-dir', str(project / work_dir), *map(str, options)])
         printed = capsys.readouterr()
         said = printed.out + printed.err
-        return code, said, (said.strip().splitlines() or [''])[-1]
+        _, error, after = f'\n{said}'.rpartition('\nerror: ')
+        return code, said, f'error: {after.strip()}' if error else (said.strip().splitlines() or [''])[-1]
 
     return run

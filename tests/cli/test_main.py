@@ -1,12 +1,16 @@
 """The console script."""
 
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from runnerkit.cli.main import COMMANDS, main
 from runnerkit.version import __version__
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_help_and_version(capsys):
@@ -23,6 +27,9 @@ def test_help_and_version(capsys):
         ([], 'a command is needed'),
         (['trian'], "there is no command 'trian'; did you mean 'train'?"),
         (['zzz'], "no command 'zzz'"),
+        (['fit', 'cfg.py'], "there is no command 'fit': write runnerkit train"),
+        (['cfg.py', '--seed', '3'], 'write runnerkit train cfg.py --seed 3'),
+        (['--seed', '3'], 'flags follow a command'),
     ],
 )
 def test_wrong_commands(words, text, capsys):
@@ -34,6 +41,21 @@ def test_commands_are_handed_on(project, capsys):
     assert main(['print-config', str(project / 'cfg.py')]) == 0
     assert "optimizer = dict(type='SGD'" in capsys.readouterr().out
     assert main(['train', 'nowhere.py']) == 2
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_each_help_names_its_command(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, '--help'])
+    assert capsys.readouterr().out.startswith(f'usage: runnerkit {command} ')
+
+
+@pytest.mark.parametrize('tool', ['train', 'test', 'print_config'])
+def test_each_tools_help_names_its_file(tool, capsys, monkeypatch):
+    monkeypatch.setattr(sys, 'argv', [f'/somewhere/{tool}.py', '--help'])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(ROOT / 'tools' / f'{tool}.py'), run_name='__main__')
+    assert capsys.readouterr().out.startswith(f'usage: tools/{tool}.py ')
 
 
 def test_as_a_module():

@@ -44,7 +44,7 @@ def test_styles(cfg, capsys):
         (['cfg.py', '--style', 'nope'], "style 'nope' is not known"),
         (['cfg.py', '--cfg-options', 'lr.x=1'], 'cannot inherit from base'),
         (['bad.py'], r'bad.py:1: division by zero'),
-        (['bad.yaml'], r'while parsing .*\(\S*bad.yaml\)'),
+        (['bad.yaml'], 'bad.yaml:2: this is no YAML: while parsing a flow sequence'),
     ],
 )
 def test_failures_are_one_line_and_exit_1(cfg, capsys, args, message):
@@ -75,4 +75,13 @@ def test_the_script(cfg):
         [sys.executable, script, 'no.py'], capture_output=True, text=True, env={'PYTHONPATH': str(ROOT)}
     )
     assert done.returncode == 1
-    assert done.stderr.startswith('print_config.py: file ')
+    assert done.stderr.startswith('tools/print_config.py: file ')
+
+
+def test_keys_that_nobody_reads_are_told(tmp_path, capsys):
+    (tmp_path / 'cfg.py').write_text("runner = dict(type='EpochBasedRunner', max_epochs=1)\nvariable = 2\n")
+    assert main([str(tmp_path / 'cfg.py'), '--cfg-options', 'runner.max_epoch=1']) == 0
+    printed = capsys.readouterr()
+    assert 'max_epoch=1' in printed.out
+    assert 'warning: runner.max_epoch (--cfg-options): nobody reads it' in printed.err
+    assert 'variable' not in printed.err

@@ -28,7 +28,7 @@ def test_scores_of_a_file_or_of_the_best_in_a_work_dir(project, train, capsys):
     [
         (['nowhere.py', 'x.pth'], 2, 'there is no config file nowhere.py'),
         (['CFG', 'nowhere.pth'], 1, 'there is no checkpoint nowhere.pth'),
-        (['CFG', 'nowhere.pth', '--split', 'tset'], 1, "has no 'tset' section; it has"),
+        (['CFG', 'CFG', '--split', 'tset'], 1, "has no 'tset' section; it has"),
     ],
 )
 def test_wrong_input(project, capsys, arguments, code, text):
@@ -36,3 +36,40 @@ def test_wrong_input(project, capsys, arguments, code, text):
     err = capsys.readouterr().err
     assert text in err
     assert 'Traceback' not in err
+
+
+def test_weights_that_do_not_fit_are_refused(project, train, capsys):
+    """Of another width, and with a layer more than the checkpoint: exit code 1 before anything is evaluated."""
+    train('--cfg-options', 'runner.max_epochs=1')
+    run = str(project / 'run')
+    text = (project / 'cfg.py').read_text()
+    wide = text.replace('out_features=8', 'out_features=9').replace('in_features=8', 'in_features=9')
+    (project / 'wide.py').write_text(wide)
+    more = "dict(type='Linear', in_features=1, out_features=1),\n    ],"
+    (project / 'more.py').write_text(text.replace('    ],', more, 1))
+    capsys.readouterr()
+    for config, parts in {
+        'wide.py': ('loaded 1 of 4 tensors (3 of another shape) of', 'size mismatch for model.0.weight'),
+        'more.py': ('loaded 4 of 6 tensors (2 missing) of', 'missing keys in source state_dict: model.3.weight'),
+    }.items():
+        assert main([str(project / config), run]) == 1
+        printed = capsys.readouterr()
+        last = printed.err.strip().splitlines()[-1]
+        for part in (f'best_error_epoch_1.pth does not fit the model of {project / config}', *parts, '--allow-partial'):
+            assert part in last
+        assert 'test error' not in printed.out
+        assert main([str(project / config), run, '--allow-partial']) == 0
+        printed = capsys.readouterr()
+        assert 'test error: ' in printed.out
+        assert parts[0] in printed.err
+    # What the model lacks is a difference, too.
+    (project / 'less.py').write_text(text.replace("        dict(type='Linear', in_features=8, out_features=1),\n", ''))
+    assert main([str(project / 'less.py'), run, '--split', 'train']) == 1
+    assert 'loaded 2 of 2 tensors (2 unexpected) of' in capsys.readouterr().err
+
+
+def test_the_checkpoint_is_looked_for_before_the_data_are_built(project, train, capsys):
+    train('--cfg-options', 'runner.max_epochs=1')
+    (project / 'points.py').write_text('raise RuntimeError("read")\n')
+    assert main([str(project / 'cfg.py'), str(project / 'run' / 'epoch_2.pth')]) == 1
+    assert "cannot be found; did you mean 'epoch_1.pth'" in capsys.readouterr().err

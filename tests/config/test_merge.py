@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 from pathlib import Path
 
 import pytest
 
-from runnerkit.config import Config, warn_near_misses
+from runnerkit.config import Config
 from runnerkit.config.config_dict import as_config
-from runnerkit.config.merge import merge, near_misses, nested_options
+from runnerkit.config.merge import merge, nested_options
 
 TABLE = json.loads((Path(__file__).parents[1] / 'data' / 'config_merge.json').read_text())
 ERRORS = {'TypeError': TypeError, 'KeyError': KeyError}
@@ -92,33 +91,11 @@ def test_nested_options():
         nested_options({'a': 1, 'a.b': 2})
 
 
-def test_near_misses_of_new_keys():
-    base = {'optimizer': {'momentum': 0.9}, 'steps': [{'warmup': 1}], 'layer1': 1}
-    options = nested_options({'optimzer.lr': 1, 'optimizer.momentun': 1, 'steps.0.wamrup': 1, 'layer2': 1, 'other': 1})
-    assert dict(near_misses(options, base)) == {
-        'optimzer': 'optimizer',
-        'optimizer.momentun': 'optimizer.momentum',
-        'steps.0.wamrup': 'steps.0.warmup',
-    }
-
-
-def test_merge_from_dict_warns_of_near_misses_and_adds_the_key(caplog):
-    cfg = Config({'optimizer': {'lr': 1}})
-    with caplog.at_level(logging.WARNING, 'runnerkit'):
-        cfg.merge_from_dict({'optimzer.lr': 2, 'fresh': 1})
-    assert [record.getMessage() for record in caplog.records] == [
-        "--cfg-options: 'optimzer' is a new key; did you mean 'optimizer'?"
-    ]
-    assert cfg.optimzer.lr == 2
-
-
-def test_warn_near_misses_of_top_level_keys(caplog, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path('cfg.py').write_text('a = 1\noptimzer = dict()\nfree = 2\n')
-    with caplog.at_level(logging.WARNING, 'runnerkit'):
-        warn_near_misses(Config.fromfile('cfg.py'), iter(['optimizer', 'model']))
-        warn_near_misses({'modle': 1}, ['model'])
-    assert [record.getMessage() for record in caplog.records] == [
-        "the config key 'optimzer' (cfg.py:2) is not known; did you mean 'optimizer'?",
-        "the config key 'modle' is not known; did you mean 'model'?",
-    ]
+def test_an_origin_knows_which_keys_the_command_line_has_added(tmp_path):
+    (tmp_path / 'base.py').write_text('optimizer = dict(type=1)\n')
+    (tmp_path / 'cfg.py').write_text('_base_ = "base.py"\noptimizer = dict(lr=1)\n')
+    cfg = Config.fromfile(tmp_path / 'cfg.py')
+    cfg.merge_from_dict({'optimizer.lr': 2, 'optimizer.momentum': 1})
+    cfg.merge_from_dict({'optimizer.momentum': 2, 'fresh': 1})
+    assert cfg.optimizer._origin_.added == {'momentum'}
+    assert cfg._cfg_dict._origin_.added == {'fresh'}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from runnerkit.config import Config
+from runnerkit.config.origin import dotted, written_at
 
 CFG = """\
 norm = dict(type='BN')
@@ -100,8 +101,31 @@ def test_a_name_that_stands_for_itself_does_not_loop(tmp_path, monkeypatch):
 
 
 def test_data_files_and_files_elsewhere(tmp_path, monkeypatch):
-    (tmp_path / 'cfg.json').write_text(json.dumps({'model': {'a': 1}}))
+    (tmp_path / 'cfg.json').write_text(json.dumps({'model': {'a': 1}}, indent=1))
     cfg = Config.fromfile(tmp_path / 'cfg.json')
-    assert str(cfg.model._origin_) == str(tmp_path / 'cfg.json')
+    assert str(cfg.model._origin_) == str(tmp_path / 'cfg.json') + ':2'
     monkeypatch.chdir(tmp_path)
-    assert cfg.model._origin_.of('a') == 'cfg.json'
+    assert cfg.model._origin_.of('a') == 'cfg.json:3'
+
+
+def test_lines_of_a_yaml_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path('base.yaml').write_text('shared: 1\nmodel:\n  depth: 2\n')
+    Path('cfg.yaml').write_text(
+        '_base_: base.yaml\n# two hooks\nhooks:\n- type: A\n  n: 1\n- &b {type: B}\nagain: *b\n'
+    )
+    cfg = Config.fromfile('cfg.yaml')
+    assert cfg.hooks[0]._origin_.of('n') == 'cfg.yaml:5'
+    assert cfg.hooks[1]._origin_.of('type') == 'cfg.yaml:6'
+    assert cfg.model._origin_.of('depth') == 'base.yaml:3'
+    assert cfg.hooks[0]._origin_.of('missing') == 'cfg.yaml:4'
+
+
+def test_the_place_of_a_value_by_its_path(cfg):
+    assert written_at(cfg, ('model', 'late', 'x')) == 'cfg.py:13'
+    assert written_at(cfg, ('pipeline', 1, 'p')) == 'cfg.py:5'
+    assert written_at(cfg, ('model', 'late', 'missing')) == 'cfg.py:12'
+    assert written_at(cfg, ('missing', 'x')) == 'cfg.py'
+    assert written_at(cfg, ('typed', 'y', 'deeper')) == 'cfg.py:15'
+    assert written_at({'a': 1}, ('a',)) == ''
+    assert dotted(('custom_hooks', 0, 'interval')) == 'custom_hooks[0].interval'

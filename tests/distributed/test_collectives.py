@@ -49,7 +49,7 @@ def test_what_only_the_first_rank_does(ranks):
     assert ranks['from_first'] == ({'called on': 0},) * 2
     own, others = ranks['from_first_failed']
     assert own == "KeyError('what is missing')"
-    assert others.startswith('RuntimeError("rank 0 has failed: KeyError')
+    assert others.startswith('ToldByFirstRank("rank 0 has failed: KeyError')
 
 
 def test_seeds(ranks):

@@ -201,3 +201,12 @@ def test_when_a_file_was_written(tmp_path, monkeypatch):
     assert FsspecBackend().modified(str(tmp_path / 'a')) == pytest.approx((tmp_path / 'a').stat().st_mtime, abs=0.01)
     monkeypatch.setattr(LocalFileSystem, 'modified', fsspec.AbstractFileSystem.modified)
     assert FsspecBackend().modified(str(tmp_path / 'a')) == 0
+
+
+def test_moving(place):
+    storage, root = place
+    source, target = storage.join_path(root, 'file'), storage.join_path(root, 'new', 'folder', 'file')
+    storage.put(b'1', source)
+    storage.move(source, target)
+    assert not storage.isfile(source)
+    assert storage.get(target) == b'1'

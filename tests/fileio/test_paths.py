@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runnerkit.fileio import exists, is_url, join, open_file
-from runnerkit.fileio.paths import local_path, plain_file_name
+from runnerkit.fileio.paths import local_path, plain_file_name, shown
 
 
 def test_local_files(tmp_path):
@@ -100,3 +100,10 @@ def test_names_that_could_lead_elsewhere_are_refused(name, problem):
     with pytest.raises(ValueError, match=f'{problem}.* so it cannot name a file') as caught:
         plain_file_name(name)
     assert str(caught.value).isprintable()
+
+
+def test_paths_are_shown_as_one_would_type_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert shown(tmp_path / 'a' / 'b.pth') == 'a/b.pth'
+    assert shown('a.pth') == 'a.pth'
+    assert shown('/elsewhere/a.pth') == '/elsewhere/a.pth'

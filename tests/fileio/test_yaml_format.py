@@ -1,6 +1,7 @@
 """What YAML can say here, and what it refuses."""
 
 import io
+import re
 import subprocess
 import sys
 
@@ -44,3 +45,25 @@ print(Config.fromfile({str(tmp_path / 'cfg.yaml')!r}).a, 'yaml' in sys.modules)
 """
     ended = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert ended.stdout.split() == ['False', '1', 'True'], ended.stderr
+
+
+@pytest.mark.parametrize(
+    'text, message',
+    [
+        ('a: 1\nb: [1, 2\nc: 3\n', r'f.yaml:3: this is no YAML: while parsing a flow .* \(it begins in line 2\)'),
+        ('a: *x\n', 'f.yaml:1: this is no YAML: found undefined alias'),
+        ('a: !!python/object:os.x 3\n', 'f.yaml:1: this is no YAML: could not determine a constructor for the tag'),
+    ],
+)
+def test_an_error_names_file_and_line(text, message):
+    with pytest.raises(yaml.YAMLError) as caught:
+        yaml_format.load(text)
+    told = yaml_format.with_place(caught.value, 'f.yaml')
+    assert type(told) is type(caught.value)
+    assert re.match(message, str(told))
+    assert 'unicode string' not in str(told)
+
+
+def test_other_errors_keep_their_message():
+    told = yaml_format.with_place(ValueError('too deep'), 'f.yaml')
+    assert (type(told), str(told)) == (ValueError, 'f.yaml: too deep')

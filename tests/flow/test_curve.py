@@ -1,11 +1,13 @@
 """The learning curve from a work dir's log."""
 
 import json
+import math
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from runnerkit.flow.curve import curves, plot, read_log
+from runnerkit.flow.curve import best_of, curves, learning_rates, limits, plot, read_log
 
 
 def write(path, *lines):
@@ -52,7 +54,7 @@ def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch, caplog):
     with pytest.raises(ModuleNotFoundError):
         plot(tmp_path)
     with caplog.at_level('INFO', 'runnerkit'):
-        Terminal().draw(Context(None, work_dir=tmp_path))
+        Terminal().draw(Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta={})))
     assert "no learning curve is drawn: it needs matplotlib (pip install 'runnerkit[plot]')" in caplog.text
 
 
@@ -64,3 +66,102 @@ def test_a_step_that_goes_back_supersedes_what_follows_and_torn_lines_are_left_o
     with open(tmp_path / '2.log.json', 'a') as file:
         file.write('{"mode": "train", "epoch"')
     assert curves(read_log(tmp_path)) == {'train loss': [(3, 1.0), (4, 2.0), (8, 2.0)]}
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """Draws log lines; returns the figure."""
+    from matplotlib.figure import Figure
+
+    figures = []
+    monkeypatch.setattr(Figure, 'savefig', lambda self, *args, **kwargs: figures.append(self))
+
+    def draw(*lines, best=None):
+        write(tmp_path / '1.log.json', *lines)
+        plot(tmp_path, best)
+        return figures[-1]
+
+    return draw
+
+
+def train_line(step, loss, lr=0.1):
+    return {'mode': 'train', 'epoch': 1, 'iter': step, 'step': step, 'loss': loss, 'lr': lr}
+
+
+def val_line(epoch, **values):
+    return {'mode': 'val', 'epoch': epoch, 'iter': 10, 'step': 10 * epoch, **values}
+
+
+def panels(figure):
+    """The panels by their label: names and points of the curves."""
+    return {
+        axis.get_ylabel(): {line.get_label(): [*zip(*line.get_data(), strict=True)] for line in axis.get_lines()}
+        for axis in figure.axes
+        if axis.axison
+    }
+
+
+def test_losses_together_each_score_and_the_rate_on_axes_of_their_own(drawn, tmp_path):
+    figure = drawn(
+        train_line(5, 2.0, lr=0.1),
+        val_line(1, loss=1.5, accuracy=0.5, iou=30.0),
+        train_line(15, 1.0, lr=0.05),
+        val_line(2, loss=1.25, accuracy=0.75, iou=40.0),
+    )
+    assert panels(figure) == {
+        'loss': {'train loss  2 → 1': [(5, 2.0), (15, 1.0)], 'val loss  1.5 → 1.25': [(10, 1.5), (20, 1.25)]},
+        'accuracy': {'val  0.5 → 0.75': [(10, 0.5), (20, 0.75)]},
+        'iou': {'val  30 → 40': [(10, 30.0), (20, 40.0)]},
+        'learning rate': {'_child0': [(5, 0.1), (15, 0.05)]},
+    }
+    assert figure.get_suptitle() == f'{tmp_path.name}: learning curve'
+    assert {axis.get_xlabel() for axis in figure.axes} == {'', 'iterations'}
+
+
+def test_the_best_evaluation_is_marked(drawn):
+    lines = [
+        val_line(1, loss=2.0, accuracy=0.5),
+        val_line(2, loss=1.0, accuracy=0.9),
+        val_line(3, loss=1, accuracy=0.8),
+    ]
+    found = panels(drawn(train_line(5, 2.0), *lines, best='out/best_accuracy_epoch_2.pth'))
+    assert found['accuracy']['best 0.9, epoch 2'] == [(20, 0.9)]
+    assert [(20, 0), (20, 1)] in found['loss'].values()
+    assert [(20, 0), (20, 1)] not in found['learning rate'].values()
+    found = panels(drawn(*lines, best='best_loss_iter_20.pth'))
+    assert found['loss']['best 1, iter 20'] == [(20, 1.0)]
+
+
+@pytest.mark.parametrize('name', ['latest.pth', 'best_accuracy_epoch_7.pth', 'best_iou_epoch_1.pth'])
+def test_a_best_checkpoint_that_the_log_does_not_have_is_not_marked(name):
+    assert best_of([val_line(1, accuracy=0.5)], name) is None
+
+
+def test_first_values_do_not_squash_the_rest():
+    loss = [(i, value) for i, value in enumerate([90.0, *([1.0, 2.0] * 5)])]
+    low, high = limits([loss])
+    assert low < 1
+    assert 2.5 <= high < 3
+    late = [*loss, (11, 50.0)]  # this one is news
+    assert limits([late])[1] > 50
+    low, high = limits([[(i, value) for i, value in enumerate([-7.0, 0.9, 0.95, 0.99, 1.0])]])
+    assert 0.8 < low < 0.9
+    assert high > 1
+
+
+def test_limits_of_few_equal_and_infinite_values():
+    assert limits([[(0, 90.0), (1, 1.0)]])[1] > 90
+    assert limits([[(0, 1.0), (1, 1.0)]]) is limits([]) is limits([[(0, math.nan)]]) is None
+    low, high = limits([[(i, value) for i, value in enumerate([2.0, 1.0, math.inf, math.nan, 1.0, 1.0, 1.0])]])
+    assert low < 1 < high < 2
+
+
+def test_rates_of_several_optimizers():
+    lines = [train_line(5, 1.0, lr={'G': 0.1, 'D': 0.2}), val_line(1, lr={'G': 9, 'D': 9}), train_line(6, 1.0)]
+    assert learning_rates(lines) == {'G': [(5, 0.1)], 'D': [(5, 0.2)], '': [(6, 0.1)]}
+
+
+def test_many_scores_are_not_all_drawn(drawn):
+    figure = drawn(*(val_line(epoch, **{f's{i}': i * epoch for i in range(12)}) for epoch in (1, 2)))
+    assert list(panels(figure)) == [f's{i}' for i in range(9)]
+    assert '(without s9, s10, s11)' in figure.get_suptitle()

@@ -31,9 +31,8 @@ def test_long_and_constant_schedules():
     assert sketch([0.1] * 5).count('*') == 5
 
 
-def shown(caplog, loader=range(5), **configs):
-    """The log of what a dry run says about the schedules of ``configs``."""
-    caplog.clear()
+def shown(capsys, loader=range(5), **configs):
+    """What a dry run prints about the schedules of ``configs``."""
     runner = tiny_runner(max_epochs=2)
     runner.register_training_hooks(**{'lr_config': None, **configs})
     context = SimpleNamespace(
@@ -42,10 +41,10 @@ def shown(caplog, loader=range(5), **configs):
         loaders=[loader],
         workflow=[('train', 1)],
         logger=logging.getLogger('test'),
+        rank=0,
     )
-    with caplog.at_level('INFO'):
-        DryRun().show_schedules(context)
-    return caplog.messages
+    DryRun().show_schedules(context)
+    return capsys.readouterr().out
 
 
 STEP_LR = {'policy': 'StepLR', 'step_size': 1, 'gamma': 0.5}
@@ -69,19 +68,22 @@ STEP_LR = {'policy': 'StepLR', 'step_size': 1, 'gamma': 0.5}
         ),
     ],
 )
-def test_each_schedule_is_shown_under_its_own_name(caplog, configs, heads):
-    assert [message.splitlines()[0] for message in shown(caplog, **configs)] == heads
+def test_each_schedule_is_shown_under_its_own_name(capsys, configs, heads):
+    lines = shown(capsys, **configs).splitlines()
+    assert [line for line in lines if line[0].isalpha()] == heads
 
 
-def test_what_is_drawn_is_the_schedule(caplog):
-    (text,) = shown(caplog, lr_config=STEP_LR)
-    lines = text.splitlines()
+def test_what_is_drawn_is_the_schedule(capsys):
+    lines = shown(capsys, lr_config=STEP_LR).splitlines()
     assert lines[1].split('|') == ['       0.1 ', '*****     ']
     assert lines[8].split('|') == ['      0.05 ', '     *****']
 
 
-def test_nothing_to_draw(caplog):
-    assert shown(caplog, iter([])) == ['Learning rate: not drawn, because the length of the loader is not known']
-    with caplog.at_level('INFO'):
-        DryRun().show_schedules(SimpleNamespace(runner=None, optimizer=None, logger=logging.getLogger('test')))
-    assert caplog.messages[1:] == ['Learning rate: none, as there is no optimizer']
+def test_nothing_to_draw(capsys):
+    assert shown(capsys, iter([])) == 'Learning rate: not drawn, because the length of the loader is not known\n'
+    nothing = SimpleNamespace(runner=None, optimizer=None, logger=logging.getLogger('test'), rank=0)
+    DryRun().show_schedules(nothing)
+    assert capsys.readouterr().out == 'Learning rate: none, as there is no optimizer\n'
+    nothing.rank = 1
+    DryRun().show_schedules(nothing)
+    assert capsys.readouterr().out == ''

@@ -1,6 +1,7 @@
 """The first stage: device, seed, work dir, data."""
 
 import os
+import re
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from runnerkit.config import Config
 from runnerkit.fileio.paths import join
 from runnerkit.flow import Context, Instance, Options, Terminal
 from runnerkit.flow.instance import choose_device, required_section, split_url
+from runnerkit.flow.switches import check_switches
+from runnerkit.utils.logging import close_logger
 
 
 def test_devices():
@@ -49,6 +52,44 @@ def test_loaders_take_common_settings_and_their_splits_own():
     assert [batch.tolist() for batch in val] == [[0, 1, 2], [3, 4]]
     with pytest.raises(KeyError, match="the config's data has no 'test' section; it has"):
         Instance().build_loader(context, data, 'test')
+
+
+def test_a_loader_may_be_described_in_torchs_words():
+    data = {
+        'batch_size': 2,
+        'num_workers': 0,
+        'train': Five(),
+        'val': Five(),
+        'val_dataloader': {'samples_per_gpu': 3},
+        'test': Five(),
+        'test_dataloader': {'batch_size': 5, 'num_workers': 1},
+    }
+    context = Context(Config({}), Options(), seed=1)
+    loaders = [Instance().build_loader(context, data, split) for split in ('train', 'val', 'test')]
+    assert [(loader.batch_size, loader.num_workers) for loader in loaders] == [(2, 0), (3, 0), (5, 1)]
+
+
+@pytest.mark.parametrize(
+    ('data', 'words'),
+    [
+        ('samples_per_gpu=0', ['data.samples_per_gpu (', 'config.py:2)', 'at least 1, but got 0']),
+        ("batch_size='many'", ['data.batch_size (', 'config.py:2)', "but got 'many'"]),
+        ('workers_per_gpu=-1', ['data.workers_per_gpu (', 'config.py:2)', 'at least 0, but got -1']),
+        ('samples_per_gpu=4, batch_size=8', ['data.batch_size (', 'config.py:2)', 'data.samples_per_gpu', 'two names']),
+        ('num_workers=1, workers_per_gpu=1', ['data.num_workers', 'data.workers_per_gpu', 'two names']),
+        ('train_dataloader=dict(batch_size=0)', ['data.train_dataloader.batch_size (', 'config.py:2)', 'got 0']),
+        (
+            'train_dataloader=dict(samples_per_gpu=1, batch_size=1)',
+            ['data.train_dataloader.batch_size', 'data.train_dataloader.samples_per_gpu', 'two names'],
+        ),
+    ],
+)
+def test_wrong_loader_options_are_refused_with_their_place(data, words, tmp_path):
+    path = tmp_path / 'config.py'
+    path.write_text(f'data = dict(\n    {data})\n')
+    with pytest.raises((TypeError, ValueError)) as caught:
+        Instance().build_loader(Context(Config({})), Config.fromfile(str(path)).data, 'train')
+    assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 @pytest.mark.parametrize('seed', ['abc', -1, 1.5, True])
@@ -95,6 +136,26 @@ def test_a_second_run_in_a_work_dir_is_told(tmp_path):
     assert not (tmp_path / '.lock').exists()
 
 
+def test_no_log_of_an_earlier_start_is_overwritten(tmp_path):
+    """Also by a run that starts within the same second, and after a kill in the middle of a move."""
+    for number, name in enumerate(('20261121_114345', '20261121_114345_2', '20261121_114345_3')):
+        context = Context(Config({'work_dir': str(tmp_path)}), timestamp='20261121_114345')
+        Instance().open_work_dir(context)
+        context.logger.info('start %d', number)
+        close_logger('runnerkit')
+        Terminal()(context)
+        assert context.timestamp == name
+        assert f'start {number}' in (tmp_path / f'{name}.log').read_text()
+        (tmp_path / f'epoch_{number}.pth').write_text('')
+        unfinished = tmp_path / 'earlier' / f'run{number}.unfinished'
+        unfinished.mkdir(parents=True)
+        (unfinished / '.plan.json').write_text(f'{{"epoch_{number}.pth": false}}')
+    Instance().open_work_dir(context)
+    Terminal()(context)
+    assert (tmp_path / 'earlier' / 'run2' / 'epoch_2.pth').exists()
+    assert not list(tmp_path.glob('*.pth'))
+
+
 @pytest.mark.parametrize('where', ['option', 'config'])
 def test_a_work_dir_at_a_url_has_its_logs_on_the_disk(tmp_path, monkeypatch, where):
     monkeypatch.chdir(tmp_path)
@@ -132,3 +193,35 @@ def test_a_work_dir_by_a_file_url_is_a_folder(tmp_path):
     Instance().open_work_dir(context)
     Terminal()(context)
     assert context.work_dir == tmp_path / 'run'
+
+
+@pytest.mark.parametrize(
+    'line, read, text',
+    [
+        ("seed = 'abc'", Instance.settle_seed, "but got 'abc' (cfg.py:2)"),
+        ("log_level = 'LOUD'", Instance.open_work_dir, "log_level: Unknown level: 'LOUD' (cfg.py:2)"),
+        ('num_threads = 0', lambda _, context: check_switches(context.cfg), 'but got 0 (cfg.py:2)'),
+        ("tf32 = 'no'", lambda _, context: check_switches(context.cfg), "but got 'no' (cfg.py:2)"),
+        ("workflow = 'train'", Instance.load_data, "but got 'train' (cfg.py:2)"),
+        (
+            'data = dict(samples_per_gpu=1)',
+            Instance.load_data,
+            'it has samples_per_gpu (cfg.py:2)',
+        ),
+        (
+            "data = dict(train=dict(type='builtins.list'), train_dataloader=dict(sufle=1))",
+            lambda stage, context: stage.build_loader(context, context.cfg.data, 'train', Five()),
+            '(cfg.py:2)',
+        ),
+    ],
+)
+def test_an_error_names_file_and_line(line, read, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'cfg.py').write_text(f'x = 1\n{line}\n')
+    context = Context(Config.fromfile('cfg.py'), Options(work_dir=str(tmp_path / 'run')))
+    try:
+        with pytest.raises(Exception, match=re.escape(text)):
+            read(Instance(), context)
+    finally:
+        if context.lock is not None:
+            context.lock.release()

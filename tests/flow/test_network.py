@@ -1,14 +1,17 @@
 """The second stage: what configs say about optimizer, runner and update."""
 
 import logging
+import re
 
 import pytest
 import torch
+from support import loader, tiny_runner
 
 from runnerkit.config import Config
 from runnerkit.flow import Context, Network, Options
 from runnerkit.flow.network import optimizer_config, runner_config, scaled_lr, wrapped
-from runnerkit.hooks import ProfilerHook
+from runnerkit.hooks import GradientCumulativeOptimizerHook, OptimizerHook, ProfilerHook
+from runnerkit.nn import Supervised
 from runnerkit.parallel import MMDataParallel
 
 
@@ -23,8 +26,19 @@ def test_the_linear_scaling_rule():
     context = Context(cfg, world_size=4, logger=logging.getLogger('runnerkit'))
     assert scaled_lr(cfg.optimizer, cfg, context)['lr'] == pytest.approx(0.4)
     assert cfg.optimizer.lr == 0.2
+    cfg.data.train_dataloader = {'batch_size': 4}
+    assert scaled_lr(cfg.optimizer, cfg, context)['lr'] == pytest.approx(0.2)
     with pytest.raises(ValueError, match='--auto-scale-lr needs'):
         scaled_lr(cfg.optimizer, Config({}), context)
+
+
+@pytest.mark.parametrize('enable, flag, lr', [(False, False, 0.2), (True, False, 0.4), (False, True, 0.4)])
+def test_the_flag_or_the_config_scales_the_rate(enable, flag, lr):
+    cfg = {'auto_scale_lr': {'enable': enable, 'base_batch_size': 1}, 'data': {'samples_per_gpu': 2}}
+    cfg['optimizer'] = {'type': 'SGD', 'lr': 0.2}
+    context = Context(Config(cfg), Options(auto_scale_lr=flag), model=torch.nn.Linear(1, 1))
+    Network().build_optimizer(context)
+    assert context.optimizer.param_groups[0]['lr'] == pytest.approx(lr)
 
 
 def test_runner_configs():
@@ -37,7 +51,10 @@ def test_runner_configs():
 @pytest.mark.parametrize(
     'cfg, expected',
     [
-        ({}, None),
+        ({}, {}),
+        ({'optimizer_config': None}, None),
+        ({'optimizer_config': None, 'amp': 'bf16'}, None),
+        ({'custom_hooks': [{'type': 'GradientCumulativeOptimizerHook'}]}, None),
         ({'optimizer_config': {'grad_clip': None}}, {'grad_clip': None}),
         ({'amp': 'bf16'}, {'amp': 'bf16'}),
         ({'optimizer_config': {'cumulative_iters': 2}, 'amp': 'fp16'}, {'cumulative_iters': 2, 'amp': 'fp16'}),
@@ -47,6 +64,38 @@ def test_runner_configs():
 )
 def test_the_updates_config(cfg, expected):
     assert optimizer_config(Config(cfg)) == expected
+
+
+def registered(cfg):
+    """The optimizer hooks of a run with that config."""
+    cfg = cfg if isinstance(cfg, Config) else Config(cfg)
+    cfg.runner = {'type': 'EpochBasedRunner', 'max_epochs': 1}
+    context = Context(cfg, model=Supervised(torch.nn.Linear(1, 1), torch.nn.MSELoss()))
+    network = Network()
+    network.build_runner(context)
+    network.register_hooks(context)
+    return [hook for hook in context.runner.hooks if isinstance(hook, OptimizerHook)]
+
+
+def test_an_optimizer_implies_the_update():
+    (hook,) = registered({'amp': 'bf16'})
+    assert hook.gives_way
+    assert hook.amp == 'bf16'
+    assert hook.priority == 40
+    (hook,) = registered({'optimizer_config': {}})
+    assert not hook.gives_way
+
+
+def test_a_custom_optimizer_hook_stays_alone():
+    (hook,) = registered({'custom_hooks': [{'type': 'GradientCumulativeOptimizerHook', 'cumulative_iters': 2}]})
+    assert isinstance(hook, GradientCumulativeOptimizerHook)
+    (hook,) = registered({'custom_hooks': [{'type': GradientCumulativeOptimizerHook}]})
+    assert isinstance(hook, GradientCumulativeOptimizerHook)
+
+
+def test_none_means_no_update():
+    assert registered({'optimizer_config': None, 'amp': 'bf16'}) == []
+    assert len(registered({})) == 1
 
 
 def test_the_model_is_wrapped_where_batches_must_be_moved():
@@ -103,3 +152,35 @@ def test_the_config_of_the_profiler(tmp_path):
     Network()(context)
     hook = next(hook for hook in context.runner.hooks if isinstance(hook, ProfilerHook))
     assert (hook.profile_iters, hook.by_epoch, hook.parts) == (3, False, True)
+
+
+# What a section is, the stage's method that reads it, and a word of the message.
+SECTIONS = {
+    'model = 3': (Network.build_model, 'model: cfg must be a dict'),
+    'optimizer = 3': (Network.build_optimizer, 'the optimizer is given as a dict'),
+    'runner = 3': (Network.build_runner, 'runner must be a dict such as'),
+    "runner = dict(type='EpochBasedRunner', max_epochs='x')": (Network.build_runner, 'max_epochs must be'),
+    "lr_config = dict(policy='stp')": (Network.register_hooks, "there is no policy 'stp'"),
+    "momentum_config = dict(policy='stp')": (Network.register_hooks, "there is no policy 'stp'"),
+    'optimizer_config = dict(grad_clp=3)': (Network.register_hooks, 'grad_clp'),
+    "checkpoint_config = dict(interval='x')": (Network.register_hooks, 'interval'),
+    'log_config = dict(intervall=3)': (Network.register_hooks, 'intervall'),
+    "log_config = dict(hooks=[dict(type='Nope')])": (Network.register_hooks, 'Nope is not in the hook registry'),
+    "timer_config = dict(type='Nope')": (Network.register_hooks, 'Nope is not in the hook registry'),
+    "evaluation = dict(save_best='a', rule='x')": (Network.register_hooks, 'evaluation: rule must be greater'),
+    "custom_hooks = [dict(type='EMAHook', priority='LOWW')]": (Network.register_hooks, "no priority named 'LOWW'"),
+    "profiler_config = dict(type='Nope')": (Network.register_hooks, 'Nope is not in the hook registry'),
+}
+
+
+@pytest.mark.parametrize('line', SECTIONS)
+def test_an_error_of_any_section_names_its_file_and_line(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'cfg.py').write_text(f'x = 1\n{line}\n')
+    call, text = SECTIONS[line]
+    runner = tiny_runner(max_epochs=1)
+    val_loader = loader(4) if 'evaluation' in line else None
+    context = Context(Config.fromfile('cfg.py'), model=runner.model, runner=runner, val_loader=val_loader)
+    with pytest.raises(Exception, match=re.escape(text)) as caught:
+        call(Network(), context)
+    assert str(caught.value).count('cfg.py:2)') == 1

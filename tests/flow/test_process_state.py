@@ -15,7 +15,8 @@ from support import weights
 
 from runnerkit.config import Config
 from runnerkit.flow import Context, Flow, Options
-from runnerkit.utils.logging import logger_initialized
+from runnerkit.hooks import Hook
+from runnerkit.utils.logging import ConsoleHandler, close_logger, get_logger, logger_initialized
 
 
 def state():
@@ -96,6 +97,25 @@ def test_a_flow_leaves_nothing_behind_and_the_next_one_has_the_bits_of_a_fresh_p
         flow(tmp_path / 'first', 3, **switched)
         assert state() == before
     assert torch.equal(flow(tmp_path / 'second', 7), torch.load(tmp_path / 'fresh.pth'))
+
+
+def test_a_console_that_was_there_before_shows_details_again(tmp_path):
+    logger = get_logger('runnerkit')
+    try:
+        (console,) = (handler for handler in logger.handlers if isinstance(handler, ConsoleHandler))
+        Look.seen.clear()
+        flow(tmp_path, 3, custom_hooks=[{'type': Look}])
+        assert Look.seen == [False]
+        assert console.verbose is True
+    finally:
+        close_logger('runnerkit')
+
+
+class Look(Hook):
+    seen = []
+
+    def before_run(self, runner):
+        self.seen += [each.verbose for each in runner.logger.handlers if isinstance(each, ConsoleHandler)]
 
 
 def test_a_failed_flow_leaves_nothing_behind(tmp_path):

@@ -12,6 +12,9 @@ from runnerkit.runner import EpochBasedRunner
 
 
 class Runner:
+    max_epochs = max_iters = None
+    completed_epochs = completed_iters = 0
+
     def __init__(self):
         self.calls = []
 
@@ -98,3 +101,19 @@ def test_a_file_that_wants_to_be_trusted_is_not_skipped(tmp_path):
     newest = checkpoint(tmp_path / 'epoch_2.pth', x=os.__spec__)
     context = Context(Config({}), Options(auto_resume=True), work_dir=tmp_path, runner=Runner())
     assert Startup().to_resume(context) == newest
+
+
+@pytest.mark.parametrize('key', ['load_from', 'resume_from'])
+def test_a_checkpoint_that_is_not_there_is_met_with_the_line_that_names_it(key, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'cfg.py').write_text(f"x = 1\n{key} = 'nowhere.pth'\n")
+
+    class Fails:
+        def resume(self, path):
+            raise FileNotFoundError(f'there is no checkpoint {path}')
+
+        load_checkpoint = resume
+
+    for options, place in ((Options(), r' \(cfg.py:2\)$'), (Options(**{key: 'other.pth'}), 'other.pth$')):
+        with pytest.raises(FileNotFoundError, match=place):
+            Startup()(Context(Config.fromfile('cfg.py'), options, runner=Fails()))

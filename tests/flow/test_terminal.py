@@ -2,26 +2,30 @@
 
 from types import SimpleNamespace
 
-from runnerkit.flow import Context, Options, Terminal
-from runnerkit.flow.terminal import shown
+from runnerkit.flow import Context, Options, Terminal, terminal
+from runnerkit.hooks.hook import Score
+
+MESSAGES = {'hook_msgs': {'best_score': 0.98765, 'best_ckpt': 'best.pth', 'last_ckpt': 'last.pth'}}
 
 
-def test_the_best_and_the_last_checkpoint_are_named(tmp_path, caplog):
-    messages = {'best_score': 0.98765, 'best_ckpt': 'best.pth', 'last_ckpt': 'last.pth'}
-    context = Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta={'hook_msgs': messages}))
+def test_scores_and_checkpoints_are_printed_on_stdout(tmp_path, capsys):
+    scores = {'accuracy': Score(0.98123, 660), 'slow': Score(3, 600), 'loss': Score(0.06, 660)}
+    Terminal()(Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta=MESSAGES, scores=scores)))
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        'Scores after 600 iterations: slow 3',
+        'Scores after 660 iterations: accuracy 0.9812, loss 0.06',
+        'Best score 0.9877, checkpoint best.pth',
+        'Last checkpoint last.pth',
+    ]
+    assert err == ''
+
+
+def test_other_ranks_and_failed_starts_say_nothing(tmp_path, caplog, capsys):
     with caplog.at_level('INFO', 'runnerkit'):
-        Terminal()(context)
-    assert 'Best score 0.9877, checkpoint best.pth' in caplog.text
-    assert 'Last checkpoint last.pth' in caplog.text
-
-
-def test_other_ranks_and_failed_starts_say_nothing(tmp_path, caplog):
-    with caplog.at_level('INFO', 'runnerkit'):
-        Terminal()(
-            Context(None, work_dir=tmp_path, rank=1, runner=SimpleNamespace(meta={'hook_msgs': {'last_ckpt': 'x'}}))
-        )
+        Terminal()(Context(None, work_dir=tmp_path, rank=1, runner=SimpleNamespace(meta=MESSAGES, scores={})))
         Terminal()(Context(None, work_dir=tmp_path))
-    assert caplog.text == ''
+    assert caplog.text == capsys.readouterr().out == ''
 
 
 def test_only_a_dry_runs_own_folder_is_deleted(tmp_path):
@@ -33,8 +37,9 @@ def test_only_a_dry_runs_own_folder_is_deleted(tmp_path):
     assert others.exists()
 
 
-def test_paths_are_shown_as_one_would_type_them(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert shown(tmp_path / 'a' / 'b.pth') == 'a/b.pth'
-    assert shown('a.pth') == 'a.pth'
-    assert shown('/elsewhere/a.pth') == '/elsewhere/a.pth'
+def test_the_curve_marks_the_best_checkpoint(tmp_path, monkeypatch, capsys):
+    drawn = []
+    monkeypatch.setattr(terminal, 'plot', lambda *args: drawn.append(args))
+    Terminal()(Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta=MESSAGES, scores={})))
+    Terminal()(Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta={}, scores={})))
+    assert drawn == [(tmp_path, 'best.pth'), (tmp_path, None)]

@@ -500,3 +500,48 @@ def test_a_subclass_that_steps_by_itself_as_with_mmcv(loss_scale, param):
     expected = trained(GradientCumulativeOptimizerHook(cumulative_iters=2), max_iters=4, kind='iter')
     runner = trained(hook, max_iters=4, kind='iter')
     torch.testing.assert_close(weights(runner.model), weights(expected.model), rtol=1e-3, atol=1e-4)
+
+
+class EveryThird(Tiny):
+    """Updates by itself in the first of every three iterations; counts all steps of its optimizer."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = self.steps = 0
+
+    def train_step(self, data, optimizer, **kwargs):
+        step = super().train_step(data, optimizer)
+        if self.calls == 0:
+            optimizer.register_step_post_hook(lambda *args: setattr(self, 'steps', self.steps + 1))
+        if self.calls % 3 == 0:
+            optimizer.zero_grad()
+            step['loss'].backward()
+            optimizer.step()
+        self.calls += 1
+        return step
+
+
+@pytest.mark.parametrize(('gives_way', 'steps'), [(True, 2), (False, 5)])
+def test_the_hook_that_nobody_asked_for_leaves_all_updates_to_a_step_that_makes_some(gives_way, steps):
+    hook = OptimizerHook()
+    hook.gives_way = gives_way
+    assert trained(hook, EveryThird()).model.steps == steps
+
+
+def test_that_it_has_given_way_is_resumed():
+    hook, other = OptimizerHook(), OptimizerHook()
+    assert hook.state_dict() == {}
+    hook.gives_way = other.gives_way = True
+    trained(hook, EveryThird())
+    other.load_state_dict(hook.state_dict())
+    model = EveryThird()
+    model.calls = 1
+    before = nn.utils.parameters_to_vector(model.parameters())
+    trained(other, model, max_iters=2)
+    assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), before)
+
+
+def test_where_the_step_makes_no_update_it_updates():
+    hook = OptimizerHook()
+    hook.gives_way = True
+    assert torch.equal(weights(trained(hook).model), weights(trained(OptimizerHook()).model))

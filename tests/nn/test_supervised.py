@@ -262,3 +262,74 @@ def test_a_network_trains_from_a_config_alone():
 def test_forward_is_that_of_the_model():
     model = Supervised(TwoInputs(), CROSS_ENTROPY)
     assert torch.equal(model(IMAGE, mask=MASK)['logits'], two_input_logits(model))
+
+
+# --- targets that broadcast against the output -----------------------------------------------------------------------
+
+
+def squeezing(output, target):
+    return nn.functional.mse_loss(output.squeeze(1), target)
+
+
+def by_hand(output, target):
+    return (output - target).square().mean()
+
+
+def first_step(loss, outputs, target, caplog):
+    """The loss of a first batch, and what was logged."""
+    caplog.clear()
+    x = torch.randn(len(target), 4)
+    model = Supervised(nn.Linear(4, outputs), loss)
+    value = model.train_step((x, target))['loss']
+    again = model.train_step((x, target))['loss']
+    assert torch.equal(value, again)
+    return caplog.text
+
+
+@pytest.mark.parametrize(
+    ('loss', 'outputs', 'target'),
+    [
+        (dict(type='MSELoss'), 1, torch.rand(6)),
+        (dict(type='L1Loss'), 1, torch.rand(6)),
+        (by_hand, 1, torch.rand(6)),
+        (by_hand, 1, torch.arange(6)),
+        (by_hand, 1, torch.rand(6, 3)),
+        (by_hand, 3, torch.rand(6, 1)),
+        (dict(type='MSELoss'), 3, torch.rand(6, 1)),
+    ],
+)
+@pytest.mark.filterwarnings('ignore:Using a target size')
+def test_a_target_that_broadcasts_is_told_once_with_both_shapes(loss, outputs, target, caplog):
+    text = first_step(loss, outputs, target, caplog)
+    assert text.count('broadcasts') == 1
+    assert str((6, outputs)) in text
+    assert str(tuple(target.shape)) in text
+    assert 'squeeze(-1)' in text
+
+
+@pytest.mark.parametrize(
+    ('loss', 'outputs', 'target'),
+    [
+        (dict(type='MSELoss'), 1, torch.rand(6, 1)),
+        (squeezing, 1, torch.rand(6)),
+        (CROSS_ENTROPY, 6, torch.arange(6)),  # as many classes as samples: the shapes would broadcast
+        (CROSS_ENTROPY, 1, torch.zeros(6, dtype=torch.long)),
+        (dict(type='CrossEntropyLoss', label_smoothing=0.1), 6, torch.arange(6)),
+        (dict(type='MultiMarginLoss'), 6, torch.arange(6)),
+        (by_hand, 1, torch.rand(1)),
+    ],
+)
+def test_losses_that_compare_what_belongs_together_are_not_told(loss, outputs, target, caplog):
+    assert first_step(loss, outputs, target, caplog) == ''
+
+
+def test_the_warning_names_the_place_in_the_config(tmp_path, caplog):
+    path = tmp_path / 'config.py'
+    path.write_text(
+        "model = dict(\n    type='Supervised',\n    model=dict(type='Linear', in_features=4, out_features=1),\n"
+        "    loss=dict(type='MSELoss'))"
+    )
+    model = build_model(Config.fromfile(str(path)).model)
+    with pytest.warns(UserWarning, match='Using a target size'):
+        model.train_step((torch.randn(6, 4), torch.rand(6)))
+    assert 'config.py:3' in caplog.text

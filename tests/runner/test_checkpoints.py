@@ -723,3 +723,20 @@ def test_an_iteration_run_of_ones_own_restores_what_was_resumed(tmp_path):
     resumed.run([loader(20)], [('train', 1)])
     assert torch.equal(weights(resumed.model), weights(whole.model))
     start('val').run([loader(20), loader(8)], [('train', 2), ('val', 1)])
+
+
+def test_a_folder_stands_for_its_latest_checkpoint_and_the_best_one_moves_along(tmp_path):
+    """Not for its best one, whose weights `load_checkpoint` takes."""
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=2)
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.run([loader()], [('train', 1)])
+    (tmp_path / 'run' / 'epoch_1.pth').rename(tmp_path / 'run' / 'best_loss_epoch_1.pth')
+    checkpoint = torch.load(tmp_path / 'run' / 'epoch_2.pth')
+    gone = {'best_ckpt': '/gone/best_loss_epoch_1.pth', 'last_ckpt': '/gone/epoch_7.pth'}
+    checkpoint['meta']['hook_msgs'] = gone
+    torch.save(checkpoint, tmp_path / 'run' / 'epoch_2.pth')
+    resumed = tiny_runner(work_dir=tmp_path / 'other', max_epochs=3)
+    resumed.resume(tmp_path / 'run')
+    assert resumed.epoch == 2
+    best = str(tmp_path / 'run' / 'best_loss_epoch_1.pth')
+    assert resumed.meta['hook_msgs'] == {**gone, 'best_ckpt': best}

@@ -100,6 +100,20 @@ def test_what_has_changed_is_told(name, saved, tmp_path, caplog):
     assert all(word in text for word in words), text
 
 
+def test_averages_that_are_dropped_are_told_once(saved, tmp_path, caplog):
+    assert resumed(tmp_path, saved(hooks=[EMAHook()]), caplog).count('averages are dropped') == 1
+
+
+def test_averages_of_a_file_of_mmcvs_are_told_although_it_names_no_hooks(saved, tmp_path, caplog):
+    path = saved(hooks=[EMAHook()])
+    file = torch.load(path)
+    del file['runnerkit']
+    torch.save(file, path)
+    runner = start(tmp_path / 'resumed')
+    runner.resume(path)
+    assert 'averages are dropped' in '\n'.join(told(caplog))
+
+
 def test_loaders_are_told_by_the_number_of_their_workflow_entry(tmp_path, caplog):
     start(tmp_path).run([loader(8), loader()], [('val', 1), ('train', 1)])
     runner = start(tmp_path / 'resumed')

@@ -12,13 +12,16 @@ import warnings
 import pytest
 
 from runnerkit.utils.logging import (
+    DETAIL,
     close_logger,
     console,
     get_logger,
     is_terminal,
     logger_initialized,
     print_log,
+    print_result,
     printable,
+    set_verbose,
     shortened,
 )
 
@@ -205,8 +208,10 @@ def test_a_terminal_may_appear_later(name, monkeypatch):
     monkeypatch.setattr(sys, 'stderr', Terminal())
     monkeypatch.setenv('TERM', 'xterm')
     logger.error('red')
+    logger.info('plain')
     logger.info('%d', 'no number')
-    assert re.search(r'\x1b\[1;31m.* - ERROR - red', sys.stderr.getvalue())
+    assert re.search(r'\x1b\[1;31m\d\d:\d\d:\d\d ERROR red', sys.stderr.getvalue())
+    assert re.search(r'^\d\d:\d\d:\d\d plain$', sys.stderr.getvalue(), flags=re.MULTILINE)
     assert 'Logging error' in sys.stderr.getvalue()
 
 
@@ -267,3 +272,47 @@ def test_text_of_others_stays_on_its_line(text, shown):
 def test_long_lists_are_shortened():
     assert shortened(['a', 'b\n', 'c'], 2) == r'a, b\n … (3 in all)'
     assert shortened(['a'], 2) == 'a'
+
+
+def test_details_are_always_in_the_file_and_on_the_console_if_that_is_verbose(name, tmp_path, capsys):
+    logger = get_logger(name, tmp_path / 'run.log')
+    logger.info('shown', extra=DETAIL)  # as every line, unless somebody chooses otherwise
+    set_verbose(logger, False)
+    logger.info('hidden', extra=DETAIL)
+    logger.info('ordinary')
+    set_verbose(logger, True)
+    logger.info('shown again', extra=DETAIL)
+    said = [line.rpartition(' - ')[2] for line in capsys.readouterr().err.splitlines()]
+    assert said == ['shown', 'ordinary', 'shown again']
+    assert [line.rpartition(' - ')[2] for line in (tmp_path / 'run.log').read_text().splitlines()] == [
+        'shown',
+        'hidden',
+        'ordinary',
+        'shown again',
+    ]
+
+
+def test_results_are_on_stdout_and_in_the_file(name, tmp_path, capsys):
+    logger = get_logger(name, tmp_path / 'run.log')
+    print_result('accuracy 0.98', logger)
+    out, err = capsys.readouterr()
+    assert (out, err) == ('accuracy 0.98\n', '')
+    assert (tmp_path / 'run.log').read_text().endswith(' - INFO - accuracy 0.98\n')
+
+
+def test_printing_survives_a_reader_that_has_gone_and_a_stream_that_lacks_a_character():
+    code = (
+        'import sys\n'
+        'from runnerkit.utils.logging import print_out\n'
+        'print_out("1 … 2")\n'
+        'sys.stdout = open(int(sys.argv[1]), "w")\n'
+        'for i in range(3): print_out("lost")\n'
+        'sys.stderr.write("done")'
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, 'PYTHONIOENCODING': 'ascii'}
+    command = [sys.executable, '-c', code, str(writer)]
+    ended = subprocess.run(command, pass_fds=[writer], capture_output=True, text=True, env=environment)
+    os.close(writer)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, '1 ? 2\n', 'done')

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from runnerkit.utils.imports import import_object
-from runnerkit.utils.user_files import file_of_module, module_of_file, name_of_file
+from runnerkit.utils.user_files import file_of_module, module_of_file, name_of_file, with_neighbours
 
 FILE = """\
 from .parts import scale
@@ -79,6 +81,68 @@ def test_classes_pickle_into_spawned_workers(folder):
     net = import_object(f'{folder}/net.py:Net')(4)
     with multiprocessing.get_context('spawn').Pool(1) as pool:
         assert pool.apply(net.twice) == 8
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder on sys.path with a file that counts how often it is executed; its name is no other test's."""
+    name = f'once_{abs(hash(str(tmp_path)))}'
+    folder = tmp_path / 'project'
+    folder.mkdir()
+    (folder / f'{name}.py').write_text('import builtins\nbuiltins.COUNTED.append(__name__)\n\n\nclass Net: ...\n')
+    monkeypatch.setattr('builtins.COUNTED', [], raising=False)
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder / f'{name}.py'
+    for key in [key for key, module in sys.modules.items() if name in key]:
+        del sys.modules[key]
+
+
+def counted():
+    import builtins
+
+    return builtins.COUNTED
+
+
+def test_a_file_that_was_imported_by_its_name_is_not_executed_again(project):
+    module = importlib.import_module(project.stem)
+    assert module_of_file(str(project)) is module
+    assert import_object(f'{project}:Net') is module.Net
+    assert counted() == [project.stem]
+    # … nor by a neighbour's relative import
+    (project.parent / 'user.py').write_text(f'from .{project.stem} import Net\n')
+    assert import_object(f'{project.parent}/user.py:Net') is module.Net
+    assert counted() == [project.stem]
+
+
+def test_a_later_import_by_its_name_finds_the_module_of_a_file(project):
+    module = module_of_file(str(project))
+    spec = module.__spec__
+    assert importlib.import_module(project.stem) is module
+    assert module.__spec__ is spec
+    assert counted() == [name_of_file(project)]
+    assert pickle.loads(pickle.dumps(module.Net)) is module.Net
+
+
+def test_a_copy_is_the_same_module_while_its_text_and_its_neighbours_are(project):
+    (project.parent / 'parts.py').write_text('scale = 2\n')
+    project.write_text(project.read_text() + 'from .parts import scale\n')
+    original = module_of_file(str(project))
+    for n, change in enumerate((None, 'parts.py', project.name)):
+        copy = project.parent.parent / f'copy{n}'
+        shutil.copytree(project.parent, copy)
+        if change:
+            (copy / change).write_text((copy / change).read_text() + '\nscale = 3\n')
+        module = module_of_file(str(copy / project.name))
+        assert (module is original) == (change is None)
+        assert module.scale == (3 if change else 2)
+
+
+def test_the_neighbours_that_a_file_needs(folder):
+    (folder / 'more.py').write_text('from . import net, no_such\nfrom .parts import scale\nimport os\n')
+    assert with_neighbours(folder / 'parts.py') == [folder / 'parts.py']
+    assert with_neighbours(folder / 'more.py') == [folder / name for name in ('more.py', 'net.py', 'parts.py')]
+    (folder / 'bad.py').write_text('from .net import (')
+    assert with_neighbours(folder / 'bad.py') == [folder / 'bad.py']
 
 
 def test_errors(folder):

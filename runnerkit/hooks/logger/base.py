@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,11 @@ from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.optim.named import learning_rates, momenta
+
+_WAY_OUT = (
+    'Lower the learning rate, clip gradients (optimizer_config=dict(grad_clip=dict(max_norm=…))), or find the batch: '
+    "custom_hooks=[dict(type='NonFiniteHook')] stops at the first such iteration and names it."
+)
 
 
 class LoggerHook(Hook):
@@ -92,7 +98,23 @@ class LoggerHook(Hook):
         if runner.rank == 0:
             self.log(runner)
         if self.reset_flag:
+            if runner.rank == 0:
+                self._tell_losses(runner)
             runner.log_buffer.clear_output()
+
+    def _tell_losses(self, runner: RunnerView) -> None:
+        """Log an error at the first line with a NaN or infinite loss, and let the run's last lines repeat it."""
+        notices = runner.notices if hasattr(runner, 'notices') else {}  # MMCV's runner has none
+        for name, value in runner.log_buffer.output.items():
+            if 'loss' not in name or not isinstance(value, float):
+                continue
+            subject = f'{self.get_mode(runner)} {name}'
+            since = f'{subject} is not finite since iteration '
+            if not math.isfinite(value) and not notices.get(subject, '').startswith(since):
+                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_WAY_OUT}'
+                runner.logger.error('%s', notices[subject])
+            elif math.isfinite(value) and notices.get(subject, '').startswith(since):
+                notices[subject] = notices[subject].replace(since, f'{subject} was not finite at iteration ')
 
     def _saved_state(self, runner: RunnerView, checkpoint: dict[str, Any]) -> dict[str, Any]:
         """Return this logger's state in ``checkpoint``, for loggers that need it before the run begins."""

@@ -18,11 +18,10 @@ from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_max
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
-from runnerkit.log_files import ENDING, set_aside
+from runnerkit.log_files import ENDING, files_of_run, set_aside
 from runnerkit.optim.named import learning_rates
-from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.logging import DETAIL, WarnsOnce
 from runnerkit.utils.numbers import plain_number
-from runnerkit.utils.paths import scandir
 
 #: Entries that a console line shows in another place than among the values.
 _ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'time', 'data_time', 'memory'}
@@ -193,7 +192,7 @@ class TextLoggerHook(LoggerHook):
         """Write ``log_dict`` as one line of text."""
         name = runner.meta.get('exp_name')
         if name is not None and (self.every_n_iters(runner, self.interval_exp_name) or self._is_last_of_epoch(runner)):
-            runner.logger.info('Exp name: %s', name)
+            runner.logger.info('Exp name: %s', name, extra=DETAIL)
         numbers = [] if log_dict['mode'] == 'val' else self._progress(log_dict, runner)
         numbers += [f'{name}: {_shown(value)}' for name, value in log_dict.items() if name not in _ELSEWHERE]
         runner.logger.info('%s\t%s', self._heading(log_dict, runner), ', '.join(numbers))
@@ -256,7 +255,7 @@ class TextLoggerHook(LoggerHook):
 
     def _move_out(self, runner: RunnerView, work_dir: Path, out_dir: str) -> None:
         endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
-        for name in sorted(scandir(work_dir, endings, recursive=True)):
+        for name in files_of_run(work_dir, endings):
             path, copy = work_dir / name, self.file_client.join_path(out_dir, work_dir.name, name)
             self.file_client.put_text(path.read_text(encoding='utf-8'), copy)
             if not self.keep_local:

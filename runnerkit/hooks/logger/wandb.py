@@ -9,7 +9,7 @@ from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
-from runnerkit.utils.paths import scandir
+from runnerkit.log_files import files_of_run
 
 _SUMMARIES = ('min', 'max', 'mean', 'best', 'last', 'none')
 
@@ -94,7 +94,7 @@ class WandbLoggerHook(TrackerHook):
     def _upload(self, work_dir: str) -> None:
         artifact = self.wandb.Artifact(name='artifacts', type='model')
         endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)
-        for name in sorted(scandir(work_dir, endings, recursive=True)):
+        for name in files_of_run(work_dir, endings):
             # By default, wandb drops the folder, and then two files may have the same name.
             named = {'name': name} if os.path.dirname(name) else {}
             artifact.add_file(os.path.join(work_dir, name), **named)

@@ -219,3 +219,78 @@ def test_ranks_average_together_and_the_first_one_logs():
     assert results[1]['kept'] == []
     assert results[0]['json'] == [('train', 15.0, None), ('val', 100.0, 7.0)]  # the latter by rank 0 alone
     assert [result['output'] for result in results] == [{}, {}]
+
+
+class Diverging(Tiny):
+    """Its logged loss is not finite in the iterations ``bad``, from 1."""
+
+    bad = ()
+    value = float('nan')
+    count = 0
+
+    def train_step(self, data, optimizer, **kwargs):
+        self.count += 1
+        loss = self.value if self.count in self.bad else 1.0
+        return {'loss': torch.zeros(()), 'log_vars': {'loss': loss, 'grad_norm': float('inf')}, 'num_samples': 4}
+
+
+def diverged(caplog, bad, value=float('nan'), loggers=1, **options):
+    """What a run of 12 iterations told, with a log line for every second one."""
+    model = Diverging()
+    model.bad, model.value = bad, value
+    runner = tiny_runner(model=model, optimizer=lambda model: None, max_iters=12)
+    model.requires_grad_(False)
+    for _ in range(loggers):
+        runner.register_hook(Kept(interval=2, **options))
+    runner.run([loader(28)], [('train', 1)])
+    return [record.getMessage() for record in caplog.records if record.levelname == 'ERROR']
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+@pytest.mark.parametrize('loggers', [1, 3])
+def test_a_loss_that_is_not_finite_is_told_at_its_first_line_and_at_the_end(value, loggers, caplog):
+    first, last = diverged(caplog, range(5, 13), value, loggers)
+    assert first == last
+    assert first.startswith(f'train loss is not finite since iteration 6 ({value}). ')
+    assert 'NonFiniteHook' in first
+    assert 'Run completed' not in caplog.records[-1].message
+
+
+def test_a_loss_that_is_finite_again_is_told_as_that(caplog):
+    first, last = diverged(caplog, [5])
+    assert first.startswith('train loss is not finite since iteration 6 ')
+    assert last.startswith('train loss was not finite at iteration 6 ')
+    caplog.clear()
+    first, second, last = diverged(caplog, [5, 11])
+    assert second.startswith('train loss is not finite since iteration 11 ')
+    assert last == second
+
+
+def test_what_a_run_had_to_say_is_not_said_by_the_next(caplog):
+    model = Diverging().requires_grad_(False)
+    model.bad = [2]
+    runner = tiny_runner(model=model, optimizer=lambda model: None, max_epochs=1)
+    runner.register_hook(Kept(interval=2))
+    runner.run([loader(28)], [('train', 1)])
+    assert runner.notices
+    runner._max_epochs = 2
+    caplog.clear()
+    runner.run([loader(28)], [('train', 1)])
+    assert not runner.notices
+    assert 'not finite' not in caplog.text
+
+
+def test_finite_losses_and_infinite_norms_are_not_told(caplog):
+    assert diverged(caplog, []) == []
+
+
+def test_a_validation_loss_that_is_not_finite_is_told_as_such(caplog):
+    class Validating(Tiny):
+        def val_step(self, data, optimizer=None, **kwargs):
+            return {'loss': torch.zeros(()), 'log_vars': {'loss': torch.tensor(float('nan'))}, 'num_samples': 4}
+
+    runner = tiny_runner(model=Validating(), max_epochs=1)
+    runner.register_hook(Kept(interval=2))
+    runner.run([loader(28)] * 2, [('train', 1), ('val', 1)])
+    assert 'val loss is not finite since iteration 7 (nan)' in caplog.text
+    assert 'train loss' not in caplog.text

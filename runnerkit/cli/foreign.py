@@ -1,0 +1,185 @@
+"""Flags and commands of other training tools, and what stands for them here.
+
+The flags are those of MMEngine's and MMCV's tools, Lightning's CLI, Ultralytics, Hugging Face's Trainer, timm and
+torchvision's reference scripts.
+"""
+
+from __future__ import annotations
+
+_EPOCHS = '--cfg-options runner.max_epochs=VALUE'
+_ITERS = '--cfg-options runner.type=IterBasedRunner runner.max_iters=VALUE'
+_LR = '--cfg-options optimizer.lr=VALUE'
+_BATCH = '--cfg-options data.samples_per_gpu=VALUE'
+_WORKERS = '--cfg-options data.workers_per_gpu=VALUE'
+_PROCESSES = 'start as many processes, torchrun --nproc_per_node VALUE … --launcher pytorch'
+_CONFIG = 'the config is the first argument, without a flag'
+_RESUME = '--auto-resume for the newest checkpoint of the work dir, or --resume-from CHECKPOINT'
+_WEIGHTS = '--load-from CHECKPOINT for the weights only, or --resume-from CHECKPOINT to continue a run'
+_CHECKPOINT = 'the checkpoint is the second argument, without a flag'
+_WORK_DIR = '--work-dir VALUE'
+_DRY_RUN = '--dry-run runs one iteration of each mode'
+_AMP = '--cfg-options amp=bf16 (or amp=fp16)'
+
+#: What to write instead of a flag, by its name without dashes, in lower case, underscores as dashes; a few short flags
+#: by their spelling. VALUE stands for the value that was given. A hint is used by the tools that have its flags.
+FLAGS = {
+    # how long
+    'epochs': _EPOCHS,
+    'epoch': _EPOCHS,
+    'max-epochs': _EPOCHS,
+    'num-epochs': _EPOCHS,
+    'n-epochs': _EPOCHS,
+    'num-train-epochs': _EPOCHS,
+    'total-epochs': _EPOCHS,
+    'max-iters': _ITERS,
+    'max-steps': _ITERS,
+    'iters': _ITERS,
+    'iterations': _ITERS,
+    'steps': _ITERS,
+    # optimizer
+    'lr': _LR,
+    'lr0': _LR,
+    'learning-rate': _LR,
+    'base-lr': _LR,
+    'momentum': '--cfg-options optimizer.momentum=VALUE',
+    'wd': '--cfg-options optimizer.weight_decay=VALUE',
+    'weight-decay': '--cfg-options optimizer.weight_decay=VALUE',
+    'opt': '--cfg-options optimizer.type=VALUE',
+    'optim': '--cfg-options optimizer.type=VALUE',
+    'optimizer': '--cfg-options optimizer.type=VALUE',
+    'clip-grad': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
+    'max-grad-norm': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
+    'gradient-clip-val': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
+    'accumulate-grad-batches': '--cfg-options optimizer_config.type=GradientCumulativeOptimizerHook '
+    'optimizer_config.cumulative_iters=VALUE',
+    'gradient-accumulation-steps': '--cfg-options optimizer_config.type=GradientCumulativeOptimizerHook '
+    'optimizer_config.cumulative_iters=VALUE',
+    'lr-scheduler': '--cfg-options lr_config.policy=VALUE',
+    'lr-scheduler-type': '--cfg-options lr_config.policy=VALUE',
+    'sched': '--cfg-options lr_config.policy=VALUE',
+    'warmup-steps': '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE',
+    # data
+    'batch': _BATCH,
+    'batch-size': _BATCH,
+    'bs': _BATCH,
+    'train-batch-size': _BATCH,
+    'per-device-train-batch-size': _BATCH,
+    'workers': _WORKERS,
+    'num-workers': _WORKERS,
+    'dataloader-num-workers': _WORKERS,
+    # devices, processes, precision
+    'gpus': _PROCESSES,
+    'ngpus': _PROCESSES,
+    'num-gpus': _PROCESSES,
+    'devices': _PROCESSES,
+    'nproc-per-node': _PROCESSES,
+    'world-size': _PROCESSES,
+    'gpu': '--gpu-id VALUE, or --device cuda:VALUE',
+    'gpu-ids': '--gpu-id VALUE uses one GPU; for several, ' + _PROCESSES.replace('VALUE', 'N'),
+    'accelerator': '--device VALUE',
+    'cuda': '--device cuda',
+    'cpu': '--device cpu',
+    'no-cuda': '--device cpu',
+    'use-cpu': '--device cpu',
+    'strategy': 'several processes use DDP: torchrun --nproc_per_node N … --launcher pytorch',
+    'amp': _AMP,
+    'fp16': '--cfg-options amp=fp16',
+    'bf16': '--cfg-options amp=bf16',
+    'half': '--cfg-options amp=fp16',
+    'precision': _AMP,
+    'tf32': '--cfg-options tf32=True',
+    'compile': '--cfg-options compile=True',
+    'torch-compile': '--cfg-options compile=True',
+    'threads': '--cfg-options num_threads=VALUE',
+    'num-threads': '--cfg-options num_threads=VALUE',
+    'sync-bn': 'convert the model where it is built: torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)',
+    # files
+    'config': _CONFIG,
+    'cfg': _CONFIG,
+    'config-file': _CONFIG,
+    'config-path': _CONFIG,
+    '-c': _CONFIG,
+    'cfg-option': '--cfg-options KEY=VALUE …',
+    'options': '--cfg-options KEY=VALUE …',
+    'opts': '--cfg-options KEY=VALUE …',
+    'override': '--cfg-options KEY=VALUE …',
+    'set': '--cfg-options KEY=VALUE …',
+    'resume': _RESUME,
+    'resume-from-checkpoint': _RESUME,
+    'ckpt-path': _RESUME,
+    '-r': _RESUME,
+    'load': _WEIGHTS,
+    'weights': _WEIGHTS,
+    'pretrained': _WEIGHTS,
+    'init-checkpoint': _WEIGHTS,
+    'output': _WORK_DIR,
+    'output-dir': _WORK_DIR,
+    'out-dir': _WORK_DIR,
+    'save-dir': _WORK_DIR,
+    'log-dir': _WORK_DIR,
+    'default-root-dir': _WORK_DIR,
+    'project': _WORK_DIR,
+    '-o': _WORK_DIR,
+    # how it runs
+    'debug': _DRY_RUN,
+    'fast-dev-run': _DRY_RUN,
+    'profile': 'runnerkit profile CONFIG shows where the time goes',
+    'profiler': 'runnerkit profile CONFIG shows where the time goes',
+    'eval-only': 'runnerkit test CONFIG CHECKPOINT evaluates',
+    'evaluate': 'runnerkit test CONFIG CHECKPOINT evaluates',
+    'test-only': 'runnerkit test CONFIG CHECKPOINT evaluates',
+    'eval': 'no flag is needed: the scores are those of the model, or of the data set',
+    'no-val': '--no-validate',
+    'noval': '--no-validate',
+    'skip-validation': '--no-validate',
+    'random-seed': '--seed VALUE',
+    'seed-everything': '--seed VALUE',
+    'log-level': '--cfg-options log_level=VALUE',
+    'debug-level': '--cfg-options log_level=VALUE',
+    'log-interval': '--cfg-options log_config.interval=VALUE',
+    'logging-steps': '--cfg-options log_config.interval=VALUE',
+    'print-freq': '--cfg-options log_config.interval=VALUE',
+    'log-every-n-steps': '--cfg-options log_config.interval=VALUE',
+    'save-period': '--cfg-options checkpoint_config.interval=VALUE',
+    'save-steps': '--cfg-options checkpoint_config.interval=VALUE',
+    'save-interval': '--cfg-options checkpoint_config.interval=VALUE',
+    'eval-interval': '--cfg-options evaluation.interval=VALUE',
+    'eval-steps': '--cfg-options evaluation.interval=VALUE',
+    'val-interval': '--cfg-options evaluation.interval=VALUE',
+    'check-val-every-n-epoch': '--cfg-options evaluation.interval=VALUE',
+    # testing
+    'checkpoint': _CHECKPOINT,
+    'ckpt': _CHECKPOINT,
+    'json-out': '--out FILE.json',
+}
+
+#: Keys of Ultralytics and others, given as ``key=value``, and those of our configs.
+KEYS = {
+    'epochs': 'runner.max_epochs',
+    'max_epochs': 'runner.max_epochs',
+    'max_iters': 'runner.max_iters',
+    'lr': 'optimizer.lr',
+    'lr0': 'optimizer.lr',
+    'learning_rate': 'optimizer.lr',
+    'weight_decay': 'optimizer.weight_decay',
+    'momentum': 'optimizer.momentum',
+    'batch': 'data.samples_per_gpu',
+    'batch_size': 'data.samples_per_gpu',
+    'workers': 'data.workers_per_gpu',
+    'num_workers': 'data.workers_per_gpu',
+}
+
+#: Commands of other tools, by what they are called here.
+COMMANDS = {
+    'fit': 'train',
+    'run': 'train',
+    'resume': 'train',
+    'finetune': 'train',
+    'eval': 'test',
+    'evaluate': 'test',
+    'val': 'test',
+    'validate': 'test',
+    'benchmark': 'profile',
+    'show-config': 'print-config',
+    'config': 'print-config',
+}

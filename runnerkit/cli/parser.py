@@ -1,0 +1,86 @@
+"""The parser of every tool: it explains flags of other tools, and does not guess at shortened ones."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from runnerkit.cli.foreign import FLAGS, KEYS
+from runnerkit.utils.suggest import suggestion
+
+_FLAG = re.compile(r'--?[A-Za-z][\w.-]*')
+_SETTING = re.compile(r'[A-Za-z_][\w.]*=')
+_OWN_FLAG = re.compile(r'--[a-z][a-z-]*(?![\w-])')
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose error for an unknown flag says what to write instead.
+
+    Flags cannot be shortened: ``--resume`` has another meaning in other tools, and a script should not depend on which
+    flags exist.
+
+    Args:
+        **kwargs: of `argparse.ArgumentParser`.
+
+    Attributes:
+        arguments: what was added.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.arguments: list[argparse.Action] = []
+        self._flags: dict[str, argparse.Action] = {}
+        super().__init__(**kwargs)
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        """As in `argparse.ArgumentParser`."""
+        action = super().add_argument(*args, **kwargs)
+        self.arguments.append(action)
+        self._flags.update(dict.fromkeys(action.option_strings, action))
+        return action
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in `argparse.ArgumentParser`, but an unknown flag is an error that comes before any other."""
+        words = list(sys.argv[1:] if args is None else args)
+        problem = self.problem_with(words)
+        if problem is not None:
+            self.error(problem)
+        return super().parse_known_args(words, namespace)
+
+    def problem_with(self, words: Sequence[str]) -> str | None:
+        """Which flag in ``words`` does not exist, and what to write instead; None if there is none.
+
+        Settings (``optimizer.lr=0.1``) that do not follow ``--cfg-options`` are treated like flags.
+        """
+        owner: argparse.Action | None = None  # the flag whose values these may be
+        for i, word in enumerate(words):
+            if word == '--':
+                return None
+            flag, given, value = word.partition('=')
+            if _FLAG.fullmatch(flag):
+                if flag not in self._flags:
+                    following = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith('-') else None
+                    return f'there is no flag {flag}{self._way_out(flag, value if given else following)}'
+                owner = self._flags[flag] if self._flags[flag].nargs != 0 else None
+            elif owner is None and self._is_setting(word):
+                key = KEYS.get(flag, flag)
+                return f'{word} is not a flag; settings of the config follow --cfg-options: --cfg-options {key}={value}'
+            elif owner is not None and owner.nargs != '+':
+                owner = None
+        return None
+
+    def _is_setting(self, word: str) -> bool:
+        return bool(_SETTING.match(word)) and '--cfg-options' in self._flags and not os.path.exists(word)
+
+    def _way_out(self, flag: str, value: str | None) -> str:
+        """What to write instead of ``flag``, which does not exist here."""
+        name = flag.lstrip('-').replace('_', '-').lower().removeprefix('trainer.')
+        if '.' in name and '--cfg-options' in self._flags:
+            return f': write --cfg-options {flag.lstrip("-")}={value or "…"}'
+        hint = FLAGS.get(flag) or FLAGS.get(name, '')
+        if hint and all(own in self._flags for own in _OWN_FLAG.findall(hint)):
+            return f': {hint.replace("VALUE", value or "…")}'
+        return suggestion(flag, self._flags)

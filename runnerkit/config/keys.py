@@ -1,0 +1,335 @@
+"""Keys of a config that nobody reads, found without importing torch or what the config names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from runnerkit.config.findings import Finding, without_errors
+from runnerkit.config.known_keys import (
+    BELONGS,
+    DEFAULT_READERS,
+    FOREIGN,
+    KEYS,
+    LATER,
+    MMCV_TOOLS,
+    OF_TORCH,
+    OPEN,
+    OWN_CONSTRUCTOR,
+    PARTS,
+    REQUIRED,
+    SAME,
+    SCHEDULES,
+    SPLITS,
+    TOP,
+)
+from runnerkit.config.merge import DELETE_KEY
+from runnerkit.config.origin import OPTIONS, Origin, Place
+from runnerkit.config.parse import BASE_REFERENCE
+from runnerkit.utils.suggest import did_you_mean, near_miss, nearest
+
+#: Names through which a Python config can read any of its variables.
+_READS_ALL = {'globals', 'locals', 'vars', 'eval', 'exec'}
+
+
+def unread_keys(cfg: Any) -> list[Finding]:
+    """Keys that nobody reads: errors in sections whose reader is known, and warnings elsewhere.
+
+    A misspelt key that ``--cfg-options`` adds is an error everywhere, and so is one in place of a section that a run
+    needs. The arguments of registered classes are not checked here: their constructors refuse what they do not know.
+
+    Args:
+        cfg: a `Config`, or a dict like one.
+    """
+    root = getattr(cfg, '_cfg_dict', cfg)
+    if not isinstance(root, Mapping):
+        return []
+    findings = [*_in_top(root, getattr(cfg, 'text', '')), *_in_data(root.get('data'))]
+    for path, section, reader in _sections(root):
+        findings += _in_section(path, section, reader, root)
+    for key in TOP:
+        findings += _near_options(root.get(key), key)
+    by_key: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        by_key.setdefault((finding.key, finding.where), finding)
+    return list(by_key.values())
+
+
+def refuse_unread_keys(cfg: Any, sections: Collection[str] | None = None) -> None:
+    """Refuse a config for which `unread_keys` finds errors.
+
+    Args:
+        cfg: a `Config`, or a dict like one.
+        sections: the top-level keys that are going to be read; None for all.
+
+    Raises:
+        PreflightError: there are errors in one of these sections, or in the name of a top-level key.
+    """
+    without_errors(
+        finding
+        for finding in unread_keys(cfg)
+        if sections is None or finding.key.partition('.')[0] in (*sections, finding.key)
+    )
+
+
+def keys_of_other_tools(cfg: Any) -> list[str]:
+    """The top-level keys that only the training tools of MMCV's downstream projects read."""
+    return [key for key in MMCV_TOOLS if key in cfg]
+
+
+# --- sections --------------------------------------------------------------------------------------------------------
+
+
+def _sections(root: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """The dotted key of each section other than ``data`` whose reader is known, the section, and the reader."""
+    for key in TOP:
+        section = root.get(key)
+        if not isinstance(section, Mapping):
+            continue
+        reader = _reader(key, section)
+        if reader is not None:
+            yield key, section, reader
+        if key == 'optimizer':
+            yield from _multipliers(section)
+        for part in PARTS.get(reader or '', ()):
+            if isinstance(section.get(part), Mapping):
+                yield f'{key}.{part}', section[part], part
+
+
+def _multipliers(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """The ``paramwise_cfg`` of one optimizer, or of several."""
+    parts = {'optimizer': config}
+    if 'type' not in config:
+        parts = {f'optimizer.{name}': part for name, part in config.items() if isinstance(part, Mapping)}
+    for path, part in parts.items():
+        paramwise = part.get('paramwise_cfg')
+        if isinstance(paramwise, Mapping) and part.get('constructor', OWN_CONSTRUCTOR) == OWN_CONSTRUCTOR:
+            path = f'{path}.paramwise_cfg'
+            yield path, paramwise, 'paramwise_cfg'
+            keys = paramwise.get('custom_keys')
+            for name, factors in keys.items() if isinstance(keys, Mapping) else ():
+                if isinstance(factors, Mapping):
+                    yield f'{path}.custom_keys.{name}', factors, 'custom_keys'
+
+
+def _in_section(path: str, section: Mapping[str, Any], reader: str, root: Mapping[str, Any]) -> Iterator[Finding]:
+    """What a section other than ``data`` says that its reader does not know."""
+    known = KEYS[reader]
+    others: bool = reader in OPEN or reader in OF_TORCH
+    if reader == 'CheckpointHook':  # it hands them on to the runner
+        others = _reader('runner', root.get('runner')) is None
+    own = {'type', 'policy'} if path in SCHEDULES else {'type'} if reader[0].isupper() else set()
+    for key in section:
+        if key in known or key in own:
+            continue
+        if not others or near_miss(str(key), known):
+            sure = reader not in OPEN or _is_new_option(section, key)
+            yield _unread('error' if sure else 'warning', section, path, key, known, reader)
+
+
+def _reader(key: str, section: Any) -> str | None:
+    """The name in `KEYS` of what reads a section; None if that is not known before classes are imported."""
+    if not isinstance(section, Mapping):
+        return None
+    if key in SCHEDULES:
+        policy = section.get('policy')
+        policy = policy.title() if isinstance(policy, str) and policy == policy.lower() else policy
+        named = section.get('type', f'{policy}{SCHEDULES[key]}')
+    elif key in DEFAULT_READERS:
+        named = section.get('type', DEFAULT_READERS[key])
+    else:
+        named = key if key != 'data' else None
+    return named if isinstance(named, str) and named in KEYS else None
+
+
+def _in_data(data: Any) -> Iterator[Finding]:
+    """What nobody reads of ``data`` and its loaders. A split of any name can be tested (``test --split``)."""
+    if not isinstance(data, Mapping):
+        return
+    splits = (*SPLITS, *(f'{split}_dataloader' for split in SPLITS))
+    known = (*KEYS['data'], *splits)
+    yield from _said_twice(data, 'data')
+    for key, value in data.items():
+        if isinstance(value, Mapping) and str(key).endswith('_dataloader'):
+            yield from _said_twice(value, f'data.{key}')
+            for each in value:
+                if each not in KEYS['dataloader']:
+                    yield _unread('error', value, f'data.{key}', each, KEYS['dataloader'], 'the loader')
+        if key not in known and (near_miss(str(key), known) or not _may_be_a_split(str(key), value, data)):
+            yield _unread('error', data, 'data', key, known, 'data')
+
+
+def _may_be_a_split(key: str, value: Any, data: Mapping[str, Any]) -> bool:
+    if key.endswith('_dataloader'):
+        return key.removesuffix('_dataloader') in data
+    if isinstance(value, Mapping):
+        return 'type' in value
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(part, Mapping) and 'type' in part for part in value)
+    return hasattr(value, '__getitem__') and not isinstance(value, str)
+
+
+def _said_twice(section: Mapping[str, Any], path: str) -> Iterator[Finding]:
+    for mmcv, usual in SAME:
+        if mmcv in section and usual in section:
+            what = f'it says the same as {path}.{mmcv} ({section[usual]!r} and {section[mmcv]!r})'
+            yield Finding('error', f'{path}.{usual}', _where(section, usual), what, 'Leave one of the two out.')
+
+
+def _unread(level: Any, section: Mapping[str, Any], path: str, key: str, known: Sequence[str], reader: str) -> Finding:
+    belongs = BELONGS.get(key, '') if path.partition('.')[0] in ('data', path) else ''
+    if near_miss(str(key), [DELETE_KEY]):
+        way_out = f'Did you mean {DELETE_KEY!r}?'
+    elif nearest(str(key), known):
+        way_out = _question(str(key), known)
+    elif belongs and belongs != f'{path}.{key}':
+        way_out = f'Write {belongs}.'
+    elif known:
+        way_out = f'It has {", ".join(known)}.'
+    else:
+        way_out = f'{reader} takes no arguments.'
+    name = path if reader == path else f'{path} ({reader})' if reader[0].isupper() else path
+    return Finding(level, f'{path}.{key}', _where(section, key), f'nobody reads it: {name} has no such key', way_out)
+
+
+def _question(key: str, known: Sequence[str]) -> str:
+    return did_you_mean(key, known).replace('did', 'Did', 1)
+
+
+# --- the top level ---------------------------------------------------------------------------------------------------
+
+
+def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
+    """Top-level keys that neither a run nor a file of the config reads."""
+    is_read = _reads_of_files(root, text)
+    rest = [key for key in root if isinstance(key, str) and key not in TOP and key not in MMCV_TOOLS]
+    foreign: set[str] = set()
+    for system, names in FOREIGN.items():
+        found = [key for key in rest if key in names]
+        if len(found) > 1:
+            foreign.update(found)
+            what = f'nobody reads the keys of {system}: {", ".join(found)}'
+            yield Finding('warning', found[0], _where(root, found[0]), what, f'A run reads {", ".join(REQUIRED)} …')
+    for key in rest:
+        if key in foreign or key.startswith('_'):
+            continue
+        if key in LATER:
+            if root[key]:
+                yield Finding('warning', key, _where(root, key), 'it is not supported yet and has no effect', '')
+        elif not is_read(key):
+            yield from _in_nobodys_name(root, key)
+
+
+def _in_nobodys_name(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
+    """What to say about a top-level key that no file reads."""
+    origin, where = _origin(root), _where(root, key)
+    by_option = _is_option(root, key)
+    meant = near_miss(key, TOP)
+    if meant is not None:
+        lacking = meant in REQUIRED and meant not in root
+        level: Any = 'error' if by_option or lacking else 'warning'
+        yield Finding(level, key, where, 'nobody reads it: a run has no such key', f'Did you mean {meant!r}?')
+    elif by_option:
+        same = [path for path, _ in _values(root) if path.rpartition('.')[2] == key][:3]
+        way_out = BELONGS.get(key) or ', '.join(same)
+        what = 'nobody reads it any more: --cfg-options are applied after the files have been executed'
+        yield Finding('warning', key, where, what, f'Set {way_out}.' if way_out else 'Set the keys that depend on it.')
+    elif origin is not None and not _is_used(root, key):
+        way_out = f'Write {BELONGS[key]}.' if key in BELONGS else 'Remove it, or begin its name with an underscore.'
+        yield Finding('warning', key, where, 'neither a run nor a file of this config reads it', way_out)
+
+
+def _reads_of_files(root: Mapping[str, Any], text: str) -> Callable[[str], bool]:
+    """Whether a key is read by the file that sets it, or by one that has it in its ``_base_``."""
+    origin = _origin(root)
+    referenced = {reference.partition('.')[0] for reference in BASE_REFERENCE.findall(text)}
+
+    def is_read(key: str) -> bool:
+        if key in referenced and not _is_option(root, key):
+            return True
+        place = origin.place_of(key) if origin else None
+        if place is None or place.source is None:
+            return False
+        return key in place.source.names_read or bool(place.source.names_read & _READS_ALL)
+
+    return is_read
+
+
+def _is_used(root: Mapping[str, Any], key: str) -> bool:
+    """Whether the value is found again in what a run reads, so that the key is one from which that was made.
+
+    A config that was written with its variables filled in, as into a work dir, has many such keys.
+    """
+    wanted = root[key]
+    if isinstance(wanted, Mapping):
+        return any(isinstance(value, Mapping) and wanted.items() <= value.items() for _, value in _values(root))
+    if isinstance(wanted, str) and wanted:
+        return any(isinstance(value, str) and wanted in value for _, value in _values(root))
+    if isinstance(wanted, list | tuple) and wanted:
+        return any(isinstance(value, list | tuple) and list(wanted) == list(value) for _, value in _values(root))
+    return any(path.rpartition('.')[2] == key and value == wanted for path, value in _values(root))
+
+
+def _values(root: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value in the sections that a run reads, with its dotted key."""
+    pending = [(key, root[key]) for key in TOP if key in root]
+    while pending:
+        path, value = pending.pop()
+        yield path, value
+        if isinstance(value, Mapping):
+            pending += [(f'{path}.{key}', item) for key, item in value.items()]
+        elif isinstance(value, list | tuple):
+            pending += [(f'{path}.{index}', item) for index, item in enumerate(value)]
+
+
+# --- --cfg-options ---------------------------------------------------------------------------------------------------
+
+
+def _near_options(value: Any, path: str) -> Iterator[Finding]:
+    """Keys that ``--cfg-options`` adds to a dict that has a similar one.
+
+    A dict with a ``type`` gets a warning only: its class may have both.
+    """
+    if isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _near_options(item, f'{path}.{index}')
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _near_options(item, f'{path}.{key}')
+            if not _is_new_option(value, key):
+                continue
+            others = [each for each in value if isinstance(each, str) and not _is_new_option(value, each)]
+            meant = near_miss(str(key), others)
+            if meant is not None:
+                level: Any = 'warning' if 'type' in value else 'error'
+                what = f'--cfg-options adds it beside {path}.{meant}'
+                yield Finding(level, f'{path}.{key}', _where(value, key), what, f'Did you mean {path}.{meant}?')
+
+
+# --- where keys were written -----------------------------------------------------------------------------------------
+
+
+def _origin(section: Mapping[str, Any]) -> Origin | None:
+    return getattr(section, '_origin_', None) if hasattr(type(section), '_origin_') else None
+
+
+def _place(section: Mapping[str, Any], key: Any) -> Place | None:
+    origin = _origin(section)
+    return origin.place_of(key) if origin else None
+
+
+def _where(section: Mapping[str, Any], key: Any) -> str:
+    place = _place(section, key)
+    return str(place) if place else ''
+
+
+def _is_option(section: Mapping[str, Any], key: Any) -> bool:
+    """Whether ``--cfg-options`` set the key."""
+    origin = _origin(section)
+    return origin is not None and key in origin.keys and origin.keys[key].file == OPTIONS
+
+
+def _is_new_option(section: Mapping[str, Any], key: Any) -> bool:
+    """Whether ``--cfg-options`` added the key to a dict that did not have it."""
+    origin = _origin(section)
+    return _is_option(section, key) and origin is not None and key in origin.added

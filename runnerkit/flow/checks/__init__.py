@@ -1,0 +1,1 @@
+"""The checks of `runnerkit.flow.preflight`, by subject."""

@@ -1,0 +1,213 @@
+"""Checks of single hooks: whether they are ever called, and how they were meant."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from runnerkit.config.findings import Finding
+from runnerkit.flow.checks.plan import Plan
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, TextLoggerHook
+from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, overrides
+from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.runner.hook_table import CALLED, meant_points
+
+#: Points of other libraries, and what does the same here.
+FOREIGN = {
+    'before_train': 'before_run',
+    'after_train': 'after_run',
+    'before_val': 'around_val',
+    'after_val': 'after_evaluate',
+    'before_test': 'around_val',
+    'after_test': 'after_evaluate',
+    'before_test_epoch': 'before_val_epoch',
+    'after_test_epoch': 'after_val_epoch',
+    'before_test_iter': 'before_val_iter',
+    'after_test_iter': 'after_val_iter',
+    'before_save_checkpoint': 'around_save',
+    'after_load_checkpoint': 'before_resume',
+    'before_step': 'after_backward',
+    'on_fit_start': 'before_run',
+    'on_fit_end': 'after_run',
+    'on_train_start': 'before_run',
+    'on_train_begin': 'before_run',
+    'on_train_end': 'after_run',
+    'on_train_epoch_start': 'before_train_epoch',
+    'on_train_epoch_end': 'after_train_epoch',
+    'on_epoch_start': 'before_epoch',
+    'on_epoch_begin': 'before_epoch',
+    'on_epoch_end': 'after_epoch',
+    'on_train_batch_start': 'before_train_iter',
+    'on_train_batch_end': 'after_train_iter',
+    'on_step_end': 'after_train_iter',
+    'on_validation_epoch_start': 'before_val_epoch',
+    'on_validation_epoch_end': 'after_val_epoch',
+    'on_validation_end': 'after_evaluate',
+    'on_save_checkpoint': 'state_dict',
+    'on_load_checkpoint': 'load_state_dict',
+    'on_before_optimizer_step': 'after_backward',
+    'on_after_backward': 'after_backward',
+}
+
+
+def _points(hook: Hook) -> set[str]:
+    """The points and rings at which ``hook`` does something; the generic ones stand for both modes."""
+    found = {point for point in POINTS if overrides(hook, point)}
+    return found | {name for name in (*RINGS, *CALLED) if name not in POINTS and callable(_own(hook, name))}
+
+
+def _own(hook: Hook, name: str) -> Any:
+    method = getattr(hook, name, None)
+    return None if getattr(method, '__func__', None) is getattr(Hook, name, object) else method
+
+
+def hooks_listen(plan: Plan) -> Iterator[Finding]:
+    """Hooks without any point, and hooks all of whose points this run never comes to."""
+    if getattr(type(plan.runner), 'call_hook', None) is None or _dispatches_itself(plan.runner):
+        return
+    silent = _never(plan)
+    for hook in plan.hooks:
+        points = _points(hook)
+        if not points:
+            if not _writes_foreign_names(hook):
+                yield plan.warning(
+                    plan.path_of(hook),
+                    f'{type(hook).__name__} is never called: it has no method of a point of the run',
+                    f'Give it one of {", ".join(STAGES)}, or leave it out.',
+                )
+        elif points <= silent.keys() and not isinstance(hook, (CheckpointHook, EvalHook)):
+            reason = silent[next(iter(sorted(points)))]
+            yield plan.warning(
+                plan.path_of(hook),
+                f'{type(hook).__name__} is never called: it only has {", ".join(sorted(points))}, and {reason}',
+                'Use another point, or leave the hook out.',
+            )
+
+
+def _dispatches_itself(runner: Any) -> bool:
+    """Whether a runner of the user's own may call points of its own."""
+    return not type(runner).__module__.startswith('runnerkit.')
+
+
+def _never(plan: Plan) -> dict[str, str]:
+    """The points that this run never comes to, and why."""
+    never = {}
+    if not plan.by_epoch:
+        reason = 'an iteration runner has no epochs of its own'
+        never.update({point: reason for point in FALLBACKS if point.endswith('_epoch')})
+    inner = [hook for evaluation in plan.hooks_of(EvalHook) for hook in evaluation.hooks]
+    if plan.workflow and not inner and not any(mode == 'val' for mode, _ in plan.workflow):
+        reason = "the workflow has no 'val' entry (an EvalHook calls the val points of its own hooks only)"
+        never.update({point: reason for point in FALLBACKS if '_val_' in point})
+    return never
+
+
+def _writes_foreign_names(hook: Hook) -> bool:
+    return any(True for _ in _foreign(type(hook)))
+
+
+def _foreign(hook_type: type[Hook]) -> Iterator[tuple[str, str]]:
+    """Methods of ``hook_type`` that look like points but are none, and what is meant."""
+    for name in dir(hook_type):
+        if name.startswith('_') or hasattr(Hook, name) or name in CALLED or not callable(getattr(hook_type, name)):
+            continue
+        if name in FOREIGN:
+            yield name, FOREIGN[name]
+        elif name.startswith(('before_', 'after_', 'around_', 'on_')):
+            yield name, next(iter(meant_points(name)), '')
+
+
+def methods_are_points(plan: Plan) -> Iterator[Finding]:
+    """Methods called ``before_…``, ``after_…``, ``around_…`` or ``on_…`` that are no points."""
+    if _dispatches_itself(plan.runner):
+        return
+    for hook in plan.hooks:
+        if type(hook).__module__.startswith('runnerkit.'):
+            continue
+        for name, meant in _foreign(type(hook)):
+            hint = f'Call it {meant}' if meant else f'The points are {", ".join(STAGES)}'
+            yield plan.warning(
+                plan.path_of(hook),
+                f'{type(hook).__name__}.{name} is never called by the runner: it is no point of a run',
+                f'{hint}. If it is a helper, or you call runner.call_hook({name!r}), give it another name to be sure.',
+            )
+
+
+def methods_take_the_runner(plan: Plan) -> Iterator[Finding]:
+    """Points with other parameters than ``(self, runner)``."""
+    for hook in plan.hooks:
+        if type(hook).__module__.startswith('runnerkit.'):
+            continue
+        for point in _points(hook) & {*POINTS, *RINGS}:
+            arguments: tuple[Any, ...] = ('runner', {}) if point == 'after_evaluate' else ('runner',)
+            try:
+                signature = inspect.signature(getattr(hook, point))
+            except (TypeError, ValueError):
+                continue
+            try:
+                signature.bind(*arguments)
+            except TypeError as error:
+                called = ', '.join(('self', 'runner', 'scores')[: len(arguments) + 1])
+                yield plan.error(
+                    plan.path_of(hook),
+                    f'{type(hook).__name__}.{point}{signature} cannot be called with ({called[6:]}): {error}',
+                    f'Write def {point}({called}).',
+                )
+
+
+#: Hooks of which a run needs one at most, and what a second one does.
+SINGLES: tuple[tuple[type[Any], str], ...] = (
+    (EMAHook, 'each averages on its own, and evaluation sees one of them only'),
+    (IterTimerHook, 'times are logged twice, and as if an iteration began later'),
+    (TextLoggerHook, 'each line is written twice'),
+)
+
+
+def hooks_are_single(plan: Plan) -> Iterator[Finding]:
+    """Two hooks that do the same, or overwrite each other."""
+    for kind, what in SINGLES:
+        for hook in plan.hooks_of(kind)[1:]:
+            yield plan.warning(plan.path_of(hook), f'there are two of {type(hook).__name__}: {what}', 'Keep one.')
+    schedules = plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook)
+    several = [key for key, n in Counter(getattr(hook, 'key', 'lr') for hook in schedules).items() if n > 1]
+    for key in several:
+        alike = [hook for hook in schedules if getattr(hook, 'key', 'lr') == key]
+        yield plan.warning(
+            plan.path_of(alike[-1]),
+            f'{" and ".join(type(hook).__name__ for hook in alike)} both set the {key}: the last one decides',
+            'Keep one.',
+        )
+    places: set[Any] = set()
+    for hook in plan.hooks_of(CheckpointHook):
+        place = (hook.out_dir, hook.by_epoch, hook.args.get('filename_tmpl'))
+        if place in places:
+            yield plan.warning(
+                plan.path_of(hook),
+                'there are two of CheckpointHook that write to the same place and delete each other the old files',
+                'Keep one, or give them different out_dir.',
+            )
+        places.add(place)
+
+
+def average_is_slow(plan: Plan) -> Iterator[Finding]:
+    """A momentum of `EMAHook` that looks like a decay."""
+    for hook in plan.hooks_of(EMAHook):
+        one_step = 1 - (1 - hook.momentum) ** (1 / hook.interval)
+        if one_step > 0.5:
+            yield plan.warning(
+                plan.key_of(hook, 'momentum'),
+                f'momentum={one_step:.6g} is the weight of the newest parameters: the average is hardly one',
+                f'If it is the decay of another library, write momentum={1 - one_step:.6g}.',
+            )
+
+
+HOOK_CHECKS = (
+    hooks_listen,
+    methods_are_points,
+    methods_take_the_runner,
+    hooks_are_single,
+    average_is_slow,
+)

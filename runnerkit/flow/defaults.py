@@ -1,0 +1,66 @@
+"""What a config need not say: a run logs and saves. (That it updates is in `runnerkit.flow.network`.)"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runnerkit.hooks import HOOKS, CheckpointHook, Hook
+from runnerkit.hooks.logger import TextLoggerHook
+from runnerkit.runner import RUNNERS
+
+#: Iterations between two log lines.
+LOG_INTERVAL = 50
+
+#: How many checkpoints are kept, beside the best one.
+KEPT = 3
+
+#: Into how many parts log lines and checkpoints divide a run that is counted in iterations, at least.
+PARTS = 10
+
+#: Iterations between two checkpoints of a run whose number of iterations the config does not say.
+SAVE_INTERVAL = 1000
+
+
+def fill_in(cfg: Any) -> None:
+    """Add to ``cfg`` a text log and checkpoints, if it has no ``log_config`` and no ``checkpoint_config``.
+
+    By epochs: a line every 50 iterations and at each epoch's end, and a checkpoint each epoch. By iterations: ten
+    checkpoints, and a line every 50 iterations, or ten in a shorter run. The last three checkpoints are kept. A
+    ``log_config`` without ``hooks`` gets the text log. None, and hooks of these kinds in ``custom_hooks``, switch each
+    of them off.
+    """
+    by_epoch, max_iters = length_of_run(cfg)
+    tenth = None if by_epoch or max_iters is None else max(1, max_iters // PARTS)
+    if 'checkpoint_config' not in cfg and not has_custom(cfg, CheckpointHook):
+        cfg.checkpoint_config = {'interval': 1 if by_epoch else tenth or SAVE_INTERVAL, 'max_keep_ckpts': KEPT}
+    if 'log_config' not in cfg and not has_custom(cfg, TextLoggerHook):
+        cfg.log_config = {'interval': min(LOG_INTERVAL, tenth or LOG_INTERVAL)}
+    if isinstance(cfg.get('log_config'), Mapping) and 'hooks' not in cfg.log_config:
+        # An epoch may be shorter than the interval.
+        cfg.log_config.hooks = [{'type': 'TextLoggerHook', **({'ignore_last': False} if by_epoch else {})}]
+
+
+def length_of_run(cfg: Any) -> tuple[bool, int | None]:
+    """Whether the config's runner counts epochs, and its ``max_iters`` if the config says it."""
+    runner = cfg.get('runner')
+    if not isinstance(runner, Mapping):
+        return True, None
+    kind = runner.get('type')
+    found = RUNNERS.get(kind) if isinstance(kind, str) else kind
+    max_iters = runner.get('max_iters')
+    return getattr(found, 'by_epoch', True), max_iters if isinstance(max_iters, int) else None
+
+
+def has_custom(cfg: Any, kind: type[Hook]) -> bool:
+    """Whether one of the config's ``custom_hooks`` is a ``kind``."""
+    hooks = cfg.get('custom_hooks') or ()
+    return any(_is_a(hook, kind) for hook in (hooks if isinstance(hooks, list | tuple) else [hooks]))
+
+
+def _is_a(hook: Any, kind: type[Hook]) -> bool:
+    if not isinstance(hook, Mapping):
+        return isinstance(hook, kind)
+    named = hook.get('type')
+    found = HOOKS.get(named) if isinstance(named, str) else named
+    return isinstance(found, type) and issubclass(found, kind)

@@ -1,0 +1,173 @@
+"""A work dir that an earlier run has used: what is that run's, and how it is kept apart from the next one.
+
+A run begins by moving the earlier run's files to ``<work_dir>/earlier/<timestamp>/``, unless it resumes that run. A
+kill in the middle of the move is no danger: the folder is called ``….unfinished`` and holds a plan until everything is
+in it, and the next start does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+from runnerkit.checkpoint import Store
+from runnerkit.checkpoint.atomic import flush_folder, write_atomically
+from runnerkit.log_files import EARLIER
+
+#: What ``--if-used`` may be.
+IF_USED = ('resume', 'aside', 'refuse')
+
+#: The file with what a run notes about itself: the names of its config and of the folder with the user's files, and the
+#: jobs that it belongs to.
+RECORD = '.flow.json'
+
+_LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
+_OTHERS = {'curve.png', 'tf_logs', 'tf_tracing_logs', '.eval_hook', RECORD}
+_UNFINISHED, _PLAN = '.unfinished', '.plan.json'
+
+
+def files_of_a_run(work_dir: Path) -> list[str]:
+    """The names of the files and folders in ``work_dir`` that a run has written there; empty if none has begun.
+
+    The log of a start that was refused before its first iteration does not count on its own.
+    """
+    if not work_dir.is_dir():
+        return []
+    names = {entry.name for entry in os.scandir(work_dir)}
+    logs = {name for name in names if _LOG.fullmatch(name)}
+    record = read_record(work_dir)
+    found = logs | names & {*Store(work_dir).saved(), *_OTHERS, record.get('config'), record.get('code')}
+    return sorted(found) if any(not name.endswith('.log') for name in found) else []
+
+
+def read_record(work_dir: Path) -> dict[str, Any]:
+    """What `write_record` has written; of a run of an older version, the config that its log names."""
+    try:
+        found = json.loads((work_dir / RECORD).read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        logs = sorted(work_dir.glob('*.log.json'))
+        found = {'config': name} if logs and (name := _config_in(logs[-1])) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_record(work_dir: Path, **items: Any) -> None:
+    """Note ``items`` about the run in ``work_dir``."""
+    content = json.dumps({**read_record(work_dir), **items}, indent=1).encode()
+    write_atomically(work_dir / RECORD, methodcaller('write', content))
+
+
+def timestamp_of(names: Collection[str]) -> str | None:
+    """The timestamp of the run that has written ``names``: that of its first log; None if it has none."""
+    found = {name: match[1] for name in names if (match := _LOG.fullmatch(name))}
+    began = [stamp for name, stamp in found.items() if '.log.json' in name]
+    return min(began or found.values(), default=None)
+
+
+def free_name(work_dir: Path, timestamp: str) -> str:
+    """``timestamp``, with a number if ``earlier`` has a folder of that name."""
+    taken = {path.name for path in (work_dir / EARLIER).glob('*')}
+    number, name = 1, timestamp
+    while name in taken or name + _UNFINISHED in taken:
+        number += 1
+        name = f'{timestamp}_{number}'
+    return name
+
+
+def move_aside(work_dir: Path, names: Sequence[str], to: str, copied: Collection[str] = ()) -> Path:
+    """Move ``names`` to ``<work_dir>/earlier/<to>``; what a kill leaves undone is for `finish_move`.
+
+    Args:
+        work_dir: the folder.
+        names: files and folders in it.
+        to: the name of the new folder.
+        copied: which of them also stay, because the next run reads them.
+
+    Raises:
+        OSError: one cannot be moved, for example because it is a mount point.
+    """
+    folder = work_dir / EARLIER / (to + _UNFINISHED)
+    folder.mkdir(parents=True, exist_ok=True)
+    flush_folder(folder.parent)
+    write_atomically(
+        folder / _PLAN, methodcaller('write', json.dumps({name: name in copied for name in names}).encode())
+    )
+    return _carry_out(work_dir, folder)
+
+
+def finish_move(work_dir: Path) -> Path | None:
+    """Finish the move that a killed run has begun; the folder, or None if there was none."""
+    folder = next((work_dir / EARLIER).glob('*' + _UNFINISHED), None)
+    if folder is None:
+        return None
+    if any(not path.name.startswith('.' + _PLAN) for path in folder.iterdir()):  # more than half a plan
+        return _carry_out(work_dir, folder)
+    shutil.rmtree(folder)  # nothing has been moved yet: it is for the next run to decide
+    return None
+
+
+def _carry_out(work_dir: Path, folder: Path) -> Path:
+    """Do what the plan in ``folder`` says and is not done yet; without a plan, all is done."""
+    plan = folder / _PLAN
+    for name, stays in json.loads(plan.read_text()).items() if plan.exists() else ():
+        source, target = work_dir / name, folder / name
+        if not os.path.lexists(source):
+            continue
+        if stays:
+            copy = partial(shutil.copytree, dirs_exist_ok=True) if source.is_dir() else shutil.copy2
+            copy(source, target)
+            continue
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise type(error)(
+                f'{source}, of an earlier run, cannot be moved to {folder} ({error.strerror}): move it, or choose '
+                'another work dir (--work-dir)'
+            ) from error
+    plan.unlink(missing_ok=True)
+    final = folder.with_name(folder.name.removesuffix(_UNFINISHED))
+    os.rename(folder, final)
+    for changed in (final, folder.parent, work_dir):
+        flush_folder(changed)
+    return final
+
+
+def left_behind(work_dir: Path, names: Collection[str]) -> list[str]:
+    """What in ``work_dir`` is neither among ``names``, nor runnerkit's."""
+    found = (entry.name for entry in os.scandir(work_dir))
+    return sorted(name for name in found if name not in {*names, EARLIER, '.lock'} and not _LOG.fullmatch(name))
+
+
+def jobs(variables: Mapping[str, str] = os.environ) -> dict[str, bool]:
+    """The jobs of torchrun and Slurm that this process belongs to: their names, and whether each was restarted.
+
+    Without a ``--rdzv-id``, torchrun's job is that of its process on this machine.
+    """
+    found = {}
+    if 'TORCHELASTIC_RESTART_COUNT' in variables:
+        name = variables.get('TORCHELASTIC_RUN_ID', 'none')
+        if name in ('', 'none'):
+            name = f'{socket.gethostname()} {os.getppid()}'
+        found[f'torchrun {name}'] = variables['TORCHELASTIC_RESTART_COUNT'] != '0'
+    if 'SLURM_JOB_ID' in variables:
+        found[f'slurm {variables["SLURM_JOB_ID"]}'] = variables.get('SLURM_RESTART_COUNT', '0') not in ('', '0')
+    return found
+
+
+def is_restarted(work_dir: Path, variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether the run in ``work_dir`` was begun by this very job, which torchrun or Slurm has restarted since."""
+    begun_by = read_record(work_dir).get('jobs', [])
+    return any(restarted and name in begun_by for name, restarted in jobs(variables).items())
+
+
+def _config_in(log: Path) -> str | None:
+    with open(log, encoding='utf-8', errors='replace') as file:
+        named = re.search(r'"exp_name": "([^"/\\]+)"', file.readline())
+    return named and named[1]

@@ -1,0 +1,168 @@
+"""Looks whether a run trains anything: whether its weights have changed after its first epoch, or 200 iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from runnerkit.hooks.optimizer import OptimizerHook
+from runnerkit.optim.named import named_optimizers
+
+if TYPE_CHECKING:
+    from runnerkit.runner.updates import Updates
+
+#: After how many iterations of a run its weights are looked at, if no epoch has ended before.
+FIRST_LOOK = 200
+
+#: As many updates a dynamic loss scale may skip until it is small enough.
+_SKIPPED_FP16 = 24
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class WeightWatch:
+    """Tells that the weights of a run have not changed, at the earliest moment at which they should have.
+
+    That is the end of the first epoch or `FIRST_LOOK` iterations, whichever comes first, but not before the first
+    accumulation cycle is whole. While all learning rates are 0 (a warm-up) or nothing is trainable, it waits. Weights
+    are compared by checksums of all their bits, so it does not matter who changes them and how. An iteration that is
+    not due pays for the comparison of two integers.
+
+    Attributes:
+        due: the number of the iteration, from 1, at whose end to look; -1 for none.
+    """
+
+    def __init__(self) -> None:
+        self.due = -1
+        self._begun = 0
+        self._weights: list[nn.Parameter] = []
+        self._before: list[Tensor] = []
+        self._is_told = False
+
+    def begin(self, runner: Updates) -> None:
+        """Note the weights with which the run begins."""
+        self._weights = trainable(runner.model)
+        self._before = checksums(self._weights)
+        self._begun, self._is_told = runner.completed_iters, False
+        # One more than that, because the runner asks before the hooks of that iteration have updated anything.
+        self.due = self._begun + FIRST_LOOK + 1 if self._weights else -1
+
+    def look(self, runner: Updates, iters: int) -> None:
+        """Look now, after ``iters`` iterations; an error is logged if nothing has changed."""
+        if self._is_told or not self._weights or iters <= self._begun:
+            return
+        wait = iters_to_first_update(runner)
+        if iters - self._begun < wait:
+            self.due = self._begun + wait + 1
+        elif self._has_changed(runner):
+            self._forget()
+        elif not trainable(runner.model) or (rates(runner) and not any(rates(runner))):
+            self.due = iters + FIRST_LOOK + 1
+        else:
+            self._is_told, self.due = True, -1
+            if runner.rank == 0:
+                runner.logger.error('%s', self._text(runner, iters))
+
+    def end(self, runner: Updates) -> str | None:
+        """What to say at the end of the run; None if the weights have changed, or the run was too short to tell."""
+        iters, begun, weights = runner.completed_iters, self._begun, self._weights
+        is_due = bool(weights) and iters > begun and iters - begun >= iters_to_first_update(runner)
+        is_told = is_due and bool(trainable(runner.model)) and not self._has_changed(runner)
+        text = self._text(runner, iters) if is_told else None
+        self._forget()
+        return text
+
+    def _has_changed(self, runner: Updates) -> bool:
+        """Whether any weight has changed, or all of them are other objects than when the run began."""
+        now = {id(parameter) for parameter in trainable(runner.model)}
+        pairs = [pair for pair in zip(self._weights, self._before, strict=True) if id(pair[0]) in now]
+        if now and not pairs:
+            return True
+        sums = checksums(weight for weight, _ in pairs)
+        return any(bool(one != other) for one, (_, other) in zip(sums, pairs, strict=True))
+
+    def _text(self, runner: Updates, iters: int) -> str:
+        done = iters - self._begun
+        return (
+            f'THE WEIGHTS HAVE NOT CHANGED in {done} iteration{"s" * (done > 1)} of this run: '
+            f'{reason(runner, self._weights)}'
+        )
+
+    def _forget(self) -> None:
+        self._weights, self._before, self.due = [], [], -1
+
+
+def trainable(model: Any) -> list[nn.Parameter]:
+    """The model's parameters that are trained and whose bits can be read here."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    return [each for each in parameters if each.requires_grad and not is_lazy(each) and _is_plain(_local(each))]
+
+
+@torch.no_grad()
+def checksums(weights: Iterable[Tensor]) -> list[Tensor]:
+    """For each tensor the sum of its bit patterns, as integers of their own size, on its device."""
+    sums = []
+    for weight in map(_local, weights):
+        real = torch.view_as_real(weight) if weight.is_complex() else weight
+        integer = _INTEGERS[real.element_size()]
+        sums.append(real.view(integer).sum(dtype=integer))  # a sum in another type would be eighty times slower
+    return sums
+
+
+def _local(weight: Tensor) -> Tensor:
+    """Of a sharded tensor this rank's part."""
+    return weight.to_local() if hasattr(weight, 'to_local') else weight.data
+
+
+def _is_plain(weight: Tensor) -> bool:
+    return type(weight) is Tensor and weight.layout == torch.strided and not weight.is_meta and weight.numel() > 0
+
+
+def iters_to_first_update(runner: Updates) -> int:
+    """In how many iterations at most there is an update, if all is well."""
+    updates = list(runner._updates.values())
+    cycles = [update.cumulative_iters for update in updates]
+    cycles += [cycle for hook in runner.hooks if isinstance(cycle := getattr(hook, 'cumulative_iters', 1), int)]
+    return max(cycles, default=1) * (_SKIPPED_FP16 if any(update.scaler for update in updates) else 1)
+
+
+def rates(runner: Updates) -> list[float]:
+    """The learning rates of all parameter groups of all optimizers."""
+    groups = (group for each in named_optimizers(runner.optimizer).values() for group in each.param_groups)
+    return [float(group.get('lr', 1.0)) for group in groups]
+
+
+def reason(runner: Updates, weights: Sequence[Tensor]) -> str:
+    """Why the weights do not change, as far as that can be seen, and what to do about it."""
+    optimizers = named_optimizers(runner.optimizer).values()
+    if not optimizers:
+        return "the runner has no optimizer. Give it one (optimizer=…), or do not use a 'train' workflow."
+    held = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group['params']}
+    if not any(id(each) in held for each in weights):
+        return (
+            "the optimizer holds none of the model's trainable parameters. Build it from the parameters of the model "
+            'that the runner gets.'
+        )
+    if not runner.update_calls and not any(isinstance(hook, OptimizerHook) for hook in runner.hooks):
+        return (
+            'nothing steps the optimizer. Register an OptimizerHook (optimizer_config=dict() in the config or in '
+            'register_training_hooks), or step in train_step.'
+        )
+    if not any(rates(runner)):
+        return 'all learning rates are 0. Look at optimizer and lr_config.'
+    gradients = [each.grad for each in weights if each.grad is not None]
+    if not gradients:
+        return (
+            'no parameter has a gradient. The loss that train_step returns must depend on them: look for detach(), '
+            'torch.no_grad() and item().'
+        )
+    if not any(bool(each.count_nonzero()) for each in gradients):
+        return 'all gradients are 0. Look at the loss, and for activations without a gradient.'
+    return (
+        'there are gradients, but the optimizer does not apply them, or its steps are too small for the precision of '
+        'the weights.'
+    )

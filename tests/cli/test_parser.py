@@ -1,0 +1,61 @@
+"""Flags of other tools, and settings in the wrong place."""
+
+import pytest
+
+from runnerkit.cli import batch, print_config, test, train
+
+
+def refused(capsys, words, parser=train.parser):
+    """The last line of what the parser says before it ends the program."""
+    with pytest.raises(SystemExit) as end:
+        parser().parse_args(words)
+    assert end.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    'words, text',
+    [
+        (['cfg.py', '--epochs', '5'], 'there is no flag --epochs: --cfg-options runner.max_epochs=5'),
+        (['cfg.py', '--epochs=5'], '--cfg-options runner.max_epochs=5'),
+        (['--max_epochs', '5', 'cfg.py'], '--cfg-options runner.max_epochs=5'),
+        (['--lr', '0.1', 'cfg.py'], '--cfg-options optimizer.lr=0.1'),
+        (['cfg.py', '--lr', '--seed', '3'], '--cfg-options optimizer.lr=…'),
+        (['cfg.py', '--batch-size', '8'], '--cfg-options data.samples_per_gpu=8'),
+        (['cfg.py', '--workers', '2'], '--cfg-options data.workers_per_gpu=2'),
+        (['cfg.py', '--gpus', '2'], 'torchrun --nproc_per_node 2 … --launcher pytorch'),
+        (['cfg.py', '--resume'], '--auto-resume'),
+        (['--config', 'cfg.py'], 'the config is the first argument, without a flag'),
+        (['-c', 'cfg.py'], 'the config is the first argument, without a flag'),
+        (['cfg.py', '--trainer.max_epochs', '5'], '--cfg-options runner.max_epochs=5'),
+        (['cfg.py', '--optimizer.lr', '5'], 'write --cfg-options optimizer.lr=5'),
+        (['cfg.py', '--no-val'], ': --no-validate'),
+        (['cfg.py', '--wrk-dir', 'x'], "there is no flag --wrk-dir; did you mean '--work-dir'?"),
+        (['cfg.py', '--work', 'x'], "there is no flag --work; did you mean '--work-dir'?"),  # no guesses
+        (['cfg.py', 'epochs=5'], '--cfg-options runner.max_epochs=5'),
+        (['cfg.py', '--dry-run', 'optimizer.lr=1'], 'settings of the config follow --cfg-options: --cfg-options opt'),
+        (['cfg.py', '--cfg-options', 'a=1', '--seed', '3', 'b=2'], '--cfg-options b=2'),
+        (['--zzzz'], 'there is no flag --zzzz'),
+        ([], 'the following arguments are required: config'),
+    ],
+)
+def test_the_message_says_what_to_write(capsys, words, text):
+    assert text in refused(capsys, words)
+
+
+def test_a_hint_names_only_flags_of_its_tool(capsys):
+    assert 'runner.max_epochs=5' in refused(capsys, ['cfg.py', 'x.pth', '--epochs', '5'], test.parser)
+    assert refused(capsys, ['cfg.py', 'x.pth', '--resume'], test.parser).endswith('there is no flag --resume')
+    assert 'the second argument' in refused(capsys, ['cfg.py', '--checkpoint', 'x.pth'], test.parser)
+    assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], batch.parser)
+
+
+def test_what_is_right_passes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'lr=1.py').write_text('')
+    args = train.parser().parse_args(
+        ['lr=1.py', '--work-dir', 'lr=1', '--cfg-options', 'a=1', 'b.c=[2,3]', '--seed', '3', '--local_rank=1']
+    )
+    assert (args.config, args.work_dir, args.cfg_options) == ('lr=1.py', 'lr=1', {'a': 1, 'b.c': [2, 3]})
+    assert (args.seed, args.local_rank) == (3, 1)
+    assert print_config.parser().parse_args(['--', '--epochs']).config == '--epochs'

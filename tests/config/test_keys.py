@@ -1,0 +1,272 @@
+"""Keys that nobody reads."""
+
+from pathlib import Path
+
+import pytest
+
+from runnerkit.config import Config, PreflightError, keys_of_other_tools, refuse_unread_keys, unread_keys
+
+GOOD = """
+norm = dict(mean=[1.0])
+model = dict(type='Net', depth=3, train_cfg=dict(iou_thr=0.5))
+data = dict(samples_per_gpu=4, workers_per_gpu=0, train=dict(type='Points', norm=norm), val=dict(type='Points'))
+optimizer = dict(type='SGD', lr=0.1)
+optimizer_config = dict(cumulative_iters=1)
+lr_config = dict(policy='step', step=[2])
+runner = dict(type='EpochBasedRunner', max_epochs=3)
+checkpoint_config = dict(interval=1)
+evaluation = dict(interval=1, metric='mAP')
+log_config = dict(interval=2, hooks=[dict(type='TextLoggerHook')])
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def found(more='', options=None, name='cfg.py'):
+    """What is found in the good config with ``more`` after it."""
+    Path('good.py').write_text(GOOD)
+    Path(name).write_text(f"_base_ = 'good.py'\n{more}\n" if name.endswith('.py') else more)
+    cfg = Config.fromfile(name)
+    cfg.merge_from_dict(options or {})
+    return unread_keys(cfg)
+
+
+def test_a_good_config_has_nothing_to_find():
+    assert found() == []
+    assert found('model = dict(loss_aa=1, loss_bb=1)', {'model.loss_aa': 2}) == []
+    assert found(options={'optimizer.lr': 0.2, 'runner.max_epochs': 1, 'model.new': 1, 'seed': 1}) == []
+
+
+# What is written into a section: the key, and a word of what to do instead.
+ERRORS = {
+    'data = dict(samples_per_gp=2)': ('data.samples_per_gp', "Did you mean 'samples_per_gpu'"),
+    'data = dict(vall=dict(type="Points"))': ('data.vall', "Did you mean 'val'"),
+    'data = dict(train_dataloder=dict(shuffle=False))': ('data.train_dataloder', "Did you mean 'train_dataloader'"),
+    'data = dict(shuffle=False)': ('data.shuffle', 'Write data.train_dataloader.shuffle'),
+    'data = dict(imgs_per_gpu=2)': ('data.imgs_per_gpu', "Did you mean 'samples_per_gpu'"),
+    'data = dict(root="x")': ('data.root', 'It has samples_per_gpu'),
+    'data = dict(mine=dict(root="x"))': ('data.mine', 'It has samples'),
+    'data = dict(mine_dataloader=dict(shuffle=True))': ('data.mine_dataloader', "Did you mean 'train_dataloader'"),
+    'data = dict(train_dataloader=dict(shufle=True))': ('data.train_dataloader.shufle', "Did you mean 'shuffle'"),
+    'data = dict(val_dataloader=dict(dataset=1))': ('data.val_dataloader.dataset', 'It has samples'),
+    'data = dict(batch_size=2)': ('data.batch_size', 'Leave one of the two out'),
+    'data = dict(val_dataloader=dict(num_workers=1, workers_per_gpu=2))': (
+        'data.val_dataloader.num_workers',
+        'Leave one of the two out',
+    ),
+    'runner = dict(max_epoch=3)': ('runner.max_epoch', "Did you mean 'max_epochs'"),
+    'optimizer_config = dict(grad_clp=1)': ('optimizer_config.grad_clp', "Did you mean 'grad_clip'"),
+    'optimizer_config = dict(type="OptimizerHook", clip=1)': ('optimizer_config.clip', "Did you mean 'grad_clip'"),
+    'lr_config = dict(gama=1)': ('lr_config.gama', "Did you mean 'gamma'"),
+    'lr_config = dict(_delete_=True, policy="CosineAnnealing", step=[1])': ('lr_config.step', 'It has min_lr'),
+    'lr_config = dict(_delete_=True, type="FixedLrUpdaterHook", warmp=1)': ('lr_config.warmp', "mean 'warmup'"),
+    'momentum_config = dict(policy="cyclic", cycles=2)': ('momentum_config.cycles', "Did you mean 'cyclic_times'"),
+    'checkpoint_config = dict(max_keep=3)': ('checkpoint_config.max_keep', "Did you mean 'max_keep_ckpts'"),
+    'log_config = dict(hook=[])': ('log_config.hook', "Did you mean 'hooks'"),
+    'fp16 = dict(loss_scal=1)': ('fp16.loss_scal', "Did you mean 'loss_scale'"),
+    'auto_scale_lr = dict(batch_size=3)': ('auto_scale_lr.batch_size', "Did you mean 'base_batch_size'"),
+    'optimizer = dict(paramwise_cfg=dict(norm_decay_mul=0))': (
+        'optimizer.paramwise_cfg.norm_decay_mul',
+        "Did you mean 'norm_decay_mult'",
+    ),
+    'optimizer = dict(paramwise_cfg=dict(custom_keys={"a.b": dict(lr=0)}))': (
+        'optimizer.paramwise_cfg.custom_keys.a.b.lr',
+        'It has lr_mult, decay_mult',
+    ),
+    'optimizer = dict(_delete_=True, g=dict(type="SGD", paramwise_cfg=dict(decay=0)))': (
+        'optimizer.g.paramwise_cfg.decay',
+        "_decay_mult'",
+    ),
+    'optimizer_config = dict(grad_clip=dict(max_nrm=1))': ('optimizer_config.grad_clip.max_nrm', "mean 'max_norm'"),
+    'fp16 = dict(loss_scale=dict(init_scal=1))': ('fp16.loss_scale.init_scal', "Did you mean 'init_scale'"),
+    'profiler_config = dict(schedule=dict(wiat=1))': ('profiler_config.schedule.wiat', "Did you mean 'wait'"),
+    'dist_params = dict(backnd="gloo")': ('dist_params.backnd', "Did you mean 'backend'"),
+    'runner = dict(_delete=True)': ('runner._delete', "Did you mean '_delete_'"),
+    'optimizer_config = dict(lr=3)': ('optimizer_config.lr', 'Write optimizer.lr'),
+    'timer_config = dict(interval=3)': ('timer_config.interval', 'IterTimerHook takes no arguments'),
+    'profiler_config = dict(with_stak=True)': ('profiler_config.with_stak', "Did you mean 'with_stack'"),
+}
+
+
+@pytest.mark.parametrize('text', ERRORS)
+def test_an_unknown_key_of_a_section_whose_reader_is_known_is_an_error(text):
+    key, way_out = ERRORS[text]
+    (finding,) = found(text)
+    assert (finding.level, finding.key, finding.where) == ('error', key, 'cfg.py:2')
+    assert way_out in finding.way_out
+    with pytest.raises(PreflightError, match=rf'{key} \(cfg.py:2\): '):
+        refuse_unread_keys(Config.fromfile('cfg.py'))
+
+
+# Keys of somebody else's classes, and own splits.
+ALLOWED = [
+    'data = dict(holdout=dict(type="Points"), holdout_dataloader=dict(shuffle=True))',
+    'data = dict(many=[dict(type="Points"), dict(type="Points")])',
+    'data = dict(train=dict(tpye=1), train_dataloader=dict(batch_size=2, num_workers=1))',
+    'runner = dict(_delete_=True, type="MyRunner", max_epoch=3)\ncheckpoint_config = dict(mine=1)',
+    'runner = [dict(name="train", epochs=1)]',
+    'optimizer_config = dict(type="MyHook", grad_clp=1, grad_clip=dict(max_nrm=1))',
+    'optimizer_config = dict(grad_clip=dict(later=1))',  # a later torch may know it
+    'optimizer = dict(constructor="Mine", paramwise_cfg=dict(norm_decay_mul=0))',
+    '_a = dict(batch=1)\ndataloader = dict(_a)\ndata = dict(train=dict(x=dataloader))',
+    'optimizer = dict(nesterovv=True)',
+    'lr_config = dict(policy="mine", gama=1)',
+    'lr_config = dict(policy="ExponentialLR", gamma=1)',
+    'evaluation = dict(metric_options=dict(topk=1))',
+    'custom_hooks = [dict(type="EMAHook", momentumm=1)]',
+    'model = dict(dept=3)',
+    'log_config = None\nfp16 = None\ndata = dict(val=None)',
+    'total_epochs = 3',
+    'auto_scale_lr = dict(enable=False, base_batch_size=16)',
+    'checkpoint_config = dict(filename_tmpl="{}.pth", create_symlink=False)',
+    '_mine = 3',
+    'mine = 3\noptimizer = dict(lr=mine)',
+    'optimizr = 0.1\noptimizer = dict(lr=optimizr)',
+    'optimizer = dict(lr={{ _base_.optimizer.lr }})',
+    'mine = 3\nseed = globals()["mi" + "ne"]',
+    'flow = None',
+    'part = dict(interval=2)',  # of log_config
+    'dataset_type = "Points"',  # set anew to what it is made of
+    'norm = dict(mean=[1.0])',
+    'iou_thr = 0.5',
+    'opencv_num_threads = 0\nmp_start_method = "fork"\ngpu_ids = [0]',
+]
+
+
+@pytest.mark.parametrize('text', ALLOWED)
+def test_what_may_be_read_by_somebody_is_left_alone(text):
+    assert found(text) == []
+
+
+# Top-level keys: the level, and words of the message.
+TOP_LEVEL = {
+    'optimizer_confg = dict()': ('warning', 'optimizer_confg', "Did you mean 'optimizer_config'"),
+    'evalution = dict(interval=1)': ('warning', 'evalution', "Did you mean 'evaluation'"),
+    'mine = 3': ('warning', 'mine', 'begin its name with an underscore'),
+    'max_epochs = 5': ('warning', 'max_epochs', 'Write runner.max_epochs'),
+    'batch_size = 64': ('warning', 'batch_size', 'Write data.samples_per_gpu'),
+    'norm = dict(mean=[2.0])': ('warning', 'norm', 'begin its name'),  # the file that reads it has been executed
+    'flow = dict(network="net.py")': ('warning', 'flow', 'not supported yet'),
+}
+
+
+@pytest.mark.parametrize('text', TOP_LEVEL)
+def test_top_level_keys_that_no_file_reads(text):
+    level, key, words = TOP_LEVEL[text]
+    (finding,) = found(text)
+    assert (finding.level, finding.key, finding.where) == (level, key, 'cfg.py:2')
+    assert words in str(finding)
+    refuse_unread_keys(Config.fromfile('cfg.py'))
+
+
+def test_a_misspelt_section_in_place_of_one_that_a_run_needs_is_an_error():
+    Path('cfg.py').write_text('modle = dict(type="Net")\n')
+    assert [(each.level, each.key) for each in unread_keys(Config.fromfile('cfg.py'))] == [('error', 'modle')]
+
+
+def test_a_variable_may_be_read_by_a_file_that_has_its_file_as_a_base():
+    Path('base.py').write_text('mine = 3\n')
+    Path('cfg.py').write_text("_base_ = 'base.py'\nseed = {{ _base_.mine }}\n")
+    assert unread_keys(Config.fromfile('cfg.py')) == []
+    Path('cfg.py').write_text("_base_ = 'base.py'\nseed = 3\n")
+    assert [each.where for each in unread_keys(Config.fromfile('cfg.py'))] == ['base.py:1']
+
+
+def test_a_config_with_its_variables_filled_in_is_left_alone():
+    Path('cfg.py').write_text(
+        f"root = 'data/x'\nsize = (3, 3)\n{GOOD}\ndata['val'].update(size=size, path=root + '/y')"
+    )
+    cfg = Config.fromfile('cfg.py')
+    assert 'norm = dict' in cfg.pretty_text
+    cfg.dump('dumped.py')
+    assert unread_keys(Config.fromfile('dumped.py')) == []
+
+
+# --cfg-options: what each is told, if anything.
+OPTIONS = {
+    'optimzer.lr': ('error', "Did you mean 'optimizer'"),
+    'optimizer.momentun': None,  # SGD says so, and it is near to no key that is there
+    'optimizer.lrr': None,
+    'model.train_cfg.iou_thrr': ('error', 'Did you mean model.train_cfg.iou_thr?'),
+    'model.depht': ('warning', 'Did you mean model.depth?'),
+    'data.samples_per_gp': ('error', "Did you mean 'samples_per_gpu'"),
+    'data.samples_pr_gpu': ('error', "Did you mean 'samples_per_gpu'"),
+    'runner.max_epoch': ('error', "Did you mean 'max_epochs'"),
+    'evaluation.intervl': ('error', "Did you mean 'interval'"),
+    'log_config.hooks.0.tpye': ('warning', 'Did you mean log_config.hooks.0.type?'),
+    'norm.mean': ('warning', 'Set data.train.norm'),
+    'dataset_type': ('warning', 'Set the keys that depend on it'),
+    'max_epochs': ('warning', 'Set runner.max_epochs'),
+}
+
+
+@pytest.mark.parametrize('key', OPTIONS)
+def test_options(key):
+    findings = found(options={key: 7})
+    if OPTIONS[key] is None:
+        assert findings == []
+        return
+    (finding,) = findings
+    assert (finding.level, finding.where) == (OPTIONS[key][0], '--cfg-options')
+    assert key.startswith(finding.key)
+    assert OPTIONS[key][1] in str(finding)
+
+
+def test_only_some_sections_may_matter():
+    Path('cfg.py').write_text(GOOD + "runner['max_epoch'] = 3\ndata['shufle'] = True\n")
+    cfg = Config.fromfile('cfg.py')
+    with pytest.raises(PreflightError, match='data.shufle') as caught:
+        refuse_unread_keys(cfg, ['model', 'data'])
+    assert 'max_epoch' not in str(caught.value)
+    with pytest.raises(PreflightError, match='(?s)data.shufle.*runner.max_epoch'):
+        refuse_unread_keys(cfg)
+    cfg.merge_from_dict({'modle.depth': 3})
+    with pytest.raises(PreflightError, match='modle'):
+        refuse_unread_keys(cfg, ['model'])
+
+
+# Other systems' shapes get one warning together.
+FOREIGN = {
+    'paddle.yaml': (
+        'workspace: w\nmode: train\nphase: [{name: p}]\nhyper_parameters: {optimizer: {class: Adam}}\n'
+        'dataset: [{name: d}]\nrunner: [{name: train, class: train}]\n',
+        'PaddleRec: workspace, mode, phase, hyper_parameters, dataset',
+    ),
+    'vega.yaml': (
+        'general: {backend: pytorch}\npipeline: [nas, fully_train]\nnas: {pipe_step: {type: SearchPipeStep}}\n'
+        'fully_train: {pipe_step: {type: TrainPipeStep}}\n',
+        'Vega: general, pipeline, nas, fully_train',
+    ),
+    'engine.py': ('optim_wrapper = dict(optimizer=1)\nparam_scheduler = []\nmodel = 1\n', 'MMEngine: '),
+}
+
+
+@pytest.mark.parametrize('name', FOREIGN)
+def test_configs_of_other_systems(name):
+    text, words = FOREIGN[name]
+    Path(name).write_text(text)
+    (finding,) = unread_keys(Config.fromfile(name))
+    assert finding.level == 'warning'
+    assert words in finding.what
+
+
+def test_configs_without_a_file():
+    cfg = Config({'model': 1, 'free': 2, 'optimzer_config': {}, 'data': {'shufle': 1, 3: 4}, 'runner': 'x'})
+    assert [(each.level, each.key, each.where) for each in unread_keys(cfg)] == [
+        ('warning', 'optimzer_config', ''),
+        ('error', 'data.shufle', ''),
+        ('error', 'data.3', ''),
+    ]
+    assert (
+        unread_keys({'lr_config': {'policy': 3, 'step': 1}, 'evaluation': {'by_epochs': True}, 4: 5})[0].level
+        == 'warning'
+    )
+    assert unread_keys(None) == []
+
+
+def test_keys_of_tools_are_listed_together():
+    Path('cfg.py').write_text('gpu_ids = [0]\nopencv_num_threads = 0\nmodel = 1\n')
+    assert keys_of_other_tools(Config.fromfile('cfg.py')) == ['opencv_num_threads', 'gpu_ids']

@@ -1,0 +1,98 @@
+"""The checks of single hooks."""
+
+from contextlib import contextmanager
+
+import pytest
+from plans import BY_ITER, plan, said, told
+
+from runnerkit.flow.checks.hooks import FOREIGN
+from runnerkit.flow.preflight import Plan
+from runnerkit.hooks import HOOKS, Hook
+from runnerkit.hooks.hook import RINGS
+from runnerkit.runner import EpochBasedRunner
+from runnerkit.runner.hook_table import CALLED
+
+
+def hook(name, **methods):
+    """A registered hook class with these methods."""
+    return HOOKS.register_module(name=name, module=type(name, (Hook,), methods))
+
+
+def listens(self, runner):
+    """Is called with the runner."""
+
+
+hook('PlanDeaf', helper=listens)
+hook('PlanStoring', state_dict=lambda self: {}, load_state_dict=lambda self, state: None)
+hook('PlanListens', after_train_iter=listens)
+hook('PlanGeneric', before_epoch=listens)
+hook('PlanRing', around_run=contextmanager(listens))
+hook('PlanSaves', after_save=listens)
+hook('PlanEvaluates', after_evaluate=lambda self, runner, scores: None)
+hook('PlanEpochs', after_train_epoch=listens)
+hook('PlanVal', after_val_iter=listens)
+hook('PlanLightning', on_train_epoch_end=listens, after_train_iter=listens)
+hook('PlanMMEngine', before_train=listens)
+hook('PlanOdd', after_validation_is_over=listens, before_run=listens)
+hook('PlanNoRunner', after_train_iter=lambda self: None)
+hook('PlanNoScores', after_evaluate=listens)
+
+
+def custom(*hooks):
+    return {'custom_hooks': [each if isinstance(each, dict) else {'type': each} for each in hooks]}
+
+
+RIGHT = custom('PlanListens')
+FIRST = 'custom_hooks[0]'
+EMA = {'type': 'EMAHook', 'momentum': 0.999}
+
+CASES = [
+    ('warning', custom('PlanDeaf'), FIRST, 'PlanDeaf is never called', RIGHT),
+    ('warning', custom('PlanStoring'), FIRST, 'never called', custom('PlanRing')),
+    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'no epochs of its own', custom('PlanGeneric')),
+    ('warning', custom('PlanVal'), FIRST, "no 'val' entry", {'workflow': [('train', 1), ('val', 1)]}),
+    ('warning', custom('PlanVal'), FIRST, "no 'val' entry", {'evaluation.hooks': [{'type': 'PlanVal'}]}),
+    ('warning', custom('PlanLightning'), FIRST, 'Call it after_train_epoch', custom('PlanEpochs')),
+    ('warning', custom('PlanMMEngine'), FIRST, 'Call it before_run', custom('PlanSaves')),
+    ('warning', custom('PlanOdd'), FIRST, 'after_validation_is_over is never called', custom('PlanEvaluates')),
+    ('error', custom('PlanNoRunner'), FIRST, 'cannot be called with (runner)', RIGHT),
+    ('error', custom('PlanNoScores'), FIRST, 'cannot be called with (runner, scores)', custom('PlanEvaluates')),
+    ('warning', custom(EMA), FIRST + '.momentum', 'write momentum=0.001', custom({**EMA, 'momentum': 0.001})),
+    ('warning', custom({**EMA, 'interval': 3}), FIRST + '.momentum', 'momentum=0.999 ',
+     custom({**EMA, 'momentum': 0.4})),
+    ('warning', custom('EMAHook', 'EMAHook'), 'custom_hooks[1]', 'two of EMAHook', custom('EMAHook')),
+    ('warning', custom('IterTimerHook'), FIRST, 'two of IterTimerHook', {'timer_config': None}),
+    ('warning', custom({'type': 'TextLoggerHook', 'interval': 5}), FIRST, 'written twice', {'log_config': None}),
+    ('warning', custom('CheckpointHook'), FIRST, 'the same place', custom({'type': 'CheckpointHook', 'out_dir': 'x'})),
+    ('warning', custom({'type': 'FixedLrUpdaterHook'}), FIRST, 'both set the lr', {'lr_config': None}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('level, wrong, key, words, right', CASES)
+def test_wrong_and_right(level, wrong, key, words, right, tmp_path):
+    assert told(plan(tmp_path, wrong), level, key, words), said(plan(tmp_path, wrong))
+    assert said(plan(tmp_path, wrong, right)) == []
+
+
+def test_a_runner_of_the_users_own_may_call_anything(tmp_path):
+    class Own(EpochBasedRunner):
+        """Calls ``helper`` and ``on_train_epoch_end`` somewhere."""
+
+    of = plan(tmp_path, custom('PlanDeaf', 'PlanLightning'))
+    runner = Own(of.model, optimizer=of.runner.optimizer, max_epochs=3)
+    for each in of.hooks:
+        del each.priority
+        runner.register_hook(each)
+    assert said(Plan(of.cfg, runner, of.loaders, of.workflow)) == []
+
+
+def test_foreign_names_lead_to_methods_that_are_called():
+    assert not {name for name in FOREIGN if name in CALLED}
+    assert all(meant in CALLED or hasattr(Hook, meant) for meant in FOREIGN.values())
+    assert set(RINGS) <= set(CALLED)
+
+
+@pytest.mark.parametrize('name', ['EmptyCacheHook', 'DistSamplerSeedHook', 'SyncBuffersHook', 'NonFiniteHook'])
+@pytest.mark.parametrize('runner', [{}, BY_ITER])
+def test_hooks_of_ours_listen_in_each_runner(name, runner, tmp_path):
+    assert said(plan(tmp_path, runner, custom(name))) == []

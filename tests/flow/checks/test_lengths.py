@@ -1,0 +1,84 @@
+"""The checks of intervals against the run's length: three epochs of five iterations."""
+
+import pytest
+from plans import BY_ITER, plan, said, told
+
+from runnerkit.flow import Options
+from runnerkit.hooks import HOOKS, Hook
+
+
+@HOOKS.register_module()
+class PlanSometimes(Hook):
+    """Counts what ``by_epoch`` says; if it does not say, nobody knows."""
+
+    def __init__(self, interval, by_epoch=None):
+        self.interval = interval
+        if by_epoch is not None:
+            self.by_epoch = by_epoch
+
+    def after_train_iter(self, runner):
+        pass
+
+
+def sometimes(**options):
+    return {'custom_hooks': [{'type': 'PlanSometimes', **options}]}
+
+
+def logs(**options):
+    return {'log_config': {'interval': 2, 'hooks': [{'type': 'TextLoggerHook', **options}]}}
+
+
+SAVE = 'checkpoint_config.interval'
+EMA = {'custom_hooks': {'type': 'EMAHook', 'interval': 16}}
+
+CASES = [
+    ({'runner.max_epochs': 0}, 'runner.max_epochs', 'nothing is trained', {'runner.max_epochs': 3}),
+    ({SAVE: 4}, SAVE, 'only its end is saved', {SAVE: 3}),
+    ({SAVE: 4}, SAVE, 'only its end is saved', {SAVE: -1}),
+    ({SAVE: 4, 'checkpoint_config.save_last': False}, SAVE, 'no checkpoint is saved', {SAVE: 3}),
+    ({SAVE: -1, 'checkpoint_config.save_last': False}, SAVE, 'no checkpoint is saved', {SAVE: 1}),
+    ({'checkpoint_config': {'by_epoch': False, 'interval': 16}}, SAVE, '15 iterations', {SAVE: 15}),
+    ({**BY_ITER, 'checkpoint_config': {'by_epoch': True}}, 'checkpoint_config.by_epoch', 'no checkpoint is saved',
+     {'checkpoint_config': {'interval': 5}}),
+    ({'log_config.interval': 6}, 'log_config.interval', 'an epoch has 5', {'log_config.interval': 5}),
+    ({'runner': {'type': 'EpochBasedRunner', 'max_iters': 4}, 'lr_config': None, 'log_config.interval': 5},
+     'log_config.interval', 'an epoch has 4', {'log_config.interval': 4}),
+    (logs(interval=6), 'log_config.hooks[0].interval', 'an epoch has 5', logs(interval=6, ignore_last=False)),
+    (logs(interval=16, by_epoch=False), 'log_config.hooks[0].interval', 'the run has 15',
+     logs(interval=6, by_epoch=False)),
+    ({**BY_ITER, **logs(by_epoch=True)}, 'log_config.interval', 'a workflow entry has 1',
+     {**logs(), 'workflow': [('train', 5)]}),
+    ({'optimizer_config.cumulative_iters': 16}, 'optimizer_config.cumulative_iters', 'change once',
+     {'optimizer_config.cumulative_iters': 15}),
+    (EMA, 'custom_hooks.interval', 'every 16 iterations', {'custom_hooks.interval': 15}),
+    (sometimes(interval=4, by_epoch=True), 'custom_hooks[0].interval', '4 epochs',
+     sometimes(interval=3, by_epoch=True)),
+    (sometimes(interval=16), 'custom_hooks[0].interval', '16 iterations', sometimes(interval=4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('wrong, key, words, right', CASES)
+def test_wrong_and_right(wrong, key, words, right, tmp_path):
+    assert told(plan(tmp_path, wrong), 'warning', key, words), said(plan(tmp_path, wrong))
+    assert said(plan(tmp_path, wrong, right)) == []
+
+
+def test_the_length_of_a_run_in_both_units(tmp_path):
+    by_epoch, by_iter = plan(tmp_path), plan(tmp_path, BY_ITER, {'runner.max_iters': 11})
+    assert (by_epoch.epochs, by_epoch.iters) == (3, 15)
+    assert (by_iter.epochs, by_iter.iters) == (3, 11)
+    cut = plan(tmp_path, {'runner': {'type': 'EpochBasedRunner', 'max_iters': 7}})
+    assert (cut.epochs, cut.iters) == (2, 7)
+    by_passes = plan(tmp_path, BY_ITER, {'runner': {'type': 'IterBasedRunner', 'max_epochs': 2}})
+    assert (by_passes.epochs, by_passes.iters) == (2, 10)
+
+
+def test_a_stream_has_no_length(tmp_path):
+    of = plan(tmp_path, {'log_config.interval': 6, 'optimizer_config.cumulative_iters': 16})
+    stream = type(of)(of.cfg, of.runner, [iter(())], of.workflow, Options())
+    assert said(stream) == []
+
+
+def test_two_loggers_with_one_interval_are_told_once(tmp_path):
+    hooks = [{'type': 'TextLoggerHook'}, {'type': 'TensorboardLoggerHook'}]
+    assert len(said(plan(tmp_path, {'log_config': {'interval': 9, 'hooks': hooks}}))) == 1
