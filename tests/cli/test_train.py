@@ -303,6 +303,11 @@ def test_an_unknown_key_in_a_hook(project, train):
 def test_a_missing_config(project, capsys):
     assert main([str(project / 'nowhere.py')]) == 2
     assert 'there is no config file' in capsys.readouterr().err
+    assert main([str(project / 'cfgg.py')]) == 2
+    assert "; did you mean 'cfg.py'?" in capsys.readouterr().err
+    (project / 'notes.txt').write_text('')
+    assert main([str(project)]) == 2
+    assert capsys.readouterr().err == f'error: {project} is a folder, not a config file; it holds cfg.py, points.py\n'
 
 
 def test_bases_in_a_circle(project, train):
