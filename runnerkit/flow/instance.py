@@ -299,6 +299,5 @@ def required_section(cfg: Any, key: str) -> Any:
         KeyError: the config has no such section.
     """
     if cfg.get(key) is None:
-        with placed_errors(cfg):
-            raise KeyError(f'the config has no {key!r}; a run needs model, data, optimizer and runner')
+        raise KeyError(f'the config {cfg.filename or ""} has no {key!r}; a run needs model, data, optimizer and runner')
     return cfg[key]

@@ -237,7 +237,11 @@ BAD = {
     ),
     'precision nobody has': (['--cfg-options', 'amp=fp8'], 1, ["amp must be 'bf16', 'fp16' or None", "'fp8'"]),
     'fp16 that is a number': (['--cfg-options', 'fp16=16'], 1, ['fp16', 'must be a dict', '16']),
-    'model without loss': (['--cfg-options', 'model=None'], 1, ["has no 'model'"]),
+    'model without loss': (
+        ['--cfg-options', 'model=None'],
+        1,
+        ["cfg.py has no 'model'; a run needs model, data, optimizer and runner"],
+    ),
 }
 
 
