@@ -92,6 +92,12 @@ def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> 
     return moved
 
 
+def _may_be_saved_by_torch(path: Path) -> bool:
+    """Whether the file begins like a zip archive or a pickle of protocol 2 or later, which `torch.save` writes."""
+    with path.open('rb') as file:
+        return file.read(1) in (b'P', b'\x80')
+
+
 def _is_refusal(message: str) -> bool:
     """Whether ``message`` is torch's refusal to run code."""
     return 'weights_only' in message or 'Weights only' in message
@@ -224,6 +230,8 @@ def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
     if path.suffix == '.safetensors':
         return load_safetensors(path, map_location)
     damage = why_damaged(path)
+    if damage is not None and _is_refusal(damage) and not (pickles_are_trusted() or _may_be_saved_by_torch(path)):
+        damage = 'it is not a file of torch.save'
     if damage is not None and not _is_refusal(damage):
         raise ValueError(
             f'the checkpoint {filename} is damaged: {damage}. Use an older one, or --auto-resume, which skips it.'

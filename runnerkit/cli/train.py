@@ -131,11 +131,14 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
     Raises:
         UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
     """
-    if not os.path.isfile(filename):
+    if not os.path.exists(filename):
         folder = os.path.dirname(filename) or '.'
         hint = suggestion(os.path.basename(filename), os.listdir(folder)) if os.path.isdir(folder) else ''
         raise UsageError(f'there is no config file {filename}{hint}')
-    cfg = Config.fromfile(filename, import_custom_modules=False)
+    try:
+        cfg = Config.fromfile(filename, import_custom_modules=False)
+    except IsADirectoryError as error:
+        raise UsageError(str(error)) from None
     if overrides:
         try:
             cfg.merge_from_dict(overrides)

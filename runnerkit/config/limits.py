@@ -32,12 +32,12 @@ def check_depth(value: Any) -> None:
 
 
 def check_yaml(source: str) -> None:
-    """Check that a YAML text is within `MAX_DEPTH` and `MAX_REPEATED`, before anything is built from it.
+    """Check that a YAML text is within `MAX_DEPTH` and `MAX_REPEATED` and has no key twice, before anything is built.
 
     An alias (``*name``) repeats all values that it refers to; aliases of aliases multiply them.
 
     Raises:
-        ValueError: a limit is exceeded, or an alias refers to a collection that contains it.
+        ValueError: a limit is exceeded, a mapping has a key twice, or an alias refers to a collection that contains it.
         YAMLError: it is not YAML.
     """
     import yaml
@@ -47,6 +47,9 @@ def check_yaml(source: str) -> None:
     sizes: dict[str | None, int] = {}
     # For each open collection: its anchor, its values so far, and how many of them come from aliases.
     open_: list[tuple[str | None, int, int]] = [(None, 0, 0)]
+    # For each open collection, two entries that take turns at each node: the keys of a mapping so far, and None where
+    # a value follows, or an item of a sequence.
+    keys: list[list[Any]] = [[None, None]]
 
     def add(values: int, repeated: int) -> None:
         name, values_before, repeated_before = open_[-1]
@@ -54,9 +57,20 @@ def check_yaml(source: str) -> None:
         if repeated_before + repeated > MAX_REPEATED:
             raise ValueError(f'its aliases repeat more than {MAX_REPEATED:,} values: write fewer of them')
 
+    def check_key(event: Any) -> None:
+        now, later = keys[-1]
+        if now is not None and isinstance(event, yaml.ScalarEvent) and event.value != '<<':
+            if event.value in now:
+                raise ValueError(f'the key {event.value!r} in line {event.start_mark.line + 1} is there twice')
+            now.add(event.value)
+        keys[-1] = [later, now]
+
     for event in yaml.parse(source, YamlLoader):
+        if isinstance(event, yaml.NodeEvent):
+            check_key(event)
         if isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
             open_.append((event.anchor, 1, 0))
+            keys.append([set(), None] if isinstance(event, yaml.MappingStartEvent) else [None, None])
             if len(open_) > MAX_DEPTH + 1:
                 raise ValueError(TOO_DEEP)
         elif isinstance(event, yaml.ScalarEvent):
@@ -72,6 +86,7 @@ def check_yaml(source: str) -> None:
             add(size, size)
         elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
             anchor, size, repeated = open_.pop()
+            keys.pop()
             if anchor:
                 sizes[anchor] = size
             add(size, repeated)
