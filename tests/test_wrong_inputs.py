@@ -4,7 +4,6 @@ import os
 import pickle
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 import torch
@@ -99,13 +98,7 @@ def test_wrong_commands(row, ask):
 
 
 def test_of_the_good_config_nothing_is_said(ask):
-    """So that all answers are about what is wrong in a row."""
+    """So that every answer is about what is wrong in its row."""
     code, said = ask(['train', 'good.py', '--dry-run'])
     assert code == 0
-    assert 'error' not in said.lower().replace("'error'", '').replace('error=', '')
-    assert 'warning' not in said.lower()
-
-
-def test_nothing_but_the_place_is_left_over(folder):
-    """A refused run leaves no work dir."""
-    assert not Path(folder / 'work_dirs/nowhere').exists()
+    assert not re.search('WARNING|ERROR|Before the first batch', said)

@@ -47,9 +47,7 @@ def check_yaml(source: str) -> None:
     sizes: dict[str | None, int] = {}
     # For each open collection: its anchor, its values so far, and how many of them come from aliases.
     open_: list[tuple[str | None, int, int]] = [(None, 0, 0)]
-    # For each open collection, two entries that take turns at each node: the keys of a mapping so far, and None where
-    # a value follows, or an item of a sequence.
-    keys: list[list[Any]] = [[None, None]]
+    keys = _Keys()
 
     def add(values: int, repeated: int) -> None:
         name, values_before, repeated_before = open_[-1]
@@ -57,20 +55,10 @@ def check_yaml(source: str) -> None:
         if repeated_before + repeated > MAX_REPEATED:
             raise ValueError(f'its aliases repeat more than {MAX_REPEATED:,} values: write fewer of them')
 
-    def check_key(event: Any) -> None:
-        now, later = keys[-1]
-        if now is not None and isinstance(event, yaml.ScalarEvent) and event.value != '<<':
-            if event.value in now:
-                raise ValueError(f'the key {event.value!r} in line {event.start_mark.line + 1} is there twice')
-            now.add(event.value)
-        keys[-1] = [later, now]
-
     for event in yaml.parse(source, YamlLoader):
-        if isinstance(event, yaml.NodeEvent):
-            check_key(event)
+        keys.see(event)
         if isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
             open_.append((event.anchor, 1, 0))
-            keys.append([set(), None] if isinstance(event, yaml.MappingStartEvent) else [None, None])
             if len(open_) > MAX_DEPTH + 1:
                 raise ValueError(TOO_DEEP)
         elif isinstance(event, yaml.ScalarEvent):
@@ -86,7 +74,35 @@ def check_yaml(source: str) -> None:
             add(size, size)
         elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
             anchor, size, repeated = open_.pop()
-            keys.pop()
             if anchor:
                 sizes[anchor] = size
             add(size, repeated)
+
+
+class _Keys:
+    """Refuses a key that a mapping has twice, given one event of a YAML text after another."""
+
+    def __init__(self) -> None:
+        # For each open collection, two that take turns at each node: a mapping's keys so far, and None where a value
+        # follows, or a sequence's item.
+        self.open: list[list[set[str] | None]] = [[None, None]]
+
+    def see(self, event: Any) -> None:
+        """Look at the next event.
+
+        Raises:
+            ValueError: it is such a key.
+        """
+        import yaml
+
+        if isinstance(event, yaml.NodeEvent):
+            known, other = self.open[-1]
+            if known is not None and isinstance(event, yaml.ScalarEvent) and event.value != '<<':
+                if event.value in known:
+                    raise ValueError(f'the key {event.value!r} in line {event.start_mark.line + 1} is there twice')
+                known.add(event.value)
+            self.open[-1] = [other, known]
+        if isinstance(event, yaml.CollectionStartEvent):
+            self.open.append([set(), None] if isinstance(event, yaml.MappingStartEvent) else [None, None])
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self.open.pop()
