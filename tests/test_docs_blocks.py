@@ -55,6 +55,7 @@ RUN = {
     },
     'docs/preflight.md': {'import torch'},
     'docs/switches.md': {'compile = True'},
+    'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
 }
 
 #: A script for MMCV 1.x, which the shell blocks about it call.
@@ -224,14 +225,15 @@ def shell(tmp_path, monkeypatch, capsys):
     config = tmp_path / 'configs' / 'mnist' / 'lenet.py'
     assert 'max_epochs=12' in config.read_text()
     config.write_text(config.read_text().replace('max_epochs=12', 'max_epochs=2'))
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
+    own = {'PYTHONPATH': str(ROOT), 'HOME': str(tmp_path), 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
+    environment = {**os.environ, **own}
     monkeypatch.chdir(tmp_path)
 
     def run(block):
         said = ''
         for line in block.splitlines():
             words = shlex.split(line, comments=True)
-            if words[0] == 'runnerkit' or (words[0] == 'python' and words[1].startswith('tools/')):
+            if '>' not in words and words[0] == 'runnerkit' or (words[0] == 'python' and words[1].startswith('tools/')):
                 code, output = called(words, monkeypatch), capsys.readouterr()
                 said += output.out + output.err
             else:
@@ -264,13 +266,24 @@ def called(words, monkeypatch):
 
 def test_the_commands_of_the_readme_run(shell, tmp_path):
     said = shell(text_of('README.md', 'source .venv'))
+    shutil.copytree(tmp_path / 'work_dirs' / 'lenet', tmp_path / 'work_dirs' / 'demo')  # which `make demo` makes
     assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.5
     assert 'THE WEIGHTS' not in said
     said = shell(text_of('README.md', 'python tools/train.py configs/mnist/lenet.py --auto-resume'))
-    assert said.count('resumed from') == 2
+    assert said.count('resumed from') == 3
     said = shell(text_of('README.md', 'runnerkit profile'))
     assert 'whole' in said
     assert (tmp_path / 'trace.json').stat().st_size > 0
+
+
+def test_the_commands_of_the_terminal_page_run(shell, tmp_path):
+    assert 'Learning curve' in shell(text_of('docs/terminal.md', 'runnerkit train'))
+    scripts = ['.local/share/bash-completion/completions/runnerkit', '.zfunc/_runnerkit']
+    scripts.append('.config/fish/completions/runnerkit.fish')
+    for script in scripts:
+        (tmp_path / script).parent.mkdir(parents=True)
+    shell(text_of('docs/terminal.md', 'source <('))
+    assert all('profile' in (tmp_path / script).read_text() for script in scripts)
 
 
 def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):

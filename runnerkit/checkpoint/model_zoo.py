@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from runnerkit.fileio import load
+from runnerkit import fileio
 
 ENV_MMCV_HOME = 'MMCV_HOME'
 ENV_XDG_CACHE_HOME = 'XDG_CACHE_HOME'
@@ -63,7 +63,7 @@ def get_external_models() -> dict[str, str]:
     models = _table('open_mmlab')
     own = os.path.join(_get_mmcv_home(), 'open_mmlab.json')
     if os.path.exists(own):
-        models.update(load(own))
+        models.update(fileio.load(own))
     return models
 
 
@@ -89,6 +89,6 @@ def _table(name: str) -> Any:
     """A table from ``model_zoo`` of the imported mmcv, else of this package."""
     package = import_module(__name__.partition('.')[0])
     folders = [*getattr(sys.modules.get('mmcv'), '__path__', ()), *package.__path__]
-    return load(
+    return fileio.load(
         next(path for path in (Path(folder, 'model_zoo', f'{name}.json') for folder in folders) if path.exists())
     )

@@ -21,7 +21,6 @@ from runnerkit.checkpoint.model_zoo import (
     weights_key,
 )
 from runnerkit.distributed import barrier, get_dist_info
-from runnerkit.fileio.file_client import FileClient
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.suggest import suggestion
 
@@ -52,6 +51,8 @@ def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petr
     """
     if backend not in ('petrel', 'ceph'):
         raise ValueError(f'Load from Backend {backend} is not supported.')
+    from runnerkit.fileio.file_client import FileClient
+
     try:
         client = FileClient(backend=backend)
     except ImportError:

@@ -18,8 +18,6 @@ import torch
 
 from runnerkit.checkpoint.atomic import replace_link, sweep, write_atomically
 from runnerkit.checkpoint.integrity import why_damaged
-from runnerkit.fileio.backends import HardDiskBackend
-from runnerkit.fileio.file_client import FileClient
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.utils.logging import shortened
 
@@ -82,6 +80,8 @@ class Store:
             self.client: Any = None
             self.is_local = False
             return
+        from runnerkit.fileio.file_client import FileClient, HardDiskBackend
+
         self.client = FileClient.infer_client(file_client_args, self.place)
         self.is_local = type(self.client.client) is HardDiskBackend and not is_url(self.place)
 

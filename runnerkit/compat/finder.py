@@ -55,7 +55,7 @@ def _execute_with_old_names(execute: Callable[[ModuleType], None], module: Modul
     inner = module.__name__.partition('.')[2]
     if inner in OLD_NAMES:
         inside = vars(module)
-        inside['__getattr__'] = partial(_old_name, module.__name__, OLD_NAMES[inner])
+        inside['__getattr__'] = partial(_old_name, module.__name__, OLD_NAMES[inner], inside.get('__getattr__'))
         if '__all__' in inside:
             inside['__all__'] += [name for name in OLD_NAMES[inner] if not name.startswith('_')]
     for owner, methods in OLD_METHODS.items():
@@ -65,9 +65,11 @@ def _execute_with_old_names(execute: Callable[[ModuleType], None], module: Modul
                 setattr(getattr(module, cls), name, staticmethod(_at(place)))
 
 
-def _old_name(module: str, places: dict[str, str], name: str) -> Any:
+def _old_name(module: str, places: dict[str, str], own: Callable[[str], Any] | None, name: str) -> Any:
     if name in places:
         return _at(places[name])
+    if own is not None:
+        return own(name)
     raise AttributeError(f'module {module!r} has no attribute {name!r}')
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
-from functools import partial
+from functools import cache, lru_cache, partial
 from math import inf
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,9 +37,10 @@ _PARTS = {
     'worker_init_fn': False,
 }
 
-_SCALARS = (type(None), bool, int, float, complex, str, bytes)
-_GENERATORS = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
-_CONTAINERS = (list, tuple, set, frozenset, deque, Mapping)
+_ATOMS = (type(None), bool, float, complex, str, bytes)
+_SCALARS = (*_ATOMS, int)
+_PLAIN_CONTAINERS = (list, tuple, set, frozenset, deque, dict)
+_CONTAINERS = (*_PLAIN_CONTAINERS, Mapping)
 _LEAVES = (type, ModuleType, nn.Module, torch.device, torch.dtype, np.dtype, io.IOBase)
 
 #: Objects that are values: they are looked at as a whole, and one is put in the place of another.
@@ -47,14 +49,9 @@ _VALUES = (*_SCALARS, Tensor, np.ndarray, np.generic, Enum, PurePath)
 #: Packages whose objects belong to the process.
 _OF_THE_SYSTEM = ('logging', 'threading', '_thread', 'multiprocessing', 'concurrent', 'asyncio', 'weakref', 'ctypes')
 
-#: Generators that belong to the process, not to a loader.
-_OF_THE_PROCESS = (torch.default_generator, getattr(random, '_inst', None), getattr(np.random.mtrand, '_rand', None))
-
 #: Packages whose classes hold no generators of their own.
 _LIBRARIES = ('builtins', 'torch', 'numpy', 'runnerkit', 'abc', 'typing', 'collections', 'functools')
 
-#: Attributes of a DataLoader that are torch's business.
-_TORCHS_OWN = frozenset([*vars(DataLoader(TensorDataset(torch.zeros(1)))), *_PARTS])
 
 #: Arrays that torch can take over into a checkpoint.
 _ARRAYS = ('bool', 'uint8', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64')
@@ -75,18 +72,19 @@ class Held:
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
-        self._at_first = {place: _mark(value) for place, value in _values(loader).items()}
+        self._at_first = {place: _copy(_mark(value)) for place, value in _look(loader)[1].items()}
 
     def states(self) -> dict[str, Any]:
         """The states of all generators and of objects with a ``state_dict``, and the plain attributes that have changed
         since the start, by place: tensors and plain values."""
         found: dict[str, Any] = {}
-        for place, each in _objects(self.loader):
-            if isinstance(each, _GENERATORS):
+        objects, values, _ = _look(self.loader)
+        for place, each in objects.items():
+            if _kind(each).is_generator:
                 found[place] = {'generator': generator_state(each)}
             elif each is not self.loader and is_stateful(each):
                 found[place] = {'state_dict': each.state_dict()}
-        for place, value in self._changed():
+        for place, value in self._changed(values):
             if isinstance(value, (np.ndarray, np.generic)) and _is_plain(value):
                 found[place] = {'array': torch.from_numpy(np.array(value)), 'scalar': isinstance(value, np.generic)}
             elif _is_plain(value):
@@ -96,11 +94,12 @@ class Held:
     def go_back(self, states: Mapping[str, Any]) -> None:
         """Be what it was when `states` were taken, in the same process or another: what had not changed by then is as
         it was at first."""
-        for place, _ in list(self._changed()):
+        objects, values, _ = _look(self.loader)
+        for place, _ in list(self._changed(values)):
             mark = self._at_first.get(place, ())
             if place not in states and mark[:1] == ('plain',):
                 owner, _, name = place.rpartition('.')
-                _put(dict(_objects(self.loader))[owner], name, _copy(mark[1]))
+                _put(objects[owner], name, _copy(mark[1]))
         self.restore(states)
 
     def restore(self, states: Mapping[str, Any], pass_is_open: bool = False, of_order: bool = True) -> list[str]:
@@ -115,8 +114,8 @@ class Held:
         Returns:
             The places that are not there any more, or hold something else.
         """
-        objects, missing = dict(_objects(self.loader)), []
-        order = self.of_order(states)
+        objects, _, _ = _look(self.loader)
+        order, missing = self.of_order(states), []
         for place, state in states.items():
             if place in order and not of_order:
                 continue
@@ -142,26 +141,27 @@ class Held:
 
     def generators(self) -> list[str]:
         """The places of all generators."""
-        return [place for place, each in _objects(self.loader) if isinstance(each, _GENERATORS)]
+        return [place for place, each in _look(self.loader)[0].items() if _kind(each).is_generator]
 
     def of_order(self, places: Iterable[str]) -> set[str]:
         """Those of ``places`` that have a part in the order of the samples: samplers, the loader's generator, and what
         they hold."""
-        objects = {place for place, _, is_of_order in _walk(self.loader) if is_of_order}
+        objects = _look(self.loader)[2]
         return {place for place in places if place in objects or place.rpartition('.')[0] in objects}
 
     def unsaved(self) -> list[str]:
         """The places of what moves on, or has changed, and cannot be saved: live iterators, queues, caches."""
-        iterators = [place for place, value in _values(self.loader).items() if _is_iterator(value)]
-        return [*iterators, *(place for place, value in self._changed() if not _is_plain(value))]
+        _, values, _ = _look(self.loader)
+        iterators = [place for place, value in values.items() if _kind(value).is_iterator]
+        return [*iterators, *(place for place, value in self._changed(values) if not _is_plain(value))]
 
-    def _changed(self) -> Iterator[tuple[str, Any]]:
-        values = _values(self.loader)
+    def _changed(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Those of the loader's ``values`` that are not what they were at first."""
         opened = {place.rpartition('.')[0] for place in self._at_first if place not in values}
         for place, value in values.items():
             # An object that has opened something since (a file) may have noted so in a flag, which must not be set
             # where nothing is open.
-            if _is_iterator(value) or place.rpartition('.')[0] in opened:
+            if _kind(value).is_iterator or place.rpartition('.')[0] in opened:
                 continue
             if place not in self._at_first or not same_state(self._at_first[place], _mark(value)):
                 yield place, value
@@ -212,28 +212,36 @@ def _with_arrays(state: Any) -> Any:
 
 def same_state(one: Any, other: Any) -> bool:
     """Whether two states are equal, tensors in them included."""
+    if type(one) in _SCALARS:
+        return type(one) is type(other) and bool(one == other or (one != one and other != other))
     if isinstance(one, (Tensor, np.ndarray)):
         if type(one) is not type(other) or one.shape != other.shape or one.dtype != other.dtype:
             return False
         one, other = (each.cpu() if isinstance(each, Tensor) else each for each in (one, other))
         return bool(((one == other) | ((one != one) & (other != other))).all())  # a NaN is like another
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same_state(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(
+            one[key] is other[key] or same_state(one[key], other[key]) for key in one
+        )
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(same_state, one, other))
+        return len(one) == len(other) and all(a is b or same_state(a, b) for a, b in zip(one, other, strict=True))
     return type(one) is type(other) and bool(one == other or (one != one and other != other))
 
 
 # --- walking through a loader ----------------------------------------------------------------------------------------
 
 
-def _objects(loader: Any) -> Iterator[tuple[str, Any]]:
-    """Every object that ``loader`` is made of, each once, with its place; nearest ones first."""
-    return ((place, each) for place, each, _ in _walk(loader))
+def _look(loader: Any) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
+    """Look at everything that ``loader`` is made of.
 
-
-def _walk(loader: Any) -> Iterator[tuple[str, Any, bool]]:
-    """`_objects`, and of each whether it has a part in the order of the samples, rather than in samples and batches."""
+    Returns:
+        by place, every object, each once, nearest ones first; by place, those of their attributes that are values and
+        no objects; the places of the objects that have a part in the order of the samples, rather than in samples and
+        batches.
+    """
+    objects: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    of_order: set[str] = set()
     seen: set[int] = set()
     waiting: deque[tuple[str, Any, bool | None]] = deque([('loader', loader, None)])
     while waiting and len(seen) < _MOST_OBJECTS:
@@ -241,28 +249,29 @@ def _walk(loader: Any) -> Iterator[tuple[str, Any, bool]]:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        yield place, each, bool(is_of_order)
-        if isinstance(each, _GENERATORS) or (each is loader and isinstance(each, (list, tuple))):
+        objects[place] = each
+        if is_of_order:
+            of_order.add(place)
+        if _kind(each).is_generator:
             continue
-        for name, part in _parts(each):
-            if not _is_leaf(part):
-                known = _PARTS.get(name[1:]) if is_of_order is None else is_of_order
-                waiting.append((f'{place}{name}', part, True if known is None and isinstance(part, Sampler) else known))
-
-
-def _parts(each: Any) -> Iterator[tuple[str, Any]]:
-    """What is directly inside of ``each``, by how to get there."""
-    if type(each) in (list, tuple, set, frozenset, deque):
-        if len(each) <= _MOST_ELEMENTS:
-            yield from ((f'[{i}]', part) for i, part in enumerate(each))
-    elif type(each) is dict:
-        if len(each) <= _MOST_ELEMENTS:
-            yield from ((f'[{key!r}]', part) for key, part in each.items())
-    elif isinstance(each, (MethodType, BuiltinFunctionType)):
-        yield '.__self__', each.__self__
-        yield '.__func__', getattr(each, '__func__', None)
-    else:
-        yield from ((f'.{name}', part) for name, part in _attributes(each))
+        is_batches = each is loader and isinstance(each, (list, tuple))
+        parts: Iterable[tuple[str, Any]] = ()
+        if type(each) in _PLAIN_CONTAINERS:
+            if len(each) <= _MOST_ELEMENTS and not is_batches:
+                elements = each.items() if type(each) is dict else enumerate(each)
+                parts = ((f'[{key!r}]', part) for key, part in elements if not _is_leaf(part))
+        else:
+            attributes = list(_attributes(each))
+            if not (isinstance(each, _CONTAINERS) or _is_ours(each) or is_stateful(each)):
+                values.update((f'{place}.{name}', part) for name, part in attributes if _kind(part).is_value)
+            if isinstance(each, (MethodType, BuiltinFunctionType)):
+                attributes = [('__self__', each.__self__), ('__func__', getattr(each, '__func__', None))]
+            if not is_batches:
+                parts = ((f'.{name}', part) for name, part in attributes if not _is_leaf(part))
+        for name, part in parts:
+            known = _PARTS.get(name[1:]) if is_of_order is None else is_of_order
+            waiting.append((f'{place}{name}', part, True if known is None and isinstance(part, Sampler) else known))
+    return objects, values, of_order
 
 
 def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
@@ -271,7 +280,7 @@ def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
         # What seeds the workers of our own loader is no state.
         yield from ((name, getattr(each, name, None)) for name in list(_PARTS)[_is_ours(each) :])
         if not _is_ours(each):
-            yield from ((name, part) for name, part in vars(each).items() if name not in _TORCHS_OWN)
+            yield from ((name, part) for name, part in vars(each).items() if name not in _torchs_own())
         return
     if isinstance(each, FunctionType):
         yield from _closure(each)
@@ -288,7 +297,7 @@ def _attributes(each: Any) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(each, name)
         if kind.__module__.partition('.')[0] not in _LIBRARIES:
             for name, part in vars(kind).items():
-                if isinstance(part, _GENERATORS):
+                if _kind(part).is_generator:
                     yield name, part
                 elif isinstance(part, FunctionType):
                     yield from _global_generators(part)
@@ -307,24 +316,70 @@ def _global_generators(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """The generators of its module that ``function`` names."""
     for name in function.__code__.co_names:
         value = function.__globals__.get(name)
-        if isinstance(value, _GENERATORS):
+        if _kind(value).is_generator:
             yield name, value
 
 
+class _Kind(NamedTuple):
+    """What the walk asks of an object's class.
+
+    Attributes:
+        is_generator: a generator of random numbers.
+        is_iterator: its objects are live iterators.
+        is_table: pandas', or like it: its attributes are caches.
+        is_value: its objects are looked at as a whole.
+        is_leaf: nothing inside its objects is looked at.
+    """
+
+    is_generator: bool
+    is_iterator: bool
+    is_table: bool
+    is_value: bool
+    is_leaf: bool
+
+
+@lru_cache(maxsize=1000)
+def _kind_of(cls: type) -> _Kind:
+    is_generator = issubclass(cls, (torch.Generator, random.Random))
+    # It takes 7 ms to import numpy.random, and before that there is none of its generators.
+    if 'numpy.random' in sys.modules:
+        is_generator = is_generator or issubclass(cls, (np.random.Generator, np.random.RandomState))
+    is_iterator = hasattr(cls, '__next__') and not is_generator and not issubclass(cls, io.IOBase)
+    is_table = hasattr(cls, 'iloc') and hasattr(cls, 'to_csv')
+    is_of_the_system = cls.__module__.partition('.')[0] in _OF_THE_SYSTEM
+    return _Kind(
+        is_generator,
+        is_iterator,
+        is_table,
+        is_value=issubclass(cls, (*_VALUES, *_CONTAINERS)) or is_iterator or is_table,
+        is_leaf=issubclass(cls, (*_VALUES, *_LEAVES)) or is_iterator or is_table or is_of_the_system,
+    )
+
+
+def _kind(value: Any) -> _Kind:
+    return _kind_of(type(value))  # type: ignore[arg-type] # mypy thinks that classes have no hash
+
+
 def _is_leaf(value: Any) -> bool:
-    if any(value is each for each in _OF_THE_PROCESS) or type(value).__module__.partition('.')[0] in _OF_THE_SYSTEM:
-        return True
-    return isinstance(value, (*_VALUES, *_LEAVES)) or _is_iterator(value) or _is_table(value)
+    return _kind(value).is_leaf or _is_of_the_process(value)
 
 
-def _values(loader: Any) -> dict[str, Any]:
-    """The attributes of ``loader``'s objects that are values and no objects, by place."""
-    found: dict[str, Any] = {}
-    for place, each in _objects(loader):
-        if isinstance(each, (*_GENERATORS, *_CONTAINERS)) or _is_ours(each) or is_stateful(each):
-            continue
-        found.update({f'{place}.{name}': value for name, value in _attributes(each) if _is_value(value)})
-    return found
+def _is_of_the_process(value: Any) -> bool:
+    """Whether ``value`` is a generator that belongs to the process, not to a loader."""
+    if not _kind(value).is_generator:
+        return False
+    numpys = sys.modules.get('numpy.random.mtrand')
+    return (
+        value is torch.default_generator
+        or value is getattr(random, '_inst', None)
+        or value is getattr(numpys, '_rand', None)
+    )
+
+
+@cache
+def _torchs_own() -> frozenset[str]:
+    """The attributes of a DataLoader that are torch's business."""
+    return frozenset([*vars(DataLoader(TensorDataset(torch.zeros(1)))), *_PARTS])
 
 
 def _put(owner: Any, name: str, value: Any) -> bool:
@@ -346,19 +401,6 @@ def _put(owner: Any, name: str, value: Any) -> bool:
     return True
 
 
-def _is_value(value: Any) -> bool:
-    return isinstance(value, (*_VALUES, *_CONTAINERS)) or _is_iterator(value) or _is_table(value)
-
-
-def _is_iterator(value: Any) -> bool:
-    return hasattr(type(value), '__next__') and not isinstance(value, (io.IOBase, *_GENERATORS))
-
-
-def _is_table(value: Any) -> bool:
-    """Whether ``value`` is pandas' or looks like it; its attributes are caches."""
-    return hasattr(type(value), 'iloc') and hasattr(type(value), 'to_csv')
-
-
 def _is_ours(each: Any) -> bool:
     return type(each).__module__.startswith('runnerkit.')
 
@@ -370,13 +412,13 @@ def is_stateful(each: Any) -> bool:
 
 def _mark(value: Any) -> tuple[Any, ...]:
     """What tells whether ``value`` has changed."""
-    if _is_iterator(value):
+    if _kind(value).is_iterator:
         return ('iterator',)
     if _is_plain(value):
-        return 'plain', _copy(value)
+        return 'plain', value
     if isinstance(value, (Tensor, np.ndarray)):
         return 'array', batch_checksums(value)
-    if _is_table(value):
+    if _kind(value).is_table:
         rows = value.iloc[:: max(1, len(value) // 200)]
         return 'table', value.shape, zlib.crc32(rows.to_csv().encode())
     if not isinstance(value, _CONTAINERS):
@@ -390,7 +432,7 @@ _ABSENT = object()
 
 
 def _mark_of(value: Any) -> tuple[Any, ...]:
-    return _mark(value) if _is_value(value) else ()
+    return _mark(value) if _kind(value).is_value else ()
 
 
 def _is_plain(value: Any) -> bool:
@@ -401,20 +443,20 @@ def _is_plain(value: Any) -> bool:
 def _plain_size(value: Any, depth: int = 0) -> float:
     """Of how many numbers and texts ``value`` consists; infinite if it holds anything else, or a checkpoint would not
     give it back as it is."""
+    if type(value) in _SCALARS:
+        return inf if type(value) is int and value.bit_length() > _MOST_BITS else 1
     if isinstance(value, Tensor):
         stored = type(value) is Tensor and value.layout is torch.strided and not value.is_nested and not value.is_meta
         return value.numel() if stored and not value.is_quantized else inf
     if isinstance(value, (np.ndarray, np.generic)):
         stored = type(value) is np.ndarray or isinstance(value, np.generic)
         return value.size if stored and value.dtype.name in _ARRAYS and value.dtype.isnative and not depth else inf
-    if type(value) in _SCALARS:
-        return inf if type(value) is int and value.bit_length() > _MOST_BITS else 1
     if type(value) not in (list, tuple, set, dict) or len(value) > _MOST_ELEMENTS or depth > _DEEPEST:
         return inf
     parts = [part for pair in value.items() for part in pair] if isinstance(value, dict) else value
     size = 1.0
     for part in parts:
-        size += _plain_size(part, depth + 1)
+        size += 1 if type(part) in _ATOMS else _plain_size(part, depth + 1)
         if size > _MOST_ELEMENTS:
             return inf
     return size

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from runnerkit.data.prefetch import prefetched
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchSampler
 from runnerkit.data.samples import SeededSamples, SeededStream, WorkerInit, as_is
 from runnerkit.data.seeding import mix_seed
@@ -140,7 +139,11 @@ class SeededLoader(DataLoader[Any]):
             self.generator.manual_seed(mix_seed(self.seed, self.epoch, self.rank))
         with self._seeded_parts():
             batches = super().__iter__()
-        return batches if self.prefetch_to is None else prefetched(batches, self.prefetch_to)
+        if self.prefetch_to is None:
+            return batches
+        from runnerkit.data.prefetch import prefetched
+
+        return prefetched(batches, self.prefetch_to)
 
     @contextmanager
     def _seeded_parts(self) -> Iterator[None]:

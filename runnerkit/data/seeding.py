@@ -20,9 +20,6 @@ T = TypeVar('T')
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
-# Public, but missing in numpy's type stubs.
-_get_bits, _set_bits = np.random.get_bit_generator, np.random.set_bit_generator  # type: ignore[attr-defined]
-
 #: Bit generators that no open `private_streams` uses: making one takes longer than seeding a sample.
 _spare: list[np.random.MT19937] = []
 
@@ -81,13 +78,13 @@ class private_streams:
             torch.set_num_threads(1)
         self._torch = torch.default_generator.get_state()
         self._python = random.getstate()
-        self._numpy = _get_bits()
+        self._numpy = np.random.get_bit_generator()  # type: ignore[attr-defined] # public, but not in numpy's stubs
         self._numpy_state = np.random.get_state(legacy=False)
         self._own = _spare.pop() if _spare else np.random.MT19937(0)
-        _set_bits(self._own)
+        np.random.set_bit_generator(self._own)  # type: ignore[attr-defined]
 
     def __exit__(self, *exc_info: object) -> None:
-        _set_bits(self._numpy)
+        np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
         # numpy draws normals in pairs, and a waiting second one was dropped with the bits. The state is set only then:
         # it costs 30 µs, since its 624 words are converted one by one.
         if self._numpy_state['has_gauss']:

@@ -18,8 +18,6 @@ from torch.profiler import (
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.utils.exceptions import WrongType
-from runnerkit.utils.iteration_parts import DATA, IterationParts, clock_of
-from runnerkit.utils.stopwatch import Stopwatch, time_table
 from runnerkit.utils.suggest import did_you_mean
 
 _RECORDS = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
@@ -142,6 +140,9 @@ class ProfilerHook(Hook):
 
     def _measure_parts(self, runner: RunnerView) -> None:
         self._steps = self._measured = 0
+        from runnerkit.utils.iteration_parts import IterationParts, clock_of
+        from runnerkit.utils.stopwatch import Stopwatch
+
         self._watch = Stopwatch(clock_of(runner.model), record_function)
         self._measuring.enter_context(IterationParts(self._watch, self._passed, left_out=self).of(runner))
 
@@ -153,6 +154,8 @@ class ProfilerHook(Hook):
             if not (self.schedule is None or self.schedule(self._steps) in _RECORDS):
                 self._watch.stop()
             elif self._watch.current is None:
+                from runnerkit.utils.iteration_parts import DATA
+
                 self._watch.start(DATA)
         if self.profiler is None:
             self._report_parts(runner)
@@ -165,6 +168,8 @@ class ProfilerHook(Hook):
         watch.stop()
         self._measuring.close()
         if self._measured:
+            from runnerkit.utils.stopwatch import time_table
+
             table = time_table(watch.parts(), self._measured)
             runner.logger.info('The parts of %d iterations, in %s:\n%s', self._measured, watch.clock.description, table)
         else:

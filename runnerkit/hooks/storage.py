@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.ownership import claim
 from runnerkit.distributed import from_first_rank
-from runnerkit.fileio.file_client import FileClient
 from runnerkit.fileio.paths import join
 from runnerkit.hooks.hook import Hook, RunnerView
+
+if TYPE_CHECKING:
+    from runnerkit.fileio.file_client import FileClient
 
 
 class StoringHook(Hook):

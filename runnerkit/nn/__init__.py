@@ -1,32 +1,40 @@
-"""Models: built by name, initialised by config; `Supervised` trains one with a loss and metrics, without code."""
+"""Models: built by name, initialised by config; `Supervised` trains one with a loss and metrics, without code.
+
+The names of `runnerkit.nn.weight_init` are imported at their first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from runnerkit.nn.amp import auto_fp16, force_fp32, patch_norm_fp32, wrap_fp16_model
 from runnerkit.nn.base_module import BaseModule, ModuleDict, ModuleList, Sequential
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model, build_model_from_cfg
 from runnerkit.nn.supervised import Supervised
-from runnerkit.nn.weight_init import (
-    INITIALIZERS,
-    BaseInit,
-    Caffe2XavierInit,
-    ConstantInit,
-    KaimingInit,
-    NormalInit,
-    PretrainedInit,
-    TruncNormalInit,
-    UniformInit,
-    XavierInit,
-    bias_init_with_prob,
-    caffe2_xavier_init,
-    constant_init,
-    initialize,
-    kaiming_init,
-    normal_init,
-    trunc_normal_,
-    trunc_normal_init,
-    uniform_init,
-    update_init_info,
-    xavier_init,
-)
+
+if TYPE_CHECKING:
+    from runnerkit.nn.weight_init import (
+        INITIALIZERS,
+        BaseInit,
+        Caffe2XavierInit,
+        ConstantInit,
+        KaimingInit,
+        NormalInit,
+        PretrainedInit,
+        TruncNormalInit,
+        UniformInit,
+        XavierInit,
+        bias_init_with_prob,
+        caffe2_xavier_init,
+        constant_init,
+        initialize,
+        kaiming_init,
+        normal_init,
+        trunc_normal_,
+        trunc_normal_init,
+        uniform_init,
+        update_init_info,
+        xavier_init,
+    )
 
 __all__ = [
     'INITIALIZERS',
@@ -65,3 +73,12 @@ __all__ = [
     'wrap_fp16_model',
     'xavier_init',
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = f'{__name__}.weight_init'
+    if name == 'weight_init':
+        return import_module(home)
+    if name in __all__:
+        return getattr(import_module(home), name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import nn
 
-from runnerkit.nn.weight_init import initialize, mean_value, update_init_info
 from runnerkit.utils.logging import logger_initialized
 
 InitCfg = dict[str, Any] | list[dict[str, Any]] | None
@@ -60,6 +59,8 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
                     module.__dict__.pop('_params_init_info', None)
 
     def _start_notes(self) -> None:
+        from runnerkit.nn.weight_init import mean_value
+
         unchanged = f'The value is the same before and after calling `init_weights` of {type(self).__name__}'
         # the default is for new parameters, with which a method may replace known ones
         notes: defaultdict[nn.Parameter, dict[str, Any]] = defaultdict(
@@ -71,6 +72,8 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
             module._params_init_info = notes  # type: ignore[assignment]
 
     def _init_self_and_children(self) -> None:
+        from runnerkit.nn.weight_init import initialize, update_init_info
+
         if self.init_cfg:
             initialize(self, self.init_cfg)
             if isinstance(self.init_cfg, dict) and self.init_cfg['type'] == 'Pretrained':

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, load_checkpoint
-from runnerkit.checkpoint.format_1 import from_format_1
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
@@ -22,7 +21,6 @@ from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
-from runnerkit.runner.conditions import AVERAGES_GONE, general_conditions
 from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
 
@@ -140,6 +138,8 @@ class Checkpoints(Updates):
 
     def _conditions(self) -> dict[str, Any]:
         """What a resumed run compares, see `runnerkit.runner.conditions`."""
+        from runnerkit.runner.conditions import general_conditions
+
         updates = {self._update_name(key): update for key, update in self._updates.items()}
         return {
             **general_conditions(),
@@ -244,6 +244,8 @@ class Checkpoints(Updates):
         state = loaded.get('runnerkit') or {}
         known = state['ranks'][0].get('hooks', {}) if state.get('ranks') else {}
         if twins and not any('EMAHook' in name for name in known):  # else the table of what has changed tells it
+            from runnerkit.runner.conditions import AVERAGES_GONE
+
             self.logger.warning(
                 'the checkpoint is of a run with an EMAHook, and there is none now: %s', AVERAGES_GONE, extra=EXACTNESS
             )
@@ -266,6 +268,8 @@ class Checkpoints(Updates):
         meta, state = loaded['meta'], loaded.get('runnerkit')
         self._from_mmcv = is_mmcv_file(loaded)
         if state is not None and state.get('format', 1) < STATE_FORMAT:
+            from runnerkit.checkpoint.format_1 import from_format_1
+
             state = from_format_1(state, meta)
         self._resumed = state
         if state is not None:

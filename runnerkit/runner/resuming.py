@@ -13,7 +13,6 @@ from runnerkit.data.reader_state import ReaderState
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
-from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.utils.seed import set_rng_state
 
 
@@ -227,6 +226,8 @@ class Resuming(Checkpoints):
 
     def _tell_changes(self, own: Mapping[str, Any], names: Mapping[str, Hook]) -> None:
         """One table of what has changed since the checkpoint was saved."""
+        from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
+
         resumed: Mapping[str, Any] = self._resumed or {}
         found = changes(resumed['conditions'], self._conditions())
         found += hook_changes(own['hooks'], names)

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.async_writer import AsyncWriter
 from runnerkit.checkpoint.content import checkpoint_of, weights_on_cpu
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store
 from runnerkit.distributed import from_first_rank, gather_objects
 
 if TYPE_CHECKING:
+    from runnerkit.checkpoint.async_writer import AsyncWriter
     from runnerkit.runner.base_runner import BaseRunner
 
 
@@ -136,6 +136,8 @@ class Saver:
             request.after_write()
 
         if self._writer is None:
+            from runnerkit.checkpoint.async_writer import AsyncWriter
+
             self._writer = AsyncWriter()
         self._writer.start(checkpoint, write)
         self.in_flight = request

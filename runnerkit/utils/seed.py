@@ -81,7 +81,11 @@ def rng_state() -> dict[str, Any]:
     kind, keys, position, has_gauss, gauss = np.random.get_state()
     version, words, pair = random.getstate()
     return {
-        'python': (version, torch.from_numpy(np.array(words)), pair),  # 625 numbers: as a tensor they are saved faster
+        'python': (
+            version,
+            torch.from_numpy(np.array(words, dtype=np.int64)),
+            pair,
+        ),  # 625 numbers: a tensor is saved faster
         'numpy': (
             kind,
             torch.from_numpy(np.asarray(keys).astype(np.int64)),

@@ -158,7 +158,7 @@ def test_from_s3_through_mmcvs_client_where_there_is_one(monkeypatch, tmp_path):
     library.client.Client.return_value.Get.return_value = (tmp_path / 'a.pth').read_bytes()
     monkeypatch.setitem(sys.modules, 'petrel_client', library)
     monkeypatch.setitem(sys.modules, 'petrel_client.client', library.client)
-    monkeypatch.setattr(schemes, 'FileClient', fresh_clients())
+    monkeypatch.setattr('runnerkit.fileio.file_client.FileClient', fresh_clients())
     for name in ('s3://bucket/a.pth', 'cluster:s3://bucket/a.pth'):
         assert 'state_dict' in _load_checkpoint(name)
         assert library.client.Client.return_value.Get.call_args[0] == (name,)
@@ -174,7 +174,7 @@ def fresh_clients():
 def test_from_s3_through_fsspec(monkeypatch):
     monkeypatch.setitem(sys.modules, 'petrel_client', None)
     monkeypatch.setitem(sys.modules, 'petrel_client.client', None)
-    monkeypatch.setattr(schemes, 'FileClient', fresh_clients())
+    monkeypatch.setattr('runnerkit.fileio.file_client.FileClient', fresh_clients())
     monkeypatch.setattr(schemes, 'load_from_url', lambda *args: args)
     assert _load_checkpoint('s3://bucket/a.pth', 'cpu') == ('s3://bucket/a.pth', 'cpu')
     with pytest.raises(ImportError, match='petrel_client'):

@@ -48,7 +48,7 @@ def from_memory(trap, web, monkeypatch):
 
 def from_ceph(trap, web, monkeypatch):
     client = SimpleNamespace(get=lambda name: trap.read_bytes())
-    monkeypatch.setattr(schemes, 'FileClient', lambda backend: client)
+    monkeypatch.setattr('runnerkit.fileio.file_client.FileClient', lambda backend: client)
     return _load_checkpoint('s3://bucket/evil.pth')
 
 

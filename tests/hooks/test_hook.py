@@ -42,8 +42,8 @@ def test_a_runner_is_what_hooks_are_promised():
     assert isinstance(tiny_runner(max_epochs=1), RunnerView)
 
 
-#: For hooks of users: ours decide by scores in `after_evaluate`, and end a run by an error.
-FOR_USERS = {'scores', 'stop'}
+#: For hooks of users: ours end a run by an error.
+FOR_USERS = {'stop'}
 
 
 def test_what_a_hook_may_read_is_what_our_hooks_read():

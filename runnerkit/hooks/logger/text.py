@@ -16,7 +16,6 @@ from torch import Tensor
 
 from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_max
-from runnerkit.fileio.file_client import FileClient
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.log_files import ENDING, files_of_run, set_aside
@@ -73,6 +72,8 @@ class TextLoggerHook(LoggerHook):
         self.keep_local = keep_local
         self.file_client_args = file_client_args
         if out_dir is not None:
+            from runnerkit.fileio.file_client import FileClient
+
             self.file_client = FileClient.infer_client(file_client_args, out_dir)
         self.json_log_path: str | None = None
         self.start_iter = 0

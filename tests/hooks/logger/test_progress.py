@@ -15,6 +15,7 @@ from runnerkit.hooks import EvalHook, Hook, ProgressBarHook, TextLoggerHook
 from runnerkit.hooks.hook import Score
 from runnerkit.hooks.logger import progress
 from runnerkit.hooks.logger.progress import fitting, on_host
+from runnerkit.utils.logging import console
 
 
 class Prints(Hook):
@@ -82,7 +83,9 @@ def terminal(monkeypatch):
         monkeypatch.setattr(sys, 'stderr', terminal)
         return terminal
 
-    return attach
+    console.cache_clear()  # it reads the terminal's width once
+    yield attach
+    console.cache_clear()
 
 
 def test_it_follows_the_run_and_starts_where_that_is_resumed(terminal, monkeypatch):
