@@ -1245,7 +1245,7 @@ RUNS = (
     Wrong("work_dir = 'good.py'", 'work dir … cannot be created … --work-dir', 1),
     Wrong("work_dir = 'good.py/sub'", 'work dir … cannot be created … --work-dir', 1),
     Wrong('optimizer = dict(lr=1e30)', 'loss is not finite since iteration … Lower the learning rate … <nowhere>', 0),
-    Wrong('optimizer_config = None', 'the weights have not changed … <nowhere>', 0),
+    Wrong('optimizer_config = None', 'THE WEIGHTS HAVE NOT CHANGED in 5 iterations … <nowhere>', 0),
     Wrong(
         "evaluation = None\nmodel = dict(model=[dict(type='Linear', in_features=4, out_features=2)])",
         'the loss broadcasts them to (4, 2) … good.py:5',

@@ -99,7 +99,8 @@ class _Keys:
             known, other = self.open[-1]
             if known is not None and isinstance(event, yaml.ScalarEvent) and event.value != '<<':
                 if event.value in known:
-                    raise ValueError(f'the key {event.value!r} in line {event.start_mark.line + 1} is there twice')
+                    line = event.start_mark.line + 1 if event.start_mark else '?'
+                    raise ValueError(f'the key {event.value!r} in line {line} is there twice')
                 known.add(event.value)
             self.open[-1] = [other, known]
         if isinstance(event, yaml.CollectionStartEvent):

@@ -177,7 +177,7 @@ class Instance:
             if data.get(split) is None:
                 there = [name for name, part in data.items() if part is not None and name not in LOADER_KEYS]
                 hint = suggestion(split, there)
-                raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(there)}{hint}")
+                raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(there) or 'none'}{hint}")
             dataset = build_dataset(data[split])
             check_dataset(dataset)
             return dataset

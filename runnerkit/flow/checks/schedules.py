@@ -34,7 +34,7 @@ def steps_are_reached(plan: Plan) -> Iterator[Finding]:
     for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
         name, steps = _steps(hook)
         length = _length(plan, hook)
-        if isinstance(hook, schedules.Step) and hook.step == []:
+        if name == 'step' and getattr(hook, 'step', None) == []:
             yield plan.warning(
                 plan.key_of(hook, 'step'),
                 f'is empty: the {hook.key} never changes',
