@@ -73,10 +73,16 @@ HOOKS = Kind(
     'a list of dicts or hooks', lambda value: all(map(HOOK.fits, value)) if _is_list(value) else HOOK.fits(value)
 )
 LOSS_SCALE = Kind(
-    "a number, 'dynamic' or a dict",
-    lambda value: value == 'dynamic' or isinstance(value, Mapping) or _is_number(value),
+    "a number above 0, 'dynamic' or a dict",
+    lambda value: value == 'dynamic' or isinstance(value, Mapping) or (_is_number(value) and value > 0),
 )
 NORM_TYPE = Kind('a number', lambda value: value == 'inf' or _is_number(value))
+NAMES = Kind('a list of texts', lambda value: TEXT.fits(value) or (_is_list(value) and all(map(TEXT.fits, value))))
+SAMPLER = Kind('a dict or a sampler', lambda value: isinstance(value, Mapping) or hasattr(value, '__iter__'))
+DATASET = Kind(
+    'a dict with a type, a list of them or a data set',
+    lambda value: not isinstance(value, str) and (hasattr(value, '__getitem__') or hasattr(value, '__iter__')),
+)
 LEVELS = logging.getLevelNamesMapping() if hasattr(logging, 'getLevelNamesMapping') else logging._nameToLevel
 LEVEL = Kind(f'a number or one of {", ".join(LEVELS)}', lambda value: value in LEVELS or WHOLE.fits(value))
 
@@ -155,10 +161,15 @@ _LOADER: dict[str, Kind] = {
     **dict.fromkeys(('workers_per_gpu', 'num_workers'), whole(0)),
     **dict.fromkeys(('persistent_workers', 'pin_memory', 'seeded', 'shuffle', 'drop_last', 'round_up'), BOOL),
     'timeout': NUMBER,
+    **dict.fromkeys(('sampler', 'batch_sampler'), SAMPLER),
 }
 
 #: Options of hooks that mean the same in each of ours. The hooks of others may mean something else by them.
-_LOGGER: dict[str, Kind] = {'interval': whole(1), **dict.fromkeys(('by_epoch', 'ignore_last', 'reset_flag'), BOOL)}
+_LOGGER: dict[str, Kind] = {
+    'interval': whole(1),
+    **dict.fromkeys(('by_epoch', 'ignore_last', 'reset_flag'), BOOL),
+    **dict.fromkeys(('log_dir', 'out_dir'), PATH),
+}
 
 
 def _below(section: str, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
@@ -176,7 +187,8 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(('deterministic', 'auto_resume', 'find_unused_parameters'), BOOL),
     **dict.fromkeys(('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch'), BOOL),
     **dict.fromkeys(('load_from', 'resume_from', 'work_dir'), PATH),
-    **dict.fromkeys(('data', 'evaluation', 'log_config', 'dist_params', 'fp16', 'optimizer', 'auto_scale_lr'), SECTION),
+    **dict.fromkeys(('data', 'evaluation', 'log_config', 'dist_params', 'optimizer', 'auto_scale_lr'), SECTION),
+    **dict.fromkeys(('model', 'runner'), SECTION),
     **dict.fromkeys(('lr_config', 'momentum_config', 'optimizer_config', 'checkpoint_config', 'timer_config'), HOOK),
     'profiler_config': HOOK,
     **_below('optimizer', _OPTIMIZER),
@@ -190,8 +202,12 @@ KINDS: dict[str, Kind] = {
     'optimizer_config.grad_clip': SECTION,
     'optimizer_config.grad_clip.max_norm': NUMBER,
     'optimizer_config.grad_clip.norm_type': NORM_TYPE,
+    'optimizer_config.grad_clip.error_if_nonfinite': BOOL,
+    'optimizer_config.grad_clip.foreach': BOOL,
+    'optimizer_config.amp': one_of('bf16', 'fp16'),
     'optimizer_config.loss_scale': LOSS_SCALE,
     'fp16.loss_scale': LOSS_SCALE,
+    'auto_scale_lr.enable': BOOL,
     'auto_scale_lr.base_batch_size': whole(1),
     'checkpoint_config.interval': WHOLE,
     'checkpoint_config.max_keep_ckpts': WHOLE,
@@ -199,7 +215,9 @@ KINDS: dict[str, Kind] = {
         f'checkpoint_config.{key}': BOOL
         for key in ('by_epoch', 'save_optimizer', 'save_last', 'sync_buffer', 'async_save', 'create_symlink')
     },
+    'checkpoint_config.meta': SECTION,
     'checkpoint_config.out_dir': PATH,
+    'checkpoint_config.file_client_args': SECTION,
     'checkpoint_config.filename_tmpl': TEXT,
     'evaluation.interval': whole(1),
     'evaluation.start': whole(0),
@@ -207,11 +225,21 @@ KINDS: dict[str, Kind] = {
     'evaluation.gpu_collect': BOOL,
     'evaluation.save_best': TEXT,
     'evaluation.rule': one_of('greater', 'less'),
+    'evaluation.greater_keys': NAMES,
+    'evaluation.less_keys': NAMES,
     'evaluation.out_dir': PATH,
+    'evaluation.file_client_args': SECTION,
+    'profiler_config.profile_iters': whole(1),
+    **{
+        f'profiler_config.{key}': BOOL
+        for key in ('by_epoch', 'record_shapes', 'profile_memory', 'with_stack', 'with_flops', 'parts')
+    },
+    'profiler_config.json_trace_path': PATH,
     'log_config.interval': whole(1),
     'log_config.hooks': HOOKS,
     **_below('log_config.hooks.*', _LOGGER),
     **_below('data', _LOADER),
+    **{f'data.{split}': DATASET for split in ('train', 'val', 'test')},
     **{f'data.{split}_dataloader': SECTION for split in ('train', 'val', 'test')},
     **{f'data.{split}_dataloader.{key}': kind for split in ('train', 'val', 'test') for key, kind in _LOADER.items()},
 }

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from runnerkit.config import keys_of_other_tools
+from runnerkit.config.known_keys import REQUIRED
 from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
-from runnerkit.data.builder import OPTION_NAMES
+from runnerkit.data.builder import OPTION_NAMES, check_dataset
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
@@ -31,6 +32,7 @@ from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import DETAIL, get_logger, set_verbose
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import draw_seed, set_random_seed
+from runnerkit.utils.suggest import suggestion
 from runnerkit.version import __version__
 
 #: Keys of ``data`` that configure loaders, not the data set of one split.
@@ -83,13 +85,14 @@ class Instance:
         check_start(context)
         if options.dry_run:
             remote, context.work_dir = None, Path(tempfile.mkdtemp(prefix='runnerkit-dry-run-'))
-        try:
-            context.work_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise type(error)(
-                f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with '
-                '--work-dir'
-            ) from error
+        with placed_errors(None if options.work_dir else cfg, 'work_dir', name='work dir'):
+            try:
+                context.work_dir.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise type(error)(
+                    f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with '
+                    '--work-dir'
+                ) from error
         if not options.dry_run:
             context.timestamp = from_first_rank(partial(self.take_work_dir, context))
         if remote is not None:
@@ -175,12 +178,20 @@ class Instance:
 
     def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
         """The data set of ``data[split]``."""
-        with placed_errors(data):
+        with placed_errors(data, split, name=f'data.{split}'):
             if data.get(split) is None:
-                held = [name for name in data if not (name in LOADER_KEYS or name.endswith('_dataloader'))]
-                hint = f' (--split {held[-1]} evaluates on that one)' if split == 'test' and held else ''
+                no_split = (*LOADER_KEYS, *OPTION_NAMES)
+                held = [
+                    name for name, part in data.items() if isinstance(part, (Mapping, list)) and name not in no_split
+                ]
+                held = [name for name in held if not name.endswith('_dataloader')]
+                hint = suggestion(split, held)
+                if split == 'test' and held and not hint:
+                    hint = f' (--split {held[-1]} evaluates on that one)'
                 raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
-            return build_dataset(data[split])
+            dataset = build_dataset(data[split])
+            check_dataset(dataset)
+            return dataset
 
     def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:
         """The loader of ``data[split]``, see `loader_settings`."""
@@ -299,5 +310,13 @@ def required_section(cfg: Any, key: str) -> Any:
         KeyError: the config has no such section.
     """
     if cfg.get(key) is None:
-        raise KeyError(f'the config {cfg.filename or ""} has no {key!r}; a run needs model, data, optimizer and runner')
+        others = [name for name in REQUIRED if cfg.get(name) is None and name != key]
+        if cfg.get('total_epochs') is not None and 'runner' in others:
+            others.remove('runner')
+        missing = ', '.join(others)
+        place = written_at(cfg, (key,)) if key in cfg else ''
+        raise KeyError(
+            f'the config {cfg.filename or ""} has no {key!r}{f" ({place})" if place else ""}'
+            f'{f" (nor {missing})" if missing else ""}; a run needs {", ".join(REQUIRED)}'
+        )
     return cfg[key]

@@ -10,7 +10,7 @@ from typing import Any
 
 from runnerkit.data.kinds import WAY_OUT, length_of, named, set_epoch
 from runnerkit.data.reader import Reader
-from runnerkit.parallel.steps import required_output
+from runnerkit.parallel.steps import check_samples, required_output
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.evaluating import Evaluating
 from runnerkit.runner.registration import Registration
@@ -78,7 +78,10 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         if 'log_vars' in outputs:
             if 'num_samples' not in outputs:
                 self.required('num_samples', outputs)
-            self.log_buffer.update(outputs['log_vars'], outputs['num_samples'])
+            samples = outputs['num_samples']
+            if type(samples) is not int or samples < 0:
+                check_samples(samples, self._model_name)
+            self.log_buffer.update(outputs['log_vars'], samples)
         self.outputs = outputs
         if self._hook_table.calls['after_forward']:
             self.call_hook('after_forward')

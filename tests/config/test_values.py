@@ -58,7 +58,6 @@ WRONG = [
     (('optimizer_config', 'cumulative_iters'), 0, 'at least 1'),
     (('optimizer_config', 'cumulative_iters'), '4', 'Write 4'),
     (('fp16',), {'loss_scale': '512.'}, 'Write 512'),
-    (('fp16',), True, 'a dict'),
     (('lr_config',), 'step', 'a dict'),
     (('lr_config', 'step'), '8', 'Write 8'),
     (('lr_config', 'step'), [8, '11'], 'such as [8, 11]'),

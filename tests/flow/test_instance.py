@@ -25,7 +25,9 @@ def test_devices():
 
 
 def test_missing_sections():
-    with pytest.raises(KeyError, match=r"has no 'data'; a run needs model, data, optimizer and runner"):
+    with pytest.raises(
+        KeyError, match=r"has no 'data' \(nor optimizer, runner\); a run needs model, data, optimizer, runner"
+    ):
         required_section(Config({'model': 1}), 'data')
 
 
@@ -206,7 +208,7 @@ def test_a_work_dir_by_a_file_url_is_a_folder(tmp_path):
         (
             'data = dict(samples_per_gpu=1)',
             Instance.load_data,
-            'it has none (cfg.py:2)',
+            "data has no 'train' section; it has none (cfg.py:2)",
         ),
         (
             "data = dict(train=dict(type='builtins.list'), train_dataloader=dict(sufle=1))",

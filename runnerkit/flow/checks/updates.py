@@ -178,12 +178,20 @@ def groups_hold_something(plan: Plan) -> Iterator[Finding]:
 
 def learning_rate(plan: Plan) -> Iterator[Finding]:
     """A learning rate of 0 that no schedule raises."""
-    if any(isinstance(hook, TorchLrUpdaterHook) or getattr(hook, 'key', '') == 'lr' for hook in plan.hooks):
+    if any(_may_raise(hook) for hook in plan.hooks):
         return
     for name, optimizer in plan.optimizers.items():
         if optimizer.param_groups and all(float(group.get('lr', 1)) == 0 for group in optimizer.param_groups):
             path = ('optimizer', name, 'lr') if name else ('optimizer', 'lr')
             yield plan.warning(path, 'is 0: the weights never change', 'Give a positive learning rate.')
+
+
+def _may_raise(hook: Hook) -> bool:
+    """Whether a hook may give a learning rate of 0 another value."""
+    if not type(hook).__module__.startswith('runnerkit.'):
+        return True
+    has_end = getattr(hook, 'minimum', None) or hasattr(hook, '_max_lr')
+    return isinstance(hook, TorchLrUpdaterHook) or (getattr(hook, 'key', '') == 'lr' and bool(has_end))
 
 
 # --- paramwise_cfg ---------------------------------------------------------------------------------------------------
