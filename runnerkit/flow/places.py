@@ -54,6 +54,8 @@ def is_in(path: str, folder: str | os.PathLike[str]) -> bool:
 def check_start(context: Context) -> None:
     """Check the paths in flags and config, and that the work dir may be used.
 
+    Only rank 0 looks, since it may go on to move files while others still look.
+
     Raises:
         FileNotFoundError: there is no checkpoint to load or to resume.
         FileExistsError: the work dir is used, and ``--if-used refuse`` is given, or a checkpoint to start from is among
@@ -65,7 +67,7 @@ def check_start(context: Context) -> None:
         raise ValueError(f'if_used must be one of {", ".join(IF_USED)}, but got {used!r}')
     for section, out_dir, args in out_dirs(context.cfg):
         check_out_dir(section, out_dir, args)
-    goes_on = restarts(context)
+    goes_on = is_restarted(context.work_dir)
     names = files_of_a_run(context.work_dir)
     explicit = resume_from(context)
     if explicit and not goes_on:

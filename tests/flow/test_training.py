@@ -4,6 +4,7 @@ import pytest
 
 from runnerkit.config import Config
 from runnerkit.flow import Context, Runner
+from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.hooks.hook import Outcome
 
 
@@ -31,3 +32,19 @@ def test_the_outcome_is_published_whatever_it_is(tmp_path):
     with pytest.raises(ValueError, match='boom'):
         Runner()(context)
     assert context.outcome.kind == 'failed'
+
+
+def test_a_folder_has_one_store_whatever_it_is_called(tmp_path, monkeypatch):
+    """An ``out_dir`` that is the parent of the work dir means the work dir."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'runs' / 'a').mkdir(parents=True)
+    (tmp_path / 'link').symlink_to('runs')
+    runner = Fake()
+    runner.work_dir = str(tmp_path / 'runs' / 'a')
+    for out_dirs, others in (
+        (['runs', 'link', str(tmp_path / 'runs'), None], []),
+        (['kept', str(tmp_path / 'kept'), 'memory://b', 'link'], ['kept/a', 'memory://b/a']),
+    ):
+        runner.hooks = [Hook(), *(CheckpointHook(out_dir=out_dir) for out_dir in out_dirs)]
+        stores = Runner().other_stores(Context(Config({}), work_dir=tmp_path / 'runs' / 'a', runner=runner))
+        assert [store.place.removeprefix(f'{tmp_path}/') for store in stores] == others

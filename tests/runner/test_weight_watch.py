@@ -66,9 +66,14 @@ def test_a_run_without_a_step_says_so_when_it_ends_and_how_to_mend_it(kind, capl
 
 def test_the_end_of_the_first_epoch_is_early_enough(caplog):
     seen = []
-    run(Call('after_train_epoch', lambda runner: seen.append(ALARM in caplog.text)))
-    assert seen == [True, True]
+    run(Call('before_train_epoch', lambda runner: seen.append(ALARM in caplog.text)))
+    assert seen == [False, True]
     assert caplog.text.count(ALARM) == 2  # when it is found, and in the last lines
+
+
+def test_a_hook_may_change_the_weights_at_the_end_of_the_epoch(caplog):
+    run(Call('after_train_epoch', lambda runner: next(runner.model.parameters()).data.add_(1)))
+    assert ALARM not in caplog.text
 
 
 def test_in_a_long_epoch_it_is_told_after_two_hundred_iterations(caplog):

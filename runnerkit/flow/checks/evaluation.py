@@ -39,7 +39,8 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
     """Evaluations of nothing, or by a model that cannot."""
     for hook in plan.hooks_of(EvalHook):
         path = plan.path_of(hook)
-        if length_of(hook.dataloader) == 0:
+        # Of several ranks, some may have no part of a small data set.
+        if length_of(hook.dataloader) == 0 and plan.runner.world_size == 1:
             yield plan.error(path, 'its loader gives no batches: there is nothing to evaluate on', 'Look at data.val.')
         if type(hook)._do_evaluate is not EvalHook._do_evaluate or hook._asks_dataset:
             continue

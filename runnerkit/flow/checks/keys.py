@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.config.keys import unread_keys
+from runnerkit.config.keys import is_ours, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value, wrong_values
 from runnerkit.flow.checks.plan import Plan, parts_of_optimizer
 from runnerkit.flow.switches import check_mode
@@ -119,6 +119,13 @@ def _warmup_is_missing(section: str) -> Callable[[Plan], bool]:
     return missing
 
 
+def _has_workers(plan: Plan) -> bool:
+    """Whether any loader of the config has worker processes."""
+    data = plan.get('data')
+    sections = [data, *(value for key, value in data.items() if str(key).endswith('_dataloader'))]
+    return any(each.get(key) for each in sections if each for key in ('workers_per_gpu', 'num_workers'))
+
+
 #: Keys that exclude each other: the key, whether both are there, what follows, and the way out.
 CONTRADICTIONS: tuple[Rule, ...] = (
     (
@@ -207,7 +214,7 @@ WITHOUT_EFFECT: tuple[Rule, ...] = (
     ),
     (
         ('data', 'persistent_workers'),
-        lambda plan: plan.get('data', 'persistent_workers') is True and not plan.get('data', 'workers_per_gpu'),
+        lambda plan: plan.get('data', 'persistent_workers') is True and not _has_workers(plan),
         'has no effect without workers',
         'Set workers_per_gpu to at least 1, or leave persistent_workers out.',
     ),
@@ -247,7 +254,7 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
             'Give a positive number, or set grad_clip=None.',
         )
     clip = plan.get('optimizer_config', 'grad_clip')
-    if isinstance(clip, Mapping) and 'max_norm' not in clip:
+    if isinstance(clip, Mapping) and 'max_norm' not in clip and is_ours(plan.cfg, 'optimizer_config'):
         yield plan.error(
             ('optimizer_config', 'grad_clip'),
             'has no max_norm',
