@@ -9,7 +9,7 @@ from typing import Any
 
 from runnerkit.checkpoint import Store, find_checkpoint
 from runnerkit.distributed import from_first_rank
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.fileio.paths import is_url, join, local_path
 from runnerkit.flow.context import Context
 from runnerkit.flow.earlier import EARLIER, IF_USED, files_of_a_run, is_restarted
 from runnerkit.utils.suggest import did_you_mean
@@ -51,6 +51,12 @@ def is_in(path: str, folder: str | os.PathLike[str]) -> bool:
     return Path(folder).resolve() == (given if given.is_dir() else given.parent).resolve()
 
 
+def is_of_this_run(path: str, context: Context) -> bool:
+    """Whether a checkpoint lies where the run saves: in its work dir, or in its folder in an ``out_dir``."""
+    below = (join(local_path(out_dir), context.work_dir.name) for _, out_dir, _ in out_dirs(context.cfg))
+    return any(is_in(path, folder) for folder in (context.work_dir, *below))
+
+
 def check_start(context: Context) -> None:
     """Check the paths in flags and config, and that the work dir may be used.
 
@@ -71,13 +77,13 @@ def check_start(context: Context) -> None:
     names = files_of_a_run(context.work_dir)
     explicit = resume_from(context)
     if explicit and not goes_on:
-        is_here = is_in(find_checkpoint(explicit), context.work_dir)
+        is_here = is_of_this_run(find_checkpoint(explicit), context)
         if is_here and used == 'aside':
             raise FileExistsError(would_move('resume_from', explicit, context.work_dir))
         goes_on = is_here
     elif not goes_on and not (resumes(context) and names):
         weights = load_from(context)
-        if weights and is_in(find_checkpoint(weights, best=True), context.work_dir) and names:
+        if weights and is_of_this_run(find_checkpoint(weights, best=True), context) and names:
             raise FileExistsError(would_move('load_from', weights, context.work_dir))
     if used == 'refuse' and names and not goes_on:
         raise FileExistsError(

@@ -73,7 +73,9 @@ def evaluation(plan: Plan) -> Iterator[Finding]:
             f'there is no data.val to evaluate on: no evaluation takes place{best}',
             'Add data.val, or set evaluation=None (--no-validate for one run).',
         )
-    if data is not None and 'evaluation' not in plan.cfg and not _validates(plan):
+    # A file with data only is a base of others.
+    is_whole = plan.get('model') is not None
+    if data is not None and is_whole and 'evaluation' not in plan.cfg and not _validates(plan):
         yield plan.warning(
             ('data', 'val'),
             'is never used: there is neither an evaluation nor a validation in the workflow',
@@ -240,7 +242,7 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
     for path, _, config in parts_of_optimizer(plan):
         lr = config.get('lr')
         if isinstance(lr, (int, float)) and not isinstance(lr, bool) and lr < 0:
-            yield plan.error((*path, 'lr'), f'a learning rate of {lr} goes uphill', f'Write {-lr!r}.')
+            yield plan.error((*path, 'lr'), f'is {lr}: a negative learning rate raises the loss', f'Write {-lr!r}.')
         momentum = config.get('momentum')
         if isinstance(momentum, (int, float)) and momentum >= 1:
             yield plan.error(

@@ -45,7 +45,7 @@ ERRORS = [
         'Write 9',
         {'log_config.hooks.0.interval_exp_name': 9},
     ),
-    ({'optimizer.lr': -0.1}, 'optimizer.lr', 'uphill', {'optimizer.lr': 0.1}),
+    ({'optimizer.lr': -0.1}, 'optimizer.lr', 'raises the loss', {'optimizer.lr': 0.1}),
     (
         {'optimizer_config.grad_clip': {'max_norm': 0}},
         'optimizer_config.grad_clip.max_norm',
@@ -62,6 +62,7 @@ ERRORS = [
 WARNINGS = [
     ({'evaluation': ...}, 'data.val', 'never used', {'evaluation': None}),
     ({'evaluation': ...}, 'data.val', 'never used', VAL),
+    ({'evaluation': ...}, 'data.val', 'never used', {'model': ...}),
     ({'load_from': 'a.pth', 'resume_from': 'b.pth'}, 'load_from', 'ignored', {'resume_from': None}),
     ({'auto_resume': True, 'resume_from': 'b.pth'}, 'auto_resume', 'ignored', {'auto_resume': False}),
     ({'cudnn_benchmark': True, 'deterministic': True}, 'cudnn_benchmark', 'no effect', {'deterministic': False}),
