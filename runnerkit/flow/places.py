@@ -54,7 +54,7 @@ def is_in(path: str, folder: str | os.PathLike[str]) -> bool:
 def is_of_this_run(path: str, context: Context) -> bool:
     """Whether a checkpoint lies where the run saves: in its work dir, or in its folder in an ``out_dir``."""
     below = (join(local_path(out_dir), context.work_dir.name) for _, out_dir, _ in out_dirs(context.cfg))
-    return any(is_in(path, folder) for folder in (context.work_dir, *below))
+    return any(is_in(path, folder) for folder in (str(context.work_dir), *below))
 
 
 def check_start(context: Context) -> None:
