@@ -63,7 +63,7 @@ def configs():
 
 
 @pytest.mark.filterwarnings('ignore')
-def test_what_can_be_checked_without_model_and_data():
+def test_the_checks_that_need_neither_model_nor_data():
     errors, warnings, count, warned = {}, Counter(), 0, 0
     for path in configs():
         try:

@@ -73,9 +73,8 @@ def evaluation(plan: Plan) -> Iterator[Finding]:
             f'there is no data.val to evaluate on: no evaluation takes place{best}',
             'Add data.val, or set evaluation=None (--no-validate for one run).',
         )
-    # A file with data only is a base of others.
-    is_whole = plan.get('model') is not None
-    if data is not None and is_whole and 'evaluation' not in plan.cfg and not _validates(plan):
+    is_whole = plan.get('runner') is not None or plan.get('total_epochs') is not None  # not a part for ``_base_``
+    if is_whole and data is not None and 'evaluation' not in plan.cfg and not _validates(plan):
         yield plan.warning(
             ('data', 'val'),
             'is never used: there is neither an evaluation nor a validation in the workflow',

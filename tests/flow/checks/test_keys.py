@@ -62,7 +62,7 @@ ERRORS = [
 WARNINGS = [
     ({'evaluation': ...}, 'data.val', 'never used', {'evaluation': None}),
     ({'evaluation': ...}, 'data.val', 'never used', VAL),
-    ({'evaluation': ...}, 'data.val', 'never used', {'model': ...}),
+    ({'evaluation': ...}, 'data.val', 'never used', {'runner': ...}),
     ({'load_from': 'a.pth', 'resume_from': 'b.pth'}, 'load_from', 'ignored', {'resume_from': None}),
     ({'auto_resume': True, 'resume_from': 'b.pth'}, 'auto_resume', 'ignored', {'auto_resume': False}),
     ({'cudnn_benchmark': True, 'deterministic': True}, 'cudnn_benchmark', 'no effect', {'deterministic': False}),
