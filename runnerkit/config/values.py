@@ -245,9 +245,7 @@ def wrong_values(cfg: Any) -> Iterator[Finding]:
         elif isinstance(value, str) and path[0] not in _TEXTUAL:
             if _EXPONENT.fullmatch(value):
                 yield _finding('warning', cfg, path, f'{value!r} is a text, not a number', value, NUMBER)
-            elif value in ('True', 'False', 'true', 'false') and isinstance(
-                path[-1], str
-            ):  # in a list: names of classes
+            elif value in ('True', 'False', 'true', 'false') and not isinstance(path[-1], int):  # not names of classes
                 yield _finding('warning', cfg, path, f'{value!r} is a text, which counts as true', value, BOOL)
 
 
