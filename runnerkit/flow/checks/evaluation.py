@@ -39,8 +39,7 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
     """Evaluations of nothing, or by a model that cannot."""
     for hook in plan.hooks_of(EvalHook):
         path = plan.path_of(hook)
-        # Of several ranks, some may have no part of a small data set.
-        if length_of(hook.dataloader) == 0 and plan.runner.world_size == 1:
+        if length_of(hook.dataloader) == 0:
             yield plan.error(path, 'its loader gives no batches: there is nothing to evaluate on', 'Look at data.val.')
         if type(hook)._do_evaluate is not EvalHook._do_evaluate or hook._asks_dataset:
             continue
