@@ -142,6 +142,11 @@ def _reader(key: str, section: Any) -> str | None:
     return named if isinstance(named, str) and named in KEYS else None
 
 
+def is_ours(cfg: Any, key: str) -> bool:
+    """Whether one of runnerkit's own classes reads the section ``key``, so that what its keys mean is known."""
+    return _reader(key, cfg.get(key)) is not None
+
+
 def _in_data(data: Any) -> Iterator[Finding]:
     """What nobody reads of ``data`` and its loaders. A split of any name can be tested (``test --split``)."""
     if not isinstance(data, Mapping):

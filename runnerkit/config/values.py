@@ -14,6 +14,8 @@ from numbers import Number
 from typing import Any, NamedTuple
 
 from runnerkit.config.findings import Finding
+from runnerkit.config.keys import is_ours
+from runnerkit.config.known_keys import SCHEDULES
 from runnerkit.config.origin import dotted, written_at
 
 Path = tuple[Any, ...]
@@ -59,6 +61,7 @@ NUMBER_OR_PER_GROUP = Kind(
     'a number, a list of them or a dict by optimizer', lambda value: NUMBER.fits(value) or isinstance(value, Mapping)
     or NUMBERS.fits(value)
 )  # fmt: skip
+NUMBER_OR_PAIR = Kind('a number', lambda value: _is_number(value) or _is_list(value))  # Adafactor has two
 WHOLE = whole()
 STEPS = Kind(
     'a whole number or a list of them, such as [8, 11]',
@@ -111,12 +114,12 @@ _SCHEDULE: dict[str, Kind] = {
 
 _OPTIMIZER: dict[str, Kind] = {
     'betas': NUMBERS,
+    'eps': NUMBER_OR_PAIR,
     **dict.fromkeys(
         (
             'lr',
             'weight_decay',
             'momentum',
-            'eps',
             'dampening',
             'alpha',
             'rho',
@@ -244,6 +247,9 @@ KINDS: dict[str, Kind] = {
     **{f'data.{split}_dataloader.{key}': kind for split in ('train', 'val', 'test') for key, kind in _LOADER.items()},
 }
 
+#: Sections that a hook of the user's own may read.
+_BY_HOOKS = (*SCHEDULES, 'optimizer_config', 'checkpoint_config')
+
 _ROOTS = {key.partition('.')[0] for key in KINDS}
 _DEPTH = max(key.count('.') + 1 for key in KINDS)
 
@@ -261,13 +267,19 @@ def wrong_values(cfg: Any) -> Iterator[Finding]:
     for path, value in _walk(getattr(cfg, '_cfg_dict', cfg)):
         kind = KINDS.get(_pattern(path))
         if kind is not None:
-            if value is not None and not kind.fits(value):
+            is_wrong = value is not None and not kind.fits(value)
+            if is_wrong and (_is_known(cfg, path) or _meant(value, kind) is not None):
                 yield _finding('error', cfg, path, f'must be {kind.needed}, but got {value!r}', value, kind)
         elif isinstance(value, str) and path[0] not in _TEXTUAL:
             if _EXPONENT.fullmatch(value):
                 yield _finding('warning', cfg, path, f'{value!r} is a text, not a number', value, NUMBER)
-            elif value in ('True', 'False', 'true', 'false'):
+            elif value in ('True', 'False', 'true', 'false') and not isinstance(path[-1], int):  # not names of classes
                 yield _finding('warning', cfg, path, f'{value!r} is a text, which counts as true', value, BOOL)
+
+
+def _is_known(cfg: Any, path: Path) -> bool:
+    """Whether the key at ``path`` has the meaning that `KINDS` gives it; a user's own hook may read other values."""
+    return len(path) == 1 or path[0] not in _BY_HOOKS or is_ours(cfg, path[0])
 
 
 def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:

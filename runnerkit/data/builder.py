@@ -50,9 +50,6 @@ for _sampler in (
 #: Data sets made of others, and the argument that holds the others' configs.
 _NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
 
-#: torch's names of a loader's options, and MMCV's. Either may be given.
-OPTION_NAMES = {'batch_size': 'samples_per_gpu', 'num_workers': 'workers_per_gpu'}
-
 #: Options that mean something only where there are workers.
 _WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from runnerkit.config import keys_of_other_tools
-from runnerkit.config.known_keys import REQUIRED
+from runnerkit.config.known_keys import KEYS, REQUIRED, SAME
 from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
-from runnerkit.data.builder import OPTION_NAMES, check_dataset
+from runnerkit.data.builder import check_dataset
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
@@ -34,17 +34,6 @@ from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import draw_seed, set_random_seed
 from runnerkit.utils.suggest import suggestion
 from runnerkit.version import __version__
-
-#: Keys of ``data`` that configure loaders, not the data set of one split.
-LOADER_KEYS = (
-    'samples_per_gpu',
-    'workers_per_gpu',
-    'batch_size',
-    'num_workers',
-    'persistent_workers',
-    'pin_memory',
-    'seeded',
-)
 
 
 class Instance:
@@ -82,7 +71,7 @@ class Instance:
             parent, name = split_url(remote)
             chosen = os.path.join('work_dirs', name)
         context.work_dir = Path(chosen).absolute()
-        check_start(context)
+        from_first_rank(partial(check_start, context))
         if options.dry_run:
             remote, context.work_dir = None, Path(tempfile.mkdtemp(prefix='runnerkit-dry-run-'))
         with placed_errors(None if options.work_dir else cfg, 'work_dir', name='work dir'):
@@ -180,10 +169,7 @@ class Instance:
         """The data set of ``data[split]``."""
         with placed_errors(data, split, name=f'data.{split}'):
             if data.get(split) is None:
-                no_split = (*LOADER_KEYS, *OPTION_NAMES)
-                held = [
-                    name for name, part in data.items() if isinstance(part, (Mapping, list)) and name not in no_split
-                ]
+                held = [name for name, part in data.items() if part is not None and name not in KEYS['data']]
                 held = [name for name in held if not name.endswith('_dataloader')]
                 hint = suggestion(split, held)
                 if split == 'test' and held and not hint:
@@ -218,7 +204,7 @@ def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:
         TypeError: what should be a whole number is none.
     """
     own = f'{split}_dataloader'
-    common = {key: data[key] for key in LOADER_KEYS if key in data}
+    common = {key: data[key] for key in KEYS['data'] if key in data}
     settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0}
     return {**settings, **_mmcv_names(data, common), **_mmcv_names(data, data.get(own) or {}, own)}
 
@@ -231,7 +217,7 @@ def _mmcv_names(data: Mapping[str, Any], options: Mapping[str, Any], *path: str)
         return '.'.join(('data', *path, key)) + (f' ({where})' if where else '')
 
     named = dict(options)
-    for theirs, ours in OPTION_NAMES.items():
+    for ours, theirs in SAME:
         if theirs in options and ours in options:
             raise ValueError(f'{placed(theirs)} and {placed(ours)} are two names of the same option: give one of them')
         key = theirs if theirs in options else ours

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import has_custom
 from runnerkit.flow.instance import loader_settings, required_section
@@ -38,7 +39,8 @@ class Network:
         self.build_optimizer(context)
         self.build_runner(context)
         self.register_hooks(context)
-        context.findings = preflight(Plan.of(context))
+        # Rank 0 looks for all: others may lack its hooks, or a part of a small data set.
+        context.findings = from_first_rank(lambda: preflight(Plan.of(context)))
 
     def build_model(self, context: Context) -> None:
         """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew."""

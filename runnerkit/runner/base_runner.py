@@ -181,9 +181,10 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         elif point == 'before_run':
             self._is_restored = False
         elif point == 'before_train_epoch':
+            # After the hooks of the epoch before, since these may update the weights, too.
+            self._weight_watch.look(self, progress.iters)
             self._begin_epoch()
         elif point == 'after_train_epoch':
-            self._weight_watch.look(self, progress.iters)
             if self._epoch_is_whole():
                 progress.epochs, progress.units = self._epoch + 1, self._unit + 1
                 progress.epoch_is_open, progress.batches = False, 0

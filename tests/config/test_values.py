@@ -110,6 +110,32 @@ def test_right_values_pass():
 
 
 @pytest.mark.parametrize(
+    'section, theirs, ours, texts',
+    [
+        (
+            'optimizer_config',
+            {'type': 'MyHook', 'grad_clip': 0.1},
+            {'type': 'OptimizerHook'},
+            {'cumulative_iters': '4'},
+        ),
+        ('lr_config', {'policy': 'Mine', 'step': [0.5, 0.9], 'by_epoch': 'auto'}, {'policy': 'step'}, {'gamma': '.1'}),
+        ('checkpoint_config', {'type': 'MyHook', 'interval': [1, 5]}, {'type': 'CheckpointHook'}, {'interval': '1'}),
+    ],
+)
+def test_hooks_of_the_users_own_may_read_other_values(section, theirs, ours, texts):
+    assert list(wrong_values({section: theirs})) == []
+    assert len(list(wrong_values({section: {**theirs, **ours}}))) == len(theirs) - 1
+    ((level, key),) = [(each.level, each.key) for each in wrong_values({section: {**theirs, **texts}})]
+    assert (level, key) == ('error', f'{section}.{next(iter(texts))}')
+
+
+def test_values_with_more_than_one_meaning():
+    adafactor = {'type': 'Adafactor', 'eps': (None, 1e-3)}
+    assert list(wrong_values({'optimizer': adafactor, 'data': {'train': {'classes': ['true', 'false']}}})) == []
+    assert len(list(wrong_values({'optimizer': {**adafactor, 'eps': '1e-8'}}))) == 1
+
+
+@pytest.mark.parametrize(
     'level, path, value, said',
     [('error', *case) for case in WRONG] + [('warning', *case) for case in DOUBTFUL],
     ids=lambda part: '.'.join(map(str, part)) if isinstance(part, tuple) else None,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.config.keys import unread_keys
+from runnerkit.config.keys import is_ours, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value, wrong_values
 from runnerkit.flow.checks.plan import Plan, parts_of_optimizer
 from runnerkit.flow.switches import check_mode
@@ -265,7 +265,7 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
         if lr is None and 'lr' in config:
             yield plan.error((*path, 'lr'), 'is None', 'Give a number, or leave lr out.')
         if isinstance(lr, (int, float)) and not isinstance(lr, bool) and lr < 0:
-            yield plan.error((*path, 'lr'), f'a learning rate of {lr} goes uphill', f'Write {-lr!r}.')
+            yield plan.error((*path, 'lr'), f'is {lr}: a negative learning rate raises the loss', f'Write {-lr!r}.')
         momentum = config.get('momentum')
         if isinstance(momentum, (int, float)) and momentum >= 1:
             yield plan.error(
@@ -279,7 +279,7 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
             'Give a positive number, or set grad_clip=None.',
         )
     clip = plan.get('optimizer_config', 'grad_clip')
-    if isinstance(clip, Mapping) and 'max_norm' not in clip:
+    if isinstance(clip, Mapping) and 'max_norm' not in clip and is_ours(plan.cfg, 'optimizer_config'):
         yield plan.error(
             ('optimizer_config', 'grad_clip'),
             'has no max_norm',
