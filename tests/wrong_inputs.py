@@ -683,7 +683,7 @@ CONFIGS = (
         1,
     ),
     Wrong("lr_config = dict(_delete_=True, policy='step')", "StepLrUpdaterHook … 'step'", 1),
-    Wrong('lr_config = dict(policy=3)', 'lr_config.policy … must be a text, but got 3', 1),
+    Wrong('lr_config = dict(policy=3)', 'policy must be a name such as "step", got 3', 1),
     Wrong('lr_config = dict(stp=[3])', "lr_config.stp … 'step'"),
     Wrong("lr_config = dict(step='2')", "lr_config.step … Write 2 in place of '2'", 1),
     Wrong('lr_config = dict(step=[1.5])', 'lr_config.step … must be a whole number or a list of them', 1),

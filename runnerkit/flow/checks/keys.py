@@ -240,22 +240,22 @@ def without_effect(plan: Plan) -> Iterator[Finding]:
 def without_workers(plan: Plan) -> Iterator[Finding]:
     """Options of worker processes in loaders that have none."""
     data = plan.get('data')
-    for name, own in data.items() if isinstance(data, Mapping) else ():
-        if name != 'persistent_workers' and not (str(name).endswith('_dataloader') and isinstance(own, Mapping)):
-            continue
-        options, path = (data, ('data',)) if name == 'persistent_workers' else (own, ('data', name))
-        workers = [part.get(key) for part in (options, data) for key in ('workers_per_gpu', 'num_workers')]
-        if any(number is not None and number != 0 for number in workers[:2]) or (
-            workers[:2] == [None, None] and any(workers)
-        ):
-            continue
-        for key in ('persistent_workers', 'prefetch_factor'):
-            if options.get(key):
-                yield plan.warning(
-                    (*path, key),
-                    'has no effect without workers',
-                    f'Set workers_per_gpu to at least 1, or leave {key} out.',
-                )
+    if not isinstance(data, Mapping):
+        return
+    own = {key: each for key, each in data.items() if str(key).endswith('_dataloader') and isinstance(each, Mapping)}
+    useless = [('data', name, key) for name, each in own.items() for key in ('persistent_workers', 'prefetch_factor')
+               if each.get(key) and not _workers(each, data)]  # fmt: skip
+    if data.get('persistent_workers') and not any(_workers(each, data) for each in (data, *own.values())):
+        useless.append(('data', 'persistent_workers'))
+    for path in useless:
+        way_out = f'Set workers_per_gpu to at least 1, or leave {path[-1]} out.'
+        yield plan.warning(path, 'has no effect without workers', way_out)
+
+
+def _workers(loader: Mapping[str, Any], common: Mapping[str, Any]) -> Any:
+    """The number of worker processes of a loader, by either name; its own, else the common one."""
+    given = (part.get(key) for part in (loader, common) for key in ('workers_per_gpu', 'num_workers'))
+    return next((number for number in given if number is not None), 0)
 
 
 def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
