@@ -243,7 +243,7 @@ def without_workers(plan: Plan) -> Iterator[Finding]:
     if not isinstance(data, Mapping):
         return
     own = {key: each for key, each in data.items() if str(key).endswith('_dataloader') and isinstance(each, Mapping)}
-    useless = [('data', name, key) for name, each in own.items() for key in ('persistent_workers', 'prefetch_factor')
+    useless: list[tuple[str, ...]] = [('data', name, key) for name, each in own.items() for key in ('persistent_workers', 'prefetch_factor')
                if each.get(key) and not _workers(each, data)]  # fmt: skip
     if data.get('persistent_workers') and not any(_workers(each, data) for each in (data, *own.values())):
         useless.append(('data', 'persistent_workers'))
