@@ -243,8 +243,10 @@ def without_workers(plan: Plan) -> Iterator[Finding]:
     if not isinstance(data, Mapping):
         return
     own = {key: each for key, each in data.items() if str(key).endswith('_dataloader') and isinstance(each, Mapping)}
-    useless: list[tuple[str, ...]] = [('data', name, key) for name, each in own.items() for key in ('persistent_workers', 'prefetch_factor')
-               if each.get(key) and not _workers(each, data)]  # fmt: skip
+    useless: list[tuple[str, ...]] = []
+    for name, each in own.items():
+        if not _workers(each, data):
+            useless += [('data', name, key) for key in ('persistent_workers', 'prefetch_factor') if each.get(key)]
     if data.get('persistent_workers') and not any(_workers(each, data) for each in (data, *own.values())):
         useless.append(('data', 'persistent_workers'))
     for path in useless:
