@@ -56,6 +56,7 @@ RUN = {
     },
     'docs/preflight.md': {'import torch'},
     'docs/python.md': {'import runnerkit'},
+    'docs/recipes.md': {"custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]"},
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
 }
@@ -172,6 +173,14 @@ def test_the_switches_of_the_readme_train(folder, monkeypatch):
     lines = train(folder / 'switches.py', *QUICK)
     assert lines[-1]['accuracy'] > 0.3
     assert compiled
+
+
+def test_the_recipes_train(folder):
+    for index, (language, recipe) in enumerate(found('docs/recipes.md').values()):
+        if language == 'python':
+            path = folder / f'recipe_{index}.py'
+            path.write_text((folder / 'config.py').read_text() + recipe)
+            assert train(path, *QUICK)
 
 
 def test_each_compile_of_the_switches_is_one(monkeypatch):

@@ -15,7 +15,14 @@ from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
 from runnerkit.distributed import broadcast_object, get_dist_info
-from runnerkit.evaluation import declared_rule, metrics_of
+from runnerkit.evaluation import (
+    GREATER_KEYS,
+    LESS_KEYS,
+    check_score_exists,
+    metrics_of,
+    rule_by_name,
+    rule_of,
+)
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
@@ -54,8 +61,8 @@ class EvalHook(StoringHook):
 
     rule_map: dict[str, Callable[[float, float], bool]] = {'greater': lambda x, y: x > y, 'less': lambda x, y: x < y}
     init_value_map = {'greater': -inf, 'less': inf}
-    _default_greater_keys = ['acc', 'top', 'AR@', 'auc', 'precision', 'mAP', 'mDice', 'mIoU', 'mAcc', 'aAcc']
-    _default_less_keys = ['loss']
+    _default_greater_keys = list(GREATER_KEYS)
+    _default_less_keys = list(LESS_KEYS)
 
     def __init__(
         self,
@@ -135,8 +142,8 @@ class EvalHook(StoringHook):
         self.claim_store(runner)
         self.best_ckpt_path = messages.get('best_ckpt')
         if self.rule is None and self.save_best != 'auto' and not self._asks_dataset:
-            self._check_score_exists(runner)
-            self._init_rule(self.given_rule or declared_rule(runner.model, self.save_best), self.save_best)
+            check_score_exists(runner.model, self.save_best, 'save_best')
+            self._init_rule(self.given_rule or self._better(runner, self.save_best), self.save_best)
 
     def before_train_iter(self, runner: RunnerView) -> None:
         if self.by_epoch or not self.initial_flag:
@@ -235,23 +242,17 @@ class EvalHook(StoringHook):
             return None
         if self.rule is None or self.key_indicator == 'auto':
             first = self._first_score(runner, scores) if self.save_best == 'auto' else self.save_best
-            self._init_rule(self.given_rule or declared_rule(runner.model, first), first)
+            self._init_rule(self.given_rule or self._better(runner, first), first)
         if self.key_indicator not in scores:
             raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(scores)}')
         return scores[self.key_indicator]
 
+    def _better(self, runner: RunnerView, key: str) -> str:
+        return rule_of(runner.model, key, self.greater_keys, self.less_keys)
+
     def _first_score(self, runner: RunnerView, scores: Mapping[str, Any]) -> str:
         metrics = [] if self._asks_dataset else [name for name in metrics_of(runner.model) if name in scores]
         return metrics[0] if metrics else next(iter(scores))
-
-    def _check_score_exists(self, runner: RunnerView) -> None:
-        metrics = list(metrics_of(runner.model))
-        known = any(self.save_best == name or str(self.save_best).startswith(f'{name}_') for name in metrics)
-        if metrics and not known and 'loss' not in str(self.save_best):
-            raise ValueError(
-                f"save_best={self.save_best!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss; "
-                f'{did_you_mean(str(self.save_best), metrics)}'.rstrip('; ')
-            )
 
     # --- the best ----------------------------------------------------------------------------------------------------
 
@@ -265,27 +266,11 @@ class EvalHook(StoringHook):
         if rule is not None and rule not in self.rule_map:
             raise KeyError(f'rule must be greater, less or None, but got {rule}.')
         if rule is None and key_indicator != 'auto':
-            rule = self._rule_by_name(key_indicator)
+            rule = rule_by_name(key_indicator, self.greater_keys, self.less_keys)
         self.rule = rule
         self.key_indicator = key_indicator
         if rule is not None:
             self.compare_func = self.rule_map[rule]
-
-    def _rule_by_name(self, key_indicator: str) -> str:
-        key = key_indicator.lower()
-        greater, less = ([name.lower() for name in names] for names in (self.greater_keys, self.less_keys))
-        for rule, hit in (
-            ('greater', key in greater),
-            ('less', key in less),
-            ('greater', any(name in key for name in greater)),
-            ('less', any(name in key for name in less)),
-        ):
-            if hit:
-                return rule
-        raise ValueError(
-            f'Cannot infer the rule for key {key_indicator}, thus a specific rule must be specified: '
-            f"rule='greater' or rule='less'"
-        )
 
     def _save_ckpt(self, runner: RunnerView, key_score: float) -> None:
         """Save the checkpoint if ``key_score`` is the best so far. The first rank's score counts; the others need not

@@ -9,7 +9,7 @@ from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import length_of
 from runnerkit.evaluation import metrics_of
 from runnerkit.flow.checks.plan import Plan, amount
-from runnerkit.hooks import EvalHook
+from runnerkit.hooks import EarlyStoppingHook, EvalHook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import suggestion
@@ -95,21 +95,50 @@ def evaluation_takes_place(plan: Plan) -> Iterator[Finding]:
             )
 
 
-def best_score_exists(plan: Plan) -> Iterator[Finding]:
-    """A ``save_best`` that names no score of the model."""
-    for hook in plan.hooks_of(EvalHook):
-        best = hook.save_best
-        if best in (None, 'auto') or hook._asks_dataset or type(plan.model).__name__ != 'Supervised':
-            continue
-        metrics = list(metrics_of(plan.model))
-        known = any(best == name or best.startswith(f'{name}_') for name in metrics)
-        if not known and 'loss' not in best:
+def scores_exist(plan: Plan) -> Iterator[Finding]:
+    """A ``save_best``, or a ``monitor`` of `EarlyStoppingHook`, that names no score of the model."""
+    if plan.runner is None or type(plan.model).__name__ != 'Supervised':
+        return
+    wanted = [
+        (hook, 'save_best', hook.save_best)
+        for hook in plan.hooks_of(EvalHook)
+        if hook.save_best not in (None, 'auto') and not hook._asks_dataset
+    ]
+    if not any(hook._asks_dataset for hook in plan.hooks_of(EvalHook)):
+        wanted += [(hook, 'monitor', hook.monitor) for hook in plan.hooks_of(EarlyStoppingHook)]
+    metrics = list(metrics_of(plan.model))
+    for hook, key, score in wanted:
+        name = score.rpartition('/')[2]  # without the data set's
+        known = any(each in (score, name) or name.startswith(f'{each}_') for each in metrics)
+        if not known and 'loss' not in score:
             there = f'has {", ".join(metrics)} and the loss' if metrics else 'has no metrics, only the loss'
             yield plan.error(
-                plan.key_of(hook, 'save_best'),
-                f'{best!r} is no score: {type(plan.model).__name__} {there}{suggestion(best, [*metrics, "loss"])}',
-                f"Name one of them, or add model.metrics=dict({best}=dict(type='…')).",
+                plan.key_of(hook, key),
+                f'{score!r} is no score: {type(plan.model).__name__} {there}{suggestion(score, [*metrics, "loss"])}',
+                f"Name one of them, or add model.metrics=dict({name}=dict(type='…')).",
             )
+
+
+def stops_early(plan: Plan) -> Iterator[Finding]:
+    """An `EarlyStoppingHook` without evaluations, or with more patience than there are."""
+    evaluations, validates = plan.hooks_of(EvalHook), any(mode == 'val' for mode, _ in plan.workflow)
+    for hook in plan.hooks_of(EarlyStoppingHook) if plan.workflow else ():
+        if not evaluations and not validates:
+            yield plan.error(
+                plan.key_of(hook, 'monitor'),
+                f'{hook.monitor!r} is a score, but nothing is evaluated: the run never stops early',
+                "Add an evaluation (evaluation=dict(interval=1)), or a 'val' entry to the workflow.",
+            )
+        elif len(evaluations) == 1 and not validates:
+            length = plan.length(evaluations[0].by_epoch)
+            count = (length or 0) // evaluations[0].interval
+            if length and count <= hook.patience:
+                yield plan.warning(
+                    plan.key_of(hook, 'patience'),
+                    f'waits for {hook.patience} evaluations without a better score, but the run has {count}: it never '
+                    'stops early',
+                    f'Let patience be less than {count}.' if count > 1 else 'Evaluate more often.',
+                )
 
 
 EVALUATION_CHECKS = (
@@ -117,5 +146,6 @@ EVALUATION_CHECKS = (
     evaluation_can_run,
     evaluation_is_understood,
     evaluation_takes_place,
-    best_score_exists,
+    scores_exist,
+    stops_early,
 )
