@@ -25,6 +25,10 @@ GREATER_KEYS = ('acc', 'top', 'AR@', 'auc', 'precision', 'mAP', 'mDice', 'mIoU',
 LESS_KEYS = ('loss',)
 
 
+#: What an evaluation logs besides its scores.
+NO_SCORES = ('eval_iter_num', 'time', 'data_time')
+
+
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Switch ``model`` to evaluation mode; afterwards restore the mode of every module (a frozen one stays frozen)."""
@@ -105,8 +109,9 @@ def score_dataset(
 
 
 def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers among ``scores`` as floats, without MMCV's ``eval_iter_num``, which is only for loggers."""
-    plain = {name: plain_number(value) for name, value in scores.items() if name != 'eval_iter_num'}
+    """Return the numbers among ``scores`` as floats, without times and MMCV's ``eval_iter_num``, which are only for
+    loggers."""
+    plain = {name: plain_number(value) for name, value in scores.items() if name not in NO_SCORES}
     return {name: float(value) for name, value in plain.items() if isinstance(value, Real)}
 
 

@@ -56,7 +56,11 @@ RUN = {
     },
     'docs/preflight.md': {'import torch'},
     'docs/python.md': {'import runnerkit'},
-    'docs/recipes.md': {"custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]"},
+    'docs/recipes.md': {
+        "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
+        "data['val'] = dict(",
+        "data['val_hard'] = dict(type='{{ fileDirname }}/digits.py:Digits', part='test')",
+    },
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
 }

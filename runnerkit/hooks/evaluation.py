@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
+from runnerkit.data.named import name_scores, with_name
 from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.evaluation import (
     GREATER_KEYS,
@@ -27,7 +28,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg
-from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
 
@@ -40,13 +41,15 @@ class EvalHook(StoringHook):
     model's ``val_step`` returns losses, and the predictions for the model's metrics.
 
     Args:
-        dataloader: the loader to evaluate on.
+        dataloader: the loader to evaluate on; or several by name, ``{'clean': …, 'noisy': …}``, whose scores are called
+            ``clean/accuracy``, ``noisy/accuracy``. They are evaluated in turn.
         start: the first epoch or iteration (1-based) after which to evaluate; if it is already reached, evaluate
             once before training. None: start with the first interval.
         interval: epochs or iterations between two evaluations, at least 1.
         by_epoch: which of the two.
         save_best: the score that decides which checkpoint is the best; ``'auto'`` takes the first one. It must be
-            among the evaluation's scores. The file is called ``best_<score>_<epoch|iter>_<n>.pth``.
+            among the evaluation's scores; with several loaders it begins with a name. The file is called
+            ``best_<score>_<epoch|iter>_<n>.pth``.
         rule: whether ``'greater'`` or ``'less'`` is better. None: as the metric declares, else by its name.
         test_fn: ``test_fn(model, loader) -> predictions``, instead of the loop; for data sets with ``evaluate``.
         greater_keys: parts of score names for which more is better.
@@ -64,6 +67,8 @@ class EvalHook(StoringHook):
     _default_greater_keys = list(GREATER_KEYS)
     _default_less_keys = list(LESS_KEYS)
 
+    _named: Mapping[str, DataLoader[Any]] = {}  # empty for a single loader
+
     def __init__(
         self,
         dataloader: Any,
@@ -80,15 +85,15 @@ class EvalHook(StoringHook):
         hooks: Sequence[Any] = (),
         **eval_kwargs: Any,
     ) -> None:
-        if not isinstance(dataloader, DataLoader):
-            raise TypeError(f'dataloader must be a pytorch DataLoader, but got {type(dataloader)}')
+        self._named = {} if isinstance(dataloader, DataLoader) else _by_name(dataloader)
         check_whole_number('interval', interval)
         check_whole_number('start', start, at_least=0, or_none=True)
         if not isinstance(by_epoch, bool):
             raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
         if save_best is not None and not isinstance(save_best, str):
             raise WrongType(f"save_best must be a score's name, 'auto' or None, but got {save_best!r}")
-        self.dataloader = dataloader
+        # While several are evaluated, the one at hand.
+        self.dataloader: DataLoader[Any] = next(iter(self._named.values()), dataloader)
         self.start, self.interval, self.by_epoch = start, interval, by_epoch
         self.save_best = save_best
         self.given_rule = rule
@@ -106,22 +111,39 @@ class EvalHook(StoringHook):
             known = list(inspect.signature(EvalHook.__init__).parameters)
             unknown = next(iter(eval_kwargs))
             raise TypeError(
-                f'EvalHook got an unexpected argument {unknown!r}, and {type(dataloader.dataset).__name__} has no '
+                f'EvalHook got an unexpected argument {unknown!r}, and {type(self.dataloader.dataset).__name__} has no '
                 f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
             )
         self.best_ckpt_path: str | None = None
         self._is_evaluating = False
+        self._recorded: dict[str, Any] = {}  # the scores of the running evaluation
         self._candidate: float | None = None  # the score of the running evaluation
         self.rule: str | None = None
         self.key_indicator = save_best or ''
+        if save_best not in (None, 'auto') and '' not in self.dataloaders:
+            self._check_name(str(save_best))
         if save_best is not None and (rule is not None or self._asks_dataset):
             self._init_rule(rule, save_best)
 
     @property
+    def dataloaders(self) -> dict[str, DataLoader[Any]]:
+        """The loaders by name; a single one is called ``''``."""
+        return dict(self._named) or {'': self.dataloader}
+
+    @property
     def _asks_dataset(self) -> bool:
+        return any(map(self.asks_dataset_of, self.dataloaders.values()))
+
+    def asks_dataset_of(self, loader: DataLoader[Any]) -> bool:
         """Whether the data set, or a subclass's own `evaluate`, scores the predictions."""
         replaced = getattr(self.evaluate, '__func__', None) is not EvalHook.evaluate
-        return not self._is_default_test or hasattr(self.dataloader.dataset, 'evaluate') or replaced
+        return not self._is_default_test or hasattr(loader.dataset, 'evaluate') or replaced
+
+    def _check_name(self, save_best: str) -> None:
+        if save_best.rpartition('/')[0] not in self.dataloaders:
+            score = save_best.rpartition('/')[2]
+            known = ', '.join(f'{name}/{score}' for name in self.dataloaders)
+            raise WrongValue(f'save_best={save_best!r} names none of the data sets; choose one of {known}')
 
     def _default_test_fn(self) -> Callable[..., Any]:
         return evaluation.single_gpu_test
@@ -205,15 +227,28 @@ class EvalHook(StoringHook):
         """Evaluate, log, and save the checkpoint if it is the best. Subclasses override this."""
         if not self._should_evaluate(runner):
             return
-        if self._asks_dataset:
-            results = self._test(runner)
-            runner.log_buffer.output['eval_iter_num'] = len(self.dataloader)
-            key_score = None if results is None else self.evaluate(runner, results)
-        else:
-            scores = runner.evaluate(self.dataloader, hooks=self.hooks)
-            key_score = self._record(runner, {name: float(value) for name, value in scores.items()})
+        first, self._recorded = self.dataloader, {}
+        key_score: float | None = None
+        try:
+            for loader in self.dataloaders.values():
+                self.dataloader = loader
+                score = self._score(runner)
+                key_score = key_score if score is None else score
+        finally:
+            self.dataloader = first
+        if self.save_best is not None and key_score is None and self._recorded:
+            raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(self._recorded)}')
         if self.save_best is not None and key_score is not None:
             self._save_ckpt(runner, key_score)
+
+    def _score(self, runner: RunnerView) -> float | None:
+        """Evaluate on the loader at hand; returns the score that ``save_best`` names, if it is among its scores."""
+        if not self.asks_dataset_of(self.dataloader):
+            scores = runner.evaluate(self.dataloader, hooks=self.hooks)
+            return self._record(runner, {name: float(value) for name, value in scores.items()})
+        results = self._test(runner)
+        runner.log_buffer.output['eval_iter_num'] = sum(map(len, self.dataloaders.values()))
+        return None if results is None else self.evaluate(runner, results)
 
     def _test(self, runner: RunnerView) -> Any:
         """Return the model's predictions; None on the other ranks if the first rank has collected them."""
@@ -224,7 +259,8 @@ class EvalHook(StoringHook):
     def evaluate(self, runner: RunnerView, results: Any) -> float | None:
         """Let the data set score ``results``; returns the score that ``save_best`` names, if any."""
         dataset: Any = self.dataloader.dataset
-        return self._record(runner, dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs))
+        scores = dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs)
+        return self._record(runner, with_name(self.dataloader, scores))
 
     def _record(self, runner: RunnerView, scores: Mapping[str, Any]) -> float | None:
         for name, value in scores.items():
@@ -243,6 +279,9 @@ class EvalHook(StoringHook):
         if self.rule is None or self.key_indicator == 'auto':
             first = self._first_score(runner, scores) if self.save_best == 'auto' else self.save_best
             self._init_rule(self.given_rule or self._better(runner, first), first)
+        self._recorded.update(scores)
+        if self.key_indicator not in scores and len(self.dataloaders) > 1:
+            return None  # it may be among the others'
         if self.key_indicator not in scores:
             raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(scores)}')
         return scores[self.key_indicator]
@@ -251,7 +290,9 @@ class EvalHook(StoringHook):
         return rule_of(runner.model, key, self.greater_keys, self.less_keys)
 
     def _first_score(self, runner: RunnerView, scores: Mapping[str, Any]) -> str:
-        metrics = [] if self._asks_dataset else [name for name in metrics_of(runner.model) if name in scores]
+        asks = self.asks_dataset_of(self.dataloader)
+        own = {} if asks else with_name(self.dataloader, metrics_of(runner.model))
+        metrics = [name for name in own if name in scores]
         return metrics[0] if metrics else next(iter(scores))
 
     # --- the best ----------------------------------------------------------------------------------------------------
@@ -390,6 +431,15 @@ class DistEvalHook(EvalHook):
         if tmpdir is None and not self._is_default_test and runner.work_dir is not None:
             tmpdir = os.path.join(runner.work_dir, '.eval_hook')
         return self.test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=self.gpu_collect)
+
+
+def _by_name(loader: Any) -> dict[str, DataLoader[Any]]:
+    """The loaders by name, each of which knows its own."""
+    if not isinstance(loader, Mapping) or not all(isinstance(each, DataLoader) for each in loader.values()):
+        raise TypeError(f'dataloader must be a pytorch DataLoader, or several by name, but got {type(loader)}')
+    if not loader or len({id(each) for each in loader.values()}) < len(loader):
+        raise WrongValue(f'loaders by name must be one loader a name, but got {dict(loader)!r}')
+    return {name: name_scores(each, name) for name, each in loader.items()}
 
 
 def _names(given: Sequence[str] | str | None, default: list[str]) -> list[str]:

@@ -33,7 +33,13 @@ class HistoryHook(LoggerHook):
 
     def before_run(self, runner: RunnerView) -> None:
         super().before_run(runner)
-        self._epoch = runner.completed_epochs
+        self._epoch = max(runner.completed_epochs, min(runner.completed_iters, 1))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'epoch': self._epoch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._epoch = state.get('epoch', self._epoch)
 
     def before_epoch(self, runner: RunnerView) -> None:
         """Leave it to the other loggers to empty the buffer."""
