@@ -199,6 +199,13 @@ class Instance:
                 raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
             return {name: build_dataset(config) for name, config in named_datasets(data[split]).items()}
 
+    def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
+        """The data set of ``data[split]``, where there is only one."""
+        datasets = self.build_datasets(data, split)
+        if '' not in datasets:
+            raise TypeError(f'data.{split} has several data sets by name, {", ".join(datasets)}, but one is needed')
+        return datasets['']
+
     def build_loaders(
         self,
         context: Context,
@@ -221,11 +228,7 @@ class Instance:
     ) -> Any:
         """The loader of ``data[split]``, see `loader_settings`."""
         settings = loader_settings(data, split)
-        if dataset is None:
-            datasets = self.build_datasets(data, split)
-            if '' not in datasets:
-                raise TypeError(f'data.{split} has several data sets by name, {", ".join(datasets)}, but one is needed')
-            dataset = datasets['']
+        dataset = self.build_dataset(data, split) if dataset is None else dataset
         trains = split == 'train' if trains is None else trains
         settings.setdefault('shuffle', trains)
         settings.setdefault('round_up', trains)  # an evaluation must count each sample once

@@ -12,7 +12,7 @@ from support import Noisy
 import runnerkit
 from runnerkit.cli.test import main
 from runnerkit.config import PreflightError
-from runnerkit.flow import Options
+from runnerkit.flow import Instance, Options
 from runnerkit.flow.preflight import Plan
 from runnerkit.hooks import Hook
 
@@ -179,6 +179,11 @@ def test_a_split_that_the_workflow_names_is_no_misspelling():
 
     assert ('error', 'data.vals') in told([('train', 1)])
     assert ('error', 'data.vals') not in told([('train', 1), ('vals', 1)])
+
+
+def test_where_one_is_needed_several_are_refused():
+    with pytest.raises(TypeError, match='several data sets by name, clean, noisy, but one is needed'):
+        Instance().build_dataset(named()['data'], 'val')
 
 
 # --- ranks -----------------------------------------------------------------------------------------------------------
