@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import length_of
 from runnerkit.data.named import name_of_scores
-from runnerkit.evaluation import metrics_of
+from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.checks.plan import Plan, amount
 from runnerkit.flow.splits import splits_in
 from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
@@ -162,11 +162,24 @@ def stops_early(plan: Plan) -> Iterator[Finding]:
                 )
 
 
+def best_score_has_a_rule(plan: Plan) -> Iterator[Finding]:
+    """A ``save_best`` of which nobody knows whether more or less of it is better."""
+    for hook in plan.hooks_of(EvalHook):
+        best = hook.save_best
+        if best in (None, 'auto') or hook._asks_dataset or hook.given_rule:
+            continue
+        try:
+            rule_of(plan.runner.model, best, hook.greater_keys, hook.less_keys)
+        except ValueError as error:
+            yield plan.error(plan.key_of(hook, 'save_best'), str(error), "Write rule='greater' or rule='less'.")
+
+
 EVALUATION_CHECKS = (
     workflow_fits,
     evaluation_can_run,
     evaluation_is_understood,
     evaluation_takes_place,
     scores_exist,
+    best_score_has_a_rule,
     stops_early,
 )
