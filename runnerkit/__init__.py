@@ -42,6 +42,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Context as Context
     from runnerkit.flow import Flow as Flow
     from runnerkit.flow import Options as Options
+    from runnerkit.flow import TrainResult as TrainResult
+    from runnerkit.flow import train as train
     from runnerkit.hooks import HOOKS as HOOKS
     from runnerkit.hooks import Hook as Hook
     from runnerkit.nn import MODELS as MODELS
@@ -69,12 +71,14 @@ _HOMES = {
     'IterBasedRunner': 'runnerkit.runner',
     'Options': 'runnerkit.flow',
     'Registry': 'runnerkit.registry',
+    'TrainResult': 'runnerkit.flow',
     'build_dataloader': 'runnerkit.data',
     'build_from_cfg': 'runnerkit.registry',
     'build_optimizer': 'runnerkit.optim',
     'build_runner': 'runnerkit.runner',
     'load_checkpoint': 'runnerkit.checkpoint',
     'report': 'runnerkit.utils.report',
+    'train': 'runnerkit.flow',
 }
 
 __all__ = [
@@ -91,6 +95,7 @@ __all__ = [
     'IterBasedRunner',
     'Options',
     'Registry',
+    'TrainResult',
     '__version__',
     'build_dataloader',
     'build_from_cfg',
@@ -98,6 +103,7 @@ __all__ = [
     'build_runner',
     'load_checkpoint',
     'report',
+    'train',
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
@@ -15,6 +15,18 @@ from runnerkit.distributed import collect_results_cpu, collect_results_gpu, get_
 from runnerkit.parallel import unwrap
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.progress import ProgressBar
+from runnerkit.utils.suggest import suggestion
+
+#: What may be better: a greater score, or a lesser one.
+RULES = ('greater', 'less')
+
+#: Parts of the names of scores for which greater is better, and of those for which less is.
+GREATER_KEYS = ('acc', 'top', 'AR@', 'auc', 'precision', 'mAP', 'mDice', 'mIoU', 'mAcc', 'aAcc')
+LESS_KEYS = ('loss',)
+
+
+#: What an evaluation logs besides its scores.
+NO_SCORES = ('eval_iter_num', 'time', 'data_time')
 
 
 @contextmanager
@@ -97,8 +109,9 @@ def score_dataset(
 
 
 def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers among ``scores`` as floats, without MMCV's ``eval_iter_num``, which is only for loggers."""
-    plain = {name: plain_number(value) for name, value in scores.items() if name != 'eval_iter_num'}
+    """Return the numbers among ``scores`` as floats, without times and MMCV's ``eval_iter_num``, which are only for
+    loggers."""
+    plain = {name: plain_number(value) for name, value in scores.items() if name not in NO_SCORES}
     return {name: float(value) for name, value in plain.items() if isinstance(value, Real)}
 
 
@@ -113,6 +126,65 @@ def declared_rule(model: nn.Module, key: str) -> str | None:
     metric = metrics_of(model).get(key)
     better = getattr(metric, 'higher_is_better', None)
     return None if better is None else 'greater' if better else 'less'
+
+
+def rule_of(
+    model: nn.Module, key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys: Sequence[str] = LESS_KEYS
+) -> str:
+    """Return which is better for the score ``key``, ``'greater'`` or ``'less'``: as the metric declares, else by name.
+
+    Args:
+        model: the model, which may have metrics.
+        key: the score; what stands before a slash (``'clean/accuracy'``) names a data set.
+        greater_keys: parts of names for which greater is better.
+        less_keys: parts of names for which less is better.
+
+    Raises:
+        ValueError: neither says it.
+    """
+    declared = declared_rule(model, key) or declared_rule(model, key.rpartition('/')[2])
+    return declared or rule_by_name(key, greater_keys, less_keys)
+
+
+def rule_by_name(key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys: Sequence[str] = LESS_KEYS) -> str:
+    """Return which is better for a score called ``key``; a whole name among the keys comes before a part of it.
+
+    Raises:
+        ValueError: the name does not say it.
+    """
+    name = key.lower()
+    greater, less = ([part.lower() for part in parts] for parts in (greater_keys, less_keys))
+    for rule, hit in (
+        ('greater', name in greater),
+        ('less', name in less),
+        ('greater', any(part in name for part in greater)),
+        ('less', any(part in name for part in less)),
+    ):
+        if hit:
+            return rule
+    raise ValueError(
+        f"Cannot infer the rule for key {key}, thus a specific rule must be specified: rule='greater' or rule='less'"
+    )
+
+
+def check_score_exists(model: nn.Module, key: str, argument: str) -> None:
+    """Refuse a score ``key`` that is none of the model's metrics, nor a loss; a model without metrics may have any.
+
+    Args:
+        model: the model.
+        key: the score; what stands before a slash names a data set.
+        argument: what ``key`` was given as, for the message.
+
+    Raises:
+        ValueError: there is no such metric.
+    """
+    metrics, name = list(metrics_of(model)), key.rpartition('/')[2]
+    known = any(each in (key, name) or name.startswith(f'{each}_') or key.startswith(f'{each}_') for each in metrics)
+    if metrics and not known and 'loss' not in key:
+        raise ValueError(
+            f"{argument}={key!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss"
+            f'{suggestion(key, metrics)}'
+        )
 
 
 class Scores:

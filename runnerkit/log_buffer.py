@@ -21,6 +21,9 @@ from runnerkit.distributed import get_dist_info
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import plain_number
 
+#: Names of what the timer logs.
+_TIMES = ('time', 'data_time')
+
 #: For each name: the sum of the values times their weights, and the sum of the weights.
 Sums = dict[str, tuple[float, float]]
 
@@ -90,6 +93,13 @@ class LogBuffer:
                     self._fold(name)
             else:
                 self.val_history[name], self.n_history[name] = [value], [count]
+
+    def add_prefix(self, prefix: str) -> None:
+        """Rename all values that were added, but for times, to ``<prefix><name>``."""
+        for history in (self.val_history, self.n_history):
+            renamed = {name if name in _TIMES else prefix + name: values for name, values in history.items()}
+            history.clear()
+            history.update(renamed)  # type: ignore[arg-type]
 
     def average(self, n: int = 0, reduce: Reduce | None = None) -> None:
         """Put the averages of the last ``n`` values of each name into ``output``, and mark it as ready.

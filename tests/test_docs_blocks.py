@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -54,6 +55,12 @@ RUN = {
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',
     },
     'docs/preflight.md': {'import torch'},
+    'docs/python.md': {'import runnerkit'},
+    'docs/recipes.md': {
+        "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
+        "data['val'] = dict(",
+        "data['val_hard'] = dict(type='{{ fileDirname }}/digits.py:Digits', part='test')",
+    },
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
 }
@@ -172,6 +179,14 @@ def test_the_switches_of_the_readme_train(folder, monkeypatch):
     assert compiled
 
 
+def test_the_recipes_train(folder):
+    for index, (language, recipe) in enumerate(found('docs/recipes.md').values()):
+        if language == 'python':
+            path = folder / f'recipe_{index}.py'
+            path.write_text((folder / 'config.py').read_text() + recipe)
+            assert train(path, *QUICK)
+
+
 def test_each_compile_of_the_switches_is_one(monkeypatch):
     seen = []
     monkeypatch.setattr(torch, 'compile', lambda *args, **options: seen.append(options) or args[0])
@@ -274,6 +289,15 @@ def test_the_commands_of_the_readme_run(shell, tmp_path):
     said = shell(text_of('README.md', 'runnerkit profile'))
     assert 'whole' in said
     assert (tmp_path / 'trace.json').stat().st_size > 0
+
+
+def test_the_training_of_the_python_page_runs(shell):
+    names = {}
+    exec(text_of('docs/python.md', 'import runnerkit'), names)
+    result = names['result']
+    assert result.scores['accuracy'] > 0.5
+    assert Path(result.best_checkpoint).parent == result.work_dir == Path('work_dirs/python').absolute()
+    assert {'train', 'val'} == {record['mode'] for record in result.history}
 
 
 def test_the_commands_of_the_terminal_page_run(shell, tmp_path):

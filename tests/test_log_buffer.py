@@ -323,3 +323,13 @@ def test_on_a_gpu_nothing_waits_for_it_before_the_average():
     assert buffer.output == pytest.approx({'loss': (18 * 19 + 19 * 20) / 39, 'half': 1.0})
     buffer.average()
     assert buffer.output['loss'] == pytest.approx(np.average(range(20), weights=range(1, 21)))
+
+
+def test_a_prefix_renames_all_but_times():
+    buffer = LogBuffer()
+    buffer.update({'loss': 1.0, 'time': 2.0, 'data_time': 3.0}, 4)
+    buffer.add_prefix('clean/')
+    buffer.update({'loss': 5.0})
+    buffer.average()
+    assert buffer.output == {'clean/loss': 1.0, 'time': 2.0, 'data_time': 3.0, 'loss': 5.0}
+    assert set(buffer.n_history) == set(buffer.val_history)

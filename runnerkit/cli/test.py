@@ -75,7 +75,7 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
     instance.start_processes(context)
     try:
         instance.set_backends(context)
-        loader = instance.build_loader(context, required_section(cfg, 'data'), args.split)
+        loaders = instance.build_loaders(context, required_section(cfg, 'data'), args.split)
         network.build_model(context)
         # This runner never trains: it evaluates with the same method as in training.
         runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
@@ -88,7 +88,9 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
                     '\nGive the checkpoint of this model, or the config of that one (it lies in the work dir of the '
                     'training). --allow-partial evaluates all the same'
                 ) from None
-        scores = runner.evaluate(loader, scope=args.split)
+        scores: dict[str, Any] = {}
+        for loader in loaders.values():
+            scores.update(runner.evaluate(loader, scope=args.split))
     finally:
         shutdown()
     return {name: float(value) for name, value in scores.items()} if context.rank == 0 else {}

@@ -44,7 +44,7 @@ def unread_keys(cfg: Any) -> list[Finding]:
     root = getattr(cfg, '_cfg_dict', cfg)
     if not isinstance(root, Mapping):
         return []
-    findings = [*_in_top(root, getattr(cfg, 'text', '')), *_in_data(root.get('data'))]
+    findings = [*_in_top(root, getattr(cfg, 'text', '')), *_in_data(root.get('data'), root.get('workflow'))]
     for path, section, reader in _sections(root):
         findings += _in_section(path, section, reader, root)
     for key in TOP:
@@ -147,11 +147,15 @@ def is_ours(cfg: Any, key: str) -> bool:
     return _reader(key, cfg.get(key)) is not None
 
 
-def _in_data(data: Any) -> Iterator[Finding]:
-    """What nobody reads of ``data`` and its loaders. A split of any name can be tested (``test --split``)."""
+def _in_data(data: Any, workflow: Any = None) -> Iterator[Finding]:
+    """What nobody reads of ``data`` and its loaders. A split of any name can be tested (``test --split``), and named by
+    an entry of the workflow."""
     if not isinstance(data, Mapping):
         return
-    splits = (*SPLITS, *(f'{split}_dataloader' for split in SPLITS))
+    entries = workflow if isinstance(workflow, list | tuple) else ()
+    named = [entry[0] for entry in entries if isinstance(entry, list | tuple) and entry and isinstance(entry[0], str)]
+    splits = tuple(dict.fromkeys((*SPLITS, *(mode for mode in named if mode in data))))
+    splits = (*splits, *(f'{split}_dataloader' for split in splits))
     known = (*KEYS['data'], *splits)
     yield from _said_twice(data, 'data')
     for key, value in data.items():
@@ -168,7 +172,8 @@ def _may_be_a_split(key: str, value: Any, data: Mapping[str, Any]) -> bool:
     if key.endswith('_dataloader'):
         return key.removesuffix('_dataloader') in data
     if isinstance(value, Mapping):
-        return 'type' in value
+        by_name = bool(value) and all(isinstance(part, Mapping) and 'type' in part for part in value.values())
+        return 'type' in value or by_name
     if isinstance(value, list | tuple):
         return bool(value) and all(isinstance(part, Mapping) and 'type' in part for part in value)
     return hasattr(value, '__getitem__') and not isinstance(value, str)

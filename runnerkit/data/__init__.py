@@ -11,6 +11,7 @@ from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, build_dataloa
 from runnerkit.data.compose import Compose
 from runnerkit.data.kinds import is_cheap_to_enter, loader_seed, set_epoch
 from runnerkit.data.loader import SeededLoader
+from runnerkit.data.named import name_of_scores, name_scores
 from runnerkit.data.reader import IterLoader, Reader, epoch_batches
 from runnerkit.data.sampler import EpochSampler, epoch_order
 from runnerkit.data.seeding import private_streams
@@ -32,6 +33,8 @@ __all__ = [
     'epoch_order',
     'is_cheap_to_enter',
     'loader_seed',
+    'name_of_scores',
+    'name_scores',
     'private_streams',
     'set_epoch',
 ]

@@ -54,8 +54,9 @@ class Context:
         timestamp: the run's name in its work dir.
         continues: whether this run goes on with the one in the work dir.
         lock: the lock on the work dir, on rank 0.
+        workflow: the config's, in which each entry on a split is one of a mode, ``('val', 1)`` for ``('val_hard', 1)``.
         loaders: one per workflow entry.
-        val_loader: the loader for `EvalHook`, if any.
+        val_loader: the loader for `EvalHook`, if any, or several by name.
         findings: the warnings of the preflight.
         outcome: how the run, or a failed stage, ended; None until then.
         own: values shared by your own stages; the items of the context.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
 from runnerkit.flow.preview import preview_curves
 from runnerkit.hooks import OptimizerHook
@@ -26,12 +27,17 @@ class DryRun:
         say(f'Config:\n{context.cfg.pretty_text}')
         say(f'Hooks:\n{context.runner.get_hook_info()}')
         self.show_schedules(context)
-        loaders = {mode: loader for (mode, _), loader in zip(context.workflow, context.loaders, strict=True)}
-        if context.val_loader is not None:
-            loaders.setdefault('val', context.val_loader)
-        for mode, loader in loaders.items():
+        loaders = {
+            (mode, name_of_scores(loader)): loader
+            for (mode, _), loader in zip(context.workflow, context.loaders, strict=True)
+        }
+        named = context.val_loader if isinstance(context.val_loader, Mapping) else {'': context.val_loader}
+        for name, loader in named.items():
+            if loader is not None:
+                loaders.setdefault(('val', name), loader)
+        for (mode, name), loader in loaders.items():
             batch = next(iter(loader))
-            say('\n'.join([f'First batch of mode {mode!r}:', *describe(batch)]))
+            say('\n'.join([f'First batch of mode {mode!r}{f" on {name}" if name else ""}:', *describe(batch)]))
             say(self.one_iteration(context, mode, batch))
 
     def show_schedules(self, context: Context) -> None:

@@ -17,6 +17,7 @@ from runnerkit.config.known_keys import KEYS, REQUIRED, SAME
 from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
+from runnerkit.data.named import name_scores, named_datasets
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
@@ -24,6 +25,7 @@ from runnerkit.flow.defaults import fill_in
 from runnerkit.flow.earlier import finish_move
 from runnerkit.flow.places import check_start, seed_of_resumed
 from runnerkit.flow.preflight import Plan, preflight
+from runnerkit.flow.splits import mode_of, split_of, splits_in
 from runnerkit.flow.switches import set_tf32
 from runnerkit.registry import placed_errors
 from runnerkit.runner.workflow import check_entries
@@ -152,39 +154,81 @@ class Instance:
         }
 
     def load_data(self, context: Context) -> None:
-        """Build a loader for every workflow entry, and one for the evaluation."""
+        """Build a loader for every workflow entry, and for the evaluation.
+
+        An entry that validates on several data sets by name becomes one entry for each of them.
+        """
         workflow = context.cfg.get('workflow', [('train', 1)])
         with placed_errors(context.cfg, 'workflow'):
             check_entries(workflow)
-        context.workflow = [(mode, n) for mode, n in workflow]
         data = required_section(context.cfg, 'data')
-        splits = ['val' if mode == 'val' else 'train' for mode, _ in context.workflow]
-        datasets = {split: self.build_dataset(data, split) for split in dict.fromkeys(splits)}
+        splits = [split_of(mode, data) for mode, _ in workflow]
+        datasets = {split: self.build_datasets(data, split) for split in dict.fromkeys(splits)}
+        context.workflow, context.loaders = [], []
         # One loader per entry, even for the same data: two iterators over one loader would share its workers.
-        context.loaders = [self.build_loader(context, data, split, datasets[split]) for split in splits]
+        for (name, n), split in zip(workflow, splits, strict=True):
+            mode = mode_of(name, data)
+            with placed_errors(data):
+                prefix = '' if split == 'val' else split
+                loaders = self.build_loaders(context, data, split, datasets[split], mode != 'val', prefix)
+            if mode != 'val' and '' not in loaders:
+                raise TypeError(
+                    f'data.{split} has several data sets by name ({", ".join(loaders)}), but the workflow entry '
+                    f'{(name, n)!r} trains on one: give a list, whose data sets are concatenated, or a split for each'
+                )
+            context.workflow += [(mode, n)] * len(loaders)
+            context.loaders += loaders.values()
         if context.options.validate and context.cfg.get('evaluation') is not None and data.get('val') is not None:
-            context.val_loader = self.build_loader(context, data, 'val', datasets.get('val'))
+            loaders = self.build_loaders(context, data, 'val', datasets.get('val'))
+            context.val_loader = loaders.get('', loaders)
 
-    def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
-        """The data set of ``data[split]``."""
+    def build_datasets(self, data: Mapping[str, Any], split: str) -> dict[str, Any]:
+        """The data sets of ``data[split]`` by name; a single one is called ``''``."""
         with placed_errors(data, split, name=f'data.{split}'):
             if data.get(split) is None:
-                held = [name for name, part in data.items() if part is not None and name not in KEYS['data']]
-                held = [name for name in held if not name.endswith('_dataloader')]
+                held = splits_in(data)
                 hint = suggestion(split, held)
                 if split == 'test' and held and not hint:
                     hint = f' (--split {held[-1]} evaluates on that one)'
                 raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
-            dataset = build_dataset(data[split])
-            check_dataset(dataset)
-            return dataset
+            datasets = {name: build_dataset(config) for name, config in named_datasets(data[split]).items()}
+            for dataset in datasets.values():
+                check_dataset(dataset)
+            return datasets
 
-    def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:
+    def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
+        """The data set of ``data[split]``, where there is only one."""
+        datasets = self.build_datasets(data, split)
+        if '' not in datasets:
+            raise TypeError(f'data.{split} has several data sets by name, {", ".join(datasets)}, but one is needed')
+        return datasets['']
+
+    def build_loaders(
+        self,
+        context: Context,
+        data: Mapping[str, Any],
+        split: str,
+        datasets: Mapping[str, Any] | None = None,
+        trains: bool = False,
+        prefix: str = '',
+    ) -> dict[str, Any]:
+        """The loaders of ``data[split]`` by the data sets' names; ``prefix`` and name stand before each's scores."""
+        loaders = {}
+        for name, dataset in (self.build_datasets(data, split) if datasets is None else datasets).items():
+            loaders[name] = loader = self.build_loader(context, data, split, dataset, trains)
+            if full := '/'.join(part for part in (prefix, name) if part):
+                name_scores(loader, full)
+        return loaders
+
+    def build_loader(
+        self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None, trains: bool | None = None
+    ) -> Any:
         """The loader of ``data[split]``, see `loader_settings`."""
         settings = loader_settings(data, split)
         dataset = self.build_dataset(data, split) if dataset is None else dataset
-        settings.setdefault('shuffle', split == 'train')
-        settings.setdefault('round_up', split == 'train')  # an evaluation must count each sample once
+        trains = split == 'train' if trains is None else trains
+        settings.setdefault('shuffle', trains)
+        settings.setdefault('round_up', trains)  # an evaluation must count each sample once
         if context.cfg.get('prefetch') and context.device.type == 'cuda':
             if settings.get('seeded', True):
                 settings = {'pin_memory': True, 'prefetch_to': context.device, **settings}

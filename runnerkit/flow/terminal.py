@@ -30,7 +30,8 @@ class Terminal:
         finally:
             if context.outcome is not None and context.outcome.ended_well:
                 barrier()  # no rank may leave the process group while another still communicates
-            shutdown()
+            if context.options.launcher != 'none':  # else the caller has joined the processes, and may go on
+                shutdown()
             if context.lock is not None:
                 context.lock.release()
             if context.options.dry_run and context.work_dir.name.startswith('runnerkit-dry-run-'):

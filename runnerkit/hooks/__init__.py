@@ -2,6 +2,7 @@
 
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.closure import ClosureHook
+from runnerkit.hooks.early_stopping import EarlyStoppingHook
 from runnerkit.hooks.ema import EMAHook
 from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
 from runnerkit.hooks.hook import HOOKS, Hook, Outcome, RunnerView, Score
@@ -68,6 +69,7 @@ __all__ = [
     'DistSamplerSeedHook',
     'DvcliveLoggerHook',
     'EMAHook',
+    'EarlyStoppingHook',
     'EmptyCacheHook',
     'EvalHook',
     'ExpLrUpdaterHook',

@@ -105,6 +105,11 @@ class EMAHook(Hook):
     def around_save(self, runner: RunnerView) -> AbstractContextManager[None]:
         return self._averaged()
 
+    def use_averages(self) -> None:
+        """Put the averages in the place of the weights for good, after a run."""
+        if self.param_ema_buffer and not self._swapped:
+            self._swap_ema_parameters()
+
     def _momentum_at(self, k: int) -> float:
         m = self.momentum
         if self.warm_up > 1:

@@ -14,13 +14,21 @@ from torch.utils.data import DataLoader
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
+from runnerkit.data.named import name_scores, with_name
 from runnerkit.distributed import broadcast_object, get_dist_info
-from runnerkit.evaluation import declared_rule, metrics_of
+from runnerkit.evaluation import (
+    GREATER_KEYS,
+    LESS_KEYS,
+    check_score_exists,
+    metrics_of,
+    rule_by_name,
+    rule_of,
+)
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg
-from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
 
@@ -33,13 +41,15 @@ class EvalHook(StoringHook):
     model's ``val_step`` returns losses, and the predictions for the model's metrics.
 
     Args:
-        dataloader: the loader to evaluate on.
+        dataloader: the loader to evaluate on; or several by name, ``{'clean': …, 'noisy': …}``, whose scores are called
+            ``clean/accuracy``, ``noisy/accuracy``. They are evaluated in turn.
         start: the first epoch or iteration (1-based) after which to evaluate; if it is already reached, evaluate
             once before training. None: start with the first interval.
         interval: epochs or iterations between two evaluations, at least 1.
         by_epoch: which of the two.
         save_best: the score that decides which checkpoint is the best; ``'auto'`` takes the first one. It must be
-            among the evaluation's scores. The file is called ``best_<score>_<epoch|iter>_<n>.pth``.
+            among the evaluation's scores; with several loaders it begins with a name. The file is called
+            ``best_<score>_<epoch|iter>_<n>.pth``.
         rule: whether ``'greater'`` or ``'less'`` is better. None: as the metric declares, else by its name.
         test_fn: ``test_fn(model, loader) -> predictions``, instead of the loop; for data sets with ``evaluate``.
         greater_keys: parts of score names for which more is better.
@@ -54,8 +64,10 @@ class EvalHook(StoringHook):
 
     rule_map: dict[str, Callable[[float, float], bool]] = {'greater': lambda x, y: x > y, 'less': lambda x, y: x < y}
     init_value_map = {'greater': -inf, 'less': inf}
-    _default_greater_keys = ['acc', 'top', 'AR@', 'auc', 'precision', 'mAP', 'mDice', 'mIoU', 'mAcc', 'aAcc']
-    _default_less_keys = ['loss']
+    _default_greater_keys = list(GREATER_KEYS)
+    _default_less_keys = list(LESS_KEYS)
+
+    _named: Mapping[str, DataLoader[Any]] = {}  # empty for a single loader
 
     def __init__(
         self,
@@ -73,15 +85,15 @@ class EvalHook(StoringHook):
         hooks: Sequence[Any] = (),
         **eval_kwargs: Any,
     ) -> None:
-        if not isinstance(dataloader, DataLoader):
-            raise TypeError(f'dataloader must be a pytorch DataLoader, but got {type(dataloader)}')
+        self._named = {} if isinstance(dataloader, DataLoader) else _by_name(dataloader)
         check_whole_number('interval', interval)
         check_whole_number('start', start, at_least=0, or_none=True)
         if not isinstance(by_epoch, bool):
             raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
         if save_best is not None and not isinstance(save_best, str):
             raise WrongType(f"save_best must be a score's name, 'auto' or None, but got {save_best!r}")
-        self.dataloader = dataloader
+        # While several are evaluated, the one at hand.
+        self.dataloader: DataLoader[Any] = next(iter(self._named.values()), dataloader)
         self.start, self.interval, self.by_epoch = start, interval, by_epoch
         self.save_best = save_best
         self.given_rule = rule
@@ -99,22 +111,39 @@ class EvalHook(StoringHook):
             known = list(inspect.signature(EvalHook.__init__).parameters)
             unknown = next(iter(eval_kwargs))
             raise TypeError(
-                f'EvalHook got an unexpected argument {unknown!r}, and {type(dataloader.dataset).__name__} has no '
+                f'EvalHook got an unexpected argument {unknown!r}, and {type(self.dataloader.dataset).__name__} has no '
                 f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
             )
         self.best_ckpt_path: str | None = None
         self._is_evaluating = False
+        self._recorded: dict[str, Any] = {}  # the scores of the running evaluation
         self._candidate: float | None = None  # the score of the running evaluation
         self.rule: str | None = None
         self.key_indicator = save_best or ''
+        if save_best not in (None, 'auto') and '' not in self.dataloaders:
+            self._check_name(str(save_best))
         if save_best is not None and (rule is not None or self._asks_dataset):
             self._init_rule(rule, save_best)
 
     @property
+    def dataloaders(self) -> dict[str, DataLoader[Any]]:
+        """The loaders by name; a single one is called ``''``."""
+        return dict(self._named) or {'': self.dataloader}
+
+    @property
     def _asks_dataset(self) -> bool:
+        return any(map(self.asks_dataset_of, self.dataloaders.values()))
+
+    def asks_dataset_of(self, loader: DataLoader[Any]) -> bool:
         """Whether the data set, or a subclass's own `evaluate`, scores the predictions."""
         replaced = getattr(self.evaluate, '__func__', None) is not EvalHook.evaluate
-        return not self._is_default_test or hasattr(self.dataloader.dataset, 'evaluate') or replaced
+        return not self._is_default_test or hasattr(loader.dataset, 'evaluate') or replaced
+
+    def _check_name(self, save_best: str) -> None:
+        if save_best.rpartition('/')[0] not in self.dataloaders:
+            score = save_best.rpartition('/')[2]
+            known = ', '.join(f'{name}/{score}' for name in self.dataloaders)
+            raise WrongValue(f'save_best={save_best!r} names none of the data sets; choose one of {known}')
 
     def _default_test_fn(self) -> Callable[..., Any]:
         return evaluation.single_gpu_test
@@ -135,8 +164,8 @@ class EvalHook(StoringHook):
         self.claim_store(runner)
         self.best_ckpt_path = messages.get('best_ckpt')
         if self.rule is None and self.save_best != 'auto' and not self._asks_dataset:
-            self._check_score_exists(runner)
-            self._init_rule(self.given_rule or declared_rule(runner.model, self.save_best), self.save_best)
+            check_score_exists(runner.model, self.save_best, 'save_best')
+            self._init_rule(self.given_rule or self._better(runner, self.save_best), self.save_best)
 
     def before_train_iter(self, runner: RunnerView) -> None:
         if self.by_epoch or not self.initial_flag:
@@ -198,15 +227,28 @@ class EvalHook(StoringHook):
         """Evaluate, log, and save the checkpoint if it is the best. Subclasses override this."""
         if not self._should_evaluate(runner):
             return
-        if self._asks_dataset:
-            results = self._test(runner)
-            runner.log_buffer.output['eval_iter_num'] = len(self.dataloader)
-            key_score = None if results is None else self.evaluate(runner, results)
-        else:
-            scores = runner.evaluate(self.dataloader, hooks=self.hooks)
-            key_score = self._record(runner, {name: float(value) for name, value in scores.items()})
+        first, self._recorded = self.dataloader, {}
+        key_score: float | None = None
+        try:
+            for loader in self.dataloaders.values():
+                self.dataloader = loader
+                score = self._score(runner)
+                key_score = key_score if score is None else score
+        finally:
+            self.dataloader = first
+        if self.save_best is not None and key_score is None and self._recorded:
+            raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(self._recorded)}')
         if self.save_best is not None and key_score is not None:
             self._save_ckpt(runner, key_score)
+
+    def _score(self, runner: RunnerView) -> float | None:
+        """Evaluate on the loader at hand; returns the score that ``save_best`` names, if it is among its scores."""
+        if not self.asks_dataset_of(self.dataloader):
+            scores = runner.evaluate(self.dataloader, hooks=self.hooks)
+            return self._record(runner, {name: float(value) for name, value in scores.items()})
+        results = self._test(runner)
+        runner.log_buffer.output['eval_iter_num'] = sum(map(len, self.dataloaders.values()))
+        return None if results is None else self.evaluate(runner, results)
 
     def _test(self, runner: RunnerView) -> Any:
         """Return the model's predictions; None on the other ranks if the first rank has collected them."""
@@ -217,7 +259,8 @@ class EvalHook(StoringHook):
     def evaluate(self, runner: RunnerView, results: Any) -> float | None:
         """Let the data set score ``results``; returns the score that ``save_best`` names, if any."""
         dataset: Any = self.dataloader.dataset
-        return self._record(runner, dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs))
+        scores = dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs)
+        return self._record(runner, with_name(self.dataloader, scores))
 
     def _record(self, runner: RunnerView, scores: Mapping[str, Any]) -> float | None:
         for name, value in scores.items():
@@ -235,23 +278,22 @@ class EvalHook(StoringHook):
             return None
         if self.rule is None or self.key_indicator == 'auto':
             first = self._first_score(runner, scores) if self.save_best == 'auto' else self.save_best
-            self._init_rule(self.given_rule or declared_rule(runner.model, first), first)
+            self._init_rule(self.given_rule or self._better(runner, first), first)
+        self._recorded.update(scores)
+        if self.key_indicator not in scores and len(self.dataloaders) > 1:
+            return None  # it may be among the others'
         if self.key_indicator not in scores:
             raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(scores)}')
         return scores[self.key_indicator]
 
-    def _first_score(self, runner: RunnerView, scores: Mapping[str, Any]) -> str:
-        metrics = [] if self._asks_dataset else [name for name in metrics_of(runner.model) if name in scores]
-        return metrics[0] if metrics else next(iter(scores))
+    def _better(self, runner: RunnerView, key: str) -> str:
+        return rule_of(runner.model, key, self.greater_keys, self.less_keys)
 
-    def _check_score_exists(self, runner: RunnerView) -> None:
-        metrics = list(metrics_of(runner.model))
-        known = any(self.save_best == name or str(self.save_best).startswith(f'{name}_') for name in metrics)
-        if metrics and not known and 'loss' not in str(self.save_best):
-            raise ValueError(
-                f"save_best={self.save_best!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss; "
-                f'{did_you_mean(str(self.save_best), metrics)}'.rstrip('; ')
-            )
+    def _first_score(self, runner: RunnerView, scores: Mapping[str, Any]) -> str:
+        asks = self.asks_dataset_of(self.dataloader)
+        own = {} if asks else with_name(self.dataloader, metrics_of(runner.model))
+        metrics = [name for name in own if name in scores]
+        return metrics[0] if metrics else next(iter(scores))
 
     # --- the best ----------------------------------------------------------------------------------------------------
 
@@ -265,27 +307,11 @@ class EvalHook(StoringHook):
         if rule is not None and rule not in self.rule_map:
             raise KeyError(f'rule must be greater, less or None, but got {rule}.')
         if rule is None and key_indicator != 'auto':
-            rule = self._rule_by_name(key_indicator)
+            rule = rule_by_name(key_indicator, self.greater_keys, self.less_keys)
         self.rule = rule
         self.key_indicator = key_indicator
         if rule is not None:
             self.compare_func = self.rule_map[rule]
-
-    def _rule_by_name(self, key_indicator: str) -> str:
-        key = key_indicator.lower()
-        greater, less = ([name.lower() for name in names] for names in (self.greater_keys, self.less_keys))
-        for rule, hit in (
-            ('greater', key in greater),
-            ('less', key in less),
-            ('greater', any(name in key for name in greater)),
-            ('less', any(name in key for name in less)),
-        ):
-            if hit:
-                return rule
-        raise ValueError(
-            f'Cannot infer the rule for key {key_indicator}, thus a specific rule must be specified: '
-            f"rule='greater' or rule='less'"
-        )
 
     def _save_ckpt(self, runner: RunnerView, key_score: float) -> None:
         """Save the checkpoint if ``key_score`` is the best so far. The first rank's score counts; the others need not
@@ -405,6 +431,15 @@ class DistEvalHook(EvalHook):
         if tmpdir is None and not self._is_default_test and runner.work_dir is not None:
             tmpdir = os.path.join(runner.work_dir, '.eval_hook')
         return self.test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=self.gpu_collect)
+
+
+def _by_name(loader: Any) -> dict[str, DataLoader[Any]]:
+    """The loaders by name, each of which knows its own."""
+    if not isinstance(loader, Mapping) or not all(isinstance(each, DataLoader) for each in loader.values()):
+        raise TypeError(f'dataloader must be a pytorch DataLoader, or several by name, but got {type(loader)}')
+    if not loader or len({id(each) for each in loader.values()}) < len(loader):
+        raise WrongValue(f'loaders by name must be one loader a name, but got {dict(loader)!r}')
+    return {name: name_scores(each, name) for name, each in loader.items()}
 
 
 def _names(given: Sequence[str] | str | None, default: list[str]) -> list[str]:

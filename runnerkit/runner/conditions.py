@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 import torch
 
 #: Hooks that change nothing of what is trained.
-_ONLOOKERS = ('LoggerHook', 'CheckpointHook', 'TimerHook', 'ProfilerHook', 'MemoryHook', 'EmptyCacheHook')
+_ONLOOKERS = (
+    'LoggerHook',
+    'HistoryHook',
+    'ProgressBarHook',
+    'CheckpointHook',
+    'TimerHook',
+    'ProfilerHook',
+    'MemoryHook',
+    'EmptyCacheHook',
+)
 
 
 #: What follows from an EMAHook that is gone.

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.data.named import name_of_scores, with_name
 from runnerkit.distributed import broadcast_buffers, broadcast_object, reduce_named_sums
 from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
 from runnerkit.hooks.hook import Hook, Score
@@ -68,7 +69,7 @@ class Evaluating(Lifecycle):
         Args:
             loader: a loader; if its data set has a method ``evaluate``, that is asked with the model's predictions
                 (``model(return_loss=False, **data)``), else ``model.val_step`` gives losses and what the model's
-                metrics need.
+                metrics need. With a name (`runnerkit.data.name_scores`), the scores are called ``<name>/<score>``.
             hooks: hooks whose ``val`` points and ``after_evaluate`` are called. Those that are not the runner's own are
                 entered and left as in a run. ``before_run`` is called at the first evaluation that is given the hook,
                 and ``after_run`` at the end of the runner's run, whatever happens: a logger writes one file. Outside
@@ -84,7 +85,7 @@ class Evaluating(Lifecycle):
         guests = HookTable(hook for hook in table if not any(hook is own for own in self._hook_table))
         with self._visited_by(guests), self.around_val() as found:
             if test_fn is not None or hasattr(getattr(loader, 'dataset', None), 'evaluate'):
-                scores = score_dataset(self.model, loader, test_fn, logger=self.logger)
+                scores = with_name(loader, score_dataset(self.model, loader, test_fn, logger=self.logger))
             else:
                 scores = self._validate(loader, table, scope)
             found.update(scores)
@@ -131,6 +132,8 @@ class Evaluating(Lifecycle):
                     self.data_batch = None
                 reader.close()
                 self.log_buffer.update(scores.compute())
+                if name := name_of_scores(loader):
+                    self.log_buffer.add_prefix(f'{name}/')
                 self.log_buffer.average(reduce=reduce_named_sums)
                 results = dict(self.log_buffer.output)
                 call('after_val_epoch')

@@ -10,6 +10,7 @@ import torch
 
 from runnerkit.checkpoint.store import BY_ITER
 from runnerkit.data.kinds import is_cheap_to_enter
+from runnerkit.data.named import name_of_scores
 from runnerkit.data.reader import IterLoader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import reduce_named_sums
@@ -121,6 +122,8 @@ class IterBasedRunner(BaseRunner):
                     self._val_scores.update(self.outputs)
                     if not self._workflow or k + 1 == self._workflow[entry][1]:
                         self.log_buffer.update(self._val_scores.compute())
+                        if name := name_of_scores(data_loader):
+                            self.log_buffer.add_prefix(f'{name}/')
                         self.log_buffer.average(reduce=reduce_named_sums)
                         found.update(self.log_buffer.output)
                     self.call_hook('after_val_iter')

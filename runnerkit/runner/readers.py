@@ -68,7 +68,10 @@ class Readers:
         loaders = [
             reader.dataloader for reader, (mode, _) in zip(self.entries, workflow, strict=False) if mode == 'val'
         ]
-        for loader in (*loaders, *(getattr(hook, 'dataloader', None) for hook in hooks)):
+        for hook in hooks:
+            several = getattr(hook, 'dataloaders', None)
+            loaders += several.values() if isinstance(several, Mapping) else [getattr(hook, 'dataloader', None)]
+        for loader in loaders:
             if loader is not None:
                 self._prepared = len(self.evaluations) + 1  # none of them is forgotten
                 self.find_or_add_evaluation(loader)

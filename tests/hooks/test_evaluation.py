@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError, Store
-from runnerkit.hooks import DistEvalHook, EvalHook, Hook, TextLoggerHook
+from runnerkit.hooks import CheckpointHook, DistEvalHook, EvalHook, Hook, TextLoggerHook
 from runnerkit.hooks.hook import Score
 from runnerkit.runner import EpochBasedRunner
 
@@ -511,3 +511,86 @@ def test_auto_with_a_rule_takes_the_metric_too(tmp_path, metrics):
     runner.register_hook(hook, 'LOW')
     runner.run([loader(8)], [('train', 1)])
     assert hook.key_indicator == 'error'
+
+
+# --- several loaders -------------------------------------------------------------------------------------------------
+
+
+def by_name(*names):
+    return {name: DataLoader(Noisy(4), batch_size=2) for name in names}
+
+
+def test_several_loaders_have_readers_of_their_own_and_hear_hooks():
+    class Hears(Hook):
+        def __init__(self):
+            self.heard = []
+
+        def after_val_epoch(self, runner):
+            self.heard.append(sorted(runner.log_buffer.output))
+
+        def after_evaluate(self, runner, scores):
+            self.heard.append(sorted(scores))
+
+    runner, hears, own = tiny_runner('epoch', Measured(), max_epochs=1), Hears(), Hears()
+    runner.register_hook(EvalHook(by_name('a', 'b'), hooks=[hears]), 'LOW')
+    runner.register_hook(own, 'LOW')
+    runner.run([loader(8)], [('train', 1)])
+    each = [['a/error', 'a/loss'], ['b/error', 'b/loss']]
+    assert hears.heard == [each[0], each[0], each[1], each[1]]
+    assert own.heard == [each[0] + each[1]]  # one evaluation
+    assert len(runner._readers.evaluations) == 2
+
+
+def test_the_first_loader_is_back_after_an_error():
+    loaders, seen = by_name('a', 'b'), []
+
+    class Fails(EvalHook):
+        def evaluate(self, runner, results):
+            seen.append(self.dataloader)
+            if len(seen) == 2:
+                raise ValueError('boom')
+
+    hook = Fails(loaders, test_fn=lambda model, data: [])
+    runner = tiny_runner('epoch', max_epochs=1)
+    runner.register_hook(hook)
+    with pytest.raises(ValueError, match='boom'):
+        runner.run([loader(8)], [('train', 1)])
+    assert seen == [loaders['a'], loaders['b']]
+    assert hook.dataloader is loaders['a']
+
+
+@pytest.mark.parametrize('wrong', [{}, {'a': [1]}, [1], dict.fromkeys('ab', DataLoader(Noisy(4)))])
+def test_other_loaders_are_refused(wrong):
+    with pytest.raises((TypeError, ValueError), match='pytorch DataLoader|one loader a name'):
+        EvalHook(wrong)
+
+
+def test_the_best_score_must_be_of_one_of_the_loaders(tmp_path):
+    with pytest.raises(ValueError, match='choose one of a/error, b/error'):
+        EvalHook(by_name('a', 'b'), save_best='error')
+    runner = tiny_runner('epoch', Measured(), tmp_path, max_epochs=1)
+    runner.register_hook(EvalHook(by_name('a', 'b'), save_best='b/loss_of_what', rule='less'))
+    with pytest.raises(KeyError, match='the evaluation gave a/loss, a/error, b/loss, b/error'):
+        runner.run([loader(8)], [('train', 1)])
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_a_resume_is_exact_in_each_of_several_loaders(kind, tmp_path):
+    """Each has a generator of its own, which decides in which order the samples take their noise."""
+
+    def run(resume=None):
+        limits = {'max_epochs': 4} if kind == 'epoch' else {'max_iters': 4}
+        runner = tiny_runner(kind, Measured(), tmp_path, **limits)
+        loaders = {
+            name: DataLoader(Noisy(7), 2, shuffle=True, generator=torch.Generator().manual_seed(i))
+            for i, name in enumerate('abc')
+        }
+        runner.register_hook(EvalHook(loaders, by_epoch=kind == 'epoch'), 'LOW')
+        runner.register_hook(CheckpointHook(interval=2, by_epoch=kind == 'epoch'))
+        if resume is not None:
+            runner.resume(str(tmp_path / resume))
+        runner.run([loader(8)], [('train', 1)])
+        return runner
+
+    whole = run()
+    assert run(f'{kind}_2.pth').scores == whole.scores

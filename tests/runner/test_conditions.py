@@ -65,7 +65,16 @@ def test_hooks_that_are_gone_or_new():
 
 @pytest.mark.parametrize(
     'name',
-    ['TextLoggerHook', 'TensorboardLoggerHook', 'CheckpointHook', 'IterTimerHook', 'ProfilerHook', 'EmptyCacheHook'],
+    [
+        'TextLoggerHook',
+        'TensorboardLoggerHook',
+        'HistoryHook',
+        'ProgressBarHook',
+        'CheckpointHook',
+        'IterTimerHook',
+        'ProfilerHook',
+        'EmptyCacheHook',
+    ],
 )
 def test_hooks_that_only_look_on_may_come_and_go(name):
     assert hook_changes([f'{name}#0'], []) == hook_changes([], [f'{name}#0']) == []

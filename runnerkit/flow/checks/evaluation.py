@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import length_of
-from runnerkit.evaluation import declared_rule, metrics_of
+from runnerkit.data.named import name_of_scores
+from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.checks.plan import Plan, amount
-from runnerkit.hooks import EvalHook
+from runnerkit.flow.splits import splits_in
+from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import suggestion
@@ -22,7 +24,9 @@ def workflow_fits(plan: Plan) -> Iterator[Finding]:
     try:
         check_workflow(list(plan.loaders), plan.workflow, plan.runner)
     except (TypeError, ValueError) as error:
-        yield plan.error(('workflow',), one_line(error), "Change the workflow, or the entry's data or model.")
+        splits = splits_in(plan.get('data') or {})
+        also = f', or call a split that it names val_… or train_… (data has {", ".join(splits)})' if splits else ''
+        yield plan.error(('workflow',), one_line(error), f"Change the workflow, or the entry's data or model{also}.")
     if any(mode == 'val' for mode, _ in plan.workflow) and not _validates(plan):
         yield plan.error(
             ('workflow',),
@@ -39,23 +43,26 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
     """Evaluations of nothing, or by a model that cannot."""
     for hook in plan.hooks_of(EvalHook):
         path = plan.path_of(hook)
-        if length_of(hook.dataloader) == 0:
-            yield plan.error(path, 'its loader gives no batches: there is nothing to evaluate on', 'Look at data.val.')
-        if type(hook)._do_evaluate is not EvalHook._do_evaluate or hook._asks_dataset:
-            continue
-        if not _validates(plan):
-            yield plan.error(
-                path,
-                f'{type(plan.model).__name__} has no val_step, and {type(hook.dataloader.dataset).__name__} no '
-                'evaluate: neither can score',
-                'Give one of them that method, or set evaluation=None.',
-            )
+        for name, loader in hook.dataloaders.items():
+            if length_of(loader) == 0:
+                what = f'its loader{f" {name!r}" if name else ""} gives no batches: there is nothing to evaluate on'
+                yield plan.error(path, what, f'Look at data.val{f".{name}" if name else ""}.')
+            if type(hook)._do_evaluate is not EvalHook._do_evaluate or hook.asks_dataset_of(loader):
+                continue
+            if not _validates(plan):
+                yield plan.error(
+                    path,
+                    f'{type(plan.model).__name__} has no val_step, and {type(loader.dataset).__name__} no evaluate: '
+                    'neither can score',
+                    'Give one of them that method, or set evaluation=None.',
+                )
 
 
 def evaluation_is_understood(plan: Plan) -> Iterator[Finding]:
     """Options of ``evaluation`` that the data set's ``evaluate`` does not take; it would fail after the first epoch."""
-    for hook in plan.hooks_of(EvalHook):
-        evaluate = getattr(hook.dataloader.dataset, 'evaluate', None)
+    pairs = [(hook, loader.dataset) for hook in plan.hooks_of(EvalHook) for loader in hook.dataloaders.values()]
+    for hook, dataset in pairs:
+        evaluate = getattr(dataset, 'evaluate', None)
         if evaluate is None or getattr(hook.evaluate, '__func__', None) is not EvalHook.evaluate:
             continue
         try:
@@ -64,7 +71,7 @@ def evaluation_is_understood(plan: Plan) -> Iterator[Finding]:
             options = ', '.join(hook.eval_kwargs) or 'no options'
             yield plan.error(
                 plan.path_of(hook),
-                f'{type(hook.dataloader.dataset).__name__}.evaluate{inspect.signature(evaluate)} cannot be called with '
+                f'{type(dataset).__name__}.evaluate{inspect.signature(evaluate)} cannot be called with '
                 f'(results, logger=…) and {options}: {error}',
                 'Change the keys of evaluation, or the parameters of that method.',
             )
@@ -95,31 +102,74 @@ def evaluation_takes_place(plan: Plan) -> Iterator[Finding]:
             )
 
 
-def best_score_exists(plan: Plan) -> Iterator[Finding]:
-    """A ``save_best`` that names no score of the model."""
-    for hook in plan.hooks_of(EvalHook):
-        best = hook.save_best
-        if best in (None, 'auto') or hook._asks_dataset or type(plan.model).__name__ != 'Supervised':
-            continue
-        metrics = list(metrics_of(plan.model))
-        known = any(best == name or best.startswith(f'{name}_') for name in metrics)
-        if not known and 'loss' not in best:
+def scores_exist(plan: Plan) -> Iterator[Finding]:
+    """A ``save_best``, or a ``monitor`` of `EarlyStoppingHook`, that names no score of the model."""
+    if plan.runner is None or type(plan.model).__name__ != 'Supervised':
+        return
+    wanted = [
+        (hook, 'save_best', hook.save_best)
+        for hook in plan.hooks_of(EvalHook)
+        if hook.save_best not in (None, 'auto') and not hook._asks_dataset
+    ]
+    if not any(hook._asks_dataset for hook in plan.hooks_of(EvalHook)):
+        wanted += [(hook, 'monitor', hook.monitor) for hook in plan.hooks_of(EarlyStoppingHook)]
+    metrics = list(metrics_of(plan.model))
+    for hook, key, score in wanted:
+        name = score.rpartition('/')[2]  # without the data set's
+        known = any(each in (score, name) or name.startswith(f'{each}_') for each in metrics)
+        if not known and 'loss' not in score:
             there = f'has {", ".join(metrics)} and the loss' if metrics else 'has no metrics, only the loss'
             yield plan.error(
-                plan.key_of(hook, 'save_best'),
-                f'{best!r} is no score: {type(plan.model).__name__} {there}{suggestion(best, [*metrics, "loss"])}',
-                f"Name one of them, or add model.metrics=dict({best}=dict(type='…')).",
+                plan.key_of(hook, key),
+                f'{score!r} is no score: {type(plan.model).__name__} {there}{suggestion(score, [*metrics, "loss"])}',
+                f"Name one of them, or add model.metrics=dict({name}=dict(type='…')).",
             )
+            continue
+        sets = _names_of_sets(plan, hook)
+        if sets and not any('/' in each for each in metrics) and score.rpartition('/')[0] not in sets:
+            right = ', '.join(f'{each}/{name}' if each else name for each in sets)
+            yield plan.error(plan.key_of(hook, key), f'{score!r} is a score of no data set', f'Write {right}.')
+
+
+def _names_of_sets(plan: Plan, hook: Hook) -> list[str]:
+    """The names of the data sets that ``hook`` may have scores of; one without a name is called ``''``."""
+    evaluations = [hook] if isinstance(hook, EvalHook) else plan.hooks_of(EvalHook)
+    loaders = [loader for each in evaluations for loader in each.dataloaders.values()]
+    if not isinstance(hook, EvalHook):
+        loaders += [loader for (mode, _), loader in zip(plan.workflow, plan.loaders, strict=False) if mode == 'val']
+    return list(dict.fromkeys(map(name_of_scores, loaders)))
+
+
+def stops_early(plan: Plan) -> Iterator[Finding]:
+    """An `EarlyStoppingHook` without evaluations, or with more patience than there are."""
+    evaluations, validates = plan.hooks_of(EvalHook), any(mode == 'val' for mode, _ in plan.workflow)
+    for hook in plan.hooks_of(EarlyStoppingHook) if plan.workflow else ():
+        if not evaluations and not validates:
+            yield plan.error(
+                plan.key_of(hook, 'monitor'),
+                f'{hook.monitor!r} is a score, but nothing is evaluated: the run never stops early',
+                "Add an evaluation (evaluation=dict(interval=1)), or a 'val' entry to the workflow.",
+            )
+        elif len(evaluations) == 1 and not validates:
+            length = plan.length(evaluations[0].by_epoch)
+            count = (length or 0) // evaluations[0].interval
+            if length and count <= hook.patience:
+                yield plan.warning(
+                    plan.key_of(hook, 'patience'),
+                    f'waits for {hook.patience} evaluations without a better score, but the run has {count}: it never '
+                    'stops early',
+                    f'Let patience be less than {count}.' if count > 1 else 'Evaluate more often.',
+                )
 
 
 def best_score_has_a_rule(plan: Plan) -> Iterator[Finding]:
     """A ``save_best`` of which nobody knows whether more or less of it is better."""
     for hook in plan.hooks_of(EvalHook):
         best = hook.save_best
-        if best in (None, 'auto') or hook._asks_dataset or hook.given_rule or declared_rule(plan.runner.model, best):
+        if best in (None, 'auto') or hook._asks_dataset or hook.given_rule:
             continue
         try:
-            hook._rule_by_name(best)
+            rule_of(plan.runner.model, best, hook.greater_keys, hook.less_keys)
         except ValueError as error:
             yield plan.error(plan.key_of(hook, 'save_best'), str(error), "Write rule='greater' or rule='less'.")
 
@@ -129,6 +179,7 @@ EVALUATION_CHECKS = (
     evaluation_can_run,
     evaluation_is_understood,
     evaluation_takes_place,
-    best_score_exists,
+    scores_exist,
     best_score_has_a_rule,
+    stops_early,
 )

@@ -10,6 +10,7 @@ from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value, wrong_values
 from runnerkit.flow.checks.plan import Plan, parts_of_optimizer
+from runnerkit.flow.splits import validates
 from runnerkit.flow.switches import check_mode
 from runnerkit.hooks import HOOKS
 from runnerkit.runner.workflow import check_entries
@@ -52,7 +53,7 @@ def workflow(plan: Plan) -> Iterator[Finding]:
         return
     if not entries:
         yield plan.error(('workflow',), 'an empty workflow trains nothing', way_out)
-    elif all(mode == 'val' for mode, _ in entries):
+    elif len(validates(entries, plan.get('data'))) == len(entries):
         yield plan.error(('workflow',), f'{entries!r} never trains, and so never ends', way_out)
     elif any(mode == 'val' for mode, _ in entries) and not plan.get('data', 'val') and plan.get('data') is not None:
         yield plan.error(
@@ -85,9 +86,7 @@ def evaluation(plan: Plan) -> Iterator[Finding]:
 
 def _validates(plan: Plan) -> bool:
     """Whether the config's workflow has a 'val' entry."""
-    entries = plan.get('workflow')
-    entries = entries if isinstance(entries, (list, tuple)) else []
-    return any(isinstance(entry, (list, tuple)) and tuple(entry[:1]) == ('val',) for entry in entries)
+    return 'val' in validates(plan.get('workflow'), plan.get('data'))
 
 
 Rule = tuple[tuple[Any, ...], Callable[[Plan], Any], str, str]

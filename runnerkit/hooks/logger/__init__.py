@@ -3,6 +3,7 @@
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.hooks.logger.clearml import ClearMLLoggerHook
 from runnerkit.hooks.logger.dvclive import DvcliveLoggerHook
+from runnerkit.hooks.logger.history import HistoryHook
 from runnerkit.hooks.logger.mlflow import MlflowLoggerHook
 from runnerkit.hooks.logger.neptune import NeptuneLoggerHook
 from runnerkit.hooks.logger.pavi import PaviLoggerHook
@@ -16,6 +17,7 @@ from runnerkit.hooks.logger.wandb import WandbLoggerHook
 __all__ = [
     'ClearMLLoggerHook',
     'DvcliveLoggerHook',
+    'HistoryHook',
     'LoggerHook',
     'MlflowLoggerHook',
     'NeptuneLoggerHook',

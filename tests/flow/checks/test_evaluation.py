@@ -9,6 +9,11 @@ from runnerkit.runner import EpochBasedRunner
 BLIND = {'model': {'type': 'PlanBlind'}, 'evaluation.save_best': None}
 SIGHTED = {'model': {'type': 'PlanTiny'}}
 
+
+def stopping(**options):
+    return {'custom_hooks': [{'type': 'EarlyStoppingHook', 'monitor': 'error', 'patience': 2, **options}]}
+
+
 CASES = [
     ('error', {'workflow': [('fly', 1)]}, 'workflow', 'no method named "fly"', {'workflow': [('train', 1)]}),
     ('error', {**BLIND, 'evaluation': None, 'workflow': [('train', 1), ('val', 1)]}, 'workflow', 'no val_step',

@@ -1,0 +1,149 @@
+"""A training from Python: `train`, which does what ``runnerkit train`` does and returns what came of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from runnerkit.config import Config
+from runnerkit.config.config import import_modules_of
+from runnerkit.config.config_dict import as_config
+from runnerkit.config.origin import Place
+from runnerkit.flow.context import Context, Options
+from runnerkit.flow.flow import Flow
+from runnerkit.hooks import EMAHook
+from runnerkit.hooks.hook import Outcome
+from runnerkit.hooks.logger import HistoryHook
+from runnerkit.parallel import unwrap
+
+#: Where the values of a dict were written, for messages.
+PYTHON = Place('from Python')
+
+
+@dataclass(frozen=True, eq=False)
+class TrainResult:
+    """What came of a training.
+
+    Attributes:
+        model: the trained model as it is at the run's end, without wrappers, in evaluation mode, on the run's device.
+            With an EMAHook it has the averaged weights.
+        scores: the latest value of each score, by name.
+        history: what the run has logged, as `runnerkit.hooks.logger.HistoryHook` describes it; the same on every rank.
+            ``pandas.DataFrame(result.history)`` is its table. A resumed run's begins where it was resumed.
+        work_dir: where logs and checkpoints are.
+        outcome: whether the run is complete, or was stopped, and why.
+        best_checkpoint: the path, or URL, of the best checkpoint; None without ``save_best``.
+    """
+
+    model: nn.Module = field(repr=False)
+    scores: dict[str, float]
+    history: list[dict[str, Any]] = field(repr=False)
+    work_dir: Path
+    outcome: Outcome
+    best_checkpoint: str | None
+
+
+def train(
+    config: str | os.PathLike[str] | Mapping[str, Any] | Config,
+    work_dir: str | os.PathLike[str] | None = None,
+    *,
+    device: str | None = None,
+    seed: int | None = None,
+    resume: bool | str | os.PathLike[str] = False,
+    validate: bool = True,
+    launcher: str = 'none',
+    cfg_options: Mapping[str, Any] | None = None,
+    **overrides: Any,
+) -> TrainResult:
+    """Train the model of a config, as ``runnerkit train`` does: from a notebook, or as part of a larger program.
+
+    The settings of the process that a run changes (torch's switches, threads, the log) are restored afterwards; random
+    generators are not.
+
+    Args:
+        config: a config file, a `Config`, or a dict like one; it is not changed.
+        work_dir: where logs and checkpoints go; by default the config's, else ``work_dirs/<config>``. What an earlier
+            run has left there is moved to ``earlier/<timestamp>``, unless this run resumes it.
+        device: ``'cpu'``, ``'cuda'``, ``'cuda:1'`` …; by default a GPU if there is one.
+        seed: the random seed, at least 0; by default the config's, else a random one.
+        resume: whether to resume from the newest usable checkpoint of the work dir, if there is one; or the checkpoint,
+            or work dir, to resume from.
+        validate: whether to evaluate while training, if the config does.
+        launcher: what has started the processes of a distributed run: ``'pytorch'`` (torchrun), ``'slurm'`` or
+            ``'mpi'``. Every process calls this function. ``'none'``: a single process, or a process group that the
+            caller has joined, and that is not left.
+        cfg_options: changes of the config as with ``--cfg-options``, by dotted key: ``{'optimizer.lr': 0.1}``.
+        **overrides: the same as keywords, with two underscores for a dot: ``optimizer__lr=0.1``.
+
+    Returns:
+        The model with its scores, and where the rest is, also if the run was stopped early (by a hook, or SIGTERM): see
+        ``outcome``.
+
+    Raises:
+        PreflightError: the config cannot mean what it says; the error lists all reasons.
+        FileNotFoundError: there is no such config file or checkpoint.
+        KeyboardInterrupt: Ctrl-C; the run has stopped after an iteration and saved it, if the config saves.
+    """
+    cfg = config_from(config, {**(cfg_options or {}), **dotted(overrides)})
+    options = Options(
+        work_dir=None if work_dir is None else os.fspath(work_dir),
+        device=device,
+        seed=seed,
+        resume_from=None if isinstance(resume, bool) else os.fspath(resume),
+        auto_resume=resume is True,
+        validate=validate,
+        launcher=launcher,
+    )
+    history = HistoryHook()
+
+    def keep_history(context: Context) -> None:
+        context.runner.register_hook(history, priority='LOWEST')
+
+    flow = Flow()
+    flow.stages.insert(-2, keep_history)  # right before the training
+    context = flow(Context(cfg, options))
+    runner = context.runner
+    for hook in runner.hooks:
+        if isinstance(hook, EMAHook):
+            hook.use_averages()
+    return TrainResult(
+        model=unwrap(runner.model).eval(),
+        scores={name: score.value for name, score in runner.scores.items()},
+        history=history.records,
+        work_dir=context.work_dir,
+        outcome=runner.outcome,
+        best_checkpoint=runner.meta.get('hook_msgs', {}).get('best_ckpt'),
+    )
+
+
+def config_from(config: Any, overrides: Mapping[str, Any]) -> Config:
+    """A config of its own, with ``overrides`` merged in and its ``custom_imports`` imported.
+
+    Args:
+        config: a config file, a `Config`, or a dict like one.
+        overrides: values by dotted key.
+
+    Raises:
+        TypeError: it is something else, or an override does not fit it.
+    """
+    if isinstance(config, (str, os.PathLike)):
+        cfg = Config.fromfile(config, import_custom_modules=False)
+    elif isinstance(config, Config):
+        cfg = Config(as_config(config._cfg_dict, PYTHON), config.text, config.filename)
+    elif isinstance(config, Mapping):
+        cfg = Config(as_config(dict(config), PYTHON))
+    else:
+        raise TypeError(f'config must be the path of a config file, a Config or a dict, but got {type(config)}')
+    cfg.merge_from_dict(overrides)
+    import_modules_of(cfg._cfg_dict)
+    return cfg
+
+
+def dotted(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """``overrides`` by dotted key: ``optimizer__lr`` is ``optimizer.lr``."""
+    return {name.replace('__', '.'): value for name, value in overrides.items()}

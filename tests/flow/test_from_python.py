@@ -1,0 +1,172 @@
+"""A training from Python."""
+
+import copy
+import json
+import os
+import signal
+
+import pandas
+import pytest
+import torch
+from plans import CONFIG
+from ranks import on_ranks
+from support import weights
+
+import runnerkit
+from runnerkit.cli.train import main
+from runnerkit.config import Config, PreflightError
+from runnerkit.flow.from_python import config_from, train
+from runnerkit.hooks import Hook
+
+#: What tests change of `CONFIG`; seconds and learning curves are not looked at.
+QUICK = {'seed': 3, 'device': 'cpu'}
+
+
+class Interrupts(Hook):
+    """Sends a signal in an iteration, counted from 0."""
+
+    def __init__(self, name, at):
+        self.number, self.at = getattr(signal, name), at
+
+    def after_train_iter(self, runner):
+        if runner.iter == self.at:
+            os.kill(os.getpid(), self.number)
+
+
+def hook(kind, **options):
+    return {'type': kind, **options}
+
+
+def without_times(records):
+    return [{key: value for key, value in each.items() if 'time' not in key} for each in records]
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    """The training of `CONFIG`."""
+    return runnerkit.train(CONFIG, tmp_path_factory.mktemp('whole'), **QUICK)
+
+
+def test_the_result_has_what_came_of_the_run(whole):
+    assert isinstance(whole, runnerkit.TrainResult)
+    assert whole.outcome.kind == 'completed'
+    assert set(whole.scores) == {'loss', 'error'}
+    assert not whole.model.training
+    saved = torch.load(whole.work_dir / 'epoch_3.pth', weights_only=True)['state_dict']
+    assert all(torch.equal(value, saved[name]) for name, value in whole.model.state_dict().items())
+    table = pandas.DataFrame(whole.history)
+    assert list(table[table['mode'] == 'val'].step) == [5, 10, 15]
+    assert whole.scores['error'] == list(table.error)[-1]
+    best = table.error.dropna().min()
+    assert torch.load(whole.best_checkpoint, weights_only=True)['meta']['hook_msgs']['best_score'] == best
+
+
+def test_it_does_what_the_command_line_does(whole, tmp_path):
+    """Bit for bit, and the history has a record for each line of the log."""
+    path = tmp_path / 'config.json'
+    path.write_text(json.dumps(CONFIG))
+    assert main([str(path), '--work-dir', str(tmp_path / 'run'), '--seed', '3', '--device', 'cpu']) == 0
+    theirs = torch.load(tmp_path / 'run' / 'epoch_3.pth', weights_only=True)['state_dict']
+    assert all(torch.equal(value, theirs[name]) for name, value in whole.model.state_dict().items())
+    (log,) = (tmp_path / 'run').glob('*.log.json')
+    lines = without_times(json.loads(line) for line in log.read_text().splitlines()[1:])
+    (own,) = whole.work_dir.glob('*.log.json')
+    assert lines == without_times(json.loads(line) for line in own.read_text().splitlines()[1:])
+    kept = [{key: float(f'{value:.8g}') if key in line else None for key, value in record.items() if key != 'mode'}
+            for line, record in zip(lines, without_times(whole.history), strict=True)]  # fmt: skip
+    assert kept == [{key: line[key] for key in record} for line, record in zip(lines, kept, strict=True)]
+    assert [line['mode'] for line in lines] == [record['mode'] for record in whole.history]
+
+
+@pytest.mark.parametrize('kind', ['dict', 'Config', 'path'])
+def test_a_config_may_be_given_in_several_ways_and_is_not_changed(kind, tmp_path):
+    path = tmp_path / 'config.json'
+    path.write_text(json.dumps(CONFIG))
+    config = {'dict': copy.deepcopy(CONFIG), 'Config': Config.fromfile(str(path)), 'path': path}[kind]
+    before = copy.deepcopy(config)
+    made = config_from(config, {'optimizer.lr': 0.3, 'data.train.length': 8})
+    assert made.optimizer.lr == 0.3
+    assert made.data.train == {'type': 'support.Noisy', 'length': 8}
+    assert config == before if kind != 'Config' else config._cfg_dict == before._cfg_dict
+
+
+def test_other_configs_are_refused():
+    with pytest.raises(TypeError, match='path of a config file, a Config or a dict'):
+        train(3)
+    with pytest.raises(FileNotFoundError, match='does not exist'):
+        train('no_such_config.py')
+
+
+def test_changes_of_the_config(tmp_path):
+    options = {'optimizer.lr': 0.2, 'runner': {'max_epochs': 1}}
+    result = train(CONFIG, tmp_path, validate=False, cfg_options=options, data__train__length=8, **QUICK)
+    assert [record['step'] for record in result.history] == [2]
+    assert {record['lr'] for record in result.history} == {0.2}
+    assert result.best_checkpoint is None
+    assert result.scores == {}
+    assert Config.fromfile(str(tmp_path / 'config.py')).data.train.length == 8
+
+
+def test_what_is_wrong_is_raised_and_not_printed(tmp_path, capsys):
+    with pytest.raises(PreflightError, match='lr_confg') as error:
+        train(CONFIG, tmp_path / 'run', lr_confg={}, optimizer__lr='high', **QUICK)
+    assert 'optimizer.lr (--cfg-options)' in str(error.value)
+    with pytest.raises(PreflightError, match=r'optimizer\.lr \(from Python\)'):
+        train({**CONFIG, 'optimizer': {'type': 'SGD', 'lr': 'high'}}, tmp_path / 'run', optimizer__momentum=0.5)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ''
+    assert not (tmp_path / 'run').exists()
+
+
+def test_the_model_has_the_averages(tmp_path):
+    result = train(CONFIG, tmp_path, custom_hooks=[hook('EMAHook', momentum=0.1)], **QUICK)
+    saved = torch.load(tmp_path / 'epoch_3.pth', weights_only=True)['state_dict']
+    state = result.model.state_dict()
+    names = [name for name in state if f'ema_{name.replace(".", "_")}' in state]
+    assert len(names) == 4
+    assert all(torch.equal(state[name], saved[name]) for name in state)
+    assert not any(torch.equal(state[name], state[f'ema_{name.replace(".", "_")}']) for name in names)
+
+
+@pytest.mark.parametrize('by_path', [False, True])
+def test_a_stopped_run_is_resumed(whole, tmp_path, by_path):
+    custom = [Interrupts('SIGTERM', 6)]
+    stopped = train(CONFIG, tmp_path, custom_hooks=custom, checkpoint_config__save_last=True, **QUICK)
+    assert (stopped.outcome.kind, stopped.outcome.reason) == ('stopped', 'SIGTERM')
+    resumed = train(CONFIG, tmp_path, resume=tmp_path if by_path else True, **QUICK)
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    records = without_times(stopped.history) + without_times(resumed.history)
+    assert records == without_times(whole.history)
+    assert not (tmp_path / 'earlier').exists()
+
+
+def test_ctrl_c_ends_the_run_and_restores_the_process(tmp_path):
+    before = signal.getsignal(signal.SIGINT), torch.get_num_threads(), dict(os.environ)
+    with pytest.raises(KeyboardInterrupt):
+        train(CONFIG, tmp_path, custom_hooks=[Interrupts('SIGINT', 6)], num_threads=2, deterministic=True, **QUICK)
+    assert (signal.getsignal(signal.SIGINT), torch.get_num_threads(), dict(os.environ)) == before
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.load(tmp_path / 'latest.pth', weights_only=True)['meta']['iter'] == 7
+
+
+def test_with_two_ranks_both_have_the_result(tmp_path):
+    first, second = on_ranks(__file__, 'train_on_rank', str(tmp_path))
+    assert first == second
+    records = first['history']
+    assert [record['mode'] for record in records].count('val') == 3
+    assert any(record['mode'] == 'train' for record in records)
+    assert first['best'].startswith(str(tmp_path))
+    assert first['sum'] == 2  # both processes are still in the group that they had joined
+
+
+def train_on_rank(rank, folder):
+    result = train(CONFIG, folder, custom_hooks=[hook('EMAHook', momentum=0.1)], **QUICK)
+    total = torch.ones(())
+    torch.distributed.all_reduce(total)
+    return {
+        'scores': result.scores,
+        'history': without_times(result.history),
+        'best': result.best_checkpoint,
+        'weights': weights(result.model).tolist(),
+        'sum': total.item(),
+    }
