@@ -54,7 +54,10 @@ RUN = {
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',
     },
     'docs/preflight.md': {'import torch'},
-    'docs/recipes.md': {"custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]"},
+    'docs/recipes.md': {
+        "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
+        "custom_hooks = [dict(type='FreezeHook', patterns=['model.features.*'], until=3)]",
+    },
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
 }

@@ -11,11 +11,13 @@ from typing import Any
 from torch import nn
 
 from runnerkit.config.findings import Finding
-from runnerkit.flow.checks.plan import Plan, names, parts_of_optimizer
-from runnerkit.hooks import Hook, OptimizerHook
+from runnerkit.flow.checks.plan import Plan, amount, names, parts_of_optimizer
+from runnerkit.hooks import FreezeHook, Hook, OptimizerHook
+from runnerkit.hooks.freeze import check_patterns
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.default_constructor import DEFORMABLE, NORMS
+from runnerkit.utils.exceptions import one_line
 
 #: Parts of the names of submodules that are not trained by an optimizer, as a rule: copies that follow other weights.
 _FOLLOWERS = ('ema', 'teacher', 'target', 'momentum')
@@ -164,6 +166,31 @@ def _left_out(plan: Plan, held: set[int]) -> Iterator[Finding]:
         )
 
 
+def freezes_something(plan: Plan) -> Iterator[Finding]:
+    """Patterns of `FreezeHook` that match nothing or everything, and an end that never comes."""
+    for hook in plan.hooks_of(FreezeHook):
+        try:
+            found = set(check_patterns(hook.patterns, plan.model))
+        except ValueError as error:
+            yield plan.error(
+                plan.key_of(hook, 'patterns'), one_line(error), 'Write whole names of parameters, with * for any text.'
+            )
+            continue
+        if not any(part.requires_grad for name, part in plan.model.named_parameters() if name in found):
+            yield plan.warning(
+                plan.key_of(hook, 'patterns'),
+                f'freezes nothing: its parameters do not require gradients anyway ({names(sorted(found))})',
+                'Leave the hook out, or what freezes them in the model.',
+            )
+        length = plan.length(hook.by_epoch)
+        if length and hook.until is not None and hook.until >= length:
+            yield plan.warning(
+                plan.key_of(hook, 'until'),
+                f'is never reached: the run ends after {amount(length, hook.by_epoch)}',
+                f'Let until be less than {length}, or leave it out.',
+            )
+
+
 def groups_hold_something(plan: Plan) -> Iterator[Finding]:
     """Parameter groups without parameters."""
     for name, optimizer in plan.optimizers.items():
@@ -292,6 +319,7 @@ UPDATE_CHECKS = (
     one_updater,
     step_takes_the_batch,
     something_is_trained,
+    freezes_something,
     groups_hold_something,
     learning_rate,
     multipliers_match,
