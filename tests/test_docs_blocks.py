@@ -57,6 +57,7 @@ RUN = {
     'docs/recipes.md': {
         "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
         "custom_hooks = [dict(type='FreezeHook', patterns=['model.features.*'], until=3)]",
+        "optimizer = dict(paramwise_cfg=dict(custom_keys={'features': dict(lr_mult=0.1)}))",
     },
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
@@ -180,7 +181,7 @@ def test_the_recipes_train(folder):
     for index, (language, recipe) in enumerate(found('docs/recipes.md').values()):
         if language == 'python':
             path = folder / f'recipe_{index}.py'
-            path.write_text((folder / 'config.py').read_text() + recipe)
+            path.write_text(f"_base_ = ['config.py']\n{recipe}")
             assert train(path, *QUICK)
 
 

@@ -302,14 +302,12 @@ def multipliers_last(plan: Plan) -> Iterator[Finding]:
     differ = any(len({float(group.get('lr', 0)) for group in one.param_groups}) > 1 for one in plan.optimizers.values())
     for hook in plan.hooks if differ else ():
         peak = getattr(hook, '_max_lr', None) if isinstance(hook, ParamScheduleHook) else None
-        if isinstance(hook, TorchLrUpdaterHook) and hook.scheduler in ('OneCycleLR', 'CyclicLR'):
-            peak = hook.arguments.get('max_lr')
         if isinstance(peak, (int, float)):
             yield plan.warning(
                 plan.key_of(hook, 'max_lr'),
                 f'max_lr={peak} is the peak of every parameter group: the different learning rates of the groups '
                 '(paramwise_cfg) are lost',
-                'Give max_lr as a list with one value per group, or leave the multipliers out.',
+                "Use torch's policy='OneCycleLR', which respects them, or give a list with one value per group.",
             )
 
 
