@@ -17,6 +17,7 @@ import pytest
 import torch
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
+from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main
 from runnerkit.config import Config
 from runnerkit.flow.switches import compile_options
@@ -58,6 +59,7 @@ RUN = {
         "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
         "custom_hooks = [dict(type='FreezeHook', patterns=['model.features.*'], until=3)]",
         "optimizer = dict(paramwise_cfg=dict(custom_keys={'features': dict(lr_mult=0.1)}))",
+        'runnerkit summary config.py',
     },
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
@@ -183,6 +185,12 @@ def test_the_recipes_train(folder):
             path = folder / f'recipe_{index}.py'
             path.write_text(f"_base_ = ['config.py']\n{recipe}")
             assert train(path, *QUICK)
+
+
+def test_the_summary_of_the_recipes_shows_the_model(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert runnerkit(text_of('docs/recipes.md', 'runnerkit summary').split()[1:]) == 0
+    assert 'model.features' in capsys.readouterr().out
 
 
 def test_each_compile_of_the_switches_is_one(monkeypatch):

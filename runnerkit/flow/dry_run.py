@@ -10,6 +10,7 @@ from torch import Tensor
 
 from runnerkit.flow.context import Context
 from runnerkit.flow.preview import preview_curves
+from runnerkit.flow.summary import measured
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.parallel import DataContainer
 from runnerkit.runner.workflow import first_training_loader, length_of
@@ -58,7 +59,10 @@ class DryRun:
                 runner.mode = mode
                 runner.run_iter(batch, train_mode=False)
         else:
-            runner.run_iter(batch, train_mode=True)
+            with measured(runner.model) as summary:
+                runner.run_iter(batch, train_mode=True)
+            summary.samples = runner.outputs.get('num_samples')
+            printer(context)(str(summary))
             if context.optimizer is not None and isinstance(runner.outputs.get('loss'), Tensor):
                 runner.update(runner.outputs['loss'])
         loss = runner.outputs.get('loss')
