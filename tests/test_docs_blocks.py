@@ -60,6 +60,7 @@ RUN = {
         "custom_hooks = [dict(type='FreezeHook', patterns=['model.features.*'], until=3)]",
         "optimizer = dict(paramwise_cfg=dict(custom_keys={'features': dict(lr_mult=0.1)}))",
         'runnerkit summary config.py',
+        'runnerkit train config.py --overfit 32',
     },
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
@@ -191,6 +192,13 @@ def test_the_summary_of_the_recipes_shows_the_model(folder, monkeypatch, capsys)
     monkeypatch.chdir(folder)
     assert runnerkit(text_of('docs/recipes.md', 'runnerkit summary').split()[1:]) == 0
     assert 'model.features' in capsys.readouterr().out
+
+
+def test_overfitting_as_in_the_recipes(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    words = text_of('docs/recipes.md', 'runnerkit train').split()[1:]
+    assert runnerkit([*words, *QUICK[:2], '--device', 'cpu']) == 0
+    assert 'the first 32 samples' in capsys.readouterr().err
 
 
 def test_each_compile_of_the_switches_is_one(monkeypatch):
