@@ -60,6 +60,7 @@ RUN = {
         "custom_hooks = [dict(type='FreezeHook', patterns=['model.features.*'], until=3)]",
         "optimizer = dict(paramwise_cfg=dict(custom_keys={'features': dict(lr_mult=0.1)}))",
         'runnerkit summary config.py',
+        'runnerkit find-lr config.py --iters 60 --out find_lr.png',
         'runnerkit train config.py --overfit 32',
     },
     'docs/switches.md': {'compile = True'},
@@ -192,6 +193,13 @@ def test_the_summary_of_the_recipes_shows_the_model(folder, monkeypatch, capsys)
     monkeypatch.chdir(folder)
     assert runnerkit(text_of('docs/recipes.md', 'runnerkit summary').split()[1:]) == 0
     assert 'model.features' in capsys.readouterr().out
+
+
+def test_the_learning_rate_of_the_recipes_is_found(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert runnerkit(text_of('docs/recipes.md', 'runnerkit find-lr').split()[1:]) == 0
+    assert (folder / 'find_lr.png').exists()
+    assert 1e-3 < float(re.search(r'Try optimizer.lr=([^;]+);', capsys.readouterr().out)[1]) < 5
 
 
 def test_overfitting_as_in_the_recipes(folder, monkeypatch, capsys):

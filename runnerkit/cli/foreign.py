@@ -185,6 +185,8 @@ COMMANDS = {
     'val': 'test',
     'validate': 'test',
     'benchmark': 'profile',
+    'lr-find': 'find-lr',
+    'lr-finder': 'find-lr',
     'show-config': 'print-config',
     'config': 'print-config',
 }
