@@ -18,6 +18,7 @@ import pytest
 import torch
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
+from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main
 from runnerkit.config import Config
 from runnerkit.flow.switches import compile_options
@@ -60,6 +61,11 @@ RUN = {
         "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
         "data['val'] = dict(",
         "data['val_hard'] = dict(type='{{ fileDirname }}/digits.py:Digits', part='test')",
+        "custom_hooks = [dict(type='FreezeHook', patterns=['model.features.*'], until=3)]",
+        "optimizer = dict(paramwise_cfg=dict(custom_keys={'features': dict(lr_mult=0.1)}))",
+        'runnerkit summary config.py',
+        'runnerkit find-lr config.py --iters 60 --out find_lr.png',
+        'runnerkit train config.py --overfit 32',
     },
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
@@ -183,8 +189,28 @@ def test_the_recipes_train(folder):
     for index, (language, recipe) in enumerate(found('docs/recipes.md').values()):
         if language == 'python':
             path = folder / f'recipe_{index}.py'
-            path.write_text((folder / 'config.py').read_text() + recipe)
+            path.write_text(f"_base_ = ['config.py']\n{recipe}")
             assert train(path, *QUICK)
+
+
+def test_the_summary_of_the_recipes_shows_the_model(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert runnerkit(text_of('docs/recipes.md', 'runnerkit summary').split()[1:]) == 0
+    assert 'model.features' in capsys.readouterr().out
+
+
+def test_the_learning_rate_of_the_recipes_is_found(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert runnerkit(text_of('docs/recipes.md', 'runnerkit find-lr').split()[1:]) == 0
+    assert (folder / 'find_lr.png').exists()
+    assert 1e-3 < float(re.search(r'Try optimizer.lr=([^;]+);', capsys.readouterr().out)[1]) < 5
+
+
+def test_overfitting_as_in_the_recipes(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    words = text_of('docs/recipes.md', 'runnerkit train').split()[1:]
+    assert runnerkit([*words, *QUICK[:2], '--device', 'cpu']) == 0
+    assert 'the first 32 samples' in capsys.readouterr().err
 
 
 def test_each_compile_of_the_switches_is_one(monkeypatch):

@@ -171,6 +171,7 @@ WITHOUT_TORCH = {
     'runnerkit train --help': "run('runnerkit', 'train', '--help')",
     'runnerkit profile --help': "run('runnerkit', 'profile', '--help')",
     'runnerkit profile without its config': "run('runnerkit', 'profile', 'configs/missing.py')",
+    'runnerkit summary --help': "run('runnerkit', 'summary', '--help')",
     'tools/train.py --help': "run('tools/train.py', '--help')",
     'tools/train.py without its config': "run('tools/train.py', 'configs/missing.py')",
     'tools/train.py with a wrong flag': "run('tools/train.py', 'configs/mnist/lenet.py', '--sed', '1')",

@@ -123,6 +123,7 @@ FLAGS = {
     # how it runs
     'debug': _DRY_RUN,
     'fast-dev-run': _DRY_RUN,
+    'overfit-batches': '--overfit N (the first N samples)',
     'profile': 'runnerkit profile CONFIG shows where the time goes',
     'profiler': 'runnerkit profile CONFIG shows where the time goes',
     'eval-only': 'runnerkit test CONFIG CHECKPOINT evaluates',
@@ -184,6 +185,8 @@ COMMANDS = {
     'val': 'test',
     'validate': 'test',
     'benchmark': 'profile',
+    'lr-find': 'find-lr',
+    'lr-finder': 'find-lr',
     'show-config': 'print-config',
     'config': 'print-config',
 }

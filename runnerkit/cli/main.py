@@ -11,6 +11,8 @@ COMMANDS = {
     'train': ('runnerkit.cli.train', 'train the model of a config file'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
+    'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),
+    'find-lr': ('runnerkit.cli.find_lr', 'look for a good learning rate'),
     'batch': ('runnerkit.cli.batch', 'rebuild one batch of a training, and look for bad numbers in it'),
     'print-config': ('runnerkit.cli.print_config', 'print a config with its bases merged in'),
     'completion': ('runnerkit.cli.completion', 'print a completion script for bash, zsh or fish'),

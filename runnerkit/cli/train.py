@@ -77,6 +77,12 @@ def parser(prog: str = 'runnerkit train') -> Parser:
         action='store_true',
         help='build and show everything, run one iteration of each mode, keep nothing',
     )
+    parse.add_argument(
+        '--overfit',
+        type=number_of_samples,
+        metavar='N',
+        help='train and evaluate on the first N training samples, to see whether the model can learn them',
+    )
     parse.add_argument('--verbose', action='store_true', help='also show environment, config and hooks')
     return parse
 
@@ -159,6 +165,13 @@ def seed(text: str) -> int:
     """A seed from the command line: a whole number of at least 0."""
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f'a seed is a whole number of at least 0, but got {text!r}')
+    return int(text)
+
+
+def number_of_samples(text: str) -> int:
+    """A number of samples from the command line: a whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'a number of samples is a whole number of at least 1, but got {text!r}')
     return int(text)
 
 

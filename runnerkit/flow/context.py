@@ -23,6 +23,7 @@ class Options:
     Attributes:
         if_used: what to do if an earlier run has used the work dir: one of `runnerkit.flow.earlier.IF_USED`. By default
             its files are moved aside, unless this run resumes it.
+        overfit: train and evaluate on so many samples, the first of the training data.
     """
 
     work_dir: str | None = None
@@ -40,6 +41,7 @@ class Options:
     auto_scale_lr: bool = False
     dry_run: bool = False
     verbose: bool = False
+    overfit: int | None = None
 
 
 @dataclass(slots=True)

@@ -70,11 +70,13 @@ def curves(lines: list[dict[str, Any]]) -> dict[str, Points]:
 
 
 def learning_rates(lines: list[dict[str, Any]]) -> dict[str, Points]:
-    """Pairs of (completed iterations, learning rate) of training lines, by optimizer; the only one has no name."""
+    """Pairs of (completed iterations, learning rate) of training lines, by optimizer and kind of parameter group; the
+    first group of the only optimizer has no name."""
     found: dict[str, Points] = {}
     for line in lines:
         rate = {} if line['mode'] == 'val' else line.get('lr', {})
-        for name, value in (rate if isinstance(rate, dict) else {'': rate}).items():
+        others = {} if line['mode'] == 'val' else line.get('lr_groups', {})
+        for name, value in {**(rate if isinstance(rate, dict) else {'': rate}), **others}.items():
             found.setdefault(name, []).append((line.get('step', line.get('iter', 0)), value))
     return found
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
 from runnerkit.flow.preview import preview_curves
+from runnerkit.flow.summary import measured
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.parallel import DataContainer
@@ -65,7 +66,10 @@ class DryRun:
                 runner.mode = mode
                 runner.run_iter(batch, train_mode=False)
         else:
-            runner.run_iter(batch, train_mode=True)
+            with measured(runner.model) as summary:
+                runner.run_iter(batch, train_mode=True)
+            summary.samples = runner.outputs.get('num_samples')
+            printer(context)(str(summary))
             updates = any(isinstance(hook, OptimizerHook) for hook in runner.hooks)
             loss = runner.required('loss') if updates else runner.outputs.get('loss')
             if updates or (context.optimizer is not None and isinstance(loss, Tensor)):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import Subset
 
 from runnerkit.config import keys_of_other_tools
 from runnerkit.config.known_keys import KEYS, REQUIRED, SAME
@@ -30,6 +31,7 @@ from runnerkit.flow.switches import set_tf32
 from runnerkit.registry import placed_errors
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.env import collect_env
+from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import DETAIL, get_logger, set_verbose
 from runnerkit.utils.numbers import check_whole_number
@@ -163,7 +165,12 @@ class Instance:
             check_entries(workflow)
         data = required_section(context.cfg, 'data')
         splits = [split_of(mode, data) for mode, _ in workflow]
-        datasets = {split: self.build_datasets(data, split) for split in dict.fromkeys(splits)}
+        if context.options.overfit is None:
+            datasets = {split: self.build_datasets(data, split) for split in dict.fromkeys(splits)}
+        else:
+            few = first_samples(self.build_dataset(data, 'train'), context.options.overfit)
+            context.logger.info('--overfit: training and evaluation use the first %d samples of data.train', len(few))
+            datasets = {split: {'': few} for split in ('train', 'val', *splits)}
         context.workflow, context.loaders = [], []
         # One loader per entry, even for the same data: two iterators over one loader would share its workers.
         for (name, n), split in zip(workflow, splits, strict=True):
@@ -236,6 +243,18 @@ class Instance:
                 context.logger.warning('prefetch=True has no effect on data.%s, which has seeded=False', split)
         with placed_errors(data):
             return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+
+
+def first_samples(dataset: Any, number: int) -> Subset[Any]:
+    """The first ``number`` samples of ``dataset``, or all if it has no more; each is made as it is there.
+
+    Raises:
+        TypeError: it has no length.
+    """
+    name = type(dataset).__name__
+    if not hasattr(dataset, '__len__') or not hasattr(dataset, '__getitem__'):
+        raise WrongType(f'--overfit takes the first samples of data.train, but {name} is a stream without a length')
+    return Subset(dataset, range(min(number, len(dataset))))
 
 
 def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:

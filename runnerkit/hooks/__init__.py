@@ -5,6 +5,7 @@ from runnerkit.hooks.closure import ClosureHook
 from runnerkit.hooks.early_stopping import EarlyStoppingHook
 from runnerkit.hooks.ema import EMAHook
 from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
+from runnerkit.hooks.freeze import FreezeHook
 from runnerkit.hooks.hook import HOOKS, Hook, Outcome, RunnerView, Score
 from runnerkit.hooks.iter_timer import IterTimerHook
 from runnerkit.hooks.logger import (
@@ -76,6 +77,7 @@ __all__ = [
     'FixedLrUpdaterHook',
     'FlatCosineAnnealingLrUpdaterHook',
     'Fp16OptimizerHook',
+    'FreezeHook',
     'GradientCumulativeFp16OptimizerHook',
     'GradientCumulativeOptimizerHook',
     'Hook',

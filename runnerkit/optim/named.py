@@ -35,6 +35,34 @@ def momenta(optimizer: Optimizers) -> list[float] | dict[str, list[float]]:
     return _of_groups(optimizer, lambda group: group.get('momentum', group.get('betas', (0,))[0]))
 
 
+def other_rates(optimizer: Optimizers) -> dict[str, float]:
+    """The learning rates that differ from the first group's, one for all groups that are alike.
+
+    ``'x0.1'`` is the rate of the groups that began with a tenth of the first group's rate, so a name means the same
+    groups all the time. With several optimizers it is ``'<optimizer>_x0.1'``. A group that has got a rate of its own
+    since then, or where the first one began with 0, is called by its index: ``'group3'``. A group's own ``name``
+    comes before all that.
+    """
+    found: dict[str, float] = {}
+    for prefix, one in named_optimizers(optimizer).items():
+        groups = one.param_groups
+        first = groups[0] if groups else {}
+        rates: dict[str, float] = {'': first.get('lr', 0.0)}
+        begun = _initial(first)
+        for index, group in enumerate(groups[1:], 1):
+            rate, ratio = group['lr'], _initial(group) / begun if begun else 1.0
+            name = str(group.get('name') or ('' if abs(ratio - 1) < 1e-6 else f'x{ratio:.4g}'))
+            if rates.setdefault(name, rate) != rate:
+                rates[f'group{index}'] = rate
+        del rates['']
+        found.update({f'{prefix}_{name}' if prefix else name: rate for name, rate in rates.items()})
+    return found
+
+
+def _initial(group: dict[str, Any]) -> float:
+    return float(group.get('initial_lr', group.get('lr', 0.0)))
+
+
 def _of_groups(optimizer: Optimizers, read: Callable[[dict[str, Any]], float]) -> Any:
     if optimizer is None:
         raise RuntimeError('lr and momentum are not available: the runner has no optimizer')

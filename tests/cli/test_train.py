@@ -104,6 +104,20 @@ def test_resume_from_goes_before_auto_resume_before_load_from(project, train):
     assert 'nothing to resume in' in train('--auto-resume', work_dir='fresh')[1]
 
 
+def test_overfitting_the_first_samples(project, train, capsys):
+    code, out, _ = train('--overfit', '6')
+    assert code == 0
+    assert 'use the first 6 samples of data.train' in out
+    log = next((project / 'run').glob('*.log.json')).read_text().splitlines()
+    lines = [json.loads(line) for line in log][1:]
+    assert lines[-1]['step'] == 6, 'three epochs of two batches'
+    assert [line['iter'] for line in lines if line['mode'] == 'val'] == [2] * 3
+    for wrong, words in (('--overfit', 'at least 1'), ('--overfit-batches', '--overfit N (the first N samples)')):
+        with pytest.raises(SystemExit, match='2'):
+            train(wrong, '0')
+        assert words in capsys.readouterr().err
+
+
 def test_no_validate_and_auto_scale_lr(project, train):
     train('--no-validate', '--cfg-options', 'auto_scale_lr.base_batch_size=8', '--auto-scale-lr')
     assert not list((project / 'run').glob('best_*'))

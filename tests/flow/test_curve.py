@@ -159,6 +159,9 @@ def test_limits_of_few_equal_and_infinite_values():
 def test_rates_of_several_optimizers():
     lines = [train_line(5, 1.0, lr={'G': 0.1, 'D': 0.2}), val_line(1, lr={'G': 9, 'D': 9}), train_line(6, 1.0)]
     assert learning_rates(lines) == {'G': [(5, 0.1)], 'D': [(5, 0.2)], '': [(6, 0.1)]}
+    lines = [{**train_line(5, 1.0), 'lr_groups': {'x2': 0.2}}, val_line(1, lr_groups={'x2': 0.2})]
+    assert learning_rates(lines) == {'': [(5, 0.1)], 'x2': [(5, 0.2)]}
+    assert 'train lr_groups' not in curves(lines)
 
 
 def test_many_scores_are_not_all_drawn(drawn):

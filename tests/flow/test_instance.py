@@ -9,7 +9,7 @@ import torch
 from runnerkit.config import Config
 from runnerkit.fileio.paths import join
 from runnerkit.flow import Context, Instance, Options, Terminal, instance
-from runnerkit.flow.instance import choose_device, required_section, split_url
+from runnerkit.flow.instance import choose_device, first_samples, required_section, split_url
 from runnerkit.flow.switches import check_switches
 from runnerkit.utils.logging import close_logger
 
@@ -37,6 +37,13 @@ class Five(torch.utils.data.Dataset):
 
     def __getitem__(self, i):
         return i
+
+
+def test_the_first_samples_of_a_data_set():
+    assert list(first_samples(Five(), 2)) == [0, 1]
+    assert list(first_samples(Five(), 9)) == [0, 1, 2, 3, 4]
+    with pytest.raises(TypeError, match='--overfit takes the first samples of data.train, but list_iterator is a str'):
+        first_samples(iter([1, 2]), 1)
 
 
 def test_loaders_take_common_settings_and_their_splits_own():

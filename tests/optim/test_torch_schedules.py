@@ -93,3 +93,56 @@ def test_config_of_a_part_is_not_changed():
 def test_a_part_that_names_no_policy(part):
     with pytest.raises(TypeError, match='schedulers holds dicts such as'):
         build_scheduler('SequentialLR', sgd(), schedulers=[part], milestones=[])
+
+
+def groups_with(*rates):
+    return torch.optim.SGD([{'params': [torch.nn.Parameter(torch.ones(1))], 'lr': rate} for rate in rates], lr=0.1)
+
+
+def rates_of(optimizer, scheduler, steps):
+    found = []
+    for _ in range(steps):
+        found.append([group['lr'] for group in optimizer.param_groups])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+@pytest.mark.parametrize(
+    'name, arguments',
+    [
+        ('OneCycleLR', dict(max_lr=1.0, total_steps=20, cycle_momentum=False)),
+        ('CyclicLR', dict(base_lr=0.2, max_lr=1.0, step_size_up=3, cycle_momentum=False)),
+    ],
+)
+def test_peaks_keep_the_ratios_of_the_groups(name, arguments):
+    mixed, plain = groups_with(0.1, 0.01, 0.1, 0.2), groups_with(0.1)
+    factors = [1, 0.01 / 0.1, 1, 2]
+    expected = [rate for (rate,) in rates_of(plain, build_scheduler(name, plain, **arguments), 15)]
+    for found, rate in zip(rates_of(mixed, build_scheduler(name, mixed, **arguments), 15), expected, strict=True):
+        assert found == pytest.approx([rate * factor for factor in factors], rel=1e-12)
+        assert found[0] == found[2] == rate
+
+
+def test_peaks_within_a_sequence_keep_the_ratios_too():
+    optimizer = groups_with(0.1, 0.01)
+    parts = [dict(policy='LinearLR', total_iters=2), dict(policy='OneCycleLR', max_lr=1.0, total_steps=10)]
+    parts[1]['cycle_momentum'] = False
+    scheduler = build_scheduler('SequentialLR', optimizer, schedulers=parts, milestones=[2])
+    for found in rates_of(optimizer, scheduler, 10):
+        assert found[0] == pytest.approx(10 * found[1])
+
+
+def test_given_lists_are_used_as_they_are_and_must_fit():
+    optimizer = groups_with(0.1, 0.01)
+    build_scheduler('OneCycleLR', optimizer, max_lr=[1.0, 2.0], total_steps=5, div_factor=1, cycle_momentum=False)
+    assert [group['lr'] for group in optimizer.param_groups] == [1.0, 2.0]
+    optimizer = groups_with(0.1, 0.01, 0.01)
+    words = (
+        r'max_lr has 2 values, but the optimizer has 3 parameter groups: 0 \(lr 0.1, 1 parameter\), 1 to 2 \(lr 0.01'
+    )
+    with pytest.raises(ValueError, match=words):
+        build_scheduler('OneCycleLR', optimizer, max_lr=[1.0, 2.0], total_steps=5)
+    with pytest.raises(ValueError, match='base_lr has 1 value, but'):
+        parts = [dict(policy='LinearLR'), dict(policy='CyclicLR', base_lr=[1.0], max_lr=2.0)]
+        build_scheduler('SequentialLR', optimizer, schedulers=parts, milestones=[2])

@@ -20,6 +20,7 @@ from runnerkit.hooks import (
 from runnerkit.hooks.param_schedule import ParamScheduleHook, read
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim import schedules
+from runnerkit.optim.torch_schedules import check_lengths
 
 CYCLIC = (CyclicLrUpdaterHook, CyclicMomentumUpdaterHook)
 
@@ -253,6 +254,22 @@ def quantity_exists(plan: Plan) -> Iterator[Finding]:
                 )
 
 
+def lists_fit_groups(plan: Plan) -> Iterator[Finding]:
+    """Lists of a torch scheduler that do not have one value per parameter group."""
+    for hook in plan.hooks_of(TorchLrUpdaterHook):
+        for optimizer in plan.optimizers.values():
+            try:
+                check_lengths(optimizer, hook.arguments)
+            except ValueError as error:
+                key = str(error).partition(' ')[0]
+                place = plan.key_of(hook, key) if key in hook.arguments else plan.path_of(hook)
+                yield plan.error(
+                    place,
+                    str(error),
+                    'Give one number, which keeps the ratios of the groups, or one value per group.',
+                )
+
+
 def monitored_score_comes(plan: Plan) -> Iterator[Finding]:
     """ReduceLROnPlateau on a score that no evaluation finds, or with more patience than there are evaluations."""
     for hook in plan.hooks_of(TorchLrUpdaterHook):
@@ -286,5 +303,6 @@ SCHEDULE_CHECKS: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
     schedule_moves,
     schedule_falls,
     quantity_exists,
+    lists_fit_groups,
     monitored_score_comes,
 )

@@ -11,11 +11,13 @@ from typing import Any
 from torch import nn
 
 from runnerkit.config.findings import Finding
-from runnerkit.flow.checks.plan import Plan, names, parts_of_optimizer
-from runnerkit.hooks import Hook, OptimizerHook
+from runnerkit.flow.checks.plan import Plan, amount, names, parts_of_optimizer
+from runnerkit.hooks import FreezeHook, Hook, OptimizerHook
+from runnerkit.hooks.freeze import check_patterns
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.default_constructor import DEFORMABLE, NORMS
+from runnerkit.utils.exceptions import one_line
 
 #: Parts of the names of submodules that are not trained by an optimizer, as a rule: copies that follow other weights.
 _FOLLOWERS = ('ema', 'teacher', 'target', 'momentum')
@@ -171,6 +173,31 @@ def _left_out(plan: Plan, held: set[int]) -> Iterator[Finding]:
         )
 
 
+def freezes_something(plan: Plan) -> Iterator[Finding]:
+    """Patterns of `FreezeHook` that match nothing or everything, and an end that never comes."""
+    for hook in plan.hooks_of(FreezeHook):
+        try:
+            found = set(check_patterns(hook.patterns, plan.model))
+        except ValueError as error:
+            yield plan.error(
+                plan.key_of(hook, 'patterns'), one_line(error), 'Write whole names of parameters, with * for any text.'
+            )
+            continue
+        if not any(part.requires_grad for name, part in plan.model.named_parameters() if name in found):
+            yield plan.warning(
+                plan.key_of(hook, 'patterns'),
+                f'freezes nothing: its parameters do not require gradients anyway ({names(sorted(found))})',
+                'Leave the hook out, or what freezes them in the model.',
+            )
+        length = plan.length(hook.by_epoch)
+        if length and hook.until is not None and hook.until >= length:
+            yield plan.warning(
+                plan.key_of(hook, 'until'),
+                f'is never reached: the run ends after {amount(length, hook.by_epoch)}',
+                f'Let until be less than {length}, or leave it out.',
+            )
+
+
 def groups_hold_something(plan: Plan) -> Iterator[Finding]:
     """Parameter groups without parameters."""
     for name, optimizer in plan.optimizers.items():
@@ -290,14 +317,12 @@ def multipliers_last(plan: Plan) -> Iterator[Finding]:
     differ = any(len({float(group.get('lr', 0)) for group in one.param_groups}) > 1 for one in plan.optimizers.values())
     for hook in plan.hooks if differ else ():
         peak = getattr(hook, '_max_lr', None) if isinstance(hook, ParamScheduleHook) else None
-        if isinstance(hook, TorchLrUpdaterHook) and hook.scheduler in ('OneCycleLR', 'CyclicLR'):
-            peak = hook.arguments.get('max_lr')
         if isinstance(peak, (int, float)):
             yield plan.warning(
                 plan.key_of(hook, 'max_lr'),
                 f'max_lr={peak} is the peak of every parameter group: the different learning rates of the groups '
                 '(paramwise_cfg) are lost',
-                'Give max_lr as a list with one value per group, or leave the multipliers out.',
+                "Use torch's policy='OneCycleLR', which respects them, or give a list with one value per group.",
             )
 
 
@@ -307,6 +332,7 @@ UPDATE_CHECKS = (
     one_updater,
     step_takes_the_batch,
     something_is_trained,
+    freezes_something,
     groups_hold_something,
     learning_rate,
     multipliers_match,

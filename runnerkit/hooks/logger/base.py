@@ -13,7 +13,7 @@ from torch import Tensor
 from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
-from runnerkit.optim.named import learning_rates, momenta
+from runnerkit.optim.named import learning_rates, momenta, other_rates
 
 _WAY_OUT = (
     'Lower the learning rate, clip gradients (optimizer_config=dict(grad_clip=dict(max_norm=…))), or find the batch: '
@@ -162,8 +162,10 @@ class LoggerHook(Hook):
         return (runner.inner_iter if self.by_epoch and inner_iter else runner.iter) + 1
 
     def get_lr_tags(self, runner: RunnerView) -> dict[str, float]:
-        """Return the learning rate of the first parameter group, for each optimizer."""
-        return _tags('learning_rate', learning_rates(runner.optimizer))
+        """Return the learning rate of the first parameter group, for each optimizer, and those that differ from it
+        (`runnerkit.optim.named.other_rates`), as ``learning_rate/x0.1``."""
+        others = {f'learning_rate/{name}': rate for name, rate in other_rates(runner.optimizer).items()}
+        return {**_tags('learning_rate', learning_rates(runner.optimizer)), **others}
 
     def get_momentum_tags(self, runner: RunnerView) -> dict[str, float]:
         """Return the momentum of the first parameter group, for each optimizer."""

@@ -19,20 +19,24 @@ from runnerkit.distributed import reduce_max
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.log_files import ENDING, files_of_run, set_aside
-from runnerkit.optim.named import learning_rates
+from runnerkit.optim.named import learning_rates, other_rates
 from runnerkit.utils.logging import DETAIL, WarnsOnce
 from runnerkit.utils.numbers import plain_number
 
 #: Entries that a console line shows in another place than among the values.
-_ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'time', 'data_time', 'memory'}
+_ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'lr_groups', 'time', 'data_time', 'memory'}
+
+#: How many learning rates of other groups a line of text names.
+_MOST_RATES = 4
 
 
 @HOOKS.register_module()
 class TextLoggerHook(LoggerHook):
     """Logs a line to the console and to ``<work_dir>/<timestamp>.log.json``.
 
-    That file has one JSON object per line: first the run's meta, then ``mode``, ``epoch``, ``iter``, ``lr``, ``memory``
-    (CUDA, the maximum over all ranks, in MiB) and all values. Times are in seconds. When a run is resumed, the lines in
+    That file has one JSON object per line: first the run's meta, then ``mode``, ``epoch``, ``iter``, ``lr``,
+    ``lr_groups`` (where parameter groups differ, see `runnerkit.optim.named.other_rates`), ``memory`` (CUDA, the
+    maximum over all ranks, in MiB) and all values. Times are in seconds. When a run is resumed, the lines in
     its work dir that it will write again are first moved to ``<timestamp>.log.json.superseded``.
 
     Args:
@@ -181,6 +185,8 @@ class TextLoggerHook(LoggerHook):
         if runner.optimizer is not None:
             rates = learning_rates(runner.optimizer)
             log_dict['lr'] = {name: each[0] for name, each in rates.items()} if isinstance(rates, dict) else rates[0]
+            if others := other_rates(runner.optimizer):
+                log_dict['lr_groups'] = others
         if self._memory is not None and log_dict['mode'] != 'val':
             log_dict['memory'] = self._memory
         log_dict.update({name: _plain(value) for name, value in values.items()})
@@ -212,6 +218,12 @@ class TextLoggerHook(LoggerHook):
             shown.append(' '.join(f'lr_{name}: {value:.3e}' for name, value in lr.items()))
         elif lr is not None:
             shown.append(f'lr: {lr:.3e}')
+        others = log_dict.get('lr_groups', {})
+        if len(others) <= _MOST_RATES:
+            shown += [f'lr_{name}: {value:.3e}' for name, value in others.items()]
+        else:
+            low, high = min(others.values()), max(others.values())
+            shown.append(f'{len(others)} other lrs: {low:.3e} to {high:.3e}')
         left = self._seconds_left(runner)
         if left is not None:
             shown.append(f'eta: {timedelta(seconds=int(left))}')

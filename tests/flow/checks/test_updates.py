@@ -73,6 +73,10 @@ def keeping(keep):
     return {'optimizer': {'type': 'SGD', 'lr': 0.1, 'constructor': 'PlanPartOnly', 'keep': keep}}
 
 
+def freezing(*patterns, **options):
+    return {**TINY, 'custom_hooks': [{'type': 'FreezeHook', 'patterns': list(patterns), **options}]}
+
+
 def paramwise(**options):
     return {'optimizer.weight_decay': 0.1, 'optimizer.paramwise_cfg': options}
 
@@ -101,6 +105,9 @@ CASES = [
      {'model': {'type': 'PlanBlind'}}),
     ('warning', {'custom_hooks': [{'type': 'OptimizerHook'}]}, 'custom_hooks[0]', 'updates nothing', NONE),
     ('error', {**TINY, 'model.frozen': True}, 'model', 'frozen', {'model.frozen': False}),
+    ('error', freezing('bodi.*'), 'custom_hooks[0].patterns', "'bodi.*' matches no parameter", freezing('body.*')),
+    ('error', freezing('*'), 'custom_hooks[0].patterns', 'nothing would be trained', freezing('head.*')),
+    ('warning', freezing('body.*', until=3), 'custom_hooks[0].until', 'never reached', freezing('body.*', until=2)),
     ('error', keeping('none'), 'optimizer', 'no parameter of Supervised', keeping('all')),
     ('warning', keeping('half'), 'optimizer', '2 trainable parameters are in no optimizer', keeping('all')),
     ('warning', keeping('empty group'), 'optimizer', 'group 1 is empty', keeping('all')),
@@ -114,8 +121,7 @@ CASES = [
      paramwise(dwconv_decay_mult=1)),
     ('warning', paramwise(dcn_offset_lr_mult=0), 'optimizer.paramwise_cfg.dcn_offset_lr_mult', 'deformable',
      paramwise(bias_lr_mult=2, bias_decay_mult=0)),
-    ('warning', {**keys('model.0'), **CYCLE}, 'lr_config.max_lr', 'are lost', {'optimizer.paramwise_cfg': None}),
-    ('warning', {**keys('model.0'), **TORCH_CYCLE}, 'lr_config.max_lr', 'are lost', {'lr_config': None}),
+    ('warning', {**keys('model.0'), **CYCLE}, 'lr_config.max_lr', 'are lost', TORCH_CYCLE),
 ]  # fmt: skip
 
 
@@ -188,3 +194,10 @@ def test_a_batch_processor_may_update(steps):
     found = said(Plan(runner=runner, loaders=[[1]], workflow=[('train', 1)]))
     assert [text for _, text in found if 'never change' in text] == [text for _, text in found]
     assert bool(found) is not steps
+
+
+def test_freezing_what_is_frozen(tmp_path):
+    of = plan(tmp_path, freezing('body.*'))
+    assert said(of) == []
+    of.model.body.requires_grad_(False)
+    assert told(of, 'warning', 'custom_hooks[0].patterns', 'do not require gradients anyway (body.0.bias')

@@ -200,6 +200,15 @@ def test_tags_of_several_optimizers_and_texts():
     assert everything == {'loss': 2.0, 'time': 1.0, 'note': 'text', 'image': image, **rates}
 
 
+def test_tags_of_groups_that_differ():
+    def groups(model):
+        parts = [(model.body, 0.01), (model.head, 0.1)]
+        return torch.optim.SGD([{'params': part.parameters(), 'lr': lr} for part, lr in parts], lr=0.1)
+
+    tags = Kept().get_lr_tags(tiny_runner(optimizer=groups, max_epochs=1))
+    assert tags == {'learning_rate': 0.01, 'learning_rate/x10': 0.1}
+
+
 def test_a_run_without_optimizer_has_no_rates():
     runner = tiny_runner(optimizer=lambda model: None, max_epochs=1)
     runner.log_buffer.output['loss'] = 1.0

@@ -142,6 +142,21 @@ def test_several_optimizers_or_none(tmp_path, logger):
     assert 'lr' not in run.json[0]
 
 
+@pytest.mark.parametrize('count, shown', [(2, ', lr_x2: 2.000e-01, '), (6, ', 5 other lrs: 2.000e-01 to 6.000e-01, ')])
+def test_rates_of_groups_that_differ_have_names(tmp_path, logger, count, shown):
+    def groups(model):
+        parameters = list(model.parameters())
+        rates = [0.1 * (1 + index % count) for index in range(len(parameters))]
+        return torch.optim.SGD([{'params': [p], 'lr': lr} for p, lr in zip(parameters, rates, strict=True)], lr=0.1)
+
+    run = Run(tmp_path, logger, interval=7, optimizer=groups)()
+    assert f'lr: 1.000e-01{shown}' in run.lines[-1]
+    assert run.lines[-1].count('lr_') == (count == 2)
+    (line,) = [line for line in run.json if line.get('mode') == 'train']
+    assert line['lr'] == 0.1
+    assert line['lr_groups'] == pytest.approx({f'x{k}': 0.1 * k for k in range(2, count + 1)})
+
+
 def test_scores_of_an_evaluation_by_a_data_set(tmp_path, logger):
     class Scores(Hook):
         def after_train_epoch(self, runner):

@@ -1,0 +1,70 @@
+"""``runnerkit find-lr cfg.py``: look for a good learning rate."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+
+from runnerkit.cli.batch import count
+from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.parser import Parser
+from runnerkit.cli.train import add_shared, guarded, load_config
+from runnerkit.utils.logging import print_out
+
+
+def rate(text: str) -> float:
+    """A learning rate of the command line: a finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f'a learning rate is a number above 0, but got {text!r}')
+    return value
+
+
+def parser(prog: str = 'runnerkit find-lr') -> Parser:
+    """The command line."""
+    parse = Parser(
+        prog=prog,
+        description='Train for some iterations with a growing learning rate, and show the loss (the range test of '
+        'Smith, 2017). Nothing is kept but the picture.',
+    )
+    add_shared(parse, 'config', '--cfg-options', '--device')
+    parse.add_argument('--from', dest='low', type=rate, default=1e-6, help='the first learning rate (default: 1e-6)')
+    parse.add_argument('--to', dest='high', type=rate, default=10.0, help='the last one (default: 10)')
+    parse.add_argument('--iters', type=count, default=100, help='how many iterations (default: 100)')
+    parse.add_argument('--out', metavar='FILE.png', help='also draw the loss into this file')
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the test and print what it has found; returns the exit code, as ``runnerkit train`` does."""
+    args = parser().parse_args(argv)
+    if args.low >= args.high or args.iters < 3:
+        raise UsageError(
+            f'--from {args.low:g} must be below --to {args.high:g}, and --iters {args.iters} be at least 3'
+        )
+    folder = os.path.dirname(args.out or '') or '.'
+    if not os.path.isdir(folder):
+        raise UsageError(f'--out {args.out}: there is no folder {folder}')
+    cfg = load_config(args.config, args.cfg_options)
+    # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
+    from runnerkit.flow import Context, Flow, Options
+    from runnerkit.flow.find_lr import FindLr, picture
+    from runnerkit.flow.instance import Instance
+    from runnerkit.flow.network import Network
+    from runnerkit.flow.terminal import Terminal
+
+    stage = FindLr(args.low, args.high, args.iters)
+    Flow([Instance(), Network(), guarded(stage), Terminal()])(Context(cfg, Options(device=args.device, dry_run=True)))
+    if stage.found is None:
+        raise UsageError('the workflow does not train: there is no learning rate to look for')
+    print_out(str(stage.found))
+    if args.out is not None:
+        picture(stage.found, args.out)
+        print_out(f'The picture: {args.out}')
+    return 0

@@ -1,0 +1,171 @@
+"""``runnerkit find-lr``: the range test of Smith (2017), which looks for a good learning rate in some iterations."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from runnerkit.data.kinds import set_epoch
+from runnerkit.flow.context import Context
+from runnerkit.flow.dry_run import sketch
+from runnerkit.optim.torch_schedules import multipliers
+from runnerkit.runner.workflow import trains
+
+#: The weight of the earlier losses in the smoothed one.
+_SMOOTHING = 0.9
+
+#: The test ends when the smoothed loss is so many times the smallest one.
+_DIVERGED = 4.0
+
+
+@dataclass(frozen=True)
+class RangeTest:
+    """What a range test has found.
+
+    Attributes:
+        rates: the learning rate of each iteration, growing by a constant factor.
+        losses: the smoothed loss of each iteration.
+        diverged: whether the test ended because the loss exploded.
+    """
+
+    rates: Sequence[float]
+    losses: Sequence[float]
+    diverged: bool
+
+    @property
+    def steepest(self) -> float:
+        """The learning rate at which the loss fell fastest (over the logarithm of the rate)."""
+        falls = [after - before for before, after in zip(self.losses, self.losses[2:], strict=False)]
+        return self.rates[falls.index(min(falls)) + 1] if falls else self.rates[0]
+
+    @property
+    def lowest(self) -> float:
+        """The learning rate at which the loss was lowest."""
+        return self.rates[self.losses.index(min(self.losses))]
+
+    def __str__(self) -> str:
+        lowest = self.losses.index(min(self.losses))
+        # What lies above the first loss says only that it explodes; it would flatten the rest.
+        top = max(self.losses[: lowest + 1])
+        *plot, _ = sketch([min(loss, top) for loss in self.losses]).splitlines()
+        end = 'there the loss explodes' if self.diverged else 'the loss does not explode: try a larger --to'
+        return '\n'.join(
+            [
+                f'Smoothed loss over the learning rate, {len(self.rates)} iterations:',
+                *plot,
+                f'            from {self.rates[0]:.3g} to {self.rates[-1]:.3g} on a logarithmic scale; {end}',
+                f'fastest fall at {self.steepest:.2g}, lowest loss at {self.lowest:.2g}',
+                f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.',
+            ]
+        )
+
+
+def range_test(runner: Any, loader: Any, low: float, high: float, iters: int, mode: str = 'train') -> RangeTest:
+    """Train with a learning rate that grows from ``low`` to ``high``; then the model and optimizer are as before.
+
+    Leslie N. Smith: Cyclical Learning Rates for Training Neural Networks, WACV 2017, section 3.3. Parameter groups keep
+    the ratios of their learning rates.
+
+    Args:
+        runner: a runner with one optimizer. Its hooks are not called.
+        loader: batches to train on, over and over.
+        low: the first learning rate, above 0.
+        high: the last one, above ``low``.
+        iters: how many iterations, at least 3.
+        mode: the mode of the workflow that is tested.
+
+    Raises:
+        TypeError: the runner has no optimizer, or several.
+        ValueError: the numbers are out of their range, or no loss of the first iterations is finite.
+    """
+    if not 0 < low < high or iters < 3:
+        raise ValueError(f'a range test needs 0 < from < to and at least 3 iterations, but got {low}, {high}, {iters}')
+    optimizer = runner.optimizer
+    if not isinstance(optimizer, Optimizer):
+        found = 'none' if optimizer is None else f'several ({", ".join(optimizer)})'
+        raise TypeError(f'a range test needs one optimizer, but the runner has {found}')
+    kept = copy.deepcopy((runner.model.state_dict(), optimizer.state_dict()))
+    factors, batches = multipliers(optimizer), _endless(loader)
+    rates: list[float] = []
+    losses: list[float] = []
+    average, diverged = 0.0, False
+    runner.mode = mode
+    runner.model.train()
+    try:
+        for index in range(iters):
+            rate = low * (high / low) ** (index / (iters - 1))
+            for group, factor in zip(optimizer.param_groups, factors, strict=True):
+                group['lr'] = rate * factor
+            runner.run_iter(next(batches), train_mode=True)
+            loss = runner.required('loss')
+            value = float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+            average = _SMOOTHING * average + (1 - _SMOOTHING) * value
+            smoothed = average / (1 - _SMOOTHING ** (index + 1))
+            diverged = not math.isfinite(smoothed) or (len(losses) > 2 and smoothed > _DIVERGED * min(map(abs, losses)))
+            if diverged:
+                break
+            rates.append(rate)
+            losses.append(smoothed)
+            runner.update(loss)
+    finally:
+        runner.model.load_state_dict(kept[0])
+        optimizer.load_state_dict(kept[1])
+        optimizer.zero_grad()
+    if len(losses) < 3:
+        raise ValueError(f'the loss explodes from the beginning, at {low:g}: begin with a smaller rate')
+    return RangeTest(rates, losses, diverged)
+
+
+def _endless(loader: Any) -> Iterator[Any]:
+    epoch = 0
+    while True:
+        set_epoch(loader, epoch)
+        yield from loader
+        epoch += 1
+
+
+def picture(test: RangeTest, path: str | Path) -> None:
+    """Draw ``test`` into the image file ``path``.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    from matplotlib.figure import Figure  # not pyplot, which depends on the user's backend
+
+    figure = Figure(figsize=(7, 4), layout='constrained')
+    axis = figure.subplots()
+    axis.plot(test.rates, test.losses)
+    axis.set_xscale('log')
+    for rate, label in ((test.steepest, 'fastest fall'), (test.lowest, 'lowest loss')):
+        axis.axvline(rate, color='grey', linestyle=':')
+        axis.annotate(f'{label}\n{rate:.2g}', (rate, max(test.losses[: test.losses.index(min(test.losses)) + 1])))
+    axis.set_xlabel('learning rate')
+    axis.set_ylabel('smoothed loss')
+    axis.grid(alpha=0.3)
+    figure.savefig(path, dpi=100)
+
+
+class FindLr:
+    """Replaces the runner stage: tests the first entry of the workflow that trains.
+
+    Attributes:
+        found: what the test has found; None if the workflow does not train.
+    """
+
+    def __init__(self, low: float, high: float, iters: int) -> None:
+        self.low, self.high, self.iters = low, high, iters
+        self.found: RangeTest | None = None
+
+    def __call__(self, context: Context) -> None:
+        """Run the stage."""
+        for (mode, _), loader in zip(context.workflow, context.loaders, strict=True):
+            if trains(mode, context.runner):
+                self.found = range_test(context.runner, loader, self.low, self.high, self.iters, mode)
+                return

@@ -1,0 +1,151 @@
+"""The hook that keeps a part of the model as it is, for a while or for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parallel import DistributedDataParallel
+
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel import unwrap
+from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.numbers import check_whole_number
+
+
+@HOOKS.register_module()
+class FreezeHook(Hook):
+    """Freezes the parameters that match a pattern: ``FreezeHook(['backbone.*'], until=3)`` for the first three epochs.
+
+    A frozen parameter does not require gradients, so that nothing is computed for it, and the optimizer leaves it and
+    its state alone: neither momentum nor weight decay moves it. Batch norms in a frozen part are in evaluation mode:
+    they use their running statistics and do not update them. Other layers, such as dropout, stay in training mode.
+
+    Inside a `DistributedDataParallel` the parameters keep on requiring gradients, because it cannot learn of a change.
+    The gradients are thrown away before the optimizer's step; the weights are the same, but no time is saved.
+
+    What is frozen follows from the run's position alone, so a resumed run goes on as if it had not been interrupted.
+    Parameters that did not require gradients before are left alone. After the run all of them are as they were.
+
+    Args:
+        patterns: shell patterns over the whole names of parameters, in which ``*`` also stands for dots.
+        until: how many epochs (iterations) of the run these parameters are frozen; None: to its end.
+        by_epoch: which of the two.
+    """
+
+    def __init__(self, patterns: Sequence[str] | str, until: int | None = None, by_epoch: bool = True) -> None:
+        self.patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+        if not self.patterns or not all(isinstance(pattern, str) for pattern in self.patterns):
+            raise WrongType(f"patterns must be names or patterns such as ['backbone.*'], but got {patterns!r}")
+        check_whole_number('until', until, or_none=True, hint='None freezes to the end of the run')
+        if not isinstance(by_epoch, bool):
+            raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
+        self.until, self.by_epoch = until, by_epoch
+        self._is_on = False
+        self._drops_gradients = False
+        self._parameters: list[nn.Parameter] = []
+        self._norms: list[nn.Module] = []
+        self._switched: list[nn.Module] = []  # norms that were in training mode when they were frozen
+        self._handles: list[Any] = []
+
+    def before_run(self, runner: RunnerView) -> None:
+        model = unwrap(runner.model)
+        names = check_patterns(self.patterns, model)
+        parameters = dict(model.named_parameters())
+        self._parameters = [parameters[name] for name in names if parameters[name].requires_grad]
+        self._norms = [
+            module
+            for name, module in model.named_modules()
+            if isinstance(module, _NormBase) and all(matches(self.patterns, f'{name}.{leaf}') for leaf in _OF_A_NORM)
+        ]
+        self._drops_gradients = any(isinstance(part, DistributedDataParallel) for part in runner.model.modules())
+        if self._drops_gradients:
+            optimizers = named_optimizers(runner.optimizer).values() if runner.optimizer is not None else ()
+            self._handles = [each.register_step_pre_hook(self._drop) for each in optimizers]
+        self._follow(runner)
+
+    def before_train_iter(self, runner: RunnerView) -> None:
+        self._follow(runner)
+
+    def after_backward(self, runner: RunnerView) -> None:
+        if self._drops_gradients:
+            self._drop()
+
+    def after_run(self, runner: RunnerView) -> None:
+        if self._is_on:
+            self._thaw()
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._parameters, self._norms = [], [], []
+
+    def _follow(self, runner: RunnerView) -> None:
+        """Freeze or thaw, as it should be at the run's position."""
+        done = runner.epoch if self.by_epoch else runner.iter
+        is_due = self.until is None or done < self.until
+        if is_due and not self._is_on:
+            runner.logger.info('%d parameters are frozen: %s', len(self._parameters), ', '.join(self.patterns))
+            self._freeze()
+        elif self._is_on and not is_due:
+            runner.logger.info('%d parameters are trained again: %s', len(self._parameters), ', '.join(self.patterns))
+            self._thaw()
+        if self._is_on:
+            # Whoever calls model.train() sets the norms' mode, too.
+            for norm in self._norms:
+                if norm.training:
+                    norm.training = False
+                    if not any(norm is other for other in self._switched):
+                        self._switched.append(norm)
+
+    def _freeze(self) -> None:
+        self._is_on = True
+        for parameter in self._parameters:
+            parameter.grad = None
+            if not self._drops_gradients:
+                parameter.requires_grad_(False)
+
+    def _thaw(self) -> None:
+        self._is_on = False
+        for parameter in self._parameters:
+            parameter.requires_grad_(True)
+        for norm in self._switched:
+            norm.training = True
+        self._switched = []
+
+    def _drop(self, *_: Any) -> None:
+        if self._is_on:
+            for parameter in self._parameters:
+                parameter.grad = None
+
+
+_OF_A_NORM = ('weight', 'bias')
+
+
+def matches(patterns: Iterable[str], name: str) -> bool:
+    """Whether one of ``patterns`` stands for the parameter ``name``."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def check_patterns(patterns: Sequence[str], model: nn.Module) -> list[str]:
+    """Return the names of the parameters of ``model`` that ``patterns`` match.
+
+    Raises:
+        ValueError: a pattern matches nothing, or together they match everything that is trained.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            tries = (f'{pattern}.*', f'*{pattern}', f'*.{pattern}', f'*.{pattern}.*')
+            meant = next((each for each in tries if any(fnmatchcase(name, each) for name in names)), None)
+            hint = f'did you mean {meant!r}?' if meant else f'they are called {", ".join(names[:3])} …'
+            raise WrongValue(f'the pattern {pattern!r} matches no parameter of {type(model).__name__}; {hint}')
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if trained and all(matches(patterns, name) for name in trained):
+        raise WrongValue(
+            f'the patterns {", ".join(map(repr, patterns))} match all parameters of {type(model).__name__}: nothing '
+            'would be trained; leave out those that should be'
+        )
+    return [name for name in names if matches(patterns, name)]

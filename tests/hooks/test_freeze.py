@@ -1,0 +1,209 @@
+"""Freezing parts of a model: which, until when, what the optimizer and batch norms do meanwhile, DDP and resuming."""
+
+import logging
+
+import pytest
+import torch
+from ranks import on_ranks
+from support import Tiny, loader, tiny_runner, weights
+
+from runnerkit.hooks import CheckpointHook, EvalHook, FreezeHook, Hook, OptimizerHook
+from runnerkit.parallel import MMDistributedDataParallel
+
+BODY = ['body.*']
+
+
+class History(Hook):
+    """What the body and the head are after each iteration, with the mode of the norm while it was trained."""
+
+    def __init__(self):
+        self.body, self.head, self.statistics, self.norm_trains = [], [], [], []
+
+    def after_forward(self, runner):
+        if runner.mode == 'train':
+            self.norm_trains.append(inner(runner).body[1].training)
+
+    def after_train_iter(self, runner):
+        model = inner(runner)
+        self.body.append(torch.cat([each.detach().flatten() for each in model.body.parameters()]).clone())
+        self.head.append(model.head.weight.detach().clone())
+        self.statistics.append(model.body[1].running_mean.clone())
+
+
+def inner(runner):
+    return getattr(runner.model, 'module', runner.model)
+
+
+def moved(values):
+    """In which iterations, from the second on, a value changed."""
+    return [not torch.equal(one, other) for one, other in zip(values, values[1:])]
+
+
+def trained(hooks, kind='epoch', tmp_path=None, resume=None, model=None, save=False, update=None, **limits):
+    """Three epochs of two iterations, with weight decay and momentum."""
+    runner = tiny_runner(
+        kind,
+        model,
+        tmp_path,
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1),
+        **(limits or {f'max_{kind}s': 3 if kind == 'epoch' else 6}),
+    )
+    runner.register_hook(OptimizerHook(**(update or {})), 'ABOVE_NORMAL')
+    for hook in hooks:
+        runner.register_hook(hook)
+    if save:
+        runner.register_hook(CheckpointHook(interval=1, by_epoch=False))
+    runner.register_hook(EvalHook(loader(4), by_epoch=kind == 'epoch'), 'LOW')
+    if resume is not None:
+        runner.resume(str(resume))
+    runner.run([loader(8)], [('train', 1)])
+    return runner
+
+
+@pytest.mark.parametrize(
+    'kind, options, frozen',
+    [
+        ('epoch', {'until': 2}, 4),
+        ('iter', {'until': 2}, 4),
+        ('epoch', {'until': 3, 'by_epoch': False}, 3),
+        ('iter', {'until': 3, 'by_epoch': False}, 3),
+        ('epoch', {}, 6),
+    ],
+)
+def test_until_when(kind, options, frozen):
+    history = History()
+    trained([FreezeHook(BODY, **options), history], kind)
+    expected = [k >= frozen for k in range(1, 6)]
+    assert moved(history.body) == expected
+    assert moved(history.statistics) == expected
+    assert history.norm_trains == [k >= frozen for k in range(6)]
+    assert all(moved(history.head))
+
+
+def test_the_optimizer_has_no_state_of_what_is_frozen_and_keeps_the_one_it_had():
+    runner = trained([FreezeHook('body.*')])
+    names = {id(parameter): name for name, parameter in runner.model.named_parameters()}
+    assert {names[id(each)] for each in runner.optimizer.state} == {'head.weight', 'head.bias'}
+
+    class Later(FreezeHook):
+        """Frozen in the second epoch only."""
+
+        def before_train_iter(self, runner):
+            self.until = None if runner.epoch == 1 else 0
+            super().before_train_iter(runner)
+
+    momenta = []
+
+    class Look(Hook):
+        def after_train_iter(self, runner):
+            momenta.append(runner.optimizer.state[runner.model.body[0].weight]['momentum_buffer'].clone())
+
+    trained([Later('body.*'), Look()])
+    assert moved(momenta) == [True, False, False, True, True]
+
+
+def test_gradients_are_not_computed_and_all_is_as_before_after_the_run():
+    model = Tiny()
+    model.head.bias.requires_grad_(False)
+    model.body[1].eval()
+    seen = []
+
+    class Look(Hook):
+        def after_backward(self, runner):
+            seen.append([name for name, each in runner.model.named_parameters() if each.grad is not None])
+
+    trained([FreezeHook(['body.0.*', 'head.bias']), Look()], model=model)
+    assert seen == [['body.1.weight', 'body.1.bias', 'head.weight']] * 6
+    assert {name for name, each in model.named_parameters() if not each.requires_grad} == {'head.bias'}
+
+
+def test_a_norm_is_frozen_with_both_of_its_parameters_only():
+    for patterns, frozen in (
+        (['body.1.*'], True),
+        (['*weight', 'body.1.bias'], True),
+        (['*.weight'], False),
+        (['body.0.*'], False),
+    ):
+        history = History()
+        trained([FreezeHook(patterns), history], max_epochs=1)
+        assert history.norm_trains == [not frozen] * 2
+
+
+def test_a_resumed_run_is_the_same_run(tmp_path):
+    whole = trained([FreezeHook(BODY, until=3, by_epoch=False)], tmp_path=tmp_path, save=True)
+    for iteration in (1, 2, 3, 4):
+        hook = FreezeHook(BODY, until=3, by_epoch=False)
+        resumed = trained([hook], resume=tmp_path / f'iter_{iteration}.pth')
+        assert torch.equal(weights(resumed.model), weights(whole.model))
+
+
+def test_what_is_refused():
+    for wrong, error, words in (
+        (dict(patterns=[]), TypeError, 'patterns'),
+        (dict(patterns=[1]), TypeError, 'patterns'),
+        (dict(patterns='a', until=0), ValueError, 'at least 1.*None freezes to the end'),
+        (dict(patterns='a', by_epoch=1), TypeError, 'by_epoch'),
+    ):
+        with pytest.raises(error, match=words):
+            FreezeHook(**wrong)
+    for patterns, words in (
+        ('body', r"matches no parameter of Tiny; did you mean 'body\.\*'"),
+        ('0.weight', r"did you mean '\*0.weight'"),
+        (['body.*', 'neck.*'], r"'neck.\*' matches no parameter of Tiny; they are called body.0.weight"),
+        ('*', 'match all parameters of Tiny: nothing would be trained'),
+    ):
+        with pytest.raises(ValueError, match=words):
+            trained([FreezeHook(patterns)])
+
+
+class Drops(FreezeHook):
+    """Throws gradients away, as it does inside a DistributedDataParallel."""
+
+    @property
+    def _drops_gradients(self):
+        return True
+
+    @_drops_gradients.setter
+    def _drops_gradients(self, value):
+        pass
+
+
+@pytest.mark.parametrize('update', [{}, {'grad_clip': {'max_norm': 0.1}}, {'cumulative_iters': 2}])
+def test_without_gradients_and_with_gradients_thrown_away_it_is_the_same_run(update):
+    one = trained([FreezeHook(BODY, until=1)], update=update)
+    other = trained([Drops(BODY, until=1)], update=update)
+    assert torch.equal(weights(one.model), weights(other.model))
+
+
+def test_gradients_are_thrown_away_whoever_steps():
+    class Steps(Tiny):
+        def train_step(self, data, optimizer, **kwargs):
+            optimizer.zero_grad()
+            outputs = super().train_step(data, optimizer)
+            outputs['loss'].backward()
+            optimizer.step()
+            return outputs
+
+    history, model = History(), Steps()
+    runner = tiny_runner(model=model, max_epochs=3)
+    runner.register_hook(Drops(BODY, until=2))
+    runner.register_hook(history)
+    runner.run([loader(8)], [('train', 1)])
+    assert moved(history.body) == [False, False, False, True, True]
+    assert not runner.optimizer._optimizer_step_pre_hooks
+
+
+def frozen_on_rank(rank):
+    logging.getLogger('runnerkit').setLevel(logging.CRITICAL)
+    history = History()
+    torch.manual_seed(0)
+    model = MMDistributedDataParallel(Tiny())
+    trained([FreezeHook(BODY, until=2), history], model=model)
+    return moved(history.body), moved(history.head), history.body[-1], history.head[-1]
+
+
+def test_ranks_freeze_and_thaw_together():
+    (body, head, *ends), (other_body, _, *others) = on_ranks(__file__, 'frozen_on_rank')
+    assert body == other_body == [False, True]  # one iteration an epoch
+    assert head == [True, True]
+    assert all(map(torch.equal, ends, others))
