@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Context as Context
     from runnerkit.flow import Flow as Flow
     from runnerkit.flow import Options as Options
+    from runnerkit.flow.trained import load_model as load_model
     from runnerkit.hooks import HOOKS as HOOKS
     from runnerkit.hooks import Hook as Hook
     from runnerkit.nn import MODELS as MODELS
@@ -74,6 +75,7 @@ _HOMES = {
     'build_optimizer': 'runnerkit.optim',
     'build_runner': 'runnerkit.runner',
     'load_checkpoint': 'runnerkit.checkpoint',
+    'load_model': 'runnerkit.flow.trained',
     'report': 'runnerkit.utils.report',
 }
 
@@ -97,6 +99,7 @@ __all__ = [
     'build_optimizer',
     'build_runner',
     'load_checkpoint',
+    'load_model',
     'report',
 ]
 
