@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Context as Context
     from runnerkit.flow import Flow as Flow
     from runnerkit.flow import Options as Options
+    from runnerkit.flow.prediction import predict as predict
     from runnerkit.flow.trained import load_model as load_model
     from runnerkit.hooks import HOOKS as HOOKS
     from runnerkit.hooks import Hook as Hook
@@ -76,6 +77,7 @@ _HOMES = {
     'build_runner': 'runnerkit.runner',
     'load_checkpoint': 'runnerkit.checkpoint',
     'load_model': 'runnerkit.flow.trained',
+    'predict': 'runnerkit.flow.prediction',
     'report': 'runnerkit.utils.report',
 }
 
@@ -100,6 +102,7 @@ __all__ = [
     'build_runner',
     'load_checkpoint',
     'load_model',
+    'predict',
     'report',
 ]
 

@@ -20,6 +20,7 @@ PAGES = [
     'docs/switches.md',
     'docs/preflight.md',
     'docs/terminal.md',
+    'docs/using_a_model.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.

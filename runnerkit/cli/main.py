@@ -10,6 +10,7 @@ from importlib import import_module
 COMMANDS = {
     'train': ('runnerkit.cli.train', 'train the model of a config file'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
+    'predict': ('runnerkit.cli.predict', 'apply a trained model to files or to a split of its data'),
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'batch': ('runnerkit.cli.batch', 'rebuild one batch of a training, and look for bad numbers in it'),
     'print-config': ('runnerkit.cli.print_config', 'print a config with its bases merged in'),

@@ -73,8 +73,7 @@ class Instance:
         If it is a URL, files that must be local (logs, the config) are in ``work_dirs/<last part of the URL>``.
         """
         cfg, options = context.cfg, context.options
-        stem = Path(cfg.filename).stem if cfg.filename else 'run'
-        chosen = local_path(options.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', stem))
+        chosen = local_path(options.work_dir or work_dir_of(cfg))
         remote = chosen if is_url(chosen) else None
         if remote is not None:
             parent, name = split_url(remote)
@@ -188,6 +187,12 @@ class Instance:
                 context.logger.warning('prefetch=True has no effect on data.%s, which has seeded=False', split)
         with placed_errors(data):
             return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+
+
+def work_dir_of(cfg: Any) -> str:
+    """The work dir that a config names; by default ``work_dirs/<its name>``."""
+    stem = Path(cfg.filename).stem if cfg.filename else 'run'
+    return cfg.get('work_dir') or os.path.join('work_dirs', stem)
 
 
 def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:

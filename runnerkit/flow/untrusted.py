@@ -37,7 +37,10 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool, sections: tuple[s
     Raises:
         ValueError: there is no config, its text is not data alone, or it names code that is not registered.
     """
-    way_out = f"pass the config as a file that you know, config='…/config.py'{_work_dir_of(path)}"
+    way_out = (
+        "pass the config as a file that you know, config='…/config.py' (predict CONFIG --checkpoint …)"
+        + _work_dir_of(path)
+    )
     text = meta.get('config')
     if not isinstance(text, str):
         raise ValueError(f'{path} holds no config, so the model is not known: {way_out}')
