@@ -27,6 +27,9 @@ logger = logging.getLogger('runnerkit')
 
 Loader = Callable[..., Any]
 
+#: How zip archives and pickles begin, those of old protocols included.
+_STARTS = (b'PK', b'\x80', b'(', b'c', b'}', b']')
+
 
 def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) -> Any:
     """`torch.load` that never runs code from the file: tensors, plain values, numpy scalars and arrays.
@@ -49,7 +52,10 @@ def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) 
             raise
         found = re.search(r'GLOBAL (\S+)', str(error))
         what = f' ({printable(found[1], 100)})' if found else ''
+        no_opcode = 'Unsupported operand' in str(error)
     if not pickles_are_trusted():
+        if no_opcode and not isinstance(path, io.IOBase) and not _start_of(path).startswith(_STARTS):
+            raise ValueError(f'{name} is no checkpoint: it begins with {_start_of(path)!r}, as no file of torch does')
         raise ValueError(
             f'{name} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints of '
             f'runnerkit hold tensors and plain values only. {HOW_TO_TRUST}'
@@ -90,6 +96,11 @@ def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> 
     buffer.seek(0)
     moved: dict[str, Any] = torch.load(buffer, map_location=map_location, weights_only=True)
     return moved
+
+
+def _start_of(path: Any) -> bytes:
+    with open(path, 'rb') as file:
+        return file.read(8)
 
 
 def _is_refusal(message: str) -> bool:

@@ -343,7 +343,8 @@ def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
     if found is None:
         held = sorted(other.name for other in Path(folder).glob('*.pth'))
         hint = f'; it holds {shortened(held)}: name one of them' if held else ''
-        raise FileNotFoundError(f'there is no checkpoint in {path} (neither best_*.pth nor {LATEST}){hint}')
+        lacks = f'neither best_*.pth nor {LATEST}' if best else f'no {LATEST}'
+        raise FileNotFoundError(f'there is no checkpoint in {path} ({lacks}){hint}')
     return found
 
 

@@ -82,8 +82,8 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
                 runner.load_checkpoint(checkpoint, strict=not args.allow_partial)
             except WeightsDoNotFit as error:
                 raise ValueError(
-                    f'{checkpoint} does not fit the model of {args.config}, so its scores would mean nothing. {error}\n'
-                    'Give the checkpoint of this model, or the config of that one (it lies in the work dir of the '
+                    f'{checkpoint} does not fit the model of {args.config}, so its scores would mean nothing. {error}.'
+                    '\nGive the checkpoint of this model, or the config of that one (it lies in the work dir of the '
                     'training). --allow-partial evaluates all the same'
                 ) from None
         scores = runner.evaluate(loader, scope=args.split)

@@ -13,7 +13,9 @@ from runnerkit.cli.errors import SIGNALLED, UsageError, ignoring_repeated_signal
 from runnerkit.cli.parser import Parser
 from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
+from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.logging import shortened
 from runnerkit.utils.suggest import suggestion
 
 #: Arguments that several tools have.
@@ -65,7 +67,9 @@ def parser(prog: str = 'runnerkit train') -> Parser:
         'earlier/<timestamp> there (the default), or do not start',
     )
     parse.add_argument('--no-validate', dest='validate', action='store_false', help='do not evaluate while training')
-    parse.add_argument('--seed', type=seed, help="the random seed (default: the config's, else a random one)")
+    parse.add_argument(
+        '--seed', type=seed, help='the random seed (default: that of the config, else of the resumed run, else random)'
+    )
     parse.add_argument('--diff-seed', action='store_true', help='use another seed in each process, e.g. for dropout')
     parse.add_argument('--deterministic', action='store_true', help='use deterministic algorithms only')
     parse.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size')
@@ -132,9 +136,7 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
         UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
     """
     if not os.path.isfile(filename):
-        folder = os.path.dirname(filename) or '.'
-        hint = suggestion(os.path.basename(filename), os.listdir(folder)) if os.path.isdir(folder) else ''
-        raise UsageError(f'there is no config file {filename}{hint}')
+        raise UsageError(why_no_config(filename))
     cfg = Config.fromfile(filename, import_custom_modules=False)
     if overrides:
         try:
@@ -147,6 +149,17 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
         raise UsageError(str(error)) from error
     import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
     return cfg
+
+
+def why_no_config(filename: str) -> str:
+    """Why ``filename`` is not the file of a config, and which files may be meant."""
+    is_folder = os.path.isdir(filename)
+    folder = filename if is_folder else os.path.dirname(filename) or '.'
+    held = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    files = [name for name in held if name.endswith(EXTENSIONS)]
+    if is_folder:
+        return f'{filename} is a folder, not a config file' + (f'; it holds {shortened(files)}' if files else '')
+    return f'there is no config file {filename}{suggestion(os.path.basename(filename), files)}'
 
 
 def seed(text: str) -> int:

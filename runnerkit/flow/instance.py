@@ -21,7 +21,7 @@ from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import fill_in
 from runnerkit.flow.earlier import finish_move
-from runnerkit.flow.places import check_start
+from runnerkit.flow.places import check_start, seed_of_resumed
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.switches import set_tf32
 from runnerkit.registry import placed_errors
@@ -110,11 +110,16 @@ class Instance:
         return timestamp
 
     def settle_seed(self, context: Context) -> None:
-        """Use the seed from ``--seed``, else the config, else a random one; it is the same on all ranks."""
+        """Use the seed from ``--seed``, else the config, else the run that is resumed, else a random one.
+
+        It is the same on all ranks.
+        """
         cfg, options = context.cfg, context.options
         seed = options.seed if options.seed is not None else cfg.get('seed')
         with placed_errors(cfg, 'seed'):
             check_whole_number('seed', seed, at_least=0, or_none=True)
+        if seed is None:
+            seed = seed_of_resumed(context)
         context.seed = same_seed_everywhere(draw_seed() if seed is None else seed)
         cfg.seed = context.seed
         set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
@@ -171,7 +176,9 @@ class Instance:
         """The data set of ``data[split]``."""
         with placed_errors(data):
             if data.get(split) is None:
-                raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(data)}")
+                held = [name for name in data if not (name in LOADER_KEYS or name.endswith('_dataloader'))]
+                hint = f' (--split {held[-1]} evaluates on that one)' if split == 'test' and held else ''
+                raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
             return build_dataset(data[split])
 
     def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:

@@ -42,8 +42,9 @@ class Network:
     def build_model(self, context: Context) -> None:
         """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew."""
         set_random_seed(context.seed)
+        config = required_section(context.cfg, 'model')
         with placed_errors(context.cfg, 'model'):
-            model: Any = build_model(required_section(context.cfg, 'model'))
+            model: Any = build_model(config)
         if hasattr(model, 'init_weights'):
             model.init_weights()
         model = model.to(context.device)

@@ -11,7 +11,7 @@ from runnerkit.checkpoint import Store, find_checkpoint
 from runnerkit.distributed import from_first_rank
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.context import Context
-from runnerkit.flow.earlier import EARLIER, IF_USED, files_of_a_run, is_restarted
+from runnerkit.flow.earlier import EARLIER, IF_USED, files_of_a_run, is_restarted, read_record
 from runnerkit.utils.suggest import did_you_mean
 
 
@@ -40,6 +40,19 @@ def resumes(context: Context) -> bool:
 def restarts(context: Context) -> bool:
     """Whether torchrun or Slurm has restarted the job that began the run in the work dir."""
     return from_first_rank(lambda: is_restarted(context.work_dir))
+
+
+def seed_of_resumed(context: Context) -> int | None:
+    """The seed of the run that will be resumed, as its work dir notes it; None if there is none, or it is not known."""
+    explicit = resume_from(context)
+    if restarts(context) or (resumes(context) and not explicit):
+        folder = context.work_dir
+    elif explicit and not is_url(local_path(explicit)):
+        folder = Path(local_path(find_checkpoint(explicit))).expanduser().parent
+    else:
+        return None
+    found = read_record(folder).get('seed')
+    return found if isinstance(found, int) else None
 
 
 def is_in(path: str, folder: str | os.PathLike[str]) -> bool:

@@ -21,10 +21,11 @@ class Terminal:
     def __call__(self, context: Context) -> None:
         """Run the stage."""
         try:
-            if context.runner is not None and context.rank == 0 and not context.options.dry_run:
+            has_run = getattr(context.runner, 'outcome', None) is not None  # else the files there are of another run
+            if has_run and context.rank == 0 and not context.options.dry_run:
                 self.report(context)
                 self.draw(context)
-            if context.outcome is not None or context.options.dry_run:  # else they have not been shown before
+            if has_run or context.options.dry_run:  # else they have not been shown before
                 show_findings(context, 'Once more, from the start of the run')
         finally:
             if context.outcome is not None and context.outcome.ended_well:

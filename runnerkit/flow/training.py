@@ -45,7 +45,9 @@ class Runner:
         if not context.continues:
             self.set_aside(context)
         written = write_snapshot(work_dir, cfg, record)
-        write_record(work_dir, **written, jobs=sorted({*read_record(work_dir).get('jobs', []), *jobs()}))
+        write_record(
+            work_dir, **written, seed=context.seed, jobs=sorted({*read_record(work_dir).get('jobs', []), *jobs()})
+        )
         needed = packages_needed(cfg)
         if needed:
             context.logger.info(
@@ -65,7 +67,7 @@ class Runner:
             stay = left_behind(work_dir, names)
             logger.info(
                 'the earlier run in %s is moved to %s (--resume-from %s goes on with it)%s',
-                work_dir,
+                shown(work_dir),
                 shown(folder),
                 shown(folder),
                 f'; not moved, as no run wrote it: {shortened(stay)}' if stay else '',

@@ -195,7 +195,7 @@ class Checkpoints(Updates):
         """
         self._saver.finish()
         checkpoint = checkpoint_meant(checkpoint)
-        loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location, self.logger)
+        loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location)
         problem = training_state_problem(loaded)
         if problem is not None:
             raise ValueError(

@@ -4,10 +4,14 @@ class."""
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from runnerkit.utils.suggest import suggestion
+
+#: The break after a line that ends without punctuation.
+_LINE_WITHOUT_END = re.compile(r'(?<=[\w)\]}\'"])\n\s*(?=[\w(])')
 
 
 class WrongValue(ValueError, AssertionError):
@@ -69,7 +73,8 @@ def one_line(error: BaseException) -> str:
     # str() of a KeyError is the repr of its message.
     message = str(error.args[0]) if isinstance(error, KeyError) and len(error.args) == 1 else str(error)
     notes = getattr(error, '__notes__', [])
-    return ' '.join([message or type(error).__name__, *(f'({note})' for note in notes)]).replace('\n', ' ')
+    text = ' '.join([message or type(error).__name__, *(f'({note})' for note in notes)])
+    return _LINE_WITHOUT_END.sub('; ', text).replace('\n', ' ')
 
 
 def check_keywords(given: Iterable[str], function: Callable[..., Any], owner: str, *others: Callable[..., Any]) -> None:

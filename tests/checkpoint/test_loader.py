@@ -51,6 +51,13 @@ def test_code_in_a_file_is_never_run(tmp_path, zipped):
     assert not (tmp_path / 'ran').exists()
 
 
+def test_a_file_of_another_kind_is_no_question_of_trust(tmp_path):
+    path = tmp_path / 'cfg.py'
+    path.write_text('model = dict()')
+    with pytest.raises(ValueError, match="cfg.py is no checkpoint: it begins with b'model = '"):
+        _load_checkpoint(path)
+
+
 def test_what_a_file_names_is_escaped(tmp_path, caplog):
     name = '\x1b[2J\u202eevil'
     torch.save({'x': Evil}, tmp_path / 'evil.pth', _use_new_zipfile_serialization=False)

@@ -99,8 +99,10 @@ def test_latest_is_moved_when_the_file_is_there(tmp_path, monkeypatch):
 
 
 def test_what_is_meant_by_a_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match='there is no checkpoint in'):
+    with pytest.raises(FileNotFoundError, match=r'there is no checkpoint in .* \(no latest.pth\)'):
         checkpoint_meant(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r'\(neither best_\*.pth nor latest.pth\)'):
+        checkpoint_meant(str(tmp_path), best=True)
     assert checkpoint_meant('anything.pth') == 'anything.pth'
     older, younger = save(tmp_path / 'iter_1.pth', age=5), save(tmp_path / 'iter_2.pth')
     assert checkpoint_meant(str(tmp_path)) == checkpoint_meant(f'file://{tmp_path}') == str(younger)

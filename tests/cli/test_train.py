@@ -237,7 +237,11 @@ BAD = {
     ),
     'precision nobody has': (['--cfg-options', 'amp=fp8'], 1, ["amp must be 'bf16', 'fp16' or None", "'fp8'"]),
     'fp16 that is a number': (['--cfg-options', 'fp16=16'], 1, ['fp16', 'must be a dict', '16']),
-    'model without loss': (['--cfg-options', 'model=None'], 1, ["has no 'model'"]),
+    'model without loss': (
+        ['--cfg-options', 'model=None'],
+        1,
+        ["cfg.py has no 'model'; a run needs model, data, optimizer and runner"],
+    ),
 }
 
 
@@ -303,6 +307,11 @@ def test_an_unknown_key_in_a_hook(project, train):
 def test_a_missing_config(project, capsys):
     assert main([str(project / 'nowhere.py')]) == 2
     assert 'there is no config file' in capsys.readouterr().err
+    assert main([str(project / 'cfgg.py')]) == 2
+    assert "; did you mean 'cfg.py'?" in capsys.readouterr().err
+    (project / 'notes.txt').write_text('')
+    assert main([str(project)]) == 2
+    assert capsys.readouterr().err == f'error: {project} is a folder, not a config file; it holds cfg.py, points.py\n'
 
 
 def test_bases_in_a_circle(project, train):

@@ -67,6 +67,28 @@ def test_a_resumed_run_stays_where_it_is(project, train):
         assert not earlier(project)
 
 
+def test_a_resumed_run_has_its_drawn_seed_again(project, train):
+    """Else a config without a seed, whose order is another one each time, would not be resumed exactly."""
+    cfg = project / 'cfg.py'
+    cfg.write_text(cfg.read_text().replace('seed = 3', ''))
+    train(*ONE_EPOCH)
+    seed = torch.load(project / 'run' / 'latest.pth')['meta']['seed']
+    for epochs, (flags, work_dir) in enumerate(
+        [
+            (['--auto-resume'], 'run'),
+            (['--resume-from', project / 'run'], 'run'),
+            (['--resume-from', project / 'run' / 'latest.pth'], 'other'),
+        ],
+        2,
+    ):
+        said = train(*flags, '--cfg-options', f'runner.max_epochs={epochs}', work_dir=work_dir)[1]
+        assert torch.load(project / work_dir / f'epoch_{epochs}.pth')['meta']['seed'] == seed
+        assert 'this has changed' not in said
+    assert 'this has changed' in train('--auto-resume', '--seed', '1', '--cfg-options', 'runner.max_epochs=5')[1]
+    train(work_dir='new')
+    assert torch.load(project / 'new' / 'latest.pth')['meta']['seed'] != seed
+
+
 def test_what_is_refused_changes_nothing(project, train):
     train(*ONE_EPOCH)
     before = {path: path.stat().st_mtime_ns for path in sorted((project / 'run').iterdir())}

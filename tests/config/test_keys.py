@@ -147,6 +147,8 @@ TOP_LEVEL = {
     'evalution = dict(interval=1)': ('warning', 'evalution', "Did you mean 'evaluation'"),
     'mine = 3': ('warning', 'mine', 'begin its name with an underscore'),
     'max_epochs = 5': ('warning', 'max_epochs', 'Write runner.max_epochs'),
+    'evaluate = dict(interval=7)': ('warning', 'evaluate', 'Write evaluation.'),
+    'lr_scheduler = dict(T_max=3)': ('warning', 'lr_scheduler', 'Write lr_config, such as'),
     'batch_size = 64': ('warning', 'batch_size', 'Write data.samples_per_gpu'),
     'norm = dict(mean=[2.0])': ('warning', 'norm', 'begin its name'),  # the file that reads it has been executed
     'flow = dict(network="net.py")': ('warning', 'flow', 'not supported yet'),

@@ -100,6 +100,7 @@ def test_a_flow_leaves_nothing_behind_and_the_next_one_has_the_bits_of_a_fresh_p
 
 
 def test_a_console_that_was_there_before_shows_details_again(tmp_path):
+    close_logger('runnerkit')  # of tests before this one
     logger = get_logger('runnerkit')
     try:
         (console,) = (handler for handler in logger.handlers if isinstance(handler, ConsoleHandler))

@@ -35,7 +35,8 @@ def modes(plan: Plan) -> Iterator[Finding]:
             try:
                 check_mode(key, plan.get(key))
             except (TypeError, ValueError) as error:
-                yield plan.error((key,), one_line(error), f'Leave {key} out to switch it off.')
+                on = "Write amp='bf16' (or 'fp16'), or leave amp out." if key == 'amp' else ''
+                yield plan.error((key,), one_line(error), on or f'Leave {key} out to switch it off.')
 
 
 def workflow(plan: Plan) -> Iterator[Finding]:
