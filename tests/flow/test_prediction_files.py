@@ -26,6 +26,7 @@ def test_json(tmp_path):
     ]
     row = {'box': [1, 2], 'label': 'é', 'score': 0.5}
     assert [each['prediction'] for each in json.loads(as_json([0, 1], DICTS))] == [row, row]
+    assert 'é' in as_json([0, 1], DICTS)
     nested = [(torch.ones(1, 2), [None, True])]
     assert json.loads(as_json([0], nested)) == [{'input': 0, 'prediction': [[[1.0, 1.0]], [None, True]]}]
     assert json.loads(as_json([], [])) == []

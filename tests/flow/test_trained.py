@@ -81,12 +81,19 @@ def test_a_work_dir_gives_the_averages_of_its_best_checkpoint_in_evaluation_mode
     assert torch.equal(model(X), runnerkit.load_model(str(run))(X))
 
 
-def test_which_checkpoint(run):
+def test_which_checkpoint(run, tmp_path):
     latest = torch.load(run / 'latest.pth')['state_dict']['model.0.weight']
     first = torch.load(run / 'epoch_1.pth')['state_dict']['model.0.weight']
     assert torch.equal(runnerkit.load_model(run, which='latest').model[0].weight, latest)
     found = runnerkit.load_model(run / 'epoch_1.pth', config=run / 'cfg.py')
     assert torch.equal(found.model[0].weight, first)
+    copy = tmp_path / 'run'
+    shutil.copytree(run, copy, symlinks=True)
+    (best,) = copy.glob('best_*.pth')
+    shutil.copy(run / 'epoch_1.pth', best)
+    assert not torch.equal(first, latest)
+    assert torch.equal(runnerkit.load_model(copy).model[0].weight, first)
+    assert torch.equal(runnerkit.load_model(copy, which='latest').model[0].weight, latest)
     with pytest.raises(ValueError, match="which must be 'best' or 'latest', but got 'lastest'; did you mean 'latest'"):
         runnerkit.load_model(run, which='lastest')
 
