@@ -70,7 +70,8 @@ def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[s
     for key, value in (default_args or {}).items():
         args.setdefault(key, _own_copy(value) if hasattr(type(value), '_origin_') else value)
     if 'type' not in args:
-        message = f'`cfg` or `default_args` must contain the key "type", but got {cfg!r}, {default_args!r}'
+        defaults = f' and defaults for {", ".join(default_args)}' if default_args else ''
+        message = f'`cfg` or `default_args` must contain the key "type", but got {cfg!r}{defaults}'
         raise _placed(KeyError(message + _written_at(cfg)), cfg)
     constructor = _find_constructor(args.pop('type'), registry, cfg)
     try:
@@ -80,7 +81,7 @@ def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[s
 
 
 @contextmanager
-def placed_errors(cfg: Any, key: str | None = None) -> Iterator[None]:
+def placed_errors(cfg: Any, key: str | None = None, name: str | None = None) -> Iterator[None]:
     """Add to the message of an error raised inside where the config in question was written, as `build_from_cfg` does.
 
     The place is that of the key that the message names, if there is one, else that of the whole section. An error that
@@ -88,7 +89,8 @@ def placed_errors(cfg: Any, key: str | None = None) -> Iterator[None]:
 
     Args:
         cfg: a section of a config; values of other types, which have no place, change nothing.
-        key: the section, if ``cfg`` is the whole config; the message then names it.
+        key: the section, if ``cfg`` is what it lies in; the message then names it.
+        name: what the message calls it; by default ``key``.
     """
     try:
         yield
@@ -99,17 +101,22 @@ def placed_errors(cfg: Any, key: str | None = None) -> Iterator[None]:
         if not place or hasattr(error, _PLACED):
             raise
         setattr(error, _PLACED, True)
-        is_named = key is None or re.search(rf'\b{key}\b', str(error))
-        raise_with_context(error, '' if is_named else f'{key}: ', place, note=f'{key or "written"}{place}')
+        name = name or key
+        is_named = name is None or re.search(rf'\b{re.escape(name)}\b', str(error))
+        raise_with_context(error, '' if is_named else f'{name}: ', place, note=f'{name or "written"}{place}')
 
 
 def _place_of_named(section: Any, message: str) -> str:
-    """The place of the first key of ``section``, or of a dict in it, that ``message`` names; empty if there is none."""
+    """The place of the key of ``section``, or of a dict in it, that ``message`` names first; empty if there is none."""
     if not isinstance(section, dict):
         return ''
-    for key in section:
-        if isinstance(key, str) and key != 'type' and re.search(rf'\b{re.escape(key)}\b', message):
-            return _written_at(section, key)
+    found = {
+        key: match.start()
+        for key in section
+        if isinstance(key, str) and key != 'type' and (match := re.search(rf'\b{re.escape(key)}\b', message))
+    }
+    if found:
+        return _written_at(section, min(found, key=found.__getitem__))
     return next((place for value in section.values() if (place := _place_of_named(value, message))), '')
 
 

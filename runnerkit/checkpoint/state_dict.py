@@ -86,7 +86,11 @@ def load_checkpoint(
     checkpoint = _load_checkpoint(path, map_location)
     if not isinstance(checkpoint, Mapping):
         raise RuntimeError(f'No state_dict found in checkpoint file {path}: it holds a {type(checkpoint).__name__}')
-    state = revised(checkpoint.get('state_dict', checkpoint), revise_keys)
+    found = checkpoint.get('state_dict', checkpoint)
+    if not isinstance(found, Mapping) or not found:
+        what = 'an empty dict' if isinstance(found, Mapping) else f'a {type(found).__name__}'
+        raise RuntimeError(f'No weights found in checkpoint file {path}: its state_dict is {what}')
+    state = revised(found, revise_keys)
     fit = _load(model, state)
     if fit.nothing_fits and not strict:
         raise ValueError(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config, seed
 from runnerkit.utils.logging import print_out
@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if not 0 <= args.rank < args.world_size:
         raise UsageError(f'--rank must be one of the {args.world_size} of --world-size, from 0, but got {args.rank}')
+    if args.out:
+        check_writable('--out', args.out)
     cfg = load_config(args.config, args.cfg_options, sections=('data',))
     if args.seed is not None:
         cfg.seed = args.seed

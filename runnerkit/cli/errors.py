@@ -31,6 +31,22 @@ class UsageError(Exception):
     """The command line is wrong."""
 
 
+def check_writable(flag: str, path: str) -> None:
+    """Check that a file can be written to ``path``, before the work that leads to it.
+
+    Raises:
+        UsageError: its folder is missing, or ``path`` is a folder or not writable.
+    """
+    folder = os.path.dirname(path) or '.'
+    if not os.path.isdir(folder):
+        raise UsageError(f'{flag} {path}: there is no folder {folder}')
+    if os.path.isdir(path):
+        raise UsageError(f'{flag} {path} is a folder: give a file in it')
+    place = path if os.path.exists(path) else folder
+    if not os.access(place, os.W_OK):
+        raise UsageError(f'{flag} {path}: {place} is not writable: give another path')
+
+
 def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
     """Turn errors raised by ``main`` into a message on stderr and an exit code."""
 
@@ -38,6 +54,8 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
     def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
         try:
             return main(argv, **kwargs)
+        except SystemExit:  # the parser's, which may be a ValueError, too
+            raise
         except UsageError as error:
             print(f'error: {error}', file=sys.stderr)
             return USAGE

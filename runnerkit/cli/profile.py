@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from runnerkit.cli.batch import count
-from runnerkit.cli.errors import SIGNALLED, UsageError, usage_checked
+from runnerkit.cli.errors import SIGNALLED, UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, guarded, load_config, stopped_by
 from runnerkit.utils.logging import print_out
@@ -37,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     cfg = load_config(args.config, args.cfg_options)
     if args.trace is not None:
-        check_trace(args.trace)
+        check_writable('--trace', args.trace)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Context, Flow, Options
     from runnerkit.flow.instance import Instance
@@ -72,19 +71,3 @@ def report(stage: Any, sort_by: str) -> str:
         f'{stage.measured} iterations after {stage.warmup} for warming up: {1e3 * mean:.3f} ms each, '
         f'{1 / mean:.4g} per second ({stage.watch.clock.description})\n\n' + time_table(parts, stage.measured, sort_by)
     )
-
-
-def check_trace(path: str) -> None:
-    """Check that a trace can be written to ``path``.
-
-    Raises:
-        UsageError: its folder is missing, or ``path`` is a folder or not writable.
-    """
-    folder = os.path.dirname(path) or '.'
-    if not os.path.isdir(folder):
-        raise UsageError(f'--trace {path}: there is no folder {folder}')
-    if os.path.isdir(path):
-        raise UsageError(f'--trace {path} is a folder: give a file, such as {os.path.join(path, "trace.json")}')
-    place = path if os.path.exists(path) else folder
-    if not os.access(place, os.W_OK):
-        raise UsageError(f'--trace {path}: {place} is not writable: give another path')

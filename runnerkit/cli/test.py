@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from runnerkit.cli.errors import usage_checked
+from runnerkit.cli.errors import check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config
 from runnerkit.utils.logging import print_out
@@ -38,6 +38,8 @@ def parser(prog: str = 'runnerkit test') -> Parser:
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int:
     """Evaluate; returns the exit code."""
     args = parser(prog).parse_args(argv)
+    if args.out:
+        check_writable('--out', args.out)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args.config, args.cfg_options, sections=('model', 'data'))
     from runnerkit.flow.process_state import preserved_process_state

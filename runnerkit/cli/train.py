@@ -15,7 +15,6 @@ from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_k
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.exceptions import one_line
-from runnerkit.utils.logging import shortened
 from runnerkit.utils.suggest import suggestion
 
 #: Arguments that several tools have.
@@ -135,9 +134,14 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
     Raises:
         UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
     """
-    if not os.path.isfile(filename):
-        raise UsageError(why_no_config(filename))
-    cfg = Config.fromfile(filename, import_custom_modules=False)
+    if not os.path.exists(filename):
+        folder = os.path.dirname(filename) or '.'
+        files = [name for name in os.listdir(folder) if name.endswith(EXTENSIONS)] if os.path.isdir(folder) else []
+        raise UsageError(f'there is no config file {filename}{suggestion(os.path.basename(filename), files)}')
+    try:
+        cfg = Config.fromfile(filename, import_custom_modules=False)
+    except IsADirectoryError as error:
+        raise UsageError(str(error)) from None
     if overrides:
         try:
             cfg.merge_from_dict(overrides)
@@ -149,17 +153,6 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
         raise UsageError(str(error)) from error
     import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
     return cfg
-
-
-def why_no_config(filename: str) -> str:
-    """Why ``filename`` is not the file of a config, and which files may be meant."""
-    is_folder = os.path.isdir(filename)
-    folder = filename if is_folder else os.path.dirname(filename) or '.'
-    held = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    files = [name for name in held if name.endswith(EXTENSIONS)]
-    if is_folder:
-        return f'{filename} is a folder, not a config file' + (f'; it holds {shortened(files)}' if files else '')
-    return f'there is no config file {filename}{suggestion(os.path.basename(filename), files)}'
 
 
 def seed(text: str) -> int:

@@ -124,7 +124,7 @@ def _in_section(path: str, section: Mapping[str, Any], reader: str, root: Mappin
             continue
         if not others or near_miss(str(key), known):
             sure = reader not in OPEN or _is_new_option(section, key)
-            yield _unread('error' if sure else 'warning', section, path, key, known, reader)
+            yield _unread('error' if sure else 'warning', section, path, key, known, reader, own)
 
 
 def _reader(key: str, section: Any) -> str | None:
@@ -140,6 +140,11 @@ def _reader(key: str, section: Any) -> str | None:
     else:
         named = key if key != 'data' else None
     return named if isinstance(named, str) and named in KEYS else None
+
+
+def is_ours(cfg: Any, key: str) -> bool:
+    """Whether one of runnerkit's own classes reads the section ``key``, so that what its keys mean is known."""
+    return _reader(key, cfg.get(key)) is not None
 
 
 def _in_data(data: Any) -> Iterator[Finding]:
@@ -176,12 +181,20 @@ def _said_twice(section: Mapping[str, Any], path: str) -> Iterator[Finding]:
             yield Finding('error', f'{path}.{usual}', _where(section, usual), what, 'Leave one of the two out.')
 
 
-def _unread(level: Any, section: Mapping[str, Any], path: str, key: str, known: Sequence[str], reader: str) -> Finding:
+def _unread(
+    level: Any,
+    section: Mapping[str, Any],
+    path: str,
+    key: str,
+    known: Sequence[str],
+    reader: str,
+    own: Collection[str] = (),
+) -> Finding:
     belongs = BELONGS.get(key, '') if path.partition('.')[0] in ('data', path) else ''
     if near_miss(str(key), [DELETE_KEY]):
         way_out = f'Did you mean {DELETE_KEY!r}?'
-    elif nearest(str(key), known):
-        way_out = _question(str(key), known)
+    elif nearest(str(key), (*known, *own)):
+        way_out = _question(str(key), (*known, *sorted(own)))
     elif belongs and belongs != f'{path}.{key}':
         way_out = f'Write {belongs}.'
     elif known:

@@ -155,6 +155,8 @@ _RUNNER = (
     'logger',
     'meta',
 )
+_UPDATE = ('grad_clip', 'detect_anomalous_params', 'cumulative_iters', 'amp', 'loss_scale', 'fused')
+_UPDATE_FP16 = ('grad_clip', 'coalesce', 'bucket_size_mb', 'loss_scale', 'distributed', 'fused')
 _CYCLE = ('target_ratio', 'cyclic_times', 'step_ratio_up', 'anneal_strategy', 'gamma', *_WARMUP)
 _LEAST = ('min_lr', 'min_lr_ratio', *_WARMUP)
 _LEAST_MOMENTUM = ('min_momentum', 'min_momentum_ratio', *_WARMUP)
@@ -214,7 +216,10 @@ KEYS: dict[str, tuple[str, ...]] = {
     ),
     'EpochBasedRunner': _RUNNER,
     'IterBasedRunner': _RUNNER,
-    'OptimizerHook': ('grad_clip', 'detect_anomalous_params', 'cumulative_iters', 'amp', 'loss_scale', 'fused'),
+    'OptimizerHook': _UPDATE,
+    'GradientCumulativeOptimizerHook': _UPDATE,
+    'Fp16OptimizerHook': _UPDATE_FP16,
+    'GradientCumulativeFp16OptimizerHook': (*_UPDATE_FP16, 'cumulative_iters'),
     'CheckpointHook': (
         'interval',
         'by_epoch',
@@ -298,7 +303,11 @@ OPEN = ('EvalHook',)
 OF_TORCH = ('grad_clip', 'loss_scale', 'schedule', 'dist_params')
 
 #: Parts of sections that have a reader of their own, by the section's.
-PARTS = {'OptimizerHook': ('grad_clip', 'loss_scale'), 'fp16': ('loss_scale',), 'ProfilerHook': ('schedule',)}
+PARTS = {
+    **{name: ('grad_clip', 'loss_scale') for name in KEYS if name.endswith('OptimizerHook')},
+    'fp16': ('loss_scale',),
+    'ProfilerHook': ('schedule',),
+}
 
 #: The constructor of optimizers that reads ``paramwise_cfg``.
 OWN_CONSTRUCTOR = 'DefaultOptimizerConstructor'

@@ -32,12 +32,12 @@ def check_depth(value: Any) -> None:
 
 
 def check_yaml(source: str) -> None:
-    """Check that a YAML text is within `MAX_DEPTH` and `MAX_REPEATED`, before anything is built from it.
+    """Check that a YAML text is within `MAX_DEPTH` and `MAX_REPEATED` and has no key twice, before anything is built.
 
     An alias (``*name``) repeats all values that it refers to; aliases of aliases multiply them.
 
     Raises:
-        ValueError: a limit is exceeded, or an alias refers to a collection that contains it.
+        ValueError: a limit is exceeded, a mapping has a key twice, or an alias refers to a collection that contains it.
         YAMLError: it is not YAML.
     """
     import yaml
@@ -47,6 +47,7 @@ def check_yaml(source: str) -> None:
     sizes: dict[str | None, int] = {}
     # For each open collection: its anchor, its values so far, and how many of them come from aliases.
     open_: list[tuple[str | None, int, int]] = [(None, 0, 0)]
+    keys = _Keys()
 
     def add(values: int, repeated: int) -> None:
         name, values_before, repeated_before = open_[-1]
@@ -55,6 +56,7 @@ def check_yaml(source: str) -> None:
             raise ValueError(f'its aliases repeat more than {MAX_REPEATED:,} values: write fewer of them')
 
     for event in yaml.parse(source, YamlLoader):
+        keys.see(event)
         if isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
             open_.append((event.anchor, 1, 0))
             if len(open_) > MAX_DEPTH + 1:
@@ -75,3 +77,33 @@ def check_yaml(source: str) -> None:
             if anchor:
                 sizes[anchor] = size
             add(size, repeated)
+
+
+class _Keys:
+    """Refuses a key that a mapping has twice, given one event of a YAML text after another."""
+
+    def __init__(self) -> None:
+        # For each open collection, two that take turns at each node: a mapping's keys so far, and None where a value
+        # follows, or a sequence's item.
+        self.open: list[list[set[str] | None]] = [[None, None]]
+
+    def see(self, event: Any) -> None:
+        """Look at the next event.
+
+        Raises:
+            ValueError: it is such a key.
+        """
+        import yaml
+
+        if isinstance(event, yaml.NodeEvent):
+            known, other = self.open[-1]
+            if known is not None and isinstance(event, yaml.ScalarEvent) and event.value != '<<':
+                if event.value in known:
+                    line = event.start_mark.line + 1 if event.start_mark else '?'
+                    raise ValueError(f'the key {event.value!r} in line {line} is there twice')
+                known.add(event.value)
+            self.open[-1] = [other, known]
+        if isinstance(event, yaml.CollectionStartEvent):
+            self.open.append([set(), None] if isinstance(event, yaml.MappingStartEvent) else [None, None])
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self.open.pop()

@@ -75,8 +75,12 @@ def read_config(
         named_by = f'; {chain[-1]} names it as its base' if chain else ''
         raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
     check_type(path)
-    with open(path, encoding='utf-8') as file:
-        text = file.read()
+    try:
+        with open(path, encoding='utf-8') as file:
+            text = file.read()
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b'\n') + 1
+        raise ValueError(f'{path}:{line}: this is no text in UTF-8: {error}') from None
     return read_text(text, path, use_predefined_variables, chain)
 
 
@@ -167,7 +171,7 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     try:
         if path.endswith('.json'):
             marked = _mark_json(source, references)
-            values = json.loads(marked)
+            values = json.loads(marked, object_pairs_hook=_without_repeats)
             check_depth(values)
         else:
             marked = _mark(source, references)
@@ -187,6 +191,15 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     bases = read_bases(values.pop(BASE_KEY, []))
     filled = _fill_in(values, lambda index: look_up(references[index], bases.config, path))
     return as_config(filled, Place(path, DataLines(marked))), bases
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The dict of the ``pairs`` of a JSON object."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f'the key {next(name for name in names if names.count(name) > 1)!r} is there twice')
+    return found
 
 
 def _read_python(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tuple[ConfigDict, Bases]:

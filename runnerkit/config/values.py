@@ -14,6 +14,8 @@ from numbers import Number
 from typing import Any, NamedTuple
 
 from runnerkit.config.findings import Finding
+from runnerkit.config.keys import is_ours
+from runnerkit.config.known_keys import SCHEDULES
 from runnerkit.config.origin import dotted, written_at
 
 Path = tuple[Any, ...]
@@ -59,6 +61,7 @@ NUMBER_OR_PER_GROUP = Kind(
     'a number, a list of them or a dict by optimizer', lambda value: NUMBER.fits(value) or isinstance(value, Mapping)
     or NUMBERS.fits(value)
 )  # fmt: skip
+NUMBER_OR_PAIR = Kind('a number', lambda value: _is_number(value) or _is_list(value))  # Adafactor has two
 WHOLE = whole()
 STEPS = Kind(
     'a whole number or a list of them, such as [8, 11]',
@@ -73,10 +76,16 @@ HOOKS = Kind(
     'a list of dicts or hooks', lambda value: all(map(HOOK.fits, value)) if _is_list(value) else HOOK.fits(value)
 )
 LOSS_SCALE = Kind(
-    "a number, 'dynamic' or a dict",
-    lambda value: value == 'dynamic' or isinstance(value, Mapping) or _is_number(value),
+    "a number above 0, 'dynamic' or a dict",
+    lambda value: value == 'dynamic' or isinstance(value, Mapping) or (_is_number(value) and value > 0),
 )
 NORM_TYPE = Kind('a number', lambda value: value == 'inf' or _is_number(value))
+NAMES = Kind('a list of texts', lambda value: TEXT.fits(value) or (_is_list(value) and all(map(TEXT.fits, value))))
+SAMPLER = Kind('a dict or a sampler', lambda value: isinstance(value, Mapping) or hasattr(value, '__iter__'))
+DATASET = Kind(
+    'a dict with a type, a list of them or a data set',
+    lambda value: not isinstance(value, str) and (hasattr(value, '__getitem__') or hasattr(value, '__iter__')),
+)
 LEVELS = logging.getLevelNamesMapping() if hasattr(logging, 'getLevelNamesMapping') else logging._nameToLevel
 LEVEL = Kind(f'a number or one of {", ".join(LEVELS)}', lambda value: value in LEVELS or WHOLE.fits(value))
 
@@ -105,12 +114,12 @@ _SCHEDULE: dict[str, Kind] = {
 
 _OPTIMIZER: dict[str, Kind] = {
     'betas': NUMBERS,
+    'eps': NUMBER_OR_PAIR,
     **dict.fromkeys(
         (
             'lr',
             'weight_decay',
             'momentum',
-            'eps',
             'dampening',
             'alpha',
             'rho',
@@ -155,10 +164,15 @@ _LOADER: dict[str, Kind] = {
     **dict.fromkeys(('workers_per_gpu', 'num_workers'), whole(0)),
     **dict.fromkeys(('persistent_workers', 'pin_memory', 'seeded', 'shuffle', 'drop_last', 'round_up'), BOOL),
     'timeout': NUMBER,
+    **dict.fromkeys(('sampler', 'batch_sampler'), SAMPLER),
 }
 
 #: Options of hooks that mean the same in each of ours. The hooks of others may mean something else by them.
-_LOGGER: dict[str, Kind] = {'interval': whole(1), **dict.fromkeys(('by_epoch', 'ignore_last', 'reset_flag'), BOOL)}
+_LOGGER: dict[str, Kind] = {
+    'interval': whole(1),
+    **dict.fromkeys(('by_epoch', 'ignore_last', 'reset_flag'), BOOL),
+    **dict.fromkeys(('log_dir', 'out_dir'), PATH),
+}
 
 
 def _below(section: str, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
@@ -176,7 +190,8 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(('deterministic', 'auto_resume', 'find_unused_parameters'), BOOL),
     **dict.fromkeys(('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch'), BOOL),
     **dict.fromkeys(('load_from', 'resume_from', 'work_dir'), PATH),
-    **dict.fromkeys(('data', 'evaluation', 'log_config', 'dist_params', 'fp16', 'optimizer', 'auto_scale_lr'), SECTION),
+    **dict.fromkeys(('data', 'evaluation', 'log_config', 'dist_params', 'optimizer', 'auto_scale_lr'), SECTION),
+    **dict.fromkeys(('model', 'runner'), SECTION),
     **dict.fromkeys(('lr_config', 'momentum_config', 'optimizer_config', 'checkpoint_config', 'timer_config'), HOOK),
     'profiler_config': HOOK,
     **_below('optimizer', _OPTIMIZER),
@@ -190,8 +205,12 @@ KINDS: dict[str, Kind] = {
     'optimizer_config.grad_clip': SECTION,
     'optimizer_config.grad_clip.max_norm': NUMBER,
     'optimizer_config.grad_clip.norm_type': NORM_TYPE,
+    'optimizer_config.grad_clip.error_if_nonfinite': BOOL,
+    'optimizer_config.grad_clip.foreach': BOOL,
+    'optimizer_config.amp': one_of('bf16', 'fp16'),
     'optimizer_config.loss_scale': LOSS_SCALE,
     'fp16.loss_scale': LOSS_SCALE,
+    'auto_scale_lr.enable': BOOL,
     'auto_scale_lr.base_batch_size': whole(1),
     'checkpoint_config.interval': WHOLE,
     'checkpoint_config.max_keep_ckpts': WHOLE,
@@ -199,7 +218,9 @@ KINDS: dict[str, Kind] = {
         f'checkpoint_config.{key}': BOOL
         for key in ('by_epoch', 'save_optimizer', 'save_last', 'sync_buffer', 'async_save', 'create_symlink')
     },
+    'checkpoint_config.meta': SECTION,
     'checkpoint_config.out_dir': PATH,
+    'checkpoint_config.file_client_args': SECTION,
     'checkpoint_config.filename_tmpl': TEXT,
     'evaluation.interval': whole(1),
     'evaluation.start': whole(0),
@@ -207,14 +228,27 @@ KINDS: dict[str, Kind] = {
     'evaluation.gpu_collect': BOOL,
     'evaluation.save_best': TEXT,
     'evaluation.rule': one_of('greater', 'less'),
+    'evaluation.greater_keys': NAMES,
+    'evaluation.less_keys': NAMES,
     'evaluation.out_dir': PATH,
+    'evaluation.file_client_args': SECTION,
+    'profiler_config.profile_iters': whole(1),
+    **{
+        f'profiler_config.{key}': BOOL
+        for key in ('by_epoch', 'record_shapes', 'profile_memory', 'with_stack', 'with_flops', 'parts')
+    },
+    'profiler_config.json_trace_path': PATH,
     'log_config.interval': whole(1),
     'log_config.hooks': HOOKS,
     **_below('log_config.hooks.*', _LOGGER),
     **_below('data', _LOADER),
+    **{f'data.{split}': DATASET for split in ('train', 'val', 'test')},
     **{f'data.{split}_dataloader': SECTION for split in ('train', 'val', 'test')},
     **{f'data.{split}_dataloader.{key}': kind for split in ('train', 'val', 'test') for key, kind in _LOADER.items()},
 }
+
+#: Sections that a hook of the user's own may read.
+_BY_HOOKS = (*SCHEDULES, 'optimizer_config', 'checkpoint_config')
 
 _ROOTS = {key.partition('.')[0] for key in KINDS}
 _DEPTH = max(key.count('.') + 1 for key in KINDS)
@@ -233,13 +267,19 @@ def wrong_values(cfg: Any) -> Iterator[Finding]:
     for path, value in _walk(getattr(cfg, '_cfg_dict', cfg)):
         kind = KINDS.get(_pattern(path))
         if kind is not None:
-            if value is not None and not kind.fits(value):
+            is_wrong = value is not None and not kind.fits(value)
+            if is_wrong and (_is_known(cfg, path) or _meant(value, kind) is not None):
                 yield _finding('error', cfg, path, f'must be {kind.needed}, but got {value!r}', value, kind)
         elif isinstance(value, str) and path[0] not in _TEXTUAL:
             if _EXPONENT.fullmatch(value):
                 yield _finding('warning', cfg, path, f'{value!r} is a text, not a number', value, NUMBER)
-            elif value in ('True', 'False', 'true', 'false'):
+            elif value in ('True', 'False', 'true', 'false') and not isinstance(path[-1], int):  # not names of classes
                 yield _finding('warning', cfg, path, f'{value!r} is a text, which counts as true', value, BOOL)
+
+
+def _is_known(cfg: Any, path: Path) -> bool:
+    """Whether the key at ``path`` has the meaning that `KINDS` gives it; a user's own hook may read other values."""
+    return len(path) == 1 or path[0] not in _BY_HOOKS or is_ours(cfg, path[0])
 
 
 def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:

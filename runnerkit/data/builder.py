@@ -27,6 +27,7 @@ from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.data.wrappers import RepeatDataset
 from runnerkit.distributed.info import get_dist_info
 from runnerkit.registry import Registry
+from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
 
@@ -48,9 +49,6 @@ for _sampler in (
 
 #: Data sets made of others, and the argument that holds the others' configs.
 _NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
-
-#: torch's names of a loader's options, and MMCV's. Either may be given.
-OPTION_NAMES = {'batch_size': 'samples_per_gpu', 'num_workers': 'workers_per_gpu'}
 
 #: Options that mean something only where there are workers.
 _WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')
@@ -90,6 +88,33 @@ def build_dataset(cfg: Any, default_args: dict[str, Any] | None = None) -> Any:
     outer = copy.copy(cfg)
     del outer[held]
     return DATASETS.build(outer, default_args={held: built})
+
+
+def check_dataset(dataset: Any) -> None:
+    """Whether a loader can draw samples from ``dataset``.
+
+    Raises:
+        TypeError: it has no length or no items, and is no IterableDataset.
+        ValueError: it is empty.
+    """
+    if isinstance(dataset, IterableDataset):
+        return
+    name = type(dataset).__name__
+    for method in ('__len__', '__getitem__'):
+        if not hasattr(dataset, method):
+            raise TypeError(
+                f'the data set {name} has no {method}: write it (a data set has both, __len__ and __getitem__), or '
+                'derive the class from torch.utils.data.IterableDataset'
+            )
+    try:
+        length = len(dataset)
+    except TypeError as error:
+        raise_with_context(error, f'the length of the data set {name}: ')
+    if length == 0:
+        raise ValueError(
+            f'the data set {name} is empty: a loader needs at least one sample. Check the paths and filters in its '
+            'config'
+        )
 
 
 def build_dataloader(
@@ -157,11 +182,7 @@ def build_dataloader(
             'of the two'
         )
     streaming = isinstance(dataset, IterableDataset)
-    if not streaming and len(dataset) == 0:
-        raise ValueError(
-            f'the data set {type(dataset).__name__} is empty: a loader needs at least one sample. Check the paths and '
-            f'filters in its config'
-        )
+    check_dataset(dataset)
     rank, world_size = ranks or (get_dist_info() if dist is not False else (0, 1))
     scale = 1 if dist or (dist is None and world_size > 1) else num_gpus
     batch_size, num_workers = samples_per_gpu * scale, workers_per_gpu * scale

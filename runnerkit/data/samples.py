@@ -13,6 +13,8 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from runnerkit.data.sampler import SampleBatch
 from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams, seeded_iteration
+from runnerkit.utils.exceptions import add_note
+from runnerkit.utils.logging import shortened
 
 
 def as_is(batch: Any) -> Any:
@@ -40,12 +42,18 @@ class SeededSamples(Dataset[Any]):
 
     def __getitems__(self, batch: SampleBatch) -> Any:
         base = mix_seed(self.seed, batch.epoch)
-        samples = []
+        samples: list[Any] = []
         with private_streams():
-            for index, position in zip(batch, batch.positions, strict=True):
-                seed_streams(sample_seed(base, position))
-                samples.append(self.dataset[index])
-            return self.collate_fn(samples)
+            try:
+                for index, position in zip(batch, batch.positions, strict=True):
+                    seed_streams(sample_seed(base, position))
+                    samples.append(self.dataset[index])
+                return self.collate_fn(samples)
+            except Exception as error:
+                at = len(samples)
+                which = f'sample {batch[at]}' if at < len(batch) else f'a batch of the samples {shortened(list(batch))}'
+                add_note(error, f'{which} of the data set {type(self.dataset).__name__}')
+                raise
 
 
 class SeededStream(IterableDataset[Any]):

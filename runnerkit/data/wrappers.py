@@ -6,6 +6,8 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from runnerkit.utils.numbers import check_whole_number
+
 
 class RepeatDataset(Dataset[Any]):
     """A data set several times over, as one long epoch.
@@ -18,12 +20,12 @@ class RepeatDataset(Dataset[Any]):
         times: at least 1.
 
     Raises:
+        TypeError: ``times`` is no whole number.
         ValueError: ``times`` is less than 1.
     """
 
     def __init__(self, dataset: Dataset[Any], times: int) -> None:
-        if times < 1:
-            raise ValueError(f'times must be at least 1, but got {times}')
+        check_whole_number('times', times)
         self.dataset = dataset
         self.times = times
 

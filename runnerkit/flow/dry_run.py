@@ -10,6 +10,7 @@ from torch import Tensor
 
 from runnerkit.flow.context import Context
 from runnerkit.flow.preview import preview_curves
+from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.parallel import DataContainer
 from runnerkit.runner.workflow import first_training_loader, length_of
@@ -59,10 +60,13 @@ class DryRun:
                 runner.run_iter(batch, train_mode=False)
         else:
             runner.run_iter(batch, train_mode=True)
-            if context.optimizer is not None and isinstance(runner.outputs.get('loss'), Tensor):
-                runner.update(runner.outputs['loss'])
+            updates = any(isinstance(hook, OptimizerHook) for hook in runner.hooks)
+            loss = runner.required('loss') if updates else runner.outputs.get('loss')
+            if updates or (context.optimizer is not None and isinstance(loss, Tensor)):
+                runner.update(loss)
         loss = runner.outputs.get('loss')
-        return f'One iteration of mode {mode!r}: loss {"none" if loss is None else f"{float(loss.detach()):.4f}"}'
+        value = f'{float(loss.detach()):.4f}' if isinstance(loss, Tensor) else str(loss).lower()
+        return f'One iteration of mode {mode!r}: loss {value}'
 
 
 def printer(context: Context) -> Callable[[str], None]:

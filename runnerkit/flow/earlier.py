@@ -132,7 +132,8 @@ def _carry_out(work_dir: Path, folder: Path) -> Path:
                 'another work dir (--work-dir)'
             ) from error
     plan.unlink(missing_ok=True)
-    final = folder.with_name(folder.name.removesuffix(_UNFINISHED))
+    name = folder.name.removesuffix(_UNFINISHED)
+    final = folder.with_name(free_name(work_dir, name) if folder.with_name(name).exists() else name)
     os.rename(folder, final)
     for changed in (final, folder.parent, work_dir):
         flush_folder(changed)

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from runnerkit.config import keys_of_other_tools
+from runnerkit.config.known_keys import KEYS, REQUIRED, SAME
 from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
-from runnerkit.data.builder import OPTION_NAMES
+from runnerkit.data.builder import check_dataset
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist, same_seed_everywhere
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
@@ -31,18 +32,8 @@ from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import DETAIL, get_logger, set_verbose
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import draw_seed, set_random_seed
+from runnerkit.utils.suggest import suggestion
 from runnerkit.version import __version__
-
-#: Keys of ``data`` that configure loaders, not the data set of one split.
-LOADER_KEYS = (
-    'samples_per_gpu',
-    'workers_per_gpu',
-    'batch_size',
-    'num_workers',
-    'persistent_workers',
-    'pin_memory',
-    'seeded',
-)
 
 
 class Instance:
@@ -79,16 +70,17 @@ class Instance:
             parent, name = split_url(remote)
             chosen = os.path.join('work_dirs', name)
         context.work_dir = Path(chosen).absolute()
-        check_start(context)
+        from_first_rank(partial(check_start, context))
         if options.dry_run:
             remote, context.work_dir = None, Path(tempfile.mkdtemp(prefix='runnerkit-dry-run-'))
-        try:
-            context.work_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise type(error)(
-                f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with '
-                '--work-dir'
-            ) from error
+        with placed_errors(None if options.work_dir else cfg, 'work_dir', name='work dir'):
+            try:
+                context.work_dir.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise type(error)(
+                    f'the work dir {context.work_dir} cannot be created ({error.strerror}): choose another one with '
+                    '--work-dir'
+                ) from error
         if not options.dry_run:
             context.timestamp = from_first_rank(partial(self.take_work_dir, context))
         if remote is not None:
@@ -174,12 +166,17 @@ class Instance:
 
     def build_dataset(self, data: Mapping[str, Any], split: str) -> Any:
         """The data set of ``data[split]``."""
-        with placed_errors(data):
+        with placed_errors(data, split, name=f'data.{split}'):
             if data.get(split) is None:
-                held = [name for name in data if not (name in LOADER_KEYS or name.endswith('_dataloader'))]
-                hint = f' (--split {held[-1]} evaluates on that one)' if split == 'test' and held else ''
+                held = [name for name, part in data.items() if part is not None and name not in KEYS['data']]
+                held = [name for name in held if not name.endswith('_dataloader')]
+                hint = suggestion(split, held)
+                if split == 'test' and held and not hint:
+                    hint = f' (--split {held[-1]} evaluates on that one)'
                 raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
-            return build_dataset(data[split])
+            dataset = build_dataset(data[split])
+            check_dataset(dataset)
+            return dataset
 
     def build_loader(self, context: Context, data: Mapping[str, Any], split: str, dataset: Any = None) -> Any:
         """The loader of ``data[split]``, see `loader_settings`."""
@@ -212,7 +209,7 @@ def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:
         TypeError: what should be a whole number is none.
     """
     own = f'{split}_dataloader'
-    common = {key: data[key] for key in LOADER_KEYS if key in data}
+    common = {key: data[key] for key in KEYS['data'] if key in data}
     settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0}
     return {**settings, **_mmcv_names(data, common), **_mmcv_names(data, data.get(own) or {}, own)}
 
@@ -225,7 +222,7 @@ def _mmcv_names(data: Mapping[str, Any], options: Mapping[str, Any], *path: str)
         return '.'.join(('data', *path, key)) + (f' ({where})' if where else '')
 
     named = dict(options)
-    for theirs, ours in OPTION_NAMES.items():
+    for ours, theirs in SAME:
         if theirs in options and ours in options:
             raise ValueError(f'{placed(theirs)} and {placed(ours)} are two names of the same option: give one of them')
         key = theirs if theirs in options else ours
@@ -304,5 +301,13 @@ def required_section(cfg: Any, key: str) -> Any:
         KeyError: the config has no such section.
     """
     if cfg.get(key) is None:
-        raise KeyError(f'the config {cfg.filename or ""} has no {key!r}; a run needs model, data, optimizer and runner')
+        others = [name for name in REQUIRED if cfg.get(name) is None and name != key]
+        if cfg.get('total_epochs') is not None and 'runner' in others:
+            others.remove('runner')
+        missing = ', '.join(others)
+        place = written_at(cfg, (key,)) if key in cfg else ''
+        raise KeyError(
+            f'the config {cfg.filename or ""} has no {key!r}{f" ({place})" if place else ""}'
+            f'{f" (nor {missing})" if missing else ""}; a run needs {", ".join(REQUIRED)}'
+        )
     return cfg[key]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import has_custom
 from runnerkit.flow.instance import loader_settings, required_section
@@ -20,6 +21,7 @@ from runnerkit.optim import build_optimizer
 from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
+from runnerkit.runner.checks import check_step
 from runnerkit.utils.logging import is_terminal
 from runnerkit.utils.seed import set_random_seed
 
@@ -37,7 +39,8 @@ class Network:
         self.build_optimizer(context)
         self.build_runner(context)
         self.register_hooks(context)
-        context.findings = preflight(Plan.of(context))
+        # Rank 0 looks for all: others may lack its hooks, or a part of a small data set.
+        context.findings = from_first_rank(lambda: preflight(Plan.of(context)))
 
     def build_model(self, context: Context) -> None:
         """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew."""
@@ -52,7 +55,8 @@ class Network:
             use_channels_last(model)
         options = compile_options(context.cfg)
         if options is not None:
-            compile_model(model, **options)
+            with placed_errors(context.cfg, 'compile'):
+                compile_model(model, **options)
         context.model = wrapped(model, context)
         if context.options.diff_seed:  # only now, so that all ranks have the same weights
             set_random_seed(context.seed, use_rank_shift=True)
@@ -65,7 +69,8 @@ class Network:
         cfg = context.cfg
         config = required_section(cfg, 'optimizer')
         if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
-            config = scaled_lr(config, cfg, context)
+            with placed_errors(cfg, 'auto_scale_lr'):
+                config = scaled_lr(config, cfg, context)
         with placed_errors(cfg, 'optimizer'):
             context.optimizer = build_optimizer(context.model, config)
 
@@ -79,7 +84,13 @@ class Network:
             'meta': context.meta,
         }
         with placed_errors(context.cfg, 'runner'):
-            context.runner = build_runner(runner_config(context.cfg), default_args)
+            config = runner_config(context.cfg)
+        is_ours = config.get('type') in ('EpochBasedRunner', 'IterBasedRunner')
+        if is_ours and 'model' not in config and 'batch_processor' not in config:
+            with placed_errors(context.cfg, 'model'):  # the runner would find it, too, and blame its own section
+                check_step(context.model, None)
+        with placed_errors(context.cfg, 'runner'):
+            context.runner = build_runner(config, default_args)
         context.runner.timestamp = context.timestamp
 
     def register_hooks(self, context: Context) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 from runnerkit.checkpoint import Store, find_checkpoint
 from runnerkit.distributed import from_first_rank
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.fileio.paths import is_url, join, local_path
 from runnerkit.flow.context import Context
 from runnerkit.flow.earlier import EARLIER, IF_USED, files_of_a_run, is_restarted, read_record
+from runnerkit.registry import placed_errors
 from runnerkit.utils.suggest import did_you_mean
 
 
@@ -64,8 +65,16 @@ def is_in(path: str, folder: str | os.PathLike[str]) -> bool:
     return Path(folder).resolve() == (given if given.is_dir() else given.parent).resolve()
 
 
+def is_of_this_run(path: str, context: Context) -> bool:
+    """Whether a checkpoint lies where the run saves: in its work dir, or in its folder in an ``out_dir``."""
+    below = (join(local_path(out_dir), context.work_dir.name) for _, out_dir, _ in out_dirs(context.cfg))
+    return any(is_in(path, folder) for folder in (str(context.work_dir), *below))
+
+
 def check_start(context: Context) -> None:
     """Check the paths in flags and config, and that the work dir may be used.
+
+    Only rank 0 looks, since it may go on to move files while others still look.
 
     Raises:
         FileNotFoundError: there is no checkpoint to load or to resume.
@@ -77,18 +86,23 @@ def check_start(context: Context) -> None:
     if used is not None and used not in IF_USED:
         raise ValueError(f'if_used must be one of {", ".join(IF_USED)}, but got {used!r}')
     for section, out_dir, args in out_dirs(context.cfg):
-        check_out_dir(section, out_dir, args)
-    goes_on = restarts(context)
+        with placed_errors(context.cfg, section.partition('.')[0]):
+            check_out_dir(section, out_dir, args)
+    goes_on = is_restarted(context.work_dir)
     names = files_of_a_run(context.work_dir)
     explicit = resume_from(context)
     if explicit and not goes_on:
-        is_here = is_in(find_checkpoint(explicit), context.work_dir)
+        with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
+            found = find_checkpoint(explicit)
+        is_here = is_of_this_run(found, context)
         if is_here and used == 'aside':
             raise FileExistsError(would_move('resume_from', explicit, context.work_dir))
         goes_on = is_here
     elif not goes_on and not (resumes(context) and names):
         weights = load_from(context)
-        if weights and is_in(find_checkpoint(weights, best=True), context.work_dir) and names:
+        with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):
+            found = find_checkpoint(weights, best=True) if weights else ''
+        if weights and is_of_this_run(found, context) and names:
             raise FileExistsError(would_move('load_from', weights, context.work_dir))
     if used == 'refuse' and names and not goes_on:
         raise FileExistsError(

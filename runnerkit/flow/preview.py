@@ -66,7 +66,10 @@ def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
     max_epochs, max_iters = runner.max_epochs, runner.max_iters
     if max_epochs is None and max_iters is None:
         raise ValueError('a curve needs an end: give max_epochs or max_iters')
-    total = min(limit for limit in (max_iters, (max_epochs or 0) * iters_per_epoch or None) if limit is not None)
+    by_epochs = None if max_epochs is None else max_epochs * iters_per_epoch
+    total = min(limit for limit in (max_iters, by_epochs) if limit is not None)
+    if total == 0:
+        return []
     view: Any = Rehearsal(runner, max_epochs or -(-total // iters_per_epoch), total, iters_per_epoch)
     hooks = [copy.deepcopy(hook) for hook in runner.hooks if _can_be_foretold(hook)]
     tracks: list[tuple[str, str, Any, list[Any]]] = [

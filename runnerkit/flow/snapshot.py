@@ -134,9 +134,6 @@ def _write_code(folder: Path, copies: dict[Path, Path]) -> None:
     for file, copy in copies.items():
         if not _is_same(folder / copy, file):
             write_atomically(folder / copy, methodcaller('write', file.read_bytes()))
-    for other in sorted(folder.rglob('*.py')):
-        if other.relative_to(folder) not in copies.values():
-            other.unlink()
 
 
 def _portable(value: Any, work_dir: str, places: Mapping[str, str]) -> Any:

@@ -59,7 +59,8 @@ class Startup:
     def stores(self, context: Context) -> list[Store]:
         """The stores that may hold checkpoints of the run."""
         hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, CheckpointHook)]
-        stores = [*(hook.store(context.runner) for hook in hooks), Store(context.work_dir)]
+        with placed_errors(context.cfg, 'checkpoint_config'):
+            stores = [*(hook.store(context.runner) for hook in hooks), Store(context.work_dir)]
         return list({store.place: store for store in stores}.values())
 
     def newest(self, stores: Iterable[Store]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 from runnerkit.checkpoint import Store
@@ -91,5 +92,11 @@ class Runner:
     def other_stores(self, context: Context) -> list[Store]:
         """Where the run saves, apart from the work dir."""
         hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, StoringHook)]
-        stores = {store.place: store for store in (hook.store(context.runner) for hook in hooks)}
-        return [store for place, store in stores.items() if place != str(context.work_dir)]
+        stores = {real_place(store): store for store in (hook.store(context.runner) for hook in hooks)}
+        stores.pop(os.path.realpath(context.work_dir), None)
+        return list(stores.values())
+
+
+def real_place(store: Store) -> str:
+    """Where a store is: one folder may have several names (relative ones, links)."""
+    return os.path.realpath(store.place) if store.is_local else store.place

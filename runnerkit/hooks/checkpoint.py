@@ -81,6 +81,7 @@ class CheckpointHook(StoringHook):
         if on_error not in ('continue', 'stop'):
             hint = did_you_mean(str(on_error), ('continue', 'stop'))
             raise ValueError(f"on_error must be 'continue' or 'stop', but got {on_error!r}; {hint}".rstrip('; '))
+        check_template(kwargs.get('filename_tmpl'))
         self.interval = interval
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
@@ -243,3 +244,22 @@ class CheckpointHook(StoringHook):
 def saves_by_epoch(hooks: Iterable[Hook]) -> bool:
     """Whether no `CheckpointHook` among ``hooks`` saves by iteration."""
     return all(hook.by_epoch for hook in hooks if isinstance(hook, CheckpointHook))
+
+
+def check_template(template: Any) -> None:
+    """Whether the names of files that ``template`` makes differ; None is fine.
+
+    Raises:
+        ValueError: they do not, or it cannot be formatted.
+    """
+    if not isinstance(template, str):
+        return
+    try:
+        differ = template.format(1) != template.format(2)
+    except (ValueError, IndexError, KeyError) as error:
+        raise ValueError(f"filename_tmpl must be like 'epoch_{{}}.pth', but got {template!r}: {error}") from None
+    if not differ:
+        raise ValueError(
+            f"filename_tmpl must have {{}} for the number, as in 'epoch_{{}}.pth', but got {template!r}: each "
+            'checkpoint would overwrite the one before'
+        )

@@ -128,7 +128,7 @@ class EMAHook(Hook):
     @contextmanager
     def _averaged(self) -> Iterator[None]:
         """Put the averages in the place of the weights; nested spans change nothing more."""
-        if self._swapped:
+        if self._swapped or not self.param_ema_buffer:  # a dry run has no averages yet
             yield
             return
         self._swap_ema_parameters()

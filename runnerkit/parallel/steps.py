@@ -83,3 +83,18 @@ def required_output(key: str, outputs: Mapping[str, Any], model: nn.Module) -> A
             f'return dict(loss=…, log_vars=dict(…), num_samples=…)'
         )
     return outputs[key]
+
+
+def check_samples(value: Any, model: str) -> None:
+    """Whether ``value`` is a number of samples, the weight of what the step of ``model`` logs.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is negative.
+    """
+    try:
+        too_low = value < 0
+    except TypeError:
+        raise TypeError(f"num_samples of {model}'s step must be a number, but got {value!r}") from None
+    if too_low:
+        raise ValueError(f"num_samples of {model}'s step must not be negative, but got {value!r}")

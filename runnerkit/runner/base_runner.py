@@ -10,7 +10,7 @@ from typing import Any
 
 from runnerkit.data.kinds import WAY_OUT, length_of, named, set_epoch
 from runnerkit.data.reader import Reader
-from runnerkit.parallel.steps import required_output
+from runnerkit.parallel.steps import check_samples, required_output
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.evaluating import Evaluating
 from runnerkit.runner.registration import Registration
@@ -78,7 +78,10 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         if 'log_vars' in outputs:
             if 'num_samples' not in outputs:
                 self.required('num_samples', outputs)
-            self.log_buffer.update(outputs['log_vars'], outputs['num_samples'])
+            samples = outputs['num_samples']
+            if type(samples) is not int or samples < 0:
+                check_samples(samples, self._model_name)
+            self.log_buffer.update(outputs['log_vars'], samples)
         self.outputs = outputs
         if self._hook_table.calls['after_forward']:
             self.call_hook('after_forward')
@@ -178,9 +181,10 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         elif point == 'before_run':
             self._is_restored = False
         elif point == 'before_train_epoch':
+            # After the hooks of the epoch before, since these may update the weights, too.
+            self._weight_watch.look(self, progress.iters)
             self._begin_epoch()
         elif point == 'after_train_epoch':
-            self._weight_watch.look(self, progress.iters)
             if self._epoch_is_whole():
                 progress.epochs, progress.units = self._epoch + 1, self._unit + 1
                 progress.epoch_is_open, progress.batches = False, 0

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runnerkit.optim.named import learning_rates, momenta, named_optimizers
 from runnerkit.optim.update import Update
+from runnerkit.parallel import unwrap
 from runnerkit.runner.state import RunnerState
+
+
+def check_loss(loss: Any, model: nn.Module) -> None:
+    """Whether gradients can be computed of what the step of ``model`` returned as its loss.
+
+    Raises:
+        TypeError: it is no tensor.
+        ValueError: it has several elements, or no gradient.
+    """
+    name = type(unwrap(model)).__name__
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"the loss of {name}'s step must be a tensor with a gradient, but got {loss!r}")
+    if loss.numel() != 1:
+        raise ValueError(
+            f"the loss of {name}'s step must be one number, but has the shape {tuple(loss.shape)}: return its mean"
+        )
+    if not loss.requires_grad:
+        raise ValueError(
+            f"the loss of {name}'s step has no gradient: it does not depend on a parameter that requires one, or was "
+            'computed with detach(), item() or no_grad()'
+        )
 
 
 class Updates(RunnerState):
@@ -46,7 +68,11 @@ class Updates(RunnerState):
         """
         update = self._updates.get(optimizer) or self._default_update(optimizer)
         self.update_calls += 1
-        update.backward(loss, self._iter, self._max_iters, self.model, self.logger)
+        try:
+            update.backward(loss, self._iter, self._max_iters, self.model, self.logger)
+        except (AttributeError, RuntimeError):
+            check_loss(loss, self.model)
+            raise
         listeners = self._hook_table.calls
         if listeners['after_backward']:
             self.call_hook('after_backward')

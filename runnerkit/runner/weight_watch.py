@@ -154,7 +154,7 @@ def reason(runner: Updates, weights: Sequence[Tensor]) -> str:
         )
     if not any(rates(runner)):
         return 'all learning rates are 0. Look at optimizer and lr_config.'
-    gradients = [each.grad for each in weights if each.grad is not None]
+    gradients = [_local(each.grad) for each in weights if each.grad is not None]
     if not gradients:
         return (
             'no parameter has a gradient. The loss that train_step returns must depend on them: look for detach(), '

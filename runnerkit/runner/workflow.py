@@ -10,6 +10,7 @@ from typing import Any
 from runnerkit.data.kinds import length_of
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.suggest import suggestion
 
 #: Pairs of a mode and how many units of it.
 Workflow = Sequence[tuple[str, int]]
@@ -71,15 +72,23 @@ def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
         ValueError: there is neither.
     """
     method = getattr(runner, mode, None)
-    if callable(method) and not mode.startswith('_'):
+    if callable(method) and not mode.startswith('_') and not _is_no_mode(method, mode):
         return method
     if hasattr(runner.model, f'{mode}_step'):
         return partial(runner.train, mode=mode)
-    model = type(unwrap(runner.model)).__name__
+    inner = unwrap(runner.model)
+    model, steps = type(inner).__name__, (name for name in dir(inner) if name.endswith('_step'))
+    hint = suggestion(mode, ['train', 'val', *(name.removesuffix('_step') for name in steps)])
     raise ValueError(
         f'runner has no method named "{mode}" to run an epoch, and {model} has no {mode}_step; modes are train, '
-        'val, and those that the runner or the model adds'
+        f'val, and those that the runner or the model adds{hint}'
     )
+
+
+def _is_no_mode(method: Any, mode: str) -> bool:
+    """Whether ``method`` is one of our runners' that runs no epoch: ``run``, ``save_checkpoint`` and the like."""
+    module = getattr(method, '__module__', None) or ''
+    return mode not in ('train', 'val') and module.startswith('runnerkit.runner.')
 
 
 def iters_in(epochs: int | None, loader: Any) -> int | None:

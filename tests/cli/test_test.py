@@ -28,7 +28,7 @@ def test_scores_of_a_file_or_of_the_best_in_a_work_dir(project, train, capsys):
     [
         (['nowhere.py', 'x.pth'], 2, 'there is no config file nowhere.py'),
         (['CFG', 'nowhere.pth'], 1, 'there is no checkpoint nowhere.pth'),
-        (['CFG', 'CFG', '--split', 'tset'], 1, "has no 'tset' section; it has train, val, test ("),
+        (['CFG', 'CFG', '--split', 'tset'], 1, "has no 'tset' section; it has train, val, test; did you mean 'test'?"),
     ],
 )
 def test_wrong_input(project, capsys, arguments, code, text):

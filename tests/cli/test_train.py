@@ -240,7 +240,7 @@ BAD = {
     'model without loss': (
         ['--cfg-options', 'model=None'],
         1,
-        ["cfg.py has no 'model'; a run needs model, data, optimizer and runner"],
+        ["cfg.py has no 'model' (--cfg-options); a run needs model, data, optimizer, runner"],
     ),
 }
 

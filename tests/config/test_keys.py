@@ -173,6 +173,9 @@ def test_a_variable_may_be_read_by_a_file_that_has_its_file_as_a_base():
     Path('base.py').write_text('mine = 3\n')
     Path('cfg.py').write_text("_base_ = 'base.py'\nseed = {{ _base_.mine }}\n")
     assert unread_keys(Config.fromfile('cfg.py')) == []
+    cfg = Config.fromfile('cfg.py')
+    cfg.merge_from_dict({'mine': 4})
+    assert [each.where for each in unread_keys(cfg)] == ['--cfg-options']  # too late for that file
     Path('cfg.py').write_text("_base_ = 'base.py'\nseed = 3\n")
     assert [each.where for each in unread_keys(Config.fromfile('cfg.py'))] == ['base.py:1']
 

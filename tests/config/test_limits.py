@@ -124,3 +124,17 @@ def test_values_given_in_python_and_on_the_command_line(capsys):
     assert parser.parse_args(['--cfg-options', f'a={nested(MAX_DEPTH)}']).cfg_options['a'] == json.loads(
         nested(MAX_DEPTH)
     )
+
+
+def test_a_key_twice_in_a_mapping_is_refused(tmp_path):
+    for name, text, message in (
+        ('a.yaml', 'a: {x: 1}\nb:\n  x: 1\n  y: [x, x]\n  x: 2\n', "a.yaml: the key 'x' in line 5 is there twice"),
+        ('a.json', '{"a": {"x": 1, "x": 2}}', "a.json: the key 'x' is there twice"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=message):
+            Config.fromfile(str(tmp_path / name))
+
+
+def test_what_only_looks_like_a_key_twice_is_allowed():
+    check_yaml('a: &a {x: 1, y: [x, x, {x: x}]}\nb: {<<: *a, x: 2, y: x}\nc: {<<: *a, <<: *a}\n? [p, q]\n: x\nx: a\n')

@@ -58,7 +58,6 @@ WRONG = [
     (('optimizer_config', 'cumulative_iters'), 0, 'at least 1'),
     (('optimizer_config', 'cumulative_iters'), '4', 'Write 4'),
     (('fp16',), {'loss_scale': '512.'}, 'Write 512'),
-    (('fp16',), True, 'a dict'),
     (('lr_config',), 'step', 'a dict'),
     (('lr_config', 'step'), '8', 'Write 8'),
     (('lr_config', 'step'), [8, '11'], 'such as [8, 11]'),
@@ -108,6 +107,32 @@ def with_value(path, value):
 def test_right_values_pass():
     assert list(wrong_values(Config(RIGHT))) == []
     assert list(wrong_values(Config(dict.fromkeys(RIGHT)))) == []  # None: not set
+
+
+@pytest.mark.parametrize(
+    'section, theirs, ours, texts',
+    [
+        (
+            'optimizer_config',
+            {'type': 'MyHook', 'grad_clip': 0.1},
+            {'type': 'OptimizerHook'},
+            {'cumulative_iters': '4'},
+        ),
+        ('lr_config', {'policy': 'Mine', 'step': [0.5, 0.9], 'by_epoch': 'auto'}, {'policy': 'step'}, {'gamma': '.1'}),
+        ('checkpoint_config', {'type': 'MyHook', 'interval': [1, 5]}, {'type': 'CheckpointHook'}, {'interval': '1'}),
+    ],
+)
+def test_hooks_of_the_users_own_may_read_other_values(section, theirs, ours, texts):
+    assert list(wrong_values({section: theirs})) == []
+    assert len(list(wrong_values({section: {**theirs, **ours}}))) == len(theirs) - 1
+    ((level, key),) = [(each.level, each.key) for each in wrong_values({section: {**theirs, **texts}})]
+    assert (level, key) == ('error', f'{section}.{next(iter(texts))}')
+
+
+def test_values_with_more_than_one_meaning():
+    adafactor = {'type': 'Adafactor', 'eps': (None, 1e-3)}
+    assert list(wrong_values({'optimizer': adafactor, 'data': {'train': {'classes': ['true', 'false']}}})) == []
+    assert len(list(wrong_values({'optimizer': {**adafactor, 'eps': '1e-8'}}))) == 1
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,11 @@ def test_default_args_reach_nested_data_sets_and_configs_stay_as_they_were():
         ('mnist', TypeError, "but got 'mnist'"),
         ({'type': 'RepeatDatset', 'dataset': NOISY, 'times': 2}, KeyError, "did you mean 'RepeatDataset'"),
         ({'type': 'RepeatDataset', 'times': 2}, TypeError, 'dataset'),
-        ({'type': 'RepeatDataset', 'dataset': NOISY, 'times': 0}, ValueError, 'times must be at least 1, but got 0'),
+        (
+            {'type': 'RepeatDataset', 'dataset': NOISY, 'times': 0},
+            ValueError,
+            'times must be a whole number of at least 1, but got 0',
+        ),
     ],
 )
 def test_data_sets_that_cannot_be_built(cfg, error, says):

@@ -119,6 +119,21 @@ def test_a_kill_at_any_moment_leaves_nothing_mixed(used, at):
     assert finish_move(used) is None
 
 
+def test_a_link_moves_also_after_what_it_names(used):
+    (used / 'latest.pth').unlink()
+    replace_link(used / 'latest.pth', 'epoch_2.pth')
+    folder = move_aside(used, ['epoch_2.pth', 'latest.pth'], 'x')
+    assert (folder / 'latest.pth').resolve() == folder / 'epoch_2.pth'
+
+
+def test_a_folder_of_that_name_that_has_come_meanwhile_is_left_alone(used):
+    (used / 'earlier' / 'x.unfinished').mkdir()
+    (used / 'earlier' / 'x' / 'other').mkdir(parents=True)
+    assert move_aside(used, ['epoch_1.pth'], 'x') == used / 'earlier' / 'x_2'
+    assert os.listdir(used / 'earlier' / 'x') == ['other']
+    assert os.listdir(used / 'earlier' / 'x_2') == ['epoch_1.pth']
+
+
 def test_a_kill_before_the_first_move_leaves_the_choice(used):
     (used / 'earlier' / '20261121_114345.unfinished').mkdir()
     (used / 'earlier' / '20261121_114345.unfinished' / '..plan.json.4711.tmp').write_text('{"epoch')

@@ -8,7 +8,7 @@ import torch
 
 from runnerkit.config import Config
 from runnerkit.fileio.paths import join
-from runnerkit.flow import Context, Instance, Options, Terminal
+from runnerkit.flow import Context, Instance, Options, Terminal, instance
 from runnerkit.flow.instance import choose_device, required_section, split_url
 from runnerkit.flow.switches import check_switches
 from runnerkit.utils.logging import close_logger
@@ -25,7 +25,9 @@ def test_devices():
 
 
 def test_missing_sections():
-    with pytest.raises(KeyError, match=r"has no 'data'; a run needs model, data, optimizer and runner"):
+    with pytest.raises(
+        KeyError, match=r"has no 'data' \(nor optimizer, runner\); a run needs model, data, optimizer, runner"
+    ):
         required_section(Config({'model': 1}), 'data')
 
 
@@ -136,6 +138,17 @@ def test_a_second_run_in_a_work_dir_is_told(tmp_path):
     assert not (tmp_path / '.lock').exists()
 
 
+def test_only_the_first_rank_looks_at_the_work_dir(tmp_path, monkeypatch):
+    """The others would see files that it is moving."""
+    (tmp_path / 'epoch_1.pth').write_text('')
+    context = Context(Config({'work_dir': str(tmp_path)}), Options(if_used='refuse'))
+    with pytest.raises(FileExistsError):
+        Instance().open_work_dir(context)
+    monkeypatch.setattr(instance, 'from_first_rank', lambda call: '20261121_114345')  # as on another rank
+    Instance().open_work_dir(context)
+    Terminal()(context)
+
+
 def test_no_log_of_an_earlier_start_is_overwritten(tmp_path):
     """Also by a run that starts within the same second, and after a kill in the middle of a move."""
     for number, name in enumerate(('20261121_114345', '20261121_114345_2', '20261121_114345_3')):
@@ -206,7 +219,7 @@ def test_a_work_dir_by_a_file_url_is_a_folder(tmp_path):
         (
             'data = dict(samples_per_gpu=1)',
             Instance.load_data,
-            'it has none (cfg.py:2)',
+            "data has no 'train' section; it has none (cfg.py:2)",
         ),
         (
             "data = dict(train=dict(type='builtins.list'), train_dataloader=dict(sufle=1))",

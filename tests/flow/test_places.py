@@ -65,6 +65,19 @@ def test_what_is_refused(used, options, error, text):
         check(used, **options)
 
 
+def test_checkpoints_in_an_out_dir_are_of_the_run_too(used):
+    (used / 'kept').mkdir()
+    (used / 'run').rename(used / 'kept' / 'run')
+    (used / 'run').mkdir()
+    (used / 'run' / '20260101_000000.log.json').write_text('')
+    cfg = {'checkpoint_config': {'out_dir': str(used / 'kept')}}
+    check(used, cfg=cfg, if_used='refuse', resume_from='kept/run/epoch_1.pth')
+    with pytest.raises(FileExistsError, match='resume_from=.* is of the earlier run'):
+        check(used, cfg=cfg, if_used='aside', resume_from='kept/run')
+    with pytest.raises(FileExistsError, match='load_from=.* is of the earlier run'):
+        check(used, cfg=cfg, load_from='kept/run')
+
+
 def test_a_restarted_job_goes_on_whatever_the_command_says(used, monkeypatch):
     monkeypatch.setenv('SLURM_JOB_ID', '7')
     monkeypatch.setenv('SLURM_RESTART_COUNT', '1')

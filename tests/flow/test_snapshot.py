@@ -108,13 +108,15 @@ def test_nothing_of_the_users_is_overwritten(project):
 def test_a_second_start_replaces_what_the_first_has_written(project):
     path, work_dir = project / 'configs' / 'cfg.py', project / 'run'
     record = write_snapshot(work_dir, Config.fromfile(path), {})
+    before = written(work_dir / 'code')
+    (work_dir / 'code' / 'configs' / 'mine.py').write_text('')
     (project / 'configs' / 'parts.py').write_text('scale = 3\n')
     (project / 'configs' / 'hooks.py').write_text('from .parts import scale as s\nclass Mine: ...\n')
     path.write_text(path.read_text().replace('late.py:Late', 'hooks.py:Mine') + 'seed = 4\n')
     assert write_snapshot(work_dir, Config.fromfile(path, import_custom_modules=False), record) == record
     assert Config.fromfile(work_dir / 'cfg.py', import_custom_modules=False).seed == 4
     assert (work_dir / 'code' / 'configs' / 'parts.py').read_text() == 'scale = 3\n'
-    assert not (work_dir / 'code' / 'configs' / 'late.py').exists()
+    assert written(work_dir / 'code') == sorted([*before, 'configs/mine.py'])  # nothing there is deleted
 
 
 def test_a_run_of_the_work_dirs_own_config_reads_what_lies_there(project):

@@ -14,6 +14,7 @@ from runnerkit.checkpoint import save_checkpoint
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.hooks.hook import Score
+from runnerkit.runner.checkpoints import moved_along
 from runnerkit.runner.resuming import mean_gradients
 
 
@@ -740,3 +741,12 @@ def test_a_folder_stands_for_its_latest_checkpoint_and_the_best_one_moves_along(
     assert resumed.epoch == 2
     best = str(tmp_path / 'run' / 'best_loss_epoch_1.pth')
     assert resumed.meta['hook_msgs'] == {**gone, 'best_ckpt': best}
+
+
+def test_paths_of_checkpoints_follow_a_folder_only_if_they_are_gone(tmp_path):
+    for name in ('old/best.pth', 'new/best.pth', 'new/last.pth'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('')
+    messages = {'best_ckpt': str(tmp_path / 'old' / 'best.pth'), 'last_ckpt': str(tmp_path / 'old' / 'last.pth')}
+    found = moved_along(messages, str(tmp_path / 'new' / 'epoch_1.pth'))
+    assert found == {'last_ckpt': str(tmp_path / 'new' / 'last.pth')}

@@ -52,6 +52,13 @@ def run(*hooks, kind='epoch', times=1, length=20, **options):
     return runner
 
 
+class NoLoss(Tiny):
+    """A model whose step needs no gradients."""
+
+    def train_step(self, data, optimizer):
+        return {'log_vars': {}, 'num_samples': 1}
+
+
 # --- what is told, and when ------------------------------------------------------------------------------------------
 
 
@@ -66,9 +73,14 @@ def test_a_run_without_a_step_says_so_when_it_ends_and_how_to_mend_it(kind, capl
 
 def test_the_end_of_the_first_epoch_is_early_enough(caplog):
     seen = []
-    run(Call('after_train_epoch', lambda runner: seen.append(ALARM in caplog.text)))
-    assert seen == [True, True]
+    run(Call('before_train_epoch', lambda runner: seen.append(ALARM in caplog.text)))
+    assert seen == [False, True]
     assert caplog.text.count(ALARM) == 2  # when it is found, and in the last lines
+
+
+def test_a_hook_may_change_the_weights_at_the_end_of_the_epoch(caplog):
+    run(Call('after_train_epoch', lambda runner: next(runner.model.parameters()).data.add_(1)))
+    assert ALARM not in caplog.text
 
 
 def test_in_a_long_epoch_it_is_told_after_two_hundred_iterations(caplog):
@@ -89,6 +101,30 @@ def test_the_iteration_runner_looks_then_as_well(caplog):
         max_iters=FIRST_LOOK + 3,
     )
     assert seen.index(True) == FIRST_LOOK
+
+
+def test_a_longer_accumulation_cycle_is_waited_for(caplog):
+    seen = []
+    hook = Call('after_train_iter', lambda runner: seen.append(ALARM in caplog.text))
+    hook.cumulative_iters = FIRST_LOOK + 20
+    run(hook, kind='iter', max_iters=FIRST_LOOK + 40)
+    assert seen.index(True) == FIRST_LOOK + 20
+
+
+def test_weights_that_are_frozen_for_a_while_are_looked_at_later(caplog):
+    def frozen_in_the_first_epoch(runner):
+        runner.model.requires_grad_(runner.epoch > 0)
+
+    run(Call('before_train_iter', frozen_in_the_first_epoch), model=NoLoss(), max_epochs=3)
+    assert caplog.text.count(ALARM) == 2
+    assert 'in 10 iterations' in caplog.text
+
+
+def test_of_several_ranks_the_first_one_says_it(caplog):
+    runner = tiny_runner(max_epochs=2)
+    runner._rank = 1
+    runner.run([loader(20)], [('train', 1)])
+    assert ALARM not in caplog.text
 
 
 def test_weights_that_change_later_are_not_in_the_last_lines(caplog):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import length_of
-from runnerkit.evaluation import metrics_of
+from runnerkit.evaluation import declared_rule, metrics_of
 from runnerkit.flow.checks.plan import Plan, amount
 from runnerkit.hooks import EvalHook
 from runnerkit.runner.workflow import check_workflow
@@ -112,10 +112,23 @@ def best_score_exists(plan: Plan) -> Iterator[Finding]:
             )
 
 
+def best_score_has_a_rule(plan: Plan) -> Iterator[Finding]:
+    """A ``save_best`` of which nobody knows whether more or less of it is better."""
+    for hook in plan.hooks_of(EvalHook):
+        best = hook.save_best
+        if best in (None, 'auto') or hook._asks_dataset or hook.given_rule or declared_rule(plan.runner.model, best):
+            continue
+        try:
+            hook._rule_by_name(best)
+        except ValueError as error:
+            yield plan.error(plan.key_of(hook, 'save_best'), str(error), "Write rule='greater' or rule='less'.")
+
+
 EVALUATION_CHECKS = (
     workflow_fits,
     evaluation_can_run,
     evaluation_is_understood,
     evaluation_takes_place,
     best_score_exists,
+    best_score_has_a_rule,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.config.keys import unread_keys
+from runnerkit.config.keys import is_ours, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value, wrong_values
 from runnerkit.flow.checks.plan import Plan, parts_of_optimizer
 from runnerkit.flow.switches import check_mode
@@ -64,7 +64,7 @@ def workflow(plan: Plan) -> Iterator[Finding]:
 
 def evaluation(plan: Plan) -> Iterator[Finding]:
     """``evaluation`` without data, and data without an evaluation."""
-    if plan.get('data') is None or not plan.options.validate:
+    if not isinstance(plan.get('data'), Mapping) or not plan.options.validate:
         return
     wanted, data = plan.get('evaluation'), plan.get('data', 'val')
     if isinstance(wanted, Mapping) and data is None:
@@ -109,6 +109,13 @@ def _total_epochs_differ(plan: Plan) -> bool:
 
 def _fp16_is_ignored(plan: Plan) -> bool:
     return plan.get('amp') is not None and plan.get('fp16') is not None
+
+
+def _loss_scale_is_ignored(plan: Plan) -> bool:
+    config = plan.get('optimizer_config')
+    if not isinstance(config, Mapping) or config.get('type', 'OptimizerHook') != 'OptimizerHook':
+        return False  # MMCV's hooks for fp16 always scale it
+    return config.get('loss_scale') is not None and not (config.get('amp') or plan.get('amp') or plan.get('fp16'))
 
 
 def _warmup_is_missing(section: str) -> Callable[[Plan], bool]:
@@ -208,10 +215,10 @@ WITHOUT_EFFECT: tuple[Rule, ...] = (
         'Leave one of them out.',
     ),
     (
-        ('data', 'persistent_workers'),
-        lambda plan: plan.get('data', 'persistent_workers') is True and not plan.get('data', 'workers_per_gpu'),
-        'has no effect without workers',
-        'Set workers_per_gpu to at least 1, or leave persistent_workers out.',
+        ('optimizer_config', 'loss_scale'),
+        _loss_scale_is_ignored,
+        "has no effect without amp='fp16': the loss is not scaled",
+        "Add amp='fp16', or leave loss_scale out.",
     ),
 )
 
@@ -230,12 +237,35 @@ def without_effect(plan: Plan) -> Iterator[Finding]:
             yield plan.warning(path, what, way_out)
 
 
+def without_workers(plan: Plan) -> Iterator[Finding]:
+    """Options of worker processes in loaders that have none."""
+    data = plan.get('data')
+    for name, own in data.items() if isinstance(data, Mapping) else ():
+        if name != 'persistent_workers' and not (str(name).endswith('_dataloader') and isinstance(own, Mapping)):
+            continue
+        options, path = (data, ('data',)) if name == 'persistent_workers' else (own, ('data', name))
+        workers = [part.get(key) for part in (options, data) for key in ('workers_per_gpu', 'num_workers')]
+        if any(number is not None and number != 0 for number in workers[:2]) or (
+            workers[:2] == [None, None] and any(workers)
+        ):
+            continue
+        for key in ('persistent_workers', 'prefetch_factor'):
+            if options.get(key):
+                yield plan.warning(
+                    (*path, key),
+                    'has no effect without workers',
+                    f'Set workers_per_gpu to at least 1, or leave {key} out.',
+                )
+
+
 def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
     """Learning rates and clipping with which nothing, or nothing good, is learned."""
     for path, _, config in parts_of_optimizer(plan):
         lr = config.get('lr')
+        if lr is None and 'lr' in config:
+            yield plan.error((*path, 'lr'), 'is None', 'Give a number, or leave lr out.')
         if isinstance(lr, (int, float)) and not isinstance(lr, bool) and lr < 0:
-            yield plan.error((*path, 'lr'), f'a learning rate of {lr} goes uphill', f'Write {-lr!r}.')
+            yield plan.error((*path, 'lr'), f'is {lr}: a negative learning rate raises the loss', f'Write {-lr!r}.')
         momentum = config.get('momentum')
         if isinstance(momentum, (int, float)) and momentum >= 1:
             yield plan.error(
@@ -249,7 +279,7 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
             'Give a positive number, or set grad_clip=None.',
         )
     clip = plan.get('optimizer_config', 'grad_clip')
-    if isinstance(clip, Mapping) and 'max_norm' not in clip:
+    if isinstance(clip, Mapping) and 'max_norm' not in clip and is_ours(plan.cfg, 'optimizer_config'):
         yield plan.error(
             ('optimizer_config', 'grad_clip'),
             'has no max_norm',
@@ -296,5 +326,6 @@ KEY_CHECKS = (
     evaluation,
     contradictions,
     without_effect,
+    without_workers,
     optimizer_numbers,
 )

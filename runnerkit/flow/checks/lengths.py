@@ -12,7 +12,10 @@ from runnerkit.hooks.logger import LoggerHook
 
 
 def run_is_not_empty(plan: Plan) -> Iterator[Finding]:
-    """A run of no epochs, or no iterations."""
+    """A run of no epochs or iterations, or of an unknown number of both."""
+    if plan.cfg is not None and plan.runner.max_epochs is None and plan.runner.max_iters is None:
+        unit = 'max_epochs' if plan.by_epoch else 'max_iters'
+        yield plan.error(('runner',), 'does not say how long the run is', f'Set runner.{unit}.')
     for name in ('max_epochs', 'max_iters'):
         if getattr(plan.runner, name) == 0:
             yield plan.warning(('runner', name), 'is 0: nothing is trained', 'Give a positive number.')

@@ -117,7 +117,7 @@ class Plan:
         path = self.path_of(hook)
         if path[:2] == ('log_config', 'hooks') and self.get('log_config', 'interval') is not None:
             item = self.get('log_config', 'hooks')[path[2]]
-            if name == 'interval' and name not in item:
+            if name == 'interval' and isinstance(item, Mapping) and name not in item:
                 return ('log_config', 'interval')
         return (*path, name) if path else ()
 

@@ -34,6 +34,12 @@ def steps_are_reached(plan: Plan) -> Iterator[Finding]:
     for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
         name, steps = _steps(hook)
         length = _length(plan, hook)
+        if name == 'step' and getattr(hook, 'step', None) == []:
+            yield plan.warning(
+                plan.key_of(hook, 'step'),
+                f'is empty: the {hook.key} never changes',
+                'Name the moments, such as [8, 11], or leave the schedule out.',
+            )
         if not length or not steps:
             continue
         late = [str(step) for step in steps if step >= length]
@@ -214,6 +220,12 @@ def schedule_falls(plan: Plan) -> Iterator[Finding]:
                 'Let min_lr be smaller than optimizer.lr.',
             )
         steps = isinstance(hook, schedules.Step | schedules.Exp)
+        if steps and isinstance(gamma, (int, float)) and gamma <= 0:
+            yield plan.error(
+                plan.key_of(hook, 'gamma'),
+                f'gamma={gamma} makes the learning rate {"0" if gamma == 0 else "negative"}',
+                'Give a number between 0 and 1, such as 0.1.',
+            )
         if steps and isinstance(gamma, (int, float)) and gamma > 1:
             yield plan.warning(
                 plan.key_of(hook, 'gamma'),

@@ -56,7 +56,8 @@ def _updates_itself(plan: Plan) -> bool:
     processor = getattr(plan.runner, 'batch_processor', None)
     steps = processor is not None and _names_in(processor) & {'step', 'update'}
     own_loop = not type(plan.runner).__module__.startswith('runnerkit.') and _calls(type(plan.runner), ('step',))
-    return bool(steps) or own_loop or _calls(type(plan.model), ('step', 'update'))
+    parts = {type(module) for module in plan.model.modules()}
+    return bool(steps) or own_loop or any(_calls(part, ('step', 'update')) for part in parts)
 
 
 def _calls(cls: type, called: tuple[str, ...]) -> bool:
@@ -90,13 +91,19 @@ def _calls_update_of_runner(code: types.CodeType) -> bool:
 
 def one_updater(plan: Plan) -> Iterator[Finding]:
     """Several optimizer hooks: the first one updates, the others find the update done."""
-    first, *others = plan.hooks_of(OptimizerHook) or [None]
+    ours = [hook for hook in plan.hooks_of(OptimizerHook) if not _updates_in_its_own_way(hook)]
+    first, *others = ours or [None]
     for hook in others:
         yield plan.warning(
             plan.path_of(hook),
             f'{type(hook).__name__} updates nothing: {type(first).__name__} is called before it and has done so',
             'Keep one of the two.',
         )
+
+
+def _updates_in_its_own_way(hook: OptimizerHook) -> bool:
+    """Whether the user has written the update, which may be that of one optimizer among several."""
+    return not type(hook).after_train_iter.__module__.startswith('runnerkit.')
 
 
 def step_takes_the_batch(plan: Plan) -> Iterator[Finding]:
@@ -139,9 +146,9 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
         if not own & trainable:
             frozen = any(id(parameter) in own for parameter in parameters)
             what = 'holds frozen parameters only' if frozen else f'holds no parameter of {model}'
-            yield plan.error(
-                path, f'{which} {what}: it changes nothing', "Build it over the model's trainable parameters."
-            )
+            # One of several may be of parameters that are trained later, or that are elsewhere.
+            tell = plan.warning if len(held) > 1 else plan.error
+            yield tell(path, f'{which} {what}: it changes nothing', "Build it over the model's trainable parameters.")
     yield from _left_out(plan, set().union(*held.values()))
 
 
@@ -178,12 +185,20 @@ def groups_hold_something(plan: Plan) -> Iterator[Finding]:
 
 def learning_rate(plan: Plan) -> Iterator[Finding]:
     """A learning rate of 0 that no schedule raises."""
-    if any(isinstance(hook, TorchLrUpdaterHook) or getattr(hook, 'key', '') == 'lr' for hook in plan.hooks):
+    if any(_may_raise(hook) for hook in plan.hooks):
         return
     for name, optimizer in plan.optimizers.items():
         if optimizer.param_groups and all(float(group.get('lr', 1)) == 0 for group in optimizer.param_groups):
             path = ('optimizer', name, 'lr') if name else ('optimizer', 'lr')
             yield plan.warning(path, 'is 0: the weights never change', 'Give a positive learning rate.')
+
+
+def _may_raise(hook: Hook) -> bool:
+    """Whether a hook may give a learning rate of 0 another value."""
+    if not type(hook).__module__.startswith('runnerkit.'):
+        return True
+    has_end = getattr(hook, 'minimum', None) or hasattr(hook, '_max_lr')
+    return isinstance(hook, TorchLrUpdaterHook) or (getattr(hook, 'key', '') == 'lr' and bool(has_end))
 
 
 # --- paramwise_cfg ---------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ ERRORS = [
         'Write 9',
         {'log_config.hooks.0.interval_exp_name': 9},
     ),
-    ({'optimizer.lr': -0.1}, 'optimizer.lr', 'uphill', {'optimizer.lr': 0.1}),
+    ({'optimizer.lr': -0.1}, 'optimizer.lr', 'raises the loss', {'optimizer.lr': 0.1}),
     (
         {'optimizer_config.grad_clip': {'max_norm': 0}},
         'optimizer_config.grad_clip.max_norm',
@@ -88,13 +88,18 @@ WARNINGS = [
         'go on exactly',
         {'auto_resume': None},
     ),
-    (
-        {'data.persistent_workers': True},
-        'data.persistent_workers',
-        'without workers',
-        {'data.workers_per_gpu': 1},
+    *(
+        ({'data.persistent_workers': True}, 'data.persistent_workers', 'without workers', right)
+        for right in ({'data.workers_per_gpu': 1}, {'data.num_workers': 1}, {'data.val_dataloader': {'num_workers': 1}})
     ),
 ]
+
+
+def test_a_hook_of_the_users_own_may_clip_in_another_way():
+    clip = {'type': 'PlanClips', 'grad_clip': {'clip_value': 1}}
+    assert said(of_config({'optimizer_config': clip})) == []
+    ours = {'type': 'Fp16OptimizerHook', 'grad_clip': {'norm_type': 2}}
+    assert told(of_config({'optimizer_config': ours}), 'error', 'optimizer_config.grad_clip', 'no max_norm')
 
 
 @pytest.mark.parametrize(

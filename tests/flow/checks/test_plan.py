@@ -20,6 +20,8 @@ def test_keys_of_hooks(tmp_path):
     (logger,) = of.hooks_of(TextLoggerHook)
     assert of.key_of(logger, 'interval') == ('log_config', 'interval')
     assert of.key_of(logger, 'by_epoch') == ('log_config', 'hooks', 0, 'by_epoch')
+    of = plan(tmp_path, {'log_config.hooks': [TextLoggerHook()]})
+    assert of.key_of(of.hooks_of(TextLoggerHook)[0], 'interval') == ('log_config', 'hooks', 0, 'interval')
 
 
 def test_hooks_that_no_config_names(tmp_path):

@@ -7,7 +7,8 @@ from support import Tiny, tiny_runner
 
 from runnerkit.flow.checks.updates import multipliers_match
 from runnerkit.flow.preflight import Plan
-from runnerkit.hooks import HOOKS, Hook
+from runnerkit.hooks import HOOKS, Hook, OptimizerHook
+from runnerkit.nn import MODELS
 from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.runner import EpochBasedRunner
 
@@ -31,6 +32,24 @@ class PlanUpdatesByRunner(Hook):
 class PlanUpdatesADict(Hook):
     def after_train_iter(self, runner):
         runner.meta.update(a=1)
+
+
+@HOOKS.register_module()
+class PlanUpdatesOne(OptimizerHook):
+    def after_train_iter(self, runner):
+        runner.optimizer.step()
+
+
+@MODELS.register_module()
+class PlanInner(torch.nn.Module):
+    """A model whose part updates the weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = MODELS.get('PlanStepper')()
+
+    def train_step(self, data, optimizer):
+        return self.part.train_step(data, optimizer)
 
 
 @OPTIMIZER_BUILDERS.register_module()
@@ -73,6 +92,10 @@ CASES = [
      {'custom_hooks': [{'type': 'PlanUpdatesByRunner'}]}),
     ('warning', {**NONE, 'model': {'type': 'PlanBlind'}, 'evaluation': None}, 'optimizer_config', 'PlanBlind',
      {'model': {'type': 'PlanStepper'}}),
+    ('warning', {**NONE, 'model': {'type': 'PlanBlind'}, 'evaluation': None}, 'optimizer_config', 'PlanBlind',
+     {'model': {'type': 'PlanInner'}}),
+    ('warning', {'custom_hooks': [{'type': 'OptimizerHook'}] * 2, **NONE}, 'custom_hooks[1]', 'updates nothing',
+     {'custom_hooks': [{'type': 'PlanUpdatesOne'}] * 2}),
     ('warning', {**NONE, 'amp': 'bf16'}, 'amp', 'no OptimizerHook is registered', {'optimizer_config': {}}),
     ('error', {'model': {'type': 'PlanNoOptimizer'}, 'evaluation': None}, 'model', '(data, optimizer)',
      {'model': {'type': 'PlanBlind'}}),
@@ -112,6 +135,17 @@ def test_an_optimizer_over_frozen_parameters_is_told():
         runner.register_optimizer_hook({})
         found = said(Plan(runner=runner, loaders=[[1]], workflow=[('train', 1)]))
         assert [text.split(':')[0] for (level, _), text in found if level == 'error'] == errors
+
+
+def test_one_of_several_optimizers_may_wait_for_its_turn():
+    model = Tiny()
+    model.body.requires_grad_(False)
+    optimizers = {name: torch.optim.SGD(getattr(model, name).parameters(), 0.1) for name in ('body', 'head')}
+    runner = tiny_runner(model=model, optimizer=lambda _: optimizers, max_epochs=1)
+    runner.register_optimizer_hook({})
+    (((level, _), text),) = said(Plan(runner=runner, loaders=[[1]], workflow=[('train', 1)]))
+    assert level == 'warning'
+    assert "the optimizer 'body' holds frozen parameters only" in text
 
 
 def test_patterns_on_frozen_parameters(tmp_path):
