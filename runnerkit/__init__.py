@@ -44,6 +44,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Options as Options
     from runnerkit.flow import TrainResult as TrainResult
     from runnerkit.flow import train as train
+    from runnerkit.flow.prediction import predict as predict
+    from runnerkit.flow.trained import load_model as load_model
     from runnerkit.hooks import HOOKS as HOOKS
     from runnerkit.hooks import Hook as Hook
     from runnerkit.nn import MODELS as MODELS
@@ -77,6 +79,8 @@ _HOMES = {
     'build_optimizer': 'runnerkit.optim',
     'build_runner': 'runnerkit.runner',
     'load_checkpoint': 'runnerkit.checkpoint',
+    'load_model': 'runnerkit.flow.trained',
+    'predict': 'runnerkit.flow.prediction',
     'report': 'runnerkit.utils.report',
     'train': 'runnerkit.flow',
 }
@@ -102,6 +106,8 @@ __all__ = [
     'build_optimizer',
     'build_runner',
     'load_checkpoint',
+    'load_model',
+    'predict',
     'report',
     'train',
 ]

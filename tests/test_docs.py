@@ -21,6 +21,7 @@ PAGES = [
     'docs/preflight.md',
     'docs/terminal.md',
     'docs/python.md',
+    'docs/using_a_model.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.

@@ -4,6 +4,7 @@ A block is known by its page and first line. Shell blocks run in the order in wh
 repository's `tools`, its demo's config with two epochs, and a `.venv` that leads to this Python.
 """
 
+import csv
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
@@ -21,9 +23,11 @@ from test_docs import BLOCK, PAGES, ROOT, dedent, read
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main
 from runnerkit.config import Config
+from runnerkit.data.files import dataset_of_files
 from runnerkit.flow.switches import compile_options
 from runnerkit.hooks import HOOKS, OptimizerHook
 from runnerkit.nn.compiled import compile_model
+from runnerkit.utils.imports import import_object
 
 MNIST = ROOT / 'configs' / 'mnist'
 
@@ -69,6 +73,11 @@ RUN = {
     },
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
+    'docs/using_a_model.md': {
+        'runnerkit predict work_dirs/lenet my_digit.png my_digit.npy --apply argmax',
+        'import runnerkit',
+        'import numpy as np',
+    },
 }
 
 #: A script for MMCV 1.x, which the shell blocks about it call.
@@ -334,6 +343,31 @@ def test_the_commands_of_the_terminal_page_run(shell, tmp_path):
         (tmp_path / script).parent.mkdir(parents=True)
     shell(text_of('docs/terminal.md', 'source <('))
     assert all('profile' in (tmp_path / script).read_text() for script in scripts)
+
+
+def test_the_page_about_using_a_model(shell, tmp_path, monkeypatch):
+    from PIL import Image
+
+    called(shlex.split('runnerkit train configs/mnist/lenet.py --cfg-options runner.max_epochs=1'), monkeypatch)
+    digits = import_object(f'{MNIST}/digits.py:Digits')('test')
+    image, label = digits[0]
+    np.save(tmp_path / 'my_digit.npy', image[0].numpy())
+    Image.fromarray((image[0] * 255).round().to(torch.uint8).numpy()).save(tmp_path / 'my_digit.png')
+    said = shell(text_of('docs/using_a_model.md', 'runnerkit predict'))
+    assert said.count(f'"prediction": {label}') == 2
+    rows = list(csv.DictReader((tmp_path / 'digits.csv').open()))
+    found = [max(range(10), key=lambda i: float(row[f'prediction_{i}'])) for row in rows]
+    assert np.mean(found == digits.labels.numpy()) > 0.8
+    assert np.load(tmp_path / 'digits.npy').shape == (500, 10)
+    assert len(json.loads((tmp_path / 'digits.json').read_text())) == 1000
+    space = {}
+    exec(text_of('docs/using_a_model.md', 'import runnerkit'), space)
+    assert space['digits'] == [label, label]
+    assert not space['model'].training
+    assert len(space['scores']) == 1000
+    exec(text_of('docs/using_a_model.md', 'import numpy as np'), space)
+    ((sample,),) = dataset_of_files({'type': space['Signals'], 'scale': 2}, ['my_digit.npy'])
+    assert torch.equal(sample, image[0])
 
 
 def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):

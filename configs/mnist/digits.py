@@ -41,12 +41,28 @@ class Digits(Dataset):
         self.images, self.labels = images[chosen], labels[chosen]
         self.augment = augment
 
+    @classmethod
+    def from_files(cls, files: list[str], **settings: object) -> list[tuple[Tensor]]:
+        """The images in picture files (white digits on black, of any size) and .npy files `[28, 28]`, in ``[0, 1]``."""
+        return [(image_in(file),) for file in files]
+
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         image = self.images[index]
         return (shaken(image) if self.augment else image), self.labels[index]
+
+
+def image_in(file: str) -> Tensor:
+    """The image in a picture or .npy file, `[1, 28, 28]`."""
+    if file.endswith('.npy'):
+        pixels = np.load(file).astype(np.float32)
+    else:
+        from PIL import Image
+
+        pixels = np.asarray(Image.open(file).convert('L').resize((28, 28)), np.float32) / 255
+    return torch.from_numpy(pixels).view(1, 28, 28)
 
 
 def shaken(image: Tensor, degrees: float = 10, zoom: float = 0.1, shift: float = 2 / 28) -> Tensor:

@@ -39,6 +39,12 @@ class Cells(Dataset):
         self.crop = crop
         self.length = len(self.masks) if length is None else length
 
+    @classmethod
+    def from_files(cls, files: list[str], **settings: object) -> list[dict[str, Tensor]]:
+        """The frames in picture files, normalised one by one; height and width must be multiples of 4."""
+        frames = [np.asarray(Image.open(file).convert('F')) for file in files]
+        return [{'image': torch.from_numpy((frame - frame.mean()) / frame.std())[None]} for frame in frames]
+
     def __len__(self) -> int:
         return self.length
 

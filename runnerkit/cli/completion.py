@@ -14,7 +14,7 @@ from runnerkit.utils.logging import print_out
 SHELLS = ('bash', 'zsh', 'fish')
 
 #: Arguments whose values are files.
-_FILES = ('config', 'checkpoint', 'resume_from', 'load_from', 'out', 'trace')
+_FILES = ('config', 'source', 'inputs', 'checkpoint', 'resume_from', 'load_from', 'out', 'trace')
 
 
 def parser(prog: str = 'runnerkit completion') -> Parser:

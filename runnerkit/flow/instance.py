@@ -68,8 +68,7 @@ class Instance:
         If it is a URL, files that must be local (logs, the config) are in ``work_dirs/<last part of the URL>``.
         """
         cfg, options = context.cfg, context.options
-        stem = Path(cfg.filename).stem if cfg.filename else 'run'
-        chosen = local_path(options.work_dir or cfg.get('work_dir') or os.path.join('work_dirs', stem))
+        chosen = local_path(options.work_dir or work_dir_of(cfg))
         remote = chosen if is_url(chosen) else None
         if remote is not None:
             parent, name = split_url(remote)
@@ -255,6 +254,12 @@ def first_samples(dataset: Any, number: int) -> Subset[Any]:
     if not hasattr(dataset, '__len__') or not hasattr(dataset, '__getitem__'):
         raise WrongType(f'--overfit takes the first samples of data.train, but {name} is a stream without a length')
     return Subset(dataset, range(min(number, len(dataset))))
+
+
+def work_dir_of(cfg: Any) -> str:
+    """The work dir that a config names; by default ``work_dirs/<its name>``."""
+    stem = Path(cfg.filename).stem if cfg.filename else 'run'
+    return cfg.get('work_dir') or os.path.join('work_dirs', stem)
 
 
 def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:

@@ -107,6 +107,25 @@ class Supervised(BaseModule):
                 metric.to(preds.device)
         return dict(step, preds=preds, target=target)
 
+    def predict(self, data: Any) -> Any:
+        """Return the predictions for one batch, which needs no targets: what the metrics get as ``preds``.
+
+        Args:
+            data: the batch; or, if the model gets the first field only, that field itself.
+
+        Raises:
+            LookupError: the batch or the output lacks a field.
+            TypeError: the batch or the output is of the wrong kind.
+        """
+        if isinstance(data, Tensor) and self.inputs == 0:
+            data = (data,)
+        args, kwargs = self._pick(data, 'inputs')
+        output = self(*args, **kwargs)
+        if self.outputs is None:
+            return output
+        outs, named = self._pick(output, 'outputs')
+        return [*outs, *named.values()][0]
+
     def _step(self, data: Any) -> tuple[dict[str, Any], Any, Any]:
         args, kwargs = self._pick(data, 'inputs')
         output = self(*args, **kwargs)

@@ -39,7 +39,7 @@ def test_bash_completes_commands_flags_choices_files_and_folders(capsys, tmp_pat
         done = subprocess.run(['bash', '-c', '\n'.join(lines)], capture_output=True, text=True)
         return {reply.strip() for reply in done.stdout.split('\n')} - {''}
 
-    assert complete('runnerkit', 'pr') == {'profile', 'print-config'}
+    assert complete('runnerkit', 'pr') == {'predict', 'profile', 'print-config'}
     assert complete('runnerkit', 'train', 'c') == {'cfg.py'}
     assert complete('runnerkit', 'train', 'cfg.py', '--au') == {'--auto-resume', '--auto-scale-lr'}
     assert complete('runnerkit', 'train', 'cfg.py', '--launcher', 's') == {'slurm'}

@@ -259,6 +259,19 @@ def test_a_network_trains_from_a_config_alone():
     assert 'loss.weight' in model.state_dict()
 
 
+def test_predictions_need_no_target():
+    model = Supervised(LINEAR, CROSS_ENTROPY)
+    for batch in (IMAGE, (IMAGE,), [IMAGE, LABEL], dict(image=IMAGE)):
+        assert torch.equal(model.predict(batch), model.model(IMAGE))
+    fields = dict(inputs=dict(x='image', mask='mask'), targets='label', outputs='doubled')
+    two = Supervised(TwoInputs(), CROSS_ENTROPY, **fields)
+    assert torch.equal(two.predict(dict(image=IMAGE, mask=MASK)), 2 * two_input_logits(two))
+    with pytest.raises(LookupError, match="inputs={'x': 'image', 'mask': 'mask'} of Supervised does not fit the batch"):
+        two.predict(dict(image=IMAGE))
+    with pytest.raises(TypeError, match='a tuple, list or dict is needed'):
+        two.predict(IMAGE)
+
+
 def test_forward_is_that_of_the_model():
     model = Supervised(TwoInputs(), CROSS_ENTROPY)
     assert torch.equal(model(IMAGE, mask=MASK)['logits'], two_input_logits(model))

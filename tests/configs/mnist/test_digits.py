@@ -3,6 +3,7 @@ import random
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -79,6 +80,23 @@ def test_turn_zoom_and_shift_go_where_they_say(monkeypatch):
     assert middle_of(y=-2 / 14) == [10, 2]
     assert middle_of(degrees=90) == [0, -10]
     assert middle_of(zoom=-0.5) == [5, 0]
+
+
+def test_images_of_files(tmp_path):
+    from PIL import Image
+
+    image = Digits('test')[3][0]
+    picture = Image.fromarray((image[0] * 255).round().to(torch.uint8).numpy())
+    picture.save(tmp_path / 'a.png')
+    picture.convert('RGB').resize((56, 56), Image.NEAREST).save(tmp_path / 'b.png')
+    np.save(tmp_path / 'c.npy', image[0].numpy())
+    samples = Digits.from_files([str(tmp_path / name) for name in ('a.png', 'b.png', 'c.npy')], part='test')
+    found = [sample for (sample,) in samples]
+    assert all((each.shape, each.dtype) == (image.shape, image.dtype) for each in found)
+    assert torch.equal(found[2], image)
+    assert torch.allclose(found[0], image, atol=1e-6)
+    assert torch.allclose(found[1], image, atol=0.5)
+    assert (found[1] - image).abs().mean() < 0.03
 
 
 def test_it_can_be_sent_to_workers():

@@ -22,6 +22,17 @@ def test_frames_are_normalised_one_by_one():
     assert all(image[mask].mean() > image[~mask].mean() + 1 for image, mask in zip(images, masks))
 
 
+def test_frames_of_files(tmp_path):
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 60000, (8, 12)).astype(np.uint16)
+    Image.fromarray(pixels).save(tmp_path / 'a.png')
+    (sample,) = Cells.from_files([str(tmp_path / 'a.png')], part='test')
+    assert set(sample) == {'image'}
+    assert (sample['image'].shape, sample['image'].dtype) == ((1, 8, 12), torch.float32)
+    assert np.allclose(sample['image'][0], (pixels - pixels.mean()) / pixels.std(), atol=1e-4)
+
+
 def test_the_last_four_frames_are_for_the_test():
     images, masks = read()
     test = Cells('test')

@@ -1,7 +1,11 @@
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 
+import runnerkit
+from runnerkit.checkpoint import save_checkpoint
 from runnerkit.config import Config
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.nn import build_model
@@ -29,3 +33,17 @@ def test_the_parts_fit_together():
     model.metrics['iou'].update(step['preds'], step['target'])
     assert 0 <= model.metrics['iou'].compute() <= 1
     assert cfg.evaluation.save_best in model.metrics
+
+
+def test_predictions_for_frames_in_files(tmp_path):
+    cfg = Config.fromfile(str(FILE))
+    torch.manual_seed(0)
+    model = build_model(cfg.model).eval()
+    save_checkpoint(model, tmp_path / 'epoch_1.pth')
+    pixels = np.random.default_rng(0).integers(0, 60000, (2, 32, 48)).astype(np.uint16)
+    files = [tmp_path / 'a.png', tmp_path / 'b.png']
+    for file, frame in zip(files, pixels):
+        Image.fromarray(frame).save(file)
+    found = runnerkit.predict(cfg, files, checkpoint=tmp_path / 'epoch_1.pth', device='cpu')
+    frames = torch.from_numpy(np.stack([(each - each.mean()) / each.std() for each in pixels])[:, None]).float()
+    assert torch.allclose(torch.stack(found), model(frames), atol=1e-3)

@@ -1,0 +1,65 @@
+"""``runnerkit predict work_dirs/lenet a.png b.png``: apply a trained model to files, or to a split of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.parser import Parser
+from runnerkit.cli.train import add_shared, load_config
+from runnerkit.config.parse import EXTENSIONS
+from runnerkit.utils.logging import print_out
+
+#: `runnerkit.flow.prediction.APPLY` and `runnerkit.flow.prediction_files.FORMATS`, which need torch.
+APPLY, FORMATS = ('argmax', 'softmax', 'sigmoid'), ('.json', '.csv', '.npy')
+
+
+def parser(prog: str = 'runnerkit predict') -> Parser:
+    """The command line."""
+    parse = Parser(prog=prog, description='Apply a trained model to files, or to a split of its data.')
+    parse.add_argument(
+        'source', help='a work dir; a config, whose work dir has the model; or a checkpoint, which runs no code'
+    )
+    parse.add_argument('inputs', nargs='+', metavar='INPUT', help='files; or a split of the config, such as test')
+    parse.add_argument(
+        '--checkpoint', metavar='CKPT', help='the checkpoint or work dir to use with the config of source'
+    )
+    parse.add_argument('--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir')
+    parse.add_argument('--batch-size', type=int, metavar='N', help="samples in a batch (default: the split's)")
+    parse.add_argument('--apply', choices=APPLY, help="what to do to the model's output")
+    parse.add_argument(
+        '--out', metavar='FILE', help=f'{", ".join(FORMATS)}: write to this file (default: JSON to stdout)'
+    )
+    parse.add_argument(
+        '--trust', action='store_true', help='import the code that the config in a checkpoint names (default: refuse)'
+    )
+    add_shared(parse, '--cfg-options', '--trust-pickles', '--device')
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> int:
+    """Predict; returns the exit code."""
+    args = parser(prog).parse_args(argv)
+    if args.batch_size is not None and args.batch_size < 1:
+        raise UsageError(f'--batch-size must be at least 1, but got {args.batch_size}')
+    if args.out and not args.out.lower().endswith(FORMATS):
+        raise UsageError(f'--out {args.out}: predictions are written as {", ".join(FORMATS)}')
+    named = args.source
+    cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
+    from runnerkit.checkpoint import trusted_pickles
+    from runnerkit.flow.prediction import find_to_predict, predictions, split_meant
+    from runnerkit.flow.prediction_files import as_json, write_predictions
+
+    with trusted_pickles() if args.trust_pickles else nullcontext():
+        trained = find_to_predict(named if cfg is None else cfg, args.checkpoint, None, args.which, args.trust)
+        if cfg is None and args.cfg_options:
+            trained.cfg.merge_from_dict(args.cfg_options)
+        found = predictions(trained, args.inputs, args.device, args.batch_size, args.apply)
+    inputs = args.inputs if split_meant(trained.cfg, args.inputs) is None else range(len(found))
+    if args.out:
+        write_predictions(args.out, inputs, found)
+    else:
+        print_out(as_json(inputs, found))
+    return 0

@@ -1,0 +1,112 @@
+"""Predictions as JSON, CSV or npy."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.utils.suggest import suggestion
+
+
+def check_format(path: str) -> str:
+    """The extension of ``path``, which says in which format predictions are written.
+
+    Raises:
+        ValueError: it is not one of `FORMATS`.
+    """
+    extension = Path(path).suffix.lower()
+    if extension not in FORMATS:
+        raise ValueError(
+            f'predictions are written as {", ".join(FORMATS)}, but not as {path}{suggestion(extension, FORMATS)}'
+        )
+    return extension
+
+
+def write_predictions(path: str, inputs: Sequence[Any], predictions: Sequence[Any]) -> None:
+    """Write predictions to a file, completely or not at all.
+
+    Args:
+        path: its extension says in which format, see `FORMATS`.
+        inputs: what each prediction is for: a file, or the index in a split.
+        predictions: one for each of the ``inputs``.
+
+    Raises:
+        ValueError: the format is not known, or cannot hold these predictions.
+        OSError: writing failed.
+    """
+    content = FORMATS[check_format(path)](inputs, predictions)
+    write_atomically(Path(path).expanduser(), methodcaller('write', content))
+
+
+def as_json(inputs: Sequence[Any], predictions: Sequence[Any]) -> str:
+    """A list of ``{"input": …, "prediction": …}``, each on a line of its own."""
+    rows = [{'input': name, 'prediction': _plain(each)} for name, each in zip(inputs, predictions, strict=True)]
+    lines = ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return f'[\n{lines}\n]'
+
+
+def _as_csv(inputs: Sequence[Any], predictions: Sequence[Any]) -> bytes:
+    """A column ``input``, and a column for each number of a prediction."""
+    rows = [{'input': name, **_columns(_plain(each))} for name, each in zip(inputs, predictions, strict=True)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _columns(value: Any, name: str = 'prediction') -> dict[str, Any]:
+    if isinstance(value, dict):
+        parts = [_columns(item, str(key)) for key, item in value.items()]
+        return {key: item for part in parts for key, item in part.items()}
+    if not isinstance(value, list):
+        return {name: value}
+    if any(isinstance(item, list | dict) for item in value):
+        raise ValueError(f'a {name} of several dimensions does not fit in a row of a CSV file: write .npy or .json')
+    return {f'{name}_{index}': item for index, item in enumerate(value)}
+
+
+def _as_npy(inputs: Sequence[Any], predictions: Sequence[Any]) -> bytes:
+    """One array, the predictions along its first dimension."""
+    try:
+        array = np.stack([np.asarray(each) for each in predictions])
+        kind = array.dtype.kind
+    except ValueError as error:
+        raise ValueError(f'the predictions do not fit in one array ({error}): write .json') from None
+    if kind not in 'biufc':
+        raise ValueError(f'the predictions are no arrays of numbers, but {type(predictions[0]).__name__}: write .json')
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """``value`` with lists and numbers in place of arrays."""
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(
+        f'a {type(value).__name__} in a prediction cannot be written: predict must return tensors and numbers'
+    )
+
+
+#: What a file of predictions may be, by its extension.
+FORMATS: dict[str, Callable[[Sequence[Any], Sequence[Any]], bytes]] = {
+    '.json': lambda inputs, predictions: (as_json(inputs, predictions) + '\n').encode(),
+    '.csv': _as_csv,
+    '.npy': _as_npy,
+}

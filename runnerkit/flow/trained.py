@@ -1,0 +1,180 @@
+"""A trained model, built again from its work dir or its checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
+from runnerkit.checkpoint.mmcv_files import is_mmcv_file
+from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
+from runnerkit.config import Config
+from runnerkit.config.parse import EXTENSIONS
+from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.flow.earlier import read_record
+from runnerkit.flow.instance import choose_device, required_section
+from runnerkit.flow.untrusted import config_in
+from runnerkit.hooks.priority import Priority, get_priority
+from runnerkit.nn import build_model
+from runnerkit.registry import placed_errors
+from runnerkit.utils.suggest import suggestion
+
+#: Which checkpoint of a work dir.
+WHICH = ('best', 'latest')
+
+
+class Trained(NamedTuple):
+    """A trained model before it is built.
+
+    Attributes:
+        path: its checkpoint.
+        content: what the checkpoint holds.
+        cfg: its config.
+    """
+
+    path: str
+    content: Mapping[str, Any]
+    cfg: Config
+
+
+def load_model(
+    source: str | os.PathLike[str],
+    config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
+    which: str = 'best',
+    *,
+    device: torch.device | str = 'cpu',
+    trust: bool = False,
+) -> Any:
+    """Build a trained model and load its weights: the averages, if the run has kept averages (`EMAHook`).
+
+    ::
+
+        model = runnerkit.load_model('work_dirs/lenet')
+
+    The config of a work dir, and the user's files in its folder ``code``, are executed: name only work dirs that you
+    trust. A checkpoint file on its own executes nothing. The config in it is read as data, and may only name classes
+    that are registered already.
+
+    Args:
+        source: a work dir; or a checkpoint, by its path or URL.
+        config: the model's config or its file, in place of the one in ``source``. A file is executed.
+        which: of a work dir, the ``'best'`` checkpoint (the latest if there is no best one), or the ``'latest'``.
+        device: where the model is to be, such as ``'cuda'``.
+        trust: import what the config in a checkpoint names: ``custom_imports``, files and dotted paths.
+
+    Returns:
+        The `torch.nn.Module` that the config's ``model`` describes, in evaluation mode.
+
+    Raises:
+        FileNotFoundError: there is no such work dir, checkpoint or config.
+        KeyError: the config has no model, or names one that is not registered.
+        ValueError: the weights do not fit the model; the checkpoint is damaged; it holds no config, or one that names
+            code; ``which`` or ``device`` is not known.
+    """
+    return build_trained(find_trained(source, config, which, trust), device)
+
+
+def find_trained(
+    source: str | os.PathLike[str],
+    config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
+    which: str = 'best',
+    trust: bool = False,
+    sections: tuple[str, ...] = ('model',),
+) -> Trained:
+    """The checkpoint and the config of `load_model`, which has the same arguments.
+
+    Args:
+        source: see `load_model`.
+        config: see `load_model`.
+        which: see `load_model`.
+        trust: see `load_model`.
+        sections: what will be built of the config in a checkpoint.
+    """
+    if which not in WHICH:
+        raise ValueError(
+            f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
+        )
+    source = os.fspath(source)
+    if not is_url(source) and source.endswith(EXTENSIONS):
+        raise ValueError(
+            f'{source} is a config, and says nothing of weights: give the work dir or the checkpoint first, and this '
+            f'one as config={source!r}'
+        )
+    try:
+        path = find_checkpoint(source, best=which == 'best')
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f'{error}{_near_folders(Path(source).expanduser())}') from None
+    file = config_of(source) if config is None else config
+    content = _load_checkpoint(path, 'cpu')
+    if not isinstance(content, Mapping):
+        raise ValueError(f'{path} holds a {type(content).__name__}, but a checkpoint is a dict of weights by name')
+    if file is None:
+        meta = content.get('meta')
+        return Trained(path, content, config_in(meta if isinstance(meta, Mapping) else {}, path, trust, sections))
+    if isinstance(file, Mapping):
+        return Trained(path, content, Config(dict(file)))
+    return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))
+
+
+def config_of(source: str | os.PathLike[str]) -> Path | None:
+    """The config file that a run has written into the work dir ``source``; None if ``source`` is something else.
+
+    A work dir of another program has it if there is one config in it.
+    """
+    folder = Path(local_path(source)).expanduser()
+    if is_url(source) or not folder.is_dir():
+        return None
+    name = read_record(folder).get('config')
+    if isinstance(name, str) and (folder / name).is_file():
+        return folder / name
+    found = [path for path in sorted(folder.iterdir()) if path.suffix in EXTENSIONS and not path.name.startswith('.')]
+    return found[0] if len(found) == 1 else None
+
+
+def _near_folders(path: Path) -> str:
+    if path.exists() or path.suffix or not path.parent.is_dir():
+        return ''
+    return suggestion(path.name, [other.name for other in path.parent.iterdir() if other.is_dir()])
+
+
+def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
+    """The model in evaluation mode, with its weights; see `load_model`."""
+    target = choose_device(str(device), 0, 1)
+    with placed_errors(trained.cfg, 'model'):
+        model: Any = build_model(required_section(trained.cfg, 'model'))
+    try:
+        load_state_dict(model, _weights(trained), strict=True)
+    except WeightsDoNotFit as error:
+        raise ValueError(
+            f'{trained.path} does not fit the model of its config. {error}\nGive the config of this checkpoint '
+            '(config=…), or load what fits with runnerkit.load_checkpoint(model, path)'
+        ) from None
+    classes = (trained.content.get('meta') or {}).get('CLASSES')
+    if classes is not None and not hasattr(model, 'CLASSES'):
+        model.CLASSES = classes
+    return model.to(target).eval()
+
+
+def _weights(trained: Trained) -> dict[str, Any]:
+    """The weights to use. Where MMCV has saved averages beside the raw weights, they are under the averages' names."""
+    weights = revised(trained.content.get('state_dict', trained.content), WITHOUT_WRAPPER)
+    if is_mmcv_file(trained.content) and not _swapped_by_mmcv(trained.cfg):
+        for name in list(weights):
+            if ema_name(name) in weights:
+                weights[name] = weights[ema_name(name)]
+    return weights
+
+
+def _swapped_by_mmcv(cfg: Config) -> bool:
+    """Whether MMCV's EMAHook had swapped weights and averages before the file was written; see our EMAHook."""
+    hooks = [
+        hook for hook in cfg.get('custom_hooks') or () if isinstance(hook, Mapping) and hook.get('type') == 'EMAHook'
+    ]
+    by_epoch = (cfg.get('runner') or {}).get('type', 'EpochBasedRunner') == 'EpochBasedRunner'
+    saves_by_epoch = (cfg.get('checkpoint_config') or {}).get('by_epoch', True)
+    early = any(get_priority(hook.get('priority', 'NORMAL')) < Priority.NORMAL.value for hook in hooks)
+    return bool(early and by_epoch and saves_by_epoch)

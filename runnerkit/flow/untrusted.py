@@ -1,0 +1,127 @@
+"""The config in a checkpoint's meta: read as data, and built only of classes that are registered already."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from runnerkit.config import Config
+from runnerkit.config.config import import_modules_of
+from runnerkit.config.literals import read_literals
+from runnerkit.config.pretty import path_of
+from runnerkit.data.builder import DATASETS, TRANSFORMS
+from runnerkit.nn.builder import LOSSES, MODELS
+from runnerkit.registry import Registry
+from runnerkit.utils.logging import printable
+from runnerkit.utils.user_files import name_of_file
+
+#: Where a ``type`` may be registered. Metrics are left out, see `config_in`.
+REGISTRIES = (MODELS, LOSSES, DATASETS, TRANSFORMS)
+
+
+def config_in(meta: Mapping[str, Any], path: str, trust: bool, sections: tuple[str, ...] = ('model',)) -> Config:
+    """The config that the checkpoint at ``path`` holds in its ``meta``.
+
+    Its text is never executed. Unless it is trusted, its ``custom_imports`` must be imported already, and every dotted
+    or ``file.py:Class`` type in ``sections`` must be a class that is registered already; it is replaced by that class.
+    Metrics are removed: predictions need none, and some of those in torchmetrics load models by name.
+
+    Args:
+        meta: of the checkpoint.
+        path: of the checkpoint, for messages.
+        trust: import what the config names.
+        sections: what will be built.
+
+    Raises:
+        ValueError: there is no config, its text is not data alone, or it names code that is not registered.
+    """
+    way_out = (
+        "pass the config as a file that you know, config='…/config.py' (predict CONFIG --checkpoint …)"
+        + _work_dir_of(path)
+    )
+    text = meta.get('config')
+    if not isinstance(text, str):
+        raise ValueError(f'{path} holds no config, so the model is not known: {way_out}')
+    try:
+        cfg = Config(read_literals(text), cfg_text=text)
+    except (ValueError, KeyError) as error:
+        problem = printable(error.args[0] if error.args else error)
+        raise ValueError(
+            f'the config in {path} cannot be read as data: {problem}. It was not executed; {way_out}'
+        ) from None
+    if trust:
+        import_modules_of(cfg._cfg_dict)
+        return cfg
+    code = [*_not_imported(cfg), *(name for key in sections for name in _use_registered(cfg.get(key)))]
+    if code:
+        raise ValueError(
+            f'the config in {path} names code: {printable(", ".join(dict.fromkeys(code)), 300)}. Nothing was imported. '
+            f'Import the modules that register these classes first; or {way_out}; or, if you trust whoever made the '
+            'file, say trust=True (--trust)'
+        )
+    return cfg
+
+
+def _work_dir_of(path: str) -> str:
+    folder = Path(path).absolute().parent
+    return f', or its whole work dir, {str(folder)!r}' if (folder / '.flow.json').exists() else ''
+
+
+def _not_imported(cfg: Config) -> Iterator[str]:
+    """The modules and files in ``custom_imports`` that have not been imported in this process."""
+    wanted = cfg.get('custom_imports')
+    names = wanted.get('imports') if isinstance(wanted, Mapping) else wanted
+    for name in [names] if isinstance(names, str) else names or ():
+        is_file = isinstance(name, str) and name.endswith('.py')
+        if (
+            not isinstance(name, str)
+            or (name_of_file(Path(name).expanduser().resolve()) if is_file else name) not in sys.modules
+        ):
+            yield f'custom_imports {name!r}'
+
+
+def _use_registered(section: Any) -> Iterator[str]:
+    """Replace paths to registered classes in ``section`` by the classes, and remove metrics; yield the other paths."""
+    if isinstance(section, list | tuple):
+        for item in section:
+            yield from _use_registered(item)
+    if not isinstance(section, dict):
+        return
+    named = section.get('type')
+    if isinstance(named, str) and any(mark in named for mark in '.:/'):
+        found = _registered(named)
+        if found is None:
+            yield f'type {named!r}'
+        else:
+            section['type'] = found
+    if named == 'Supervised':
+        section.pop('metrics', None)
+    for item in section.values():
+        yield from _use_registered(item)
+
+
+def _registered(name: str) -> Any:
+    """The registered class that a name with a scope, a dotted path or ``file.py:Class`` stands for; None if none is.
+
+    Nothing is imported for it.
+    """
+    last = name.replace(':', '.').rpartition('.')[2]
+    for registry in REGISTRIES:
+        by_name = registry._get_by_name(name)
+        if by_name is not None:
+            return by_name
+        for candidate in (registry._get_by_name(last), *_all_of(registry)):
+            if candidate is not None and name in (
+                path_of(candidate),
+                f'{candidate.__module__}.{candidate.__qualname__}',
+            ):
+                return candidate
+    return None
+
+
+def _all_of(registry: Registry) -> Iterator[Any]:
+    yield from registry.module_dict.values()
+    for child in registry.children.values():
+        yield from _all_of(child)

@@ -1,0 +1,129 @@
+"""The predicting tool."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import runnerkit
+from runnerkit.cli.predict import main
+
+READS_FILES = """
+    @classmethod
+    def from_files(cls, files, **settings):
+        return [(torch.load(file),) for file in files]
+
+    def __len__(self):
+"""
+
+
+@pytest.fixture
+def trained(project, train):
+    """The project after a training, whose data set takes files; two of them lie beside it."""
+    points = project / 'points.py'
+    points.write_text(points.read_text().replace('    def __len__(self):\n', READS_FILES, 1))
+    assert train('--cfg-options', 'runner.max_epochs=1', '--device', 'cpu')[0] == 0
+    for name, value in (('a', 0.0), ('b', 1.0)):
+        torch.save(torch.full((4,), value), project / f'{name}.pt')
+    return project
+
+
+@pytest.fixture
+def said(capsys):
+    def call(*words):
+        code = main([*map(str, words), '--device', 'cpu'])
+        printed = capsys.readouterr()
+        return (code, json.loads(printed.out)) if code == 0 and printed.out else (code, printed.err.strip())
+
+    return call
+
+
+def test_files_and_splits_as_json(trained, said):
+    files = [str(trained / f'{name}.pt') for name in 'ab']
+    code, rows = said(trained / 'run', *files)
+    assert code == 0
+    expected = runnerkit.load_model(trained / 'run')(torch.stack([torch.zeros(4), torch.ones(4)]))
+    assert [row['input'] for row in rows] == files
+    assert np.allclose([row['prediction'] for row in rows], expected.detach())
+    code, rows = said(trained / 'run', 'val', '--apply', 'sigmoid')
+    assert [row['input'] for row in rows] == list(range(8))
+    assert all(0 < row['prediction'][0] < 1 for row in rows)
+
+
+def test_each_source_and_the_options(trained, said):
+    run = trained / 'run'
+    wanted = said(run, 'test')
+    assert wanted[0] == 0
+    for words in (
+        [run / 'cfg.py', 'test'],
+        [trained / 'cfg.py', 'test', '--checkpoint', run],
+        [trained / 'cfg.py', 'test', '--cfg-options', f'work_dir={run}'],
+        [run / 'epoch_1.pth', 'test', '--trust'],
+        [run, 'test', '--which', 'latest', '--batch-size', '1'],
+    ):
+        code, rows = said(*words)
+        assert code == 0, rows
+        assert np.allclose([row['prediction'] for row in rows], [row['prediction'] for row in wanted[1]], atol=1e-6)
+    assert len(said(run, 'test', '--cfg-options', 'data.test.length=3')[1]) == 3
+    code, error = said(run / 'epoch_1.pth', 'test')
+    assert code == 1
+    assert 'points.py:Points' in error
+    assert '--trust' in error
+
+
+def test_formats(trained, said, tmp_path):
+    run, found = trained / 'run', {}
+    for name in ('x.json', 'x.csv', 'x.npy'):
+        assert said(run, 'test', '--out', tmp_path / name) == (0, '')
+    found = np.load(tmp_path / 'x.npy')
+    assert found.shape == (6, 1)
+    rows = list(csv.DictReader((tmp_path / 'x.csv').open()))
+    assert np.allclose([float(row['prediction_0']) for row in rows], found[:, 0])
+    assert np.allclose([row['prediction'] for row in json.loads((tmp_path / 'x.json').read_text())], found)
+
+
+def test_wrong_usage(trained, said):
+    run = trained / 'run'
+    for words, number, text in (
+        ([run, 'tset'], 1, "did you mean 'test'?"),
+        ([run.with_name('rnu'), 'test'], 1, "did you mean 'run'?"),
+        ([run, 'test', '--out', 'x.txt'], 2, 'x.txt: predictions are written as .json, .csv, .npy'),
+        ([run, 'test', '--batch-size', '0'], 2, '--batch-size must be at least 1, but got 0'),
+        ([trained / 'cfgg.py', 'test'], 2, "did you mean 'cfg.py'"),
+    ):
+        code, error = said(*words)
+        assert (code, text in error) == (number, True), error
+
+
+def test_data_sets_that_take_no_files_are_refused_with_what_to_write(project, train, said):
+    train('--cfg-options', 'runner.max_epochs=1', '--device', 'cpu')
+    code, error = said(project / 'run', project / 'points.py')
+    assert code == 1
+    assert 'Points takes no files; its class needs a class method from_files(cls, files, **settings)' in error
+    assert 'Traceback' not in error
+
+
+def test_a_copied_work_dir_predicts_when_the_project_is_gone(trained, said, tmp_path_factory):
+    files = [trained / f'{name}.pt' for name in 'ab']
+    wanted = [row['prediction'] for row in said(trained / 'run', *files)[1]]
+    elsewhere = tmp_path_factory.mktemp('elsewhere')
+    for path in (trained / 'run', *files):
+        shutil.move(path, elsewhere / path.name)
+    shutil.rmtree(trained)
+    done = subprocess.run(
+        [sys.executable, '-m', 'runnerkit', 'predict', 'run', 'a.pt', 'b.pt', '--device', 'cpu'],
+        cwd=elsewhere,
+        capture_output=True,
+        text=True,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row['input'] for row in rows] == ['a.pt', 'b.pt']
+    assert np.allclose([row['prediction'] for row in rows], wanted)
