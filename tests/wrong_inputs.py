@@ -440,7 +440,9 @@ CONFIGS = (
         "nowhere.py:Noisy: there is no file 'nowhere.py' … fileDirname",
         1,
     ),
-    Wrong('data = dict(train=dict(_delete_=True, length=3))', 'must contain the key "type"', 1),
+    Wrong(
+        'data = dict(train=dict(_delete_=True, length=3))', "data.train: a dict without 'type' must hold data sets", 1
+    ),
     Wrong(
         "data = dict(train=dict(length='20'))", "data.train: the length of the data set Noisy: 'str' object cannot", 1
     ),
@@ -913,7 +915,7 @@ CONFIGS = (
         1,
     ),
     Wrong("workflow = [('train_step', 1)]", 'workflow … runner has no method named "train_step" to run an epoch', 1),
-    Wrong("workflow = [('test', 1)]", 'workflow … runner has no method named "test" to run an epoch', 1),
+    Wrong("workflow = [('test', 1)]", 'workflow … never trains, and so never ends', 1),
     # --- checkpoint_config
     Wrong('checkpoint_config = 3', 'checkpoint_config … must be a dict or a hook, but got 3', 1),
     Wrong('checkpoint_config = dict(intervall=1)', "checkpoint_config.intervall … 'interval'"),
