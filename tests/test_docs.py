@@ -1,6 +1,7 @@
 """What the documents say exists, exists: ids of the seed, paths, tests, and the files in their commands."""
 
 import ast
+import os
 import re
 import subprocess
 from functools import cache
@@ -146,8 +147,9 @@ def test_python_blocks_are_python_and_import_what_is_there(page):
 def test_make_help_lists_every_target():
     makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
     targets = re.search(r'^\.PHONY: (.*)$', makefile, flags=re.MULTILINE)[1].split()
+    own = {name: value for name, value in os.environ.items() if name not in ('MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')}
     for command in (['make', 'help'], ['make']):
-        printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=True).stdout
         listed = [re.fullmatch(r'make ([a-z]+) +(\S.*)', line) for line in printed.splitlines()]
         assert [line[1] for line in listed] == targets
 
