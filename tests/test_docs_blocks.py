@@ -63,8 +63,8 @@ RUN = {
     'docs/python.md': {'import runnerkit'},
     'docs/recipes.md': {
         "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
-        "data['val'] = dict(",
-        "data['val_hard'] = dict(type='{{ fileDirname }}/digits.py:Digits', part='test')",
+        "digits = '{{ fileDirname }}/digits.py:Digits'",
+        "data = dict(val_hard=dict(type='{{ fileDirname }}/digits.py:Digits', part='test'))",
         "custom_hooks = [dict(type='FreezeHook', patterns=['model.features.*'], until=3)]",
         "optimizer = dict(paramwise_cfg=dict(custom_keys={'features': dict(lr_mult=0.1)}))",
         'runnerkit summary config.py',
