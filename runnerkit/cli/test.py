@@ -71,7 +71,7 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
     check_switches(cfg)
     checkpoint = find_checkpoint(args.checkpoint, best=True)
     context = Context(cfg, Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device))
-    instance, network = Instance(), Network()
+    instance, network = Instance(context), Network(context)
     instance.start_processes(context)
     try:
         instance.set_backends(context)

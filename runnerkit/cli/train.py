@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from typing import Any
 
@@ -99,26 +99,17 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow import Context, Flow
-    from runnerkit.flow.dry_run import DryRun
+    from runnerkit.flow import Flow
 
-    context = Context(cfg, options_of(args))
-    flow = Flow()
-    flow.stages[-2] = guarded(DryRun() if args.dry_run else flow.stages[-2])
     with trusted_pickles() if args.trust_pickles else nullcontext():
-        flow(context)
+        context = Flow(cfg, options_of(args), guard=guarded).run()
     number = stopped_by(context.runner)
     return 0 if number is None else SIGNALLED + number
 
 
-def guarded(stage: Callable[[Any], None]) -> Callable[[Any], None]:
-    """``stage`` with repeated signals ignored once one has stopped it."""
-
-    def run(context: Any) -> None:
-        with ignoring_repeated_signals(lambda: stopped_by(context.runner) is not None):
-            stage(context)
-
-    return run
+def guarded(context: Any) -> AbstractContextManager[None]:
+    """A context in which repeated signals are ignored, once one has stopped the run."""
+    return ignoring_repeated_signals(lambda: stopped_by(context.runner) is not None)
 
 
 def stopped_by(runner: Any) -> int | None:

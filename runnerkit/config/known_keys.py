@@ -41,13 +41,14 @@ TOP = (
     'auto_scale_lr',
     'timer_config',
     'profiler_config',
+    'flow',
 )
 
 #: The sections without which there is no run.
 REQUIRED = ('model', 'data', 'optimizer', 'runner')
 
 #: Top-level keys of the design that have no effect yet.
-LATER = ('model_wrapper', 'flow', 'pipeline')
+LATER = ('model_wrapper', 'pipeline')
 
 #: Top-level keys that the training tools of MMCV's downstream projects read, and that mean nothing here.
 MMCV_TOOLS = (
@@ -186,6 +187,7 @@ KEYS: dict[str, tuple[str, ...]] = {
         'in_order',
     ),
     'log_config': ('interval', 'hooks'),
+    'flow': ('instance', 'network', 'startup', 'runner', 'terminal'),
     'fp16': ('loss_scale',),
     'auto_scale_lr': ('enable', 'base_batch_size'),
     'custom_imports': ('imports', 'allow_failed_imports'),

@@ -2,52 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
-from runnerkit.flow.context import Context
-from runnerkit.flow.instance import Instance
-from runnerkit.flow.network import Network
+from runnerkit.flow.context import Context, Options
 from runnerkit.flow.process_state import preserved_process_state
-from runnerkit.flow.startup import Startup
-from runnerkit.flow.terminal import Terminal
-from runnerkit.flow.training import Runner
-from runnerkit.hooks.hook import Outcome
-
-Stage = Callable[[Context], None]
+from runnerkit.flow.slots import SLOTS, Slot, add_place, makers, origin
+from runnerkit.hooks.hook import Hook, Outcome
 
 
 class Flow:
-    """The stages of a run: instance → network → startup → runner → terminal.
+    """A run: instance → network → startup → runner → terminal.
+
+    A stage is what the config's ``flow`` names for it: a registered name, a dotted path, a file (in which the class has
+    the name of the default one, such as ``Startup``), ``file.py:Class``, or a dict with one of these as ``type`` and
+    the other arguments of its constructor. None leaves out the startup or the terminal.
 
     Args:
-        stages: called with the context, in order; the last one is called even if another fails.
+        cfg: the config; the run fills in and changes it.
+        options: the command line's flags.
+        stages: stages that take precedence over the config's, by slot; also as classes, or functions that make one from
+            the context.
+        hooks: hooks to register after the config's, each with its priority.
+        guard: a context to enter around the training alone.
+
+    Attributes:
+        context: what the stages share.
+        stages: what makes the stage of each slot; None for one that is left out.
+
+    Raises:
+        KeyError: there is no such stage.
+        TypeError: what is named is not a stage for its slot.
     """
 
-    def __init__(self, stages: Sequence[Stage] | None = None) -> None:
-        default: list[Stage] = [Instance(), Network(), Startup(), Runner(), Terminal()]
-        self.stages: list[Stage] = default if stages is None else list(stages)
+    def __init__(
+        self,
+        cfg: Any,
+        options: Options | None = None,
+        *,
+        stages: Mapping[str, Any] | None = None,
+        hooks: Sequence[tuple[Hook, str]] = (),
+        guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext(),
+    ) -> None:
+        self.context = Context(cfg, options or Options(), hooks=list(hooks), guard=guard)
+        # All files are imported now: one with an error in it refuses the run before anything is done.
+        self.stages = makers(cfg, self.context.options, stages or {})
+        self.context.stages = {name: origin(make) for name, make in self.stages.items()}
 
-    def __call__(self, context: Context) -> Context:
-        """Run all stages with ``context``; settings of the process that they change are restored at the end.
+    def run(self) -> Context:
+        """Run all stages, and close what they have opened, whatever happens.
 
-        The last stage finds in ``context.outcome`` how the run ended, also if another stage raised an error.
+        The terminal finds in ``context.outcome`` how the run ended, also if another stage has raised an error.
         """
-        *working, last = self.stages
-        with preserved_process_state():
+        context = self.context
+        with preserved_process_state(), context.closing:
+            *working, last = SLOTS
             try:
-                for stage in working:
-                    run_stage(stage, context)
-            finally:
-                last(context)
+                for slot in working:
+                    self._run_stage(slot)
+            except BaseException:
+                try:
+                    self._run_stage(last)
+                except Exception as error:  # the first error is what the user has to hear
+                    context.logger.error('the terminal stage has failed, too: %s', error, exc_info=True)
+                raise
+            self._run_stage(last)
         return context
 
-
-def run_stage(stage: Stage, context: Context) -> None:
-    """Call ``stage``; if it fails without setting an outcome, its error is the outcome."""
-    before = context.outcome
-    try:
-        stage(context)
-    except BaseException as error:
-        if context.outcome is before:
-            context.outcome = Outcome('interrupted' if isinstance(error, KeyboardInterrupt) else 'failed', error=error)
-        raise
+    def _run_stage(self, slot: Slot) -> None:
+        context, make = self.context, self.stages[slot.name]
+        if make is None:
+            return
+        before = context.outcome
+        try:
+            stage = make(context)
+            if not isinstance(stage, slot.base):
+                raise TypeError(f'{make!r} made a {type(stage).__name__}, which is no {slot.base.__name__}')
+            stage(context)
+        except BaseException as error:
+            if context.outcome is before:
+                interrupted = isinstance(error, KeyboardInterrupt)
+                context.outcome = Outcome('interrupted' if interrupted else 'failed', error=error)
+            add_place(error, slot, make)
+            raise

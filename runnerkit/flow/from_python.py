@@ -14,7 +14,7 @@ from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.config_dict import as_config
 from runnerkit.config.origin import Place
-from runnerkit.flow.context import Context, Options
+from runnerkit.flow.context import Options
 from runnerkit.flow.flow import Flow
 from runnerkit.hooks import EMAHook
 from runnerkit.hooks.hook import Outcome
@@ -100,13 +100,7 @@ def train(
         launcher=launcher,
     )
     history = HistoryHook()
-
-    def keep_history(context: Context) -> None:
-        context.runner.register_hook(history, priority='LOWEST')
-
-    flow = Flow()
-    flow.stages.insert(-2, keep_history)  # right before the training
-    context = flow(Context(cfg, options))
+    context = Flow(cfg, options, hooks=[(history, 'LOWEST')]).run()
     runner = context.runner
     for hook in runner.hooks:
         if isinstance(hook, EMAHook):

@@ -43,7 +43,7 @@ def shown(capsys, loader=range(5), **configs):
         logger=logging.getLogger('test'),
         rank=0,
     )
-    DryRun().show_schedules(context)
+    DryRun(None).show_schedules(context)
     return capsys.readouterr().out
 
 
@@ -82,8 +82,8 @@ def test_what_is_drawn_is_the_schedule(capsys):
 def test_nothing_to_draw(capsys):
     assert shown(capsys, iter([])) == 'Learning rate: not drawn, because the length of the loader is not known\n'
     nothing = SimpleNamespace(runner=None, optimizer=None, logger=logging.getLogger('test'), rank=0)
-    DryRun().show_schedules(nothing)
+    DryRun(None).show_schedules(nothing)
     assert capsys.readouterr().out == 'Learning rate: none, as there is no optimizer\n'
     nothing.rank = 1
-    DryRun().show_schedules(nothing)
+    DryRun(None).show_schedules(nothing)
     assert capsys.readouterr().out == ''

@@ -183,7 +183,7 @@ def test_a_split_that_the_workflow_names_is_no_misspelling():
 
 def test_where_one_is_needed_several_are_refused():
     with pytest.raises(TypeError, match='several data sets by name, clean, noisy, but one is needed'):
-        Instance().build_dataset(named()['data'], 'val')
+        Instance(None).build_dataset(named()['data'], 'val')
 
 
 # --- ranks -----------------------------------------------------------------------------------------------------------
