@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -78,6 +79,7 @@ def name_classes(config: Any) -> None:
     """Add the names of the classes to the files in ``config``, so that a copy of the config says what they are."""
     for slot in SLOTS:
         value = config.get(slot.name)
+        holder: Any
         holder, key = (value, 'type') if isinstance(value, Mapping) else (config, slot.name)
         if isinstance(holder.get(key), str) and holder[key].endswith('.py'):
             holder[key] += f':{slot.default.__name__}'
@@ -100,7 +102,11 @@ def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
         value = value.get('type', slot.default)
     if isinstance(value, str):
         name = f'{value}:{slot.default.__name__}' if value.endswith('.py') else value
-        found = STAGES.get(name)
+        try:
+            found = STAGES.get(name)
+        except Exception as error:
+            note_line(error, name.rpartition(':')[0])
+            raise
         if found is None:
             known = [each for each, stage in STAGES.module_dict.items() if issubclass(stage, slot.base)]
             raise KeyError(f'there is no stage {value!r}{suggestion(value, known)}; known are {", ".join(known)}')
@@ -169,8 +175,14 @@ def file_of_user(made: Any) -> str | None:
 def add_place(error: BaseException, slot: Slot, make: Any) -> None:
     """Note on ``error`` in which stage it was raised, and on which line if the stage is a user's."""
     file = file_of_user(make.func if isinstance(make, partial) else make)
-    if file is None:
-        return
-    lines = [number for frame, number in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    if file is not None:
+        note_line(error, file, f'stage {slot.name!r}, ')
+
+
+def note_line(error: BaseException, file: str, before: str = '') -> None:
+    """Note on ``error`` the last line of ``file`` in its traceback, if there is one."""
+    path = os.path.realpath(file)
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [number for frame, number in frames if os.path.realpath(frame.f_code.co_filename) == path]
     if lines:
-        add_note(error, f'stage {slot.name!r}, {shown(file)}:{lines[-1]}')
+        add_note(error, f'{before}{shown(file)}:{lines[-1]}')

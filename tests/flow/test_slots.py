@@ -98,6 +98,7 @@ def test_a_file_that_does_not_import_raises_its_own_error(tmp_path):
     with pytest.raises(ZeroDivisionError) as caught:
         made(str(tmp_path / 'broken.py'))
     assert caught.traceback[-1].path == tmp_path / 'broken.py'
+    assert caught.value.__notes__[0].endswith('broken.py:2')
 
 
 def test_none_leaves_out_what_is_not_needed():
