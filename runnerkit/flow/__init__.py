@@ -3,9 +3,10 @@
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.flow import Flow
 from runnerkit.flow.from_python import TrainResult, train
+from runnerkit.flow.inference import Infer, InferNetwork
 from runnerkit.flow.instance import Instance, InstanceBase
 from runnerkit.flow.network import Network, NetworkBase
-from runnerkit.flow.stage import STAGES, Stage
+from runnerkit.flow.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.startup import Startup, StartupBase
 from runnerkit.flow.terminal import Terminal, TerminalBase
 from runnerkit.flow.training import Runner, RunnerBase
@@ -13,7 +14,10 @@ from runnerkit.flow.training import Runner, RunnerBase
 __all__ = [
     'STAGES',
     'Context',
+    'EngineMode',
     'Flow',
+    'Infer',
+    'InferNetwork',
     'Instance',
     'InstanceBase',
     'Network',

@@ -22,6 +22,7 @@ class Flow:
     Args:
         cfg: the config; the run fills in and changes it.
         options: the command line's flags.
+        name: what stages find as ``context['runner_name']``.
         stages: stages that take precedence over the config's, by slot; also as classes, or functions that make one from
             the context.
         hooks: hooks to register after the config's, each with its priority.
@@ -41,11 +42,13 @@ class Flow:
         cfg: Any,
         options: Options | None = None,
         *,
+        name: str = '',
         stages: Mapping[str, Any] | None = None,
         hooks: Sequence[tuple[Hook, str]] = (),
         guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext(),
     ) -> None:
         self.context = Context(cfg, options or Options(), hooks=list(hooks), guard=guard)
+        self.context['runner_name'] = name
         # All files are imported now: one with an error in it refuses the run before anything is done.
         self.stages = makers(cfg, self.context.options, stages or {})
         self.context.stages = {name: origin(make) for name, make in self.stages.items()}

@@ -28,7 +28,7 @@ from runnerkit.flow.earlier import finish_move
 from runnerkit.flow.places import check_start, seed_of_resumed
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.splits import mode_of, split_of, splits_in
-from runnerkit.flow.stage import STAGES, Stage
+from runnerkit.flow.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.switches import set_tf32
 from runnerkit.registry import placed_errors
 from runnerkit.runner.workflow import check_entries
@@ -67,6 +67,7 @@ class InstanceBase(Stage):
             context.closing.callback(shutdown)  # not if the caller has joined the processes, and may go on
         context.closing.callback(wait_for_others, context)
         context.rank, context.world_size = get_dist_info()
+        context['engine'] = EngineMode.SINGLE if context.world_size == 1 else EngineMode.CLUSTER
         context.device = choose_device(options.device, options.gpu_id, context.world_size)
 
     def open_work_dir(self, context: Context) -> None:

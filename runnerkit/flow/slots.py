@@ -14,6 +14,7 @@ from typing import Any
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.dry_run import DryRun
+from runnerkit.flow.inference import Infer
 from runnerkit.flow.instance import Instance, InstanceBase
 from runnerkit.flow.network import Network, NetworkBase
 from runnerkit.flow.stage import STAGES, Stage
@@ -70,9 +71,15 @@ def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Ca
                 found[slot.name] = maker(slot, config[slot.name])
         else:
             found[slot.name] = slot.default
-    if options.dry_run and 'runner' not in given:
+    if options.dry_run and 'runner' not in given and not is_inference(found['runner']):
         found['runner'] = DryRun
     return found
+
+
+def is_inference(make: Any) -> bool:
+    """Whether what makes the runner stage makes one that does not train."""
+    made = make.func if isinstance(make, partial) else make
+    return isinstance(made, type) and issubclass(made, Infer)
 
 
 def name_classes(config: Any) -> None:

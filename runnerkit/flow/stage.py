@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from runnerkit.flow.context import Context
 from runnerkit.registry import Registry
 
 #: Stages by name. A config names one in ``flow``, for example ``flow=dict(startup='TreeStartup')``.
 STAGES = Registry('stage')
+
+
+class EngineMode(Enum):
+    """Whether a run has one process or several: ``context['engine']``, a name of PaddleRec's."""
+
+    SINGLE = 1
+    CLUSTER = 2
 
 
 class Stage:
