@@ -40,6 +40,7 @@ READERS: dict[str, Any] = {
     'paramwise_cfg': DefaultOptimizerConstructor,
     'EpochBasedRunner': runner.EpochBasedRunner,
     'Supervised': nn.Supervised,
+    'LoggerHook': hooks.LoggerHook,
 }
 
 #: Points that are not called by every runner, after `POINTS`.
@@ -262,17 +263,28 @@ def brief(section: str, reader: Any, name: str) -> Key:
 
 
 def policies(names: str, page: str) -> str:
-    """The schedules of ``lr_config`` or ``momentum_config``, with the keys that only they have."""
-    suffix = SCHEDULES[names]
-    rows = []
+    """The schedules of ``lr_config`` or ``momentum_config``, and the keys that only they have."""
+    suffix, found_policies, rows = SCHEDULES[names], [], []
     for name in ours(HOOKS):
         hook = HOOKS.get(name)
-        if name.endswith(suffix) and issubclass(hook, ParamScheduleHook):
-            own = [each for each in signature(hook) if each not in signature(ParamScheduleHook)]
-            link = f'[`{name.removesuffix(suffix)!r}`](hooks.md#{name.lower()})'
-            text = ', '.join(f'`{each}`' + f' ({key_of(hook, each).default})' * (each in own) for each in own)
-            rows.append((link, first_sentence(markdown(parsed(hook).text)), text))
-    return table(('policy', 'what it does', 'its keys, with their defaults'), rows)
+        if not name.endswith(suffix) or not issubclass(hook, ParamScheduleHook):
+            continue
+        policy = f'`{name.removesuffix(suffix)!r}`'
+        value = next(formula(hook), 'always `base`').split('\n')[0].removeprefix('Formula: ').rstrip('.')
+        value = value if value.startswith(('`', 'always')) else ''  # some are told in words only
+        link = f'[{policy}](hooks.md#{name.lower()})'
+        found_policies.append((link, first_sentence(markdown(parsed(hook).text)), value))
+        for each in signature(hook):
+            if each not in signature(ParamScheduleHook):
+                key = key_of(hook, each)
+                rows.append((policy, f'`{each}`', *cells(key._replace(meaning=first_sentence(key.meaning)))))
+    return '\n\n'.join(
+        [
+            table(('policy', 'what it does', 'value'), found_policies),
+            'Their keys:',
+            table(('policy', 'key', 'type', 'default', 'what it means'), rows),
+        ]
+    )
 
 
 def loggers(names: str, page: str) -> str:

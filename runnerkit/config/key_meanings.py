@@ -113,9 +113,14 @@ MEANINGS: dict[str, dict[str, Key]] = {
     'runner': {
         'type': Key('str', 'required', "`'EpochBasedRunner'`, `'IterBasedRunner'`, or a class of yours."),
         'constructor': Key('str', "`'DefaultRunnerConstructor'`", 'What builds the runner: a class of yours.'),
+        'model': Key('module', "the config's", 'Another model, from Python.'),
+        'optimizer': Key('Optimizer or dict', "the config's", 'Another optimizer, or several by name, from Python.'),
+        'work_dir': Key('path', "the run's", 'Another folder for what the runner writes.'),
+        'logger': Key('Logger', "the run's", 'Another logger, from Python.'),
+        'meta': Key('dict', "the run's", 'What every checkpoint remembers of the run, from Python.'),
     },
-    'schedule of lr': {
-        'policy': Key('str', 'required', 'The schedule, by its name in the table below.'),
+    'FixedLrUpdaterHook': {
+        'policy': Key('str', 'required', 'The schedule, by name: see the tables below.'),
     },
     'fp16': {
         'loss_scale': Key('float, str or dict', '512.0', "As in `optimizer_config`: a factor, `'dynamic'`, or a dict."),
