@@ -7,6 +7,7 @@ import torch
 
 from runnerkit.config.key_meanings import MEANINGS, TOP, Key
 from runnerkit.config.known_keys import KEYS
+from runnerkit.config.values import BOOL, HOOK, HOOKS, KINDS, PATH, SECTION
 from runnerkit.data.loader import LOADER_OPTIONS
 from runnerkit.nn.compiled import _KNOWN as COMPILE_OPTIONS
 
@@ -20,6 +21,14 @@ def test_each_row_says_something(name):
     assert key.type
     assert key.meaning.endswith(('.', '…'))
     assert '\n' not in key.meaning
+
+
+def test_types_are_those_that_the_preflight_wants():
+    words = {BOOL: 'bool', SECTION: 'dict', HOOK: 'dict', HOOKS: 'list of dicts', PATH: 'path'}
+    checked = {f'.{name}': kind for name, kind in KINDS.items()} | KINDS
+    known = [name for name in ROWS if checked.get(name) in words]
+    assert len(known) > 25
+    assert [(name, ROWS[name].type) for name in known if words[checked[name]] not in ROWS[name].type] == []
 
 
 def test_the_sections_have_no_other_keys():
