@@ -15,8 +15,8 @@ from runnerkit.config.key_meanings import MEANINGS, TOP
 from runnerkit.config.known_keys import KEYS, LATER, MMCV_TOOLS, SCHEDULES
 from runnerkit.data import DATASETS, SAMPLERS
 from runnerkit.fileio import FileClient
-from runnerkit.hooks import HOOKS, Hook
-from runnerkit.hooks.hook import POINTS
+from runnerkit.hooks import HOOKS, Hook, Priority
+from runnerkit.hooks.hook import POINTS, RINGS
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim.torch_schedules import scheduler_names
 from runnerkit.utils.imports import import_object
@@ -65,6 +65,8 @@ def test_every_argument_of_a_hook_is_there_with_a_meaning():
 
 def test_every_point_is_there():
     assert all(f'| `{point}` |' in PAGES['hooks.md'] for point in POINTS)
+    assert all(f'`{band.name}` {band.value}' in PAGES['hooks.md'] for band in Priority)
+    assert all(f'`{ring}' in section(PAGES['hooks.md'], '## Points') for ring in RINGS)
 
 
 def test_every_key_of_the_top_level_is_there():
