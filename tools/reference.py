@@ -270,7 +270,7 @@ def policies(names: str, page: str) -> str:
         if not name.endswith(suffix) or not issubclass(hook, ParamScheduleHook):
             continue
         policy = f'`{name.removesuffix(suffix)!r}`'
-        value = next(formula(hook), 'always `base`').split('\n')[0].removeprefix('Formula: ').rstrip('.')
+        value = next(formula(hook), 'always `base`').split('\n')[0].removeprefix('Value: ').rstrip('.')
         value = value if value.startswith(('`', 'always')) else ''  # some are told in words only
         link = f'[{policy}](hooks.md#{name.lower()})'
         found_policies.append((link, first_sentence(markdown(parsed(hook).text)), value))
@@ -396,7 +396,7 @@ def formula(hook: Any) -> Iterator[str]:
     """The value of a policy."""
     for each in family(hook):
         if each.__module__ == schedules.__name__ and each not in (schedules.Policy, schedules.Annealed):
-            yield f'Formula: {paragraphs(parsed(each).text)}'
+            yield f'Value: {paragraphs(parsed(each).text)}'
             return
 
 
@@ -438,7 +438,8 @@ def in_config(name: str, hook: Any) -> tuple[str, str]:
             kind = f"type='{name}'" if name == 'IterTimerHook' else kind
             also = '; `dataloader` is the loader of `data.val`' if section == 'evaluation' else ''
             return f'`{section} = dict({kind})`{also}', PRIORITIES.get(section.removesuffix('_config'), 'LOW')
-    return f"`custom_hooks = [dict(type='{name}', …)]`", 'NORMAL'
+    more = ', …' if signature(hook) else ''
+    return f"`custom_hooks = [dict(type='{name}'{more})]`", 'NORMAL'
 
 
 def points(names: str, page: str) -> str:
