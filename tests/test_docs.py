@@ -25,6 +25,7 @@ PAGES = [
     'docs/using_a_model.md',
     'docs/config_keys.md',
     'docs/hooks.md',
+    'docs/flow.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
