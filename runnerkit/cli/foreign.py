@@ -7,7 +7,7 @@ torchvision's reference scripts.
 from __future__ import annotations
 
 _EPOCHS = '--cfg-options runner.max_epochs=VALUE'
-_ITERS = '--cfg-options runner.type=IterBasedRunner runner.max_iters=VALUE'
+_ITERS = '--cfg-options runner.max_epochs=None runner.max_iters=VALUE'
 _LR = '--cfg-options optimizer.lr=VALUE'
 _BATCH = '--cfg-options data.samples_per_gpu=VALUE'
 _WORKERS = '--cfg-options data.workers_per_gpu=VALUE'
@@ -142,7 +142,7 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'profile': 'runnerkit profile CONFIG shows where the time goes',
     'profiler': 'runnerkit profile CONFIG shows where the time goes',
     'enable-model-summary': 'runnerkit summary CONFIG, or --dry-run',
-    'enable-checkpointing': '--cfg-options checkpoint_config=None writes none',
+    'enable-checkpointing': '--cfg-options checkpoint_config=None writes none (but the best one of evaluation.save_best)',
     'enable-progress-bar': 'the bar is shown only if stderr is a terminal',
     'num-sanity-val-steps': _DRY_RUN,
     'auto-lr-find': 'runnerkit find-lr CONFIG',
