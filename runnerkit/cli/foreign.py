@@ -142,7 +142,7 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'profile': 'runnerkit profile CONFIG shows where the time goes',
     'profiler': 'runnerkit profile CONFIG shows where the time goes',
     'enable-model-summary': 'runnerkit summary CONFIG, or --dry-run',
-    'enable-checkpointing': '--cfg-options checkpoint_config=None writes none (but the best one of evaluation.save_best)',
+    'enable-checkpointing': '--cfg-options checkpoint_config=None keeps only the best one of evaluation.save_best',
     'enable-progress-bar': 'the bar is shown only if stderr is a terminal',
     'num-sanity-val-steps': _DRY_RUN,
     'auto-lr-find': 'runnerkit find-lr CONFIG',
