@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 from test_docs import ROOT, rows
-from test_in_lightning import python_with_lightning
+from test_in_lightning import MISSING, python_with_lightning
 
 from runnerkit.cli import main
 from runnerkit.cli.train import parser
@@ -139,7 +139,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.skipif(python_with_lightning() is None, reason='Lightning is not installed (make bench)')
+@pytest.mark.skipif(python_with_lightning() is None, reason=MISSING)
 def test_what_is_said_of_lightning_is_there():
     done = subprocess.run([python_with_lightning(), '-c', LISTED], capture_output=True, text=True)
     known = json.loads(done.stdout.splitlines()[-1])

@@ -435,12 +435,12 @@ def test_the_module_ported_from_lightning(wines, tmp_path):
 
 
 def test_the_module_in_lightning(wines, tmp_path):
-    from test_in_lightning import python_with_lightning
+    from test_in_lightning import MISSING, python_with_lightning
 
     code = text_of('docs/from_lightning.md', 'import torch', 'LightningModule')
     compile(code, 'docs/from_lightning.md', 'exec')
     if python_with_lightning() is None:
-        pytest.skip('Lightning is not installed (make bench)')
+        pytest.skip(MISSING)
     (tmp_path / 'theirs.py').write_text(code)
     done = subprocess.run([python_with_lightning(), 'theirs.py'], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -25,6 +25,7 @@ OURS = {
     'onecycle': ['configs/mnist/onecycle.py'],
 }
 THEIRS = {name: f'benchmarks/in_lightning/{name}.py' for name in OURS}
+MISSING = 'Lightning is not installed: make .venv/bench/lightning/.done'
 LIGHTNING = Path(sys.prefix) / 'bench' / 'lightning' / 'bin' / 'python'
 
 
@@ -52,6 +53,8 @@ def counts(name):
 def test_ours_has_fewer_lines(name):
     ours, theirs = counts(name)
     assert ours < 0.75 * theirs
+    page = (ROOT / 'docs/from_lightning.md').read_text()
+    assert f'| `{THEIRS[name]}` | {ours} and {theirs} |' in page
     assert characters(OURS[name]) < 0.75 * characters([THEIRS[name]])  # nor are they longer
 
 
@@ -70,7 +73,7 @@ for script in sys.argv[1:]:
 """
 
 
-@pytest.mark.skipif(python_with_lightning() is None, reason='Lightning is not installed (make bench)')
+@pytest.mark.skipif(python_with_lightning() is None, reason=MISSING)
 def test_both_do_the_same(tmp_path, monkeypatch, capsys):
     theirs, ours = tmp_path / 'theirs', tmp_path / 'ours'
     for folder in (theirs, ours):
