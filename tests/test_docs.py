@@ -25,6 +25,8 @@ PAGES = [
     'docs/using_a_model.md',
     'docs/from_lightning.md',
     'docs/from_pytorch.md',
+    'docs/config_keys.md',
+    'docs/hooks.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
