@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runnerkit.data.kinds import is_limited
 from runnerkit.distributed import collect_results_cpu, collect_results_gpu, get_dist_info
 from runnerkit.parallel import unwrap
 from runnerkit.utils.numbers import plain_number
@@ -94,7 +95,13 @@ def score_dataset(
 
     Raises:
         AttributeError: the data set has no ``evaluate``.
+        ValueError: the loader has a limit of batches.
     """
+    if is_limited(loader):
+        raise ValueError(
+            f'{type(loader.dataset).__name__}.evaluate scores the predictions of all samples, but max_batches='
+            f'{loader.max_batches} leaves some out: leave out max_batches, or make the data set itself smaller'
+        )
     _, world_size = get_dist_info()
     results = (test_fn or (single_gpu_test if world_size == 1 else multi_gpu_test))(model, loader)
     if results is None:  # all but rank 0 have nothing to evaluate

@@ -40,7 +40,7 @@ APPLY: dict[str, Callable[[Tensor], Tensor]] = {
 _READERS = ('test', 'val', 'train')
 
 #: Settings of a split's loader that would change which samples come, and in which order.
-_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up')
+_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up', 'max_batches')
 
 Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

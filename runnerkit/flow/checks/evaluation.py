@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 from runnerkit.config.findings import Finding
-from runnerkit.data.kinds import length_of
+from runnerkit.data.kinds import is_limited, length_of
 from runnerkit.data.named import name_of_scores
 from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.checks.plan import Plan, amount
@@ -47,6 +47,13 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
             if length_of(loader) == 0:
                 what = f'its loader{f" {name!r}" if name else ""} gives no batches: there is nothing to evaluate on'
                 yield plan.error(path, what, f'Look at data.val{f".{name}" if name else ""}.')
+            if hook.asks_dataset_of(loader) and is_limited(loader):
+                yield plan.error(
+                    ('data', 'val_dataloader', 'max_batches'),
+                    f'{type(loader.dataset).__name__}.evaluate scores the predictions of all samples, and '
+                    f'{loader.max_batches} batches are not all',
+                    'Leave max_batches out, or make the data set itself smaller.',
+                )
             if type(hook)._do_evaluate is not EvalHook._do_evaluate or hook.asks_dataset_of(loader):
                 continue
             if not _validates(plan):
