@@ -336,9 +336,11 @@ def test_the_first_batches_of_any_batch_sampler():
     inner = BatchSampler(RandomSampler(range(9), generator=torch.Generator().manual_seed(2)), 2, False)
     limited = FirstBatches(inner, 3)
     passes = [list(limited) for _ in range(2)]
-    assert [len(batches) for batches in passes] == [3, 3] and len(limited) == 3
+    assert [len(batches) for batches in passes] == [3, 3]
+    assert len(limited) == 3
     assert passes[0] != passes[1]
-    assert limited.batch_size == 2 and limited.sampler is inner.sampler
+    assert limited.batch_size == 2
+    assert limited.sampler is inner.sampler
     assert len(FirstBatches(inner, 7)) == len(list(FirstBatches(inner, 7))) == 5
     assert list(pickle.loads(pickle.dumps(limited)))
     with pytest.raises(AttributeError):

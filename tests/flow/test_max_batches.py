@@ -161,7 +161,8 @@ def test_with_two_ranks_both_have_as_many_batches(tmp_path):
     assert [[number for number, _ in each] for each in (whole, second[0])] == [[0] * 3 + [1] * 3 + [2] * 3] * 2
     seen = [samples_of(whole, epoch) + samples_of(second[0], epoch) for epoch in range(3)]
     assert [len(set(epoch)) for epoch in seen] == [24] * 3
-    assert rest == whole[4:] and second[2] == second[0][4:]
+    assert rest == whole[4:]
+    assert second[2] == second[0][4:]
     assert scores == resumed_scores == second[3] == second[4]
 
 

@@ -156,7 +156,11 @@ def test_testing_gives_the_scores_of_all(tmp_path, capsys):
     [
         ({'evaluation.save_best': 'error'}, 'choose one of clean/error, noisy/error'),
         ({'evaluation.save_best': 'nosy/error'}, 'choose one of clean/error, noisy/error'),
-        ({'workflow': [('train', 1), ('val_hrd', 1)]}, r'val_hrd.*\(data has train, val, val_hard\)'),
+        (
+            {'workflow': [('train', 1), ('val_hrd', 1)]},
+            r"val_hrd.*\(data has train, val, val_hard\); did you mean 'val_hard'",
+        ),
+        ({'workflow': [('train', 1), ('hard', 1)]}, r'hard.*\(data has train, val, val_hard\)'),
         ({'workflow': [('val', 1), ('val_hard', 1)]}, 'never trains'),
         ({'data.train': {'_delete_': True, 'a': {'type': 'support.Noisy'}}}, 'trains on one'),
         ({'data.val': {'_delete_': True, 'typ': 'support.Noisy'}}, "its 'typ' is 'support.Noisy'"),

@@ -14,6 +14,7 @@ from runnerkit.flow.splits import splits_in
 from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.suggest import suggestion
 
 
@@ -124,7 +125,7 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
     for hook, key, score in wanted:
         name = score.rpartition('/')[2]  # without the data set's
         known = any(each in (score, name) or name.startswith(f'{each}_') for each in metrics)
-        if not known and 'loss' not in score:
+        if not known and not names_a_loss(score):
             there = f'has {", ".join(metrics)} and the loss' if metrics else 'has no metrics, only the loss'
             yield plan.error(
                 plan.key_of(hook, key),
