@@ -216,7 +216,7 @@ def build_dataloader(
         options.update(batch_size=batch_size, drop_last=drop_last)
     options.update(sampler=sampler, batch_sampler=batch_sampler)
     if seeded:
-        own = {'seed': seed, 'rank': rank, 'world_size': world_size}
+        own: dict[str, Any] = {'seed': seed, 'rank': rank, 'world_size': world_size}
         loader: DataLoader[Any] = SeededLoader(
             dataset, **own, prefetch_to=prefetch_to, max_batches=max_batches, **options
         )
@@ -225,7 +225,7 @@ def build_dataloader(
         if num_workers > 0:
             options['worker_init_fn'] = OutlivingSignals(options.get('worker_init_fn'))
         loader = DataLoader(dataset, **options)
-        loader.max_batches = max_batches  # type: ignore[attr-defined]
+        loader.max_batches = max_batches
     if drop_last and not streaming and len(loader) == 0:
         raise ValueError(
             f'drop_last=True leaves no batch: {len(dataset)} samples do not fill one batch of {batch_size} on each of '
