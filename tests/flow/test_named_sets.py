@@ -200,7 +200,9 @@ def test_with_two_ranks_both_know_all_scores(tmp_path):
     (_, history, _), (few, overfitted) = first
     entries = [['clean/error', 'clean/loss'], ['noisy/error', 'noisy/loss'], ['val_hard/error', 'val_hard/loss']]
     assert scores_of(history) == [BOTH[0], *entries] * 3
-    assert [record['lr_groups'] for record in history if record['mode'] == 'train'][0] == {'x10': pytest.approx(0.1)}
+    (log,) = (tmp_path / 'named').glob('*.log.json')
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert lines[1]['lr_groups'] == {'x10': 0.1}
     assert set(few) == {'error', 'loss'}
     assert max(record['step'] for record in overfitted) == 3  # an epoch is one batch of three samples on each rank
 
