@@ -6,6 +6,7 @@ from support import Tiny
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from runnerkit.data import build_dataloader
 from runnerkit.evaluation import (
     Scores,
     declared_rule,
@@ -53,6 +54,13 @@ def test_the_data_set_scores_predictions():
     assert score_dataset(Doubles(), loader, lambda model, loader: None) == {}
     with pytest.raises(AttributeError, match=r'list has no evaluate\(results, logger=…\)'):
         score_dataset(Doubles(), type('Loader', (), {'dataset': [1]})(), lambda model, loader: [1])
+
+
+def test_a_data_set_does_not_score_the_predictions_of_some_samples():
+    limited = build_dataloader(Numbers(), 2, 0, shuffle=False, seeded=False, max_batches=2)
+    with pytest.raises(ValueError, match='max_batches=2 leaves some out'):
+        score_dataset(Doubles(), limited)
+    assert score_dataset(Doubles(), build_dataloader(Numbers(), 2, 0, shuffle=False, max_batches=9)) == {'sum': 20}
 
 
 def test_every_module_gets_its_own_flag_back():
