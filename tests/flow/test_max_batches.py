@@ -8,6 +8,7 @@ import torch
 from plans import BY_ITER, CONFIG
 from ranks import on_ranks
 from support import Noisy, weights
+from torch.utils.data import IterableDataset
 
 import runnerkit
 from runnerkit.config import PreflightError
@@ -122,6 +123,26 @@ def test_a_run_that_was_killed_inside_a_limited_epoch_continues_exactly(kind, op
     assert after == seen[dies_at:]
     assert torch.equal(weights(rest.model), weights(whole.model))
     assert rest.scores == whole.scores
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        while True:
+            yield torch.randn(4), torch.ones(1)
+
+
+def test_an_endless_stream_has_epochs(tmp_path):
+    """Each seeded by its number; a resume reads again from the epoch's beginning."""
+    cfg = limited()
+    cfg['data']['train'] = {'type': Endless}
+    whole, length, seen = run(cfg, tmp_path / 'whole')
+    assert length == ('length', 9, 3)
+    assert len({str(batch) for _, batch in seen}) == 9
+    with pytest.raises(KeyboardInterrupt):
+        run(cfg, tmp_path / 'cut', dies_at=5)
+    rest, _, after = run(cfg, tmp_path / 'cut', resume=True)
+    assert after == seen[5:]
+    assert torch.equal(weights(rest.model), weights(whole.model))
 
 
 def test_a_limit_that_the_data_does_not_reach_is_told(tmp_path, caplog):
