@@ -134,7 +134,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=cfg.lr)
 runner = EpochBasedRunner(model, optimizer=optimizer, work_dir=args.work_dir, max_epochs=1)
 runner.register_training_hooks(None, dict(), dict(interval=1))
 runner.run([[torch.ones(3, 2)]], [('train', 1)])
-print('trained by', EpochBasedRunner.__module__)
+print(f'trained by {EpochBasedRunner.__module__}\\n', end='')  # in one piece: two processes write to one pipe
 """
 
 
