@@ -20,8 +20,8 @@ from runnerkit.data.files import dataset_of_files
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.instance import Instance, choose_device, loader_settings, required_section, work_dir_of
+from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
-from runnerkit.flow.switches import check_switches
 from runnerkit.flow.trained import Trained, build_trained, config_of, find_trained
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import placed_errors
@@ -40,7 +40,7 @@ APPLY: dict[str, Callable[[Tensor], Tensor]] = {
 _READERS = ('test', 'val', 'train')
 
 #: Settings of a split's loader that would change which samples come, and in which order.
-_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up')
+_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up', 'max_batches')
 
 Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
