@@ -20,6 +20,7 @@ from runnerkit.hooks import EMAHook
 from runnerkit.hooks.hook import Outcome
 from runnerkit.hooks.logger import HistoryHook
 from runnerkit.parallel import unwrap
+from runnerkit.utils.user_files import end_import
 
 #: Where the values of a dict were written, for messages.
 PYTHON = Place('from Python')
@@ -89,6 +90,7 @@ def train(
         FileNotFoundError: there is no such config file or checkpoint.
         KeyboardInterrupt: Ctrl-C; the run has stopped after an iteration and saved it, if the config saves.
     """
+    end_import()
     cfg = config_from(config, {**(cfg_options or {}), **dotted(overrides)})
     options = Options(
         work_dir=None if work_dir is None else os.fspath(work_dir),

@@ -176,6 +176,55 @@ def test_a_copy_is_used_when_the_project_is_gone(project, run, tmp_path):
     assert json.loads(done.stdout) == expected
 
 
+SCRIPT = """
+import pathlib, sys, torch, runnerkit
+
+
+class Net(torch.nn.Linear): ...
+
+
+class Points(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return torch.full((4,), i / 4), torch.tensor([i / 4])
+
+
+pathlib.Path(sys.argv[0] + '.times').open('a').write('x')
+result = runnerkit.train(
+    dict(
+        model=dict(type='Supervised', model=dict(type=Net, in_features=4, out_features=1), loss=dict(type='MSELoss')),
+        data=dict(train=dict(type=Points)),
+        optimizer=dict(type='SGD', lr=0.05),
+        runner=dict(type='EpochBasedRunner', max_epochs=1),
+    ),
+    'run',
+    device='cpu',
+)
+raise SystemExit(len(result.history) == 0)
+"""
+
+
+def files_in(folder):
+    return {path for path in folder.rglob('*') if '__pycache__' not in path.parts}
+
+
+def test_a_model_of_a_script_that_trains_at_its_top_level_is_not_trained_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'argv', [str(tmp_path / 'lab.py')])
+    (tmp_path / 'lab.py').write_text(SCRIPT)
+    path = os.pathsep.join(sys.path)
+    subprocess.run([sys.executable, 'lab.py'], check=True, env={**os.environ, 'PYTHONPATH': path})
+    before = files_in(tmp_path)
+    assert 'lab.py' in {path.name for path in (tmp_path / 'run' / 'code').iterdir()}
+    model = runnerkit.load_model('run')
+    saved = torch.load('run/latest.pth')['state_dict']
+    assert torch.equal(model.model.weight, saved['model.weight'])
+    assert files_in(tmp_path) == before
+    assert (tmp_path / 'lab.py.times').read_text() == 'xx'  # executed, but only up to the training
+
+
 def test_the_config_of_a_folder(run, tmp_path):
     assert config_of(run) == run / 'cfg.py'
     assert config_of(str(run)) == run / 'cfg.py'

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from runnerkit.utils.imports import import_object
-from runnerkit.utils.user_files import file_of_module, module_of_file, name_of_file, with_neighbours
+from runnerkit.utils.user_files import end_import, file_of_module, module_of_file, name_of_file, with_neighbours
 
 FILE = """\
 from .parts import scale
@@ -64,6 +64,22 @@ def test_a_file_comes_before_a_folder_of_its_name(folder):
     (folder / 'net').mkdir()
     (folder / 'net' / '__init__.py').write_text('Net = None\n')
     assert import_object(f'{folder}/net.py:Net').__name__ == 'Net'
+
+
+def test_a_file_is_executed_up_to_where_it_begins_a_training(folder):
+    ends = 'from runnerkit.utils.user_files import end_import\ntry:\n    end_import()\nexcept Exception: ...\nx = 2\n'
+    (folder / 'inner.py').write_text(f'x = 1\n{ends}')
+    (folder / 'outer.py').write_text(f'from .inner import x\ny = x + 1\n{ends}')
+    module = module_of_file(str(folder / 'outer.py'))
+    assert (module.x, module.y) == (1, 2)  # the end of the inner file's import is not that of the outer's
+    assert module_of_file(str(folder / 'outer.py')) is module
+    end_import()  # no file is being imported
+
+
+def test_no_bytecode_is_written_beside_a_file(folder, monkeypatch):
+    monkeypatch.setattr(sys, 'dont_write_bytecode', False)
+    module_of_file(str(folder / 'net.py'))
+    assert {path.name for path in folder.iterdir()} == {'net.py', 'parts.py'}
 
 
 def test_classes_pickle_into_a_fresh_process(folder):
