@@ -78,8 +78,9 @@ def test_a_file_is_executed_up_to_where_it_begins_a_training(folder):
 
 def test_no_bytecode_is_written_beside_a_file(folder, monkeypatch):
     monkeypatch.setattr(sys, 'dont_write_bytecode', False)
-    module_of_file(str(folder / 'net.py'))
-    assert {path.name for path in folder.iterdir()} == {'net.py', 'parts.py'}
+    (folder / 'fresh.py').write_text('y = 1  # as no other file\n')
+    assert module_of_file(str(folder / 'fresh.py')).y == 1
+    assert {path.name for path in folder.iterdir()} == {'fresh.py', 'net.py', 'parts.py'}
 
 
 def test_classes_pickle_into_a_fresh_process(folder):
