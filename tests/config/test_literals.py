@@ -54,6 +54,8 @@ HOSTILE = {
     'file variable': 'x = {{{{ fileDirname }}}}',
     'condition': "x = 1 if open('{mark}', 'w') else 2",
     'assert': "assert open('{mark}', 'w')",
+    'set of a range': 'x = set(range(1000))',
+    'frozenset of a range': 'x = [frozenset(range(1000))]',
     'float by name': 'x = float(x=1)',
     'wrong float': "x = float('a')",
     'unhashable': 'x = {{[]: 1}}',

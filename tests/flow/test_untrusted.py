@@ -8,7 +8,7 @@ import torch
 
 from runnerkit.config import Config
 from runnerkit.flow.untrusted import config_in
-from runnerkit.nn import MODELS
+from runnerkit.nn import MODELS, Supervised
 
 CODE = "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\nfrom torch.nn import Linear as Net\n"
 
@@ -35,6 +35,8 @@ NAMES_CODE = {
         "custom_imports 'evil'",
     ),
     'list for imports': ("custom_imports = ['evil']", "custom_imports 'evil'"),
+    'number for imports': ('custom_imports = 3', 'custom_imports 3'),
+    'number for import': ('custom_imports = dict(imports=3)', 'custom_imports 3'),
     'no name for an import': ('custom_imports = dict(imports=[3])', 'custom_imports 3'),
     'dotted': ("model = dict(type='evil.Net')", "type 'evil.Net'"),
     'dotted deep': ("model = dict(type='package.evil.Net')", "type 'package.evil.Net'"),
@@ -127,10 +129,27 @@ def test_a_file_that_was_imported_and_registers_its_class(tmp_path):
         MODELS.module_dict.pop('LabNet', None)
 
 
-def test_metrics_are_not_built():
-    text = "model = dict(type='Supervised', model=dict(type='ReLU'), metrics=dict(a=dict(type='evil.Net')))"
+class Task(Supervised):
+    """A class of a user, which has metrics, too."""
+
+
+@pytest.mark.parametrize(
+    'name', ['Supervised', 'runnerkit.Supervised', 'runnerkit.nn.supervised.Supervised', 'Task', f'{__name__}.Task']
+)
+def test_metrics_are_not_built(monkeypatch, name):
+    monkeypatch.setitem(MODELS.module_dict, 'Task', Task)
+    text = f"model = dict(type={name!r}, model=dict(type='ReLU'), metrics=dict(a=dict(type='CLIPScore')))"
     assert 'metrics' not in config_in({'config': text}, 'x.pth', trust=False).model
+    assert 'metrics' not in config_in({'config': f'{text[:-1]}, x=[{text[8:]}])'}, 'x.pth', trust=False).model.x[0]
     assert 'metrics' in config_in({'config': text}, 'x.pth', trust=True).model
+
+
+def test_the_number_of_threads_is_not_taken_over():
+    meta = {'config': 'num_threads = 100000\nseed = 1'}
+    cfg = config_in(meta, 'x.pth', trust=False)
+    assert 'num_threads' not in cfg
+    assert cfg.seed == 1
+    assert config_in(meta, 'x.pth', trust=True).num_threads == 100000
 
 
 def test_only_what_will_be_built_is_looked_at():
