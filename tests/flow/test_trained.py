@@ -142,6 +142,8 @@ def test_on_a_gpu(run):
         ({}, "[dict(type='EMAHook', priority='HIGH')]", 1.0),
         ({}, "[dict(type='EMAHook', priority='HIGH')]\ncheckpoint_config = dict(by_epoch=False)", 2.0),
         ({}, "[dict(type='EMAHook', priority='HIGH')]\nrunner = dict(type='IterBasedRunner')", 2.0),
+        ({}, "[3, dict(type='EMAHook', priority='HIGH')]\nrunner = 3\ncheckpoint_config = 3", 1.0),
+        ({}, '3', 2.0),
         ({'runnerkit_version': '0.1.0'}, '[]', 1.0),
     ],
 )
@@ -151,6 +153,16 @@ def test_averages_in_files_of_mmcv_and_of_ours(tmp_path, meta, hooks, expected):
     meta = {**meta, 'config': f'{PLAIN}\ncustom_hooks = {hooks}'}
     torch.save({'meta': meta, 'state_dict': state}, tmp_path / 'x.pth')
     assert runnerkit.load_model(tmp_path / 'x.pth').model.weight[0, 0] == expected
+
+
+@pytest.mark.parametrize('meta', [None, [1], 'text'])
+def test_a_meta_that_is_no_dict_counts_as_none(tmp_path, meta):
+    state = {'model.weight': torch.ones(1, 4), 'model.bias': torch.zeros(1)}
+    torch.save({'meta': meta, 'state_dict': state}, tmp_path / 'x.pth')
+    model = runnerkit.load_model(tmp_path / 'x.pth', Config.fromstring(PLAIN, '.py'))
+    assert torch.equal(model.model.weight, state['model.weight'])
+    with pytest.raises(ValueError, match='holds no config'):
+        runnerkit.load_model(tmp_path / 'x.pth')
 
 
 def test_a_copy_is_used_when_the_project_is_gone(project, run, tmp_path):
@@ -228,15 +240,23 @@ def test_a_model_of_a_script_that_trains_at_its_top_level_is_not_trained_again(t
 def test_the_config_of_a_folder(run, tmp_path):
     assert config_of(run) == run / 'cfg.py'
     assert config_of(str(run)) == run / 'cfg.py'
+    assert config_of(f'file://{run}') == run / 'cfg.py'
     assert config_of(run / 'epoch_1.pth') is None
     assert config_of('memory://run') is None
     assert config_of(tmp_path) is None
     (tmp_path / 'mine.yaml').write_text('')
+    (tmp_path / '20260101_000000.log.json').write_text('{}')  # no config
+    (tmp_path / 'folder.py').mkdir()
     assert config_of(tmp_path) == tmp_path / 'mine.yaml'
     (tmp_path / 'other.py').write_text('')
     assert config_of(tmp_path) is None
     (tmp_path / '.flow.json').write_text('{"config": "other.py"}')
     assert config_of(tmp_path) == tmp_path / 'other.py'
+    elsewhere = tmp_path.with_name(f'{tmp_path.name}_elsewhere.py')
+    elsewhere.write_text('')
+    for name in (f'../{elsewhere.name}', str(elsewhere), 3):
+        (tmp_path / '.flow.json').write_text(json.dumps({'config': name}))
+        assert config_of(tmp_path) is None
 
 
 def test_errors_say_what_to_do(run, tmp_path, monkeypatch):
@@ -256,5 +276,10 @@ def test_errors_say_what_to_do(run, tmp_path, monkeypatch):
     torch.save([1], tmp_path / 'list.pth')
     with pytest.raises(ValueError, match='list.pth holds a list'):
         runnerkit.load_model(tmp_path / 'list.pth')
+    torch.save({'state_dict': None, 'meta': {'config': PLAIN}}, tmp_path / 'none.pth')
+    with pytest.raises(ValueError, match='none.pth holds a NoneType, but a checkpoint is a dict of weights by name'):
+        runnerkit.load_model(tmp_path / 'none.pth')
+    with pytest.raises(ValueError, match="config='latest' is no config: .* say which='latest'"):
+        runnerkit.load_model(run, 'latest')
     with pytest.raises(KeyError, match="has no 'model'"):
         runnerkit.load_model(run, config={})
