@@ -99,7 +99,9 @@ def find_trained(
             f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
         )
     if isinstance(config, str) and config in WHICH:
-        raise ValueError(f'config={config!r} is no config: to choose the checkpoint of a work dir, say which={config!r}')
+        raise ValueError(
+            f'config={config!r} is no config: to choose the checkpoint of a work dir, say which={config!r}'
+        )
     source = os.fspath(source)
     if not is_url(source) and source.endswith(EXTENSIONS):
         raise ValueError(

@@ -167,7 +167,7 @@ def test_a_meta_that_is_no_dict_counts_as_none(tmp_path, meta):
 
 def test_a_copy_is_used_when_the_project_is_gone(project, run, tmp_path):
     expected = runnerkit.load_model(run)(X).tolist()
-    copy, hidden = tmp_path / 'elsewhere', project.with_name('hidden')
+    copy, hidden = tmp_path / "Ann's läuf {{ fileDirname }}", project.with_name('hidden')
     shutil.copytree(run, copy, symlinks=True)
     project.rename(hidden)
     run.rename(project.with_name('hidden_run'))
