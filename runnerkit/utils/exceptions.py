@@ -82,7 +82,7 @@ def one_line(error: BaseException) -> str:
     message = str(error.args[0]) if isinstance(error, KeyError) and len(error.args) == 1 else str(error)
     notes = getattr(error, '__notes__', [])
     text = ' '.join([message or type(error).__name__, *(f'({note})' for note in notes)])
-    text = _LINE_WITHOUT_END.sub('; ', text).replace('\n', ' ')
+    text = _LINE_WITHOUT_END.sub('; ', text).replace('\n', ' ').replace('\t', ' ')
     return printable(text, len(text))
 
 

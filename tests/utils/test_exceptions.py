@@ -74,8 +74,6 @@ def test_notes_on_python_without_add_note():
 def test_one_line():
     assert one_line(KeyError('a "b"')) == 'a "b"'
     assert one_line(ValueError('two\nlines')) == 'two; lines'
-    assert (
-        one_line(ValueError("it has 'a'.\nIt needs one of:\n\tb (c)\nd")) == "it has 'a'. It needs one of: \tb (c); d"
-    )
+    assert one_line(ValueError("it has 'a'.\nIt needs one of:\n\tb (c)\nd")) == "it has 'a'. It needs one of:  b (c); d"
     assert one_line(RuntimeError()) == 'RuntimeError'
     assert one_line(KeyError(3)) == '3'
