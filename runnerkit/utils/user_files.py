@@ -125,13 +125,24 @@ def file_of_module(name: str) -> str | None:
     return str(Path(_decode(folder), *stem.split('.')).with_suffix('.py'))
 
 
-def _imported_otherwise(path: Path) -> ModuleType | None:
-    """The module that was imported from ``path`` under another name."""
+def _imported_otherwise(path: Path, texts: list[bytes]) -> ModuleType | None:
+    """The module that was imported from ``path``, or from an identical file elsewhere, but not here."""
+    twin = None
     for module in list(sys.modules.values()):
         file = getattr(module, '__dict__', {}).get('__file__')  # not by getattr, which loads lazy modules
-        if isinstance(file, str) and os.path.basename(file) == path.name and Path(file).resolve() == path:
+        if not isinstance(file, str) or os.path.basename(file) != path.name:
+            continue
+        other = Path(file).resolve()
+        if other == path:
             return module
-    return None
+        if other not in _imported and other.is_file() and _texts(other) == texts:
+            twin = module
+    return twin
+
+
+def _texts(path: Path) -> list[bytes]:
+    """The texts of the file and of its neighbours."""
+    return [each.read_bytes() for each in with_neighbours(path)]
 
 
 def _twin(path: Path, texts: list[bytes]) -> ModuleType | None:
@@ -161,8 +172,8 @@ class _Finder:
 
 
 def _spec_of_file(name: str, file: Path) -> ModuleSpec | None:
-    texts = [each.read_bytes() for each in with_neighbours(file)]
-    known = _imported_otherwise(file) or _twin(file, texts)
+    texts = _texts(file)
+    known = _imported_otherwise(file, texts) or _twin(file, texts)
     _imported[file] = (name, texts)
     if known is not None:
         return ModuleSpec(name, _Known(known), origin=str(file))

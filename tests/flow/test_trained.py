@@ -189,7 +189,11 @@ def test_a_copy_is_used_when_the_project_is_gone(project, run, tmp_path):
 
 
 SCRIPT = """
-import pathlib, sys, torch, runnerkit
+import pathlib, sys, torch, runnerkit, runnerkit.hooks
+
+
+@runnerkit.hooks.HOOKS.register_module()
+class Watcher(runnerkit.hooks.Hook): ...
 
 
 class Net(torch.nn.Linear): ...
@@ -214,7 +218,8 @@ result = runnerkit.train(
     'run',
     device='cpu',
 )
-raise SystemExit(len(result.history) == 0)
+model = runnerkit.load_model('run').model
+raise SystemExit(type(model) is not Net or not torch.equal(model.weight, result.model.model.weight.cpu()))
 """
 
 

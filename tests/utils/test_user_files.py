@@ -131,6 +131,16 @@ def test_a_file_that_was_imported_by_its_name_is_not_executed_again(project):
     assert counted() == [project.stem]
 
 
+def test_a_copy_of_a_file_that_was_imported_by_its_name_is_not_executed(project):
+    module = importlib.import_module(project.stem)
+    for folder, text in (('same', ''), ('changed', '\n')):
+        copy = project.parent.parent / folder / project.name
+        copy.parent.mkdir()
+        copy.write_text(project.read_text() + text)
+        assert (module_of_file(str(copy)) is module) == (folder == 'same')
+    assert counted() == [project.stem, name_of_file(copy)]
+
+
 def test_a_later_import_by_its_name_finds_the_module_of_a_file(project):
     module = module_of_file(str(project))
     spec = module.__spec__
