@@ -96,7 +96,7 @@ def _use_registered(section: Any) -> Iterator[str]:
         return
     named = section.get('type')
     found = _registered(named) if isinstance(named, str) else None
-    if isinstance(named, str) and any(mark in named for mark in '.:/'):
+    if isinstance(named, str) and any(mark in named for mark in '.:'):
         if found is None:
             yield f'type {named!r}'
         else:
@@ -112,16 +112,14 @@ def _registered(name: str) -> Any:
 
     Nothing is imported for it.
     """
-    last = name.replace(':', '.').rpartition('.')[2]
+    module, _, last = name.replace(':', '.').rpartition('.')
+    held = vars(sys.modules[module]).get(last) if module in sys.modules else None
     for registry in REGISTRIES:
         by_name = registry._get_by_name(name)
         if by_name is not None:
             return by_name
         for candidate in (registry._get_by_name(last), *_all_of(registry)):
-            if candidate is not None and name in (
-                path_of(candidate),
-                f'{candidate.__module__}.{candidate.__qualname__}',
-            ):
+            if candidate is not None and (candidate is held or path_of(candidate) == name):
                 return candidate
     return None
 

@@ -45,6 +45,7 @@ HOSTILE = {
     'target': "y[open('{mark}', 'w')] = 1",
     'name': 'x = open',
     'starred': "x = dict(**open('{mark}', 'w'))",
+    'starred literal': "x = dict(**{{'a': 1}})",
     'spread': "x = [*open('{mark}', 'w')]",
     'dict spread': "x = {{**open('{mark}', 'w')}}",
     'walrus': "x = (y := open('{mark}', 'w'))",

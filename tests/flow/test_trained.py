@@ -100,7 +100,8 @@ def test_which_checkpoint(run, tmp_path):
 
 def test_a_config_in_each_form(run):
     file = run / 'cfg.py'
-    for config in (file, str(file), Config.fromfile(file), {'model': Config.fromfile(file).model}):
+    cfg = Config.fromfile(file)
+    for config in (file, str(file), cfg, cfg._cfg_dict, {'model': cfg.model}):
         assert torch.equal(runnerkit.load_model(run, config)(X), runnerkit.load_model(run)(X))
 
 
