@@ -115,7 +115,7 @@ def find_trained(
     file = config_of(source) if config is None else config
     content = _load_checkpoint(path, 'cpu')
     weights = content.get('state_dict', content) if isinstance(content, Mapping) else content
-    if not isinstance(weights, Mapping):
+    if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):
         raise ValueError(f'{path} holds a {type(weights).__name__}, but a checkpoint is a dict of weights by name')
     if not isinstance(content.get('meta', {}), Mapping):
         content = {**content, 'meta': {}}

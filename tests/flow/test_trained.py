@@ -285,6 +285,9 @@ def test_errors_say_what_to_do(run, tmp_path, monkeypatch):
     torch.save({'state_dict': None, 'meta': {'config': PLAIN}}, tmp_path / 'none.pth')
     with pytest.raises(ValueError, match='none.pth holds a NoneType, but a checkpoint is a dict of weights by name'):
         runnerkit.load_model(tmp_path / 'none.pth')
+    torch.save({1: torch.ones(1)}, tmp_path / 'numbers.pth')
+    with pytest.raises(ValueError, match='numbers.pth holds a dict, but a checkpoint is a dict of weights by name'):
+        runnerkit.load_model(tmp_path / 'numbers.pth', run / 'cfg.py')
     with pytest.raises(ValueError, match="config='latest' is no config: .* say which='latest'"):
         runnerkit.load_model(run, 'latest')
     with pytest.raises(KeyError, match="has no 'model'"):
