@@ -87,6 +87,7 @@ def train(
     Raises:
         PreflightError: the config cannot mean what it says; the error lists all reasons.
         FileNotFoundError: there is no such config file or checkpoint.
+        RuntimeError: another thread of this process is training.
         KeyboardInterrupt: Ctrl-C; the run has stopped after an iteration and saved it, if the config saves.
     """
     cfg = config_from(config, {**(cfg_options or {}), **dotted(overrides)})
