@@ -149,19 +149,23 @@ def rule_of(
 def rule_by_name(key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys: Sequence[str] = LESS_KEYS) -> str:
     """Return which is better for a score called ``key``; a whole name among the keys comes before a part of it.
 
+    What stands before a slash may be the name of a data set, and counts only if the rest says nothing: less is better
+    for ``'accidents/loss'``.
+
     Raises:
         ValueError: the name does not say it.
     """
-    name = key.lower()
+    whole = key.lower()
     greater, less = ([part.lower() for part in parts] for parts in (greater_keys, less_keys))
-    for rule, hit in (
-        ('greater', name in greater),
-        ('less', name in less),
-        ('greater', any(part in name for part in greater)),
-        ('less', any(part in name for part in less)),
-    ):
-        if hit:
-            return rule
+    for name in (whole.rpartition('/')[2], whole):
+        for rule, hit in (
+            ('greater', name in greater),
+            ('less', name in less),
+            ('greater', any(part in name for part in greater)),
+            ('less', any(part in name for part in less)),
+        ):
+            if hit:
+                return rule
     raise ValueError(
         f"Cannot infer the rule for key {key}, thus a specific rule must be specified: rule='greater' or rule='less'"
     )

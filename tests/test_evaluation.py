@@ -6,7 +6,15 @@ from support import Tiny
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from runnerkit.evaluation import Scores, declared_rule, evaluation_mode, multi_gpu_test, score_dataset, single_gpu_test
+from runnerkit.evaluation import (
+    Scores,
+    declared_rule,
+    evaluation_mode,
+    multi_gpu_test,
+    rule_by_name,
+    score_dataset,
+    single_gpu_test,
+)
 
 
 class Numbers(Dataset):
@@ -104,3 +112,11 @@ def test_directions_are_declared_by_the_metric():
     down.higher_is_better, silent.higher_is_better = False, None
     model = with_metrics(up=up, down=down, silent=silent)
     assert [declared_rule(model, key) for key in ('up', 'down', 'silent', 'other')] == ['greater', 'less', None, None]
+
+
+@pytest.mark.parametrize(
+    'key, rule',
+    [('accidents/loss', 'less'), ('lossless/acc', 'greater'), ('laptops/loss', 'less'), ('acc/3', 'greater')],
+)
+def test_the_name_of_a_data_set_does_not_say_what_is_better(key, rule):
+    assert rule_by_name(key) == rule

@@ -85,11 +85,12 @@ class EarlyStoppingHook(Hook):
         self._runner.stop(f'{self.monitor} has not improved for {times} (best: {best})')
 
     def _miss(self, scores: dict[str, float]) -> None:
-        """An evaluation without the monitored score. One of several data sets may lack it; when a score comes for the
-        second time, all of them have been evaluated."""
+        """An evaluation without the monitored score: of another data set, unless its scores have the same prefix. When
+        they come for the second time, all evaluations of that data set have been made."""
         if self.best is not None or self.waited:
             return
-        if not self._others.isdisjoint(scores):
+        data_set = self.monitor.rpartition('/')[0]
+        if any(name in self._others and name.rpartition('/')[0] == data_set for name in scores):
             known = sorted(self._others.union(scores))
             raise KeyError(
                 f'monitor={self.monitor!r} of EarlyStoppingHook is no score of this run: its evaluations give '
