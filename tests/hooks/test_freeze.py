@@ -137,10 +137,28 @@ def test_a_resumed_run_is_the_same_run(tmp_path):
         assert torch.equal(weights(resumed.model), weights(whole.model))
 
 
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('is_first', [True, False])
+def test_of_two_hooks_the_longer_one_counts(kind, is_first):
+    """In whichever order they are registered, also after the run."""
+    history, model = History(), Tiny()
+    short = FreezeHook(BODY, until=2, by_epoch=False)
+    long = FreezeHook(['body.0.*', 'body.1.*'], until=4, by_epoch=False)
+    trained([*([short, long] if is_first else [long, short]), history], kind, model=model)
+    assert moved(history.body) == moved(history.statistics) == [k >= 4 for k in range(1, 6)]
+    assert history.norm_trains == [k >= 4 for k in range(6)]
+    short, long = FreezeHook(BODY), FreezeHook('body.1.*')
+    trained([*([short, long] if is_first else [long, short])], kind, model=model)
+    assert all(each.requires_grad for each in model.parameters())
+    assert model.body[1].training
+
+
 def test_what_is_refused():
     for wrong, error, words in (
         (dict(patterns=[]), TypeError, 'patterns'),
         (dict(patterns=[1]), TypeError, 'patterns'),
+        (dict(patterns=1), TypeError, 'patterns must be names or patterns .* but got 1'),
+        (dict(patterns={'body.*': 3}), TypeError, 'patterns'),
         (dict(patterns='a', until=0), ValueError, 'at least 1.*None freezes to the end'),
         (dict(patterns='a', by_epoch=1), TypeError, 'by_epoch'),
     ):
