@@ -97,6 +97,31 @@ def test_other_configs_are_refused():
         train('no_such_config.py')
 
 
+@pytest.mark.parametrize(
+    'arguments, error, words',
+    [
+        ({'work_dir': 3}, TypeError, 'work_dir must be the path or URL of a folder.*but got 3'),
+        ({'resume': None}, TypeError, 'resume must be True, False, or the path of a checkpoint or work dir.*None'),
+        ({'validate': 'no'}, TypeError, "validate must be True or False, but got 'no'"),
+        ({'cfg_options': ['optimizer.lr=1']}, TypeError, 'cfg_options must be a dict by dotted key'),
+        ({'cfg_options': {'optimizer.lr': 1.0}, 'optimizer__lr': 2.0}, ValueError, 'optimizer.lr is given twice'),
+        ({'epochs': 1}, TypeError, "the keyword 'epochs', which is no argument .*; set runner__max_epochs"),
+        ({'devise': 'cpu'}, TypeError, "; did you mean 'device'"),
+        ({'no_such_thing': 1}, TypeError, 'which is no argument and no key of the config$'),
+        ({'optimizer__': 1}, TypeError, "'optimizer__', which is no argument"),
+        ({'__optimizer': 1}, TypeError, "'__optimizer', which is no argument"),
+    ],
+)
+def test_wrong_arguments(arguments, error, words, tmp_path):
+    with pytest.raises(error, match=words):
+        train(CONFIG, **{'work_dir': tmp_path / 'run', **arguments})
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_key_of_the_config_that_no_run_reads_may_be_changed():
+    assert config_from({**CONFIG, 'classes': 3}, {}, {'classes': 4}).classes == 4
+
+
 def test_changes_of_the_config(tmp_path):
     options = {'optimizer.lr': 0.2, 'runner': {'max_epochs': 1}}
     result = train(CONFIG, tmp_path, validate=False, cfg_options=options, data__train__length=8, **QUICK)
