@@ -66,7 +66,9 @@ class RangeTest:
                 *plot,
                 f'            from {self.rates[0]:.3g} to {self.rates[-1]:.3g} on a logarithmic scale; {end}',
                 f'fastest fall at {self.steepest:.2g}, lowest loss at {self.lowest:.2g}',
-                f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.',
+                f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.'
+                if self.steepest < self.lowest
+                else 'The loss is too noisy to tell a rate: take more --iters, larger batches, or a larger --from.',
             ]
         )
 

@@ -126,6 +126,13 @@ def test_what_cannot_be_tested():
         range_test(runner, [0], 0.1, 1, 10)
 
 
+def test_noise_gives_no_advice():
+    noise = RangeTest([0.1, 1, 10, 100, 1000], [3.0, 2.0, 4.0, 3.5, 2.5], False)
+    assert noise.steepest > noise.lowest
+    assert 'too noisy to tell' in str(noise)
+    assert 'optimizer.lr=' not in str(noise)
+
+
 def test_the_picture(tmp_path):
     pytest.importorskip('matplotlib')
     picture(RangeTest([0.1, 1, 10, 100], [3.0, 2.0, 1.0, 4.0], True), tmp_path / 'lr.png')
