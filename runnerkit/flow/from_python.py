@@ -175,7 +175,7 @@ def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str
     return cfg
 
 
-def dotted(keyword: str, cfg: Mapping[str, Any]) -> str:
+def dotted(keyword: str, cfg: Config) -> str:
     """The key that a keyword of `train` is about: ``optimizer__lr`` is ``optimizer.lr``.
 
     Misspelt keys are left to the preflight, which finds all of them.
