@@ -12,6 +12,9 @@ from runnerkit.parallel import MMDistributedDataParallel
 
 BODY = ['body.*']
 
+#: Small, so that the first step does not overflow.
+FP16 = {'amp': 'fp16', 'loss_scale': 8.0}
+
 
 class History(Hook):
     """What the body and the head are after each iteration, with the mode of the norm while it was trained."""
@@ -191,6 +194,25 @@ def test_without_gradients_and_with_gradients_thrown_away_it_is_the_same_run(upd
     one = trained([FreezeHook(BODY, until=1)], update=update)
     other = trained([Drops(BODY, until=1)], update=update)
     assert torch.equal(weights(one.model), weights(other.model))
+
+
+@pytest.mark.parametrize('update', [{}, FP16, {**FP16, 'grad_clip': {'max_norm': 1.0}}])
+def test_an_optimizer_may_have_nothing_but_frozen_parameters(update):
+    history, steps = History(), []
+    runner = tiny_runner(
+        optimizer=lambda model: {
+            'body': torch.optim.SGD(model.body.parameters(), lr=0.1),
+            'head': torch.optim.SGD(model.head.parameters(), lr=0.1),
+        },
+        max_epochs=3,
+    )
+    runner.optimizer['body'].register_step_post_hook(lambda *_: steps.append(runner.iter))
+    for hook in (OptimizerHook(**update), FreezeHook(BODY, until=2), history):
+        runner.register_hook(hook)
+    runner.run([loader(8)], [('train', 1)])
+    assert moved(history.body) == [False, False, False, True, True]
+    assert all(moved(history.head))
+    assert steps == [0, 1, 2, 3, 4, 5]
 
 
 def test_gradients_are_thrown_away_whoever_steps():
