@@ -119,7 +119,6 @@ class EarlyStoppingHook(Hook):
             'best': self.best,
             'best_iter': self.best_iter,
             'waited': self.waited,
-            'others': sorted(self._others),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -136,5 +135,4 @@ class EarlyStoppingHook(Hook):
                 )
             return
         self.best, self.best_iter, self.waited = state['best'], state['best_iter'], state['waited']
-        self._others = set(state['others'])
         self._stop_if_due()
