@@ -62,7 +62,6 @@ class EarlyStoppingHook(Hook):
         if self.monitor not in scores:
             self._miss(scores)
             return
-        self._others.clear()
         score = scores[self.monitor]
         if self._is_better(score):
             self.best, self.best_iter, self.waited = score, runner.completed_iters, 0
