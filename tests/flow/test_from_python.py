@@ -8,7 +8,7 @@ import signal
 import pandas
 import pytest
 import torch
-from plans import CONFIG
+from plans import BY_ITER, CONFIG
 from ranks import on_ranks
 from support import weights
 
@@ -163,6 +163,16 @@ def test_a_stopped_run_is_resumed(whole, tmp_path, by_path):
     records = without_times(stopped.history) + without_times(resumed.history)
     assert records == without_times(whole.history)
     assert not (tmp_path / 'earlier').exists()
+
+
+def test_the_history_of_a_resumed_run_begins_in_the_epoch_of_its_last_iteration(tmp_path):
+    """Here with a validation in the middle of the second epoch."""
+    config = {**CONFIG, **BY_ITER, 'evaluation': None, 'workflow': [('train', 2), ('val', 1)]}
+    config['checkpoint_config'] = {'interval': 1, 'by_epoch': False, 'max_keep_ckpts': -1}
+    whole = train(config, tmp_path / 'whole', **QUICK)
+    rest = train(config, tmp_path / 'rest', resume=tmp_path / 'whole' / 'iter_6.pth', **QUICK)
+    assert (rest.history[0]['mode'], rest.history[0]['epoch'], rest.history[0]['step']) == ('val', 2, 6)
+    assert without_times(rest.history) == without_times(whole.history)[-len(rest.history) :]
 
 
 def test_ctrl_c_ends_the_run_and_restores_the_process(tmp_path):
