@@ -52,7 +52,25 @@ def test_weights_buffers_and_the_optimizer_are_as_before():
     range_test(runner, loader(8), 1e-3, 1.0, 5)
     assert torch.equal(weights(runner.model), before)
     assert runner.optimizer.state_dict() == state
+    assert not runner.optimizer._optimizer_step_post_hooks
     assert all(parameter.grad is None for parameter in runner.model.parameters())
+
+
+def test_each_pass_over_the_data_has_an_order_of_its_own():
+    class Sees(Tiny):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def train_step(self, data, optimizer, **kwargs):
+            self.seen.append(data[0][:, 2].tolist())
+            return super().train_step(data, optimizer)
+
+    runner = tiny_runner(model=Sees(), max_epochs=1)
+    range_test(runner, loader(8), 1e-5, 1e-4, 4)
+    seen = runner.model.seen
+    assert len(seen) == 4
+    assert seen[:2] != seen[2:]
 
 
 def test_groups_keep_their_ratios():
