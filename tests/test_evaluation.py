@@ -141,3 +141,11 @@ def test_a_gloss_is_no_loss():
     with pytest.raises(ValueError, match='Cannot infer the rule for key glossiness'):
         rule_by_name('glossiness')
     assert rule_by_name('glossiness', less_keys=['gloss']) == 'less'
+
+
+@pytest.mark.parametrize(
+    'key, rule',
+    [('accidents/loss', 'less'), ('lossless/acc', 'greater'), ('laptops/loss', 'less'), ('acc/3', 'greater')],
+)
+def test_the_name_of_a_data_set_does_not_say_what_is_better(key, rule):
+    assert rule_by_name(key) == rule

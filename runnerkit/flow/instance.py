@@ -176,7 +176,8 @@ class Instance:
             context.logger.info(
                 '--overfit: training and evaluation use the first %d samples of data.train%s', len(few), dropped
             )
-            datasets = {split: {'': few} for split in ('train', 'val', *splits)}
+            names = {split: named_datasets(data.get(split)) for split in ('val', *splits)}
+            datasets = {'train': {'': few}, **{split: dict.fromkeys(of, few) for split, of in names.items()}}
         context.workflow, context.loaders = [], []
         # One loader per entry, even for the same data: two iterators over one loader would share its workers.
         for (name, n), split in zip(workflow, splits, strict=True):

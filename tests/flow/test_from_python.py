@@ -8,7 +8,7 @@ import signal
 import pandas
 import pytest
 import torch
-from plans import CONFIG
+from plans import BY_ITER, CONFIG
 from ranks import on_ranks
 from support import Noisy, weights
 
@@ -97,6 +97,31 @@ def test_other_configs_are_refused():
         train('no_such_config.py')
 
 
+@pytest.mark.parametrize(
+    'arguments, error, words',
+    [
+        ({'work_dir': 3}, TypeError, 'work_dir must be the path or URL of a folder.*but got 3'),
+        ({'resume': None}, TypeError, 'resume must be True, False, or the path of a checkpoint or work dir.*None'),
+        ({'validate': 'no'}, TypeError, "validate must be True or False, but got 'no'"),
+        ({'cfg_options': ['optimizer.lr=1']}, TypeError, 'cfg_options must be a dict by dotted key'),
+        ({'cfg_options': {'optimizer.lr': 1.0}, 'optimizer__lr': 2.0}, ValueError, 'optimizer.lr is given twice'),
+        ({'epochs': 1}, TypeError, "the keyword 'epochs', which is no argument .*; set runner__max_epochs"),
+        ({'devise': 'cpu'}, TypeError, "; did you mean 'device'"),
+        ({'no_such_thing': 1}, TypeError, 'which is no argument and no key of the config$'),
+        ({'optimizer__': 1}, TypeError, "'optimizer__', which is no argument"),
+        ({'__optimizer': 1}, TypeError, "'__optimizer', which is no argument"),
+    ],
+)
+def test_wrong_arguments(arguments, error, words, tmp_path):
+    with pytest.raises(error, match=words):
+        train(CONFIG, **{'work_dir': tmp_path / 'run', **arguments})
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_key_of_the_config_that_no_run_reads_may_be_changed():
+    assert config_from({**CONFIG, 'classes': 3}, {}, {'classes': 4}).classes == 4
+
+
 def test_changes_of_the_config(tmp_path):
     options = {'optimizer.lr': 0.2, 'runner': {'max_epochs': 1}}
     result = train(CONFIG, tmp_path, validate=False, cfg_options=options, data__train__length=8, **QUICK)
@@ -181,6 +206,16 @@ def test_a_stopped_run_is_resumed(whole, tmp_path, by_path):
     records = without_times(stopped.history) + without_times(resumed.history)
     assert records == without_times(whole.history)
     assert not (tmp_path / 'earlier').exists()
+
+
+def test_the_history_of_a_resumed_run_begins_in_the_epoch_of_its_last_iteration(tmp_path):
+    """Here with a validation in the middle of the second epoch."""
+    config = {**CONFIG, **BY_ITER, 'evaluation': None, 'workflow': [('train', 2), ('val', 1)]}
+    config['checkpoint_config'] = {'interval': 1, 'by_epoch': False, 'max_keep_ckpts': -1}
+    whole = train(config, tmp_path / 'whole', **QUICK)
+    rest = train(config, tmp_path / 'rest', resume=tmp_path / 'whole' / 'iter_6.pth', **QUICK)
+    assert (rest.history[0]['mode'], rest.history[0]['epoch'], rest.history[0]['step']) == ('val', 2, 6)
+    assert without_times(rest.history) == without_times(whole.history)[-len(rest.history) :]
 
 
 def test_ctrl_c_ends_the_run_and_restores_the_process(tmp_path):
