@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from runnerkit.config.parse import EXTENSIONS
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.earlier import read_record
 from runnerkit.flow.instance import choose_device, required_section
-from runnerkit.flow.untrusted import config_in
+from runnerkit.flow.untrusted import config_in, model_alone
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
@@ -83,7 +83,7 @@ def find_trained(
     config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
     which: str = 'best',
     trust: bool = False,
-    sections: tuple[str, ...] = ('model',),
+    parts: Callable[[Config], Iterable[Any]] = model_alone,
 ) -> Trained:
     """The checkpoint and the config of `load_model`, which has the same arguments.
 
@@ -92,7 +92,7 @@ def find_trained(
         config: see `load_model`.
         which: see `load_model`.
         trust: see `load_model`.
-        sections: what will be built of the config in a checkpoint.
+        parts: returns what will be built of the config in a checkpoint.
     """
     if which not in WHICH:
         raise ValueError(
@@ -114,7 +114,7 @@ def find_trained(
         raise ValueError(f'{path} holds a {type(content).__name__}, but a checkpoint is a dict of weights by name')
     if file is None:
         meta = content.get('meta')
-        return Trained(path, content, config_in(meta if isinstance(meta, Mapping) else {}, path, trust, sections))
+        return Trained(path, content, config_in(meta if isinstance(meta, Mapping) else {}, path, trust, parts))
     if isinstance(file, Mapping):
         return Trained(path, content, Config(dict(file)))
     return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))

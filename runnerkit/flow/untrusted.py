@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,25 @@ from runnerkit.utils.user_files import name_of_file
 REGISTRIES = (MODELS, LOSSES, DATASETS, TRANSFORMS)
 
 
-def config_in(meta: Mapping[str, Any], path: str, trust: bool, sections: tuple[str, ...] = ('model',)) -> Config:
+def model_alone(cfg: Config) -> list[Any]:
+    """What is built of a config if nothing but its model is needed."""
+    return [cfg.get('model')]
+
+
+def config_in(
+    meta: Mapping[str, Any], path: str, trust: bool, parts: Callable[[Config], Iterable[Any]] = model_alone
+) -> Config:
     """The config that the checkpoint at ``path`` holds in its ``meta``.
 
     Its text is never executed. Unless it is trusted, its ``custom_imports`` must be imported already, and every dotted
-    or ``file.py:Class`` type in ``sections`` must be a class that is registered already; it is replaced by that class.
+    or ``file.py:Class`` type in its ``parts`` must be a class that is registered already; it is replaced by that class.
     Metrics are removed: predictions need none, and some of those in torchmetrics load models by name.
 
     Args:
         meta: of the checkpoint.
         path: of the checkpoint, for messages.
         trust: import what the config names.
-        sections: what will be built.
+        parts: returns what will be built of the config; nothing else may be.
 
     Raises:
         ValueError: there is no config, its text is not data alone, or it names code that is not registered.
@@ -54,7 +61,7 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool, sections: tuple[s
     if trust:
         import_modules_of(cfg._cfg_dict)
         return cfg
-    code = [*_not_imported(cfg), *(name for key in sections for name in _use_registered(cfg.get(key)))]
+    code = [*_not_imported(cfg), *(name for part in parts(cfg) for name in _use_registered(part))]
     if code:
         raise ValueError(
             f'the config in {path} names code: {printable(", ".join(dict.fromkeys(code)), 300)}. Nothing was imported. '
