@@ -156,6 +156,17 @@ FLAGS = {
     'checkpoint': _CHECKPOINT,
     'ckpt': _CHECKPOINT,
     'json-out': '--out FILE.json',
+    # exporting
+    'format': '--out FILE.VALUE, whose extension says the format',
+    'include': '--out FILE.onnx, whose extension says the format',
+    'output-file': '--out VALUE',
+    'imgsz': '--shape 3,VALUE,VALUE',
+    'img-size': '--shape 3,VALUE,VALUE',
+    'input-size': '--shape 3,VALUE,VALUE',
+    'input-shape': '--shape VALUE (of one sample, without the batch)',
+    'verify': '--out FILE is always compared with the model',
+    'dynamic': '--out FILE always takes batches of any size',
+    'dynamic-export': '--out FILE always takes batches of any size',
 }
 
 #: Keys of Ultralytics and others, given as ``key=value``, and those of our configs.
@@ -184,6 +195,13 @@ COMMANDS = {
     'evaluate': 'test',
     'val': 'test',
     'validate': 'test',
+    'infer': 'predict',
+    'inference': 'predict',
+    'detect': 'predict',
+    'convert': 'export',
+    'deploy': 'export',
+    'onnx': 'export',
+    'pytorch2onnx': 'export',
     'benchmark': 'profile',
     'lr-find': 'find-lr',
     'lr-finder': 'find-lr',

@@ -41,7 +41,7 @@ APPLY: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 #: Whose class reads files: the first of these splits that the config has.
-_READERS = ('test', 'val', 'train')
+READERS = ('test', 'val', 'train')
 
 #: Settings of a split's loader that would change which samples come, and in which order.
 _ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up')
@@ -104,9 +104,18 @@ def find_to_predict(
     config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
     which: str = 'best',
     trust: bool = False,
-    inputs: Inputs | None = 'test',
+    inputs: Inputs | Callable[[Config], Inputs] | None = 'test',
 ) -> Trained:
-    """The model of `predict`, which has the same arguments, before it is built; without ``inputs``, no data."""
+    """The model of `predict`, which has the same arguments, before it is built.
+
+    Args:
+        source: see `predict`.
+        checkpoint: see `predict`.
+        config: see `predict`.
+        which: see `predict`.
+        trust: see `predict`.
+        inputs: see `predict`; or returns them from the config; None if no data are read.
+    """
     if not isinstance(source, Config) and not (os.fspath(source).endswith(EXTENSIONS) and not is_url(source)):
         place = source if checkpoint is None else checkpoint
         file = config_of(source) if config is None else config
@@ -182,17 +191,17 @@ def _read_by(cfg: Config, inputs: Inputs) -> tuple[str, Any]:
     """The key of ``data`` and the data set's config below it that read ``inputs``; no key if the config has none."""
     data, meant = required_section(cfg, 'data'), split_meant(cfg, inputs)
     if meant is None:
-        key = next((name for name in _READERS if data.get(name) is not None), '')
+        key = next((name for name in READERS if data.get(name) is not None), '')
         return key, next(iter(_named(data[key]).values())) if key else None
     key, _, name = meant.partition('/')
     return key, _named(data[key])[name]
 
 
-def _parts_read(cfg: Config, inputs: Inputs | None) -> list[Any]:
+def _parts_read(cfg: Config, inputs: Inputs | Callable[[Config], Inputs] | None) -> list[Any]:
     """What is built of ``cfg``: the model; and, for ``inputs``, their data set and what its loader gets."""
     if inputs is None:
         return [cfg.get('model')]
-    data, (key, dataset) = required_section(cfg, 'data'), _read_by(cfg, inputs)
+    data, (key, dataset) = required_section(cfg, 'data'), _read_by(cfg, inputs(cfg) if callable(inputs) else inputs)
     others = {split for split in splits_in(data) if split not in KEYS['data']}
     others |= {f'{split}_dataloader' for split in others if split != key}
     return [cfg.get('model'), dataset, *(value for name, value in data.items() if name not in others)]
@@ -213,7 +222,7 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
     else:
         files = _existing(_words(inputs), splits(cfg))
         if not key:
-            raise KeyError(f"the config's data has no {' and no '.join(_READERS)}, so nothing says how files are read")
+            raise KeyError(f"the config's data has no {' and no '.join(READERS)}, so nothing says how files are read")
         with placed_errors(data):
             dataset = dataset_of_files(config, files)
     settings = {name: value for name, value in loader_settings(data, key).items() if name not in _ORDER}
@@ -265,7 +274,7 @@ def _predicted(model: Any, loader: Any, device: torch.device, finish: Callable[[
     found: list[Any] = []
     with torch.no_grad():
         for data in loader:
-            rows = _rows(finish(_called(model, _on(data, device))))
+            rows = _rows(finish(_called(model, on_device(data, device))))
             found += rows
             if bar is not None and rows:
                 bar.update(len(rows))
@@ -274,7 +283,7 @@ def _predicted(model: Any, loader: Any, device: torch.device, finish: Callable[[
     return found
 
 
-def _on(data: Any, device: torch.device) -> Any:
+def on_device(data: Any, device: torch.device) -> Any:
     """A batch on ``device``, with what MMCV's containers hold in their places."""
     if device.type in ('cpu', 'cuda'):
         return scatter(data, [-1 if device.type == 'cpu' else device.index])[0]
