@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import train as train
     from runnerkit.flow.export import export as export
     from runnerkit.flow.prediction import predict as predict
+    from runnerkit.flow.publish import publish as publish
     from runnerkit.flow.trained import load_model as load_model
     from runnerkit.hooks import HOOKS as HOOKS
     from runnerkit.hooks import Hook as Hook
@@ -83,6 +84,7 @@ _HOMES = {
     'load_checkpoint': 'runnerkit.checkpoint',
     'load_model': 'runnerkit.flow.trained',
     'predict': 'runnerkit.flow.prediction',
+    'publish': 'runnerkit.flow.publish',
     'report': 'runnerkit.utils.report',
     'train': 'runnerkit.flow',
 }
@@ -111,6 +113,7 @@ __all__ = [
     'load_checkpoint',
     'load_model',
     'predict',
+    'publish',
     'report',
     'train',
 ]

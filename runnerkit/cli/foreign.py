@@ -198,6 +198,8 @@ COMMANDS = {
     'infer': 'predict',
     'inference': 'predict',
     'detect': 'predict',
+    'publish-model': 'publish',
+    'publish_model': 'publish',
     'convert': 'export',
     'deploy': 'export',
     'onnx': 'export',

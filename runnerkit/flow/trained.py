@@ -94,10 +94,7 @@ def find_trained(
         trust: see `load_model`.
         parts: returns what will be built of the config in a checkpoint.
     """
-    if which not in WHICH:
-        raise ValueError(
-            f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
-        )
+    check_which(which)
     source = os.fspath(source)
     if not is_url(source) and source.endswith(EXTENSIONS):
         raise ValueError(
@@ -118,6 +115,18 @@ def find_trained(
     if isinstance(file, Mapping):
         return Trained(path, content, Config(dict(file)))
     return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))
+
+
+def check_which(which: str) -> None:
+    """Check which checkpoint of a work dir is asked for.
+
+    Raises:
+        ValueError: it is none of `WHICH`.
+    """
+    if which not in WHICH:
+        raise ValueError(
+            f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
+        )
 
 
 def config_of(source: str | os.PathLike[str]) -> Path | None:
@@ -147,7 +156,7 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     with placed_errors(trained.cfg, 'model'):
         model: Any = build_model(required_section(trained.cfg, 'model'))
     try:
-        load_state_dict(model, _weights(trained), strict=True)
+        load_state_dict(model, weights_of(trained), strict=True)
     except WeightsDoNotFit as error:
         raise ValueError(
             f'{trained.path} does not fit the model of its config. {error}\nGive the config of this checkpoint '
@@ -159,7 +168,7 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     return model.to(target).eval()
 
 
-def _weights(trained: Trained) -> dict[str, Any]:
+def weights_of(trained: Trained) -> dict[str, Any]:
     """The weights to use. Where MMCV has saved averages beside the raw weights, they are under the averages' names."""
     weights = revised(trained.content.get('state_dict', trained.content), WITHOUT_WRAPPER)
     if is_mmcv_file(trained.content) and not _swapped_by_mmcv(trained.cfg):
