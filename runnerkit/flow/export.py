@@ -171,8 +171,8 @@ def export_found(
         difference = max(_difference(path, expected[n], run, batches[n], n, tolerance) for n in _COMPARED)
     write_atomically(path, methodcaller('write', content))
     given, answered = (
-        {key: _shown(each, _TRACED) for key, each in found.items()}
-        for found in (inputs_of(batches[_TRACED]), expected[_TRACED])
+        {name: _shown(each, many[name]) for name, each in few.items()}
+        for few, many in ([inputs_of(batches[n]) for n in _COMPARED], [expected[n] for n in _COMPARED])
     )
     return Exported(path, trained.path, name, given, answered, difference, tolerance)
 
@@ -364,9 +364,15 @@ def _relative(wanted: Tensor, given: Tensor) -> float:
     return difference if difference == difference else float('inf')
 
 
-def _shown(tensor: Tensor, count: int) -> str:
-    """The type and shape of a tensor: ``'float32 [batch, 1, 28, 28]'``."""
-    sizes: list[object] = list(tensor.shape)
-    if sizes and sizes[0] == count:
-        sizes[0] = 'batch'
-    return f'{str(tensor.dtype).removeprefix("torch.")} [{", ".join(map(str, sizes))}]'
+def _shown(few: Tensor, many: Tensor) -> str:
+    """The type and shape of a tensor: ``'float32 [batch, 1, 28, 28]'``.
+
+    Args:
+        few: the tensor for a batch of some size.
+        many: the tensor for a batch of another size.
+    """
+    sizes = [
+        str(one) if one == other else 'batch' if (one, other) == _COMPARED else 'any'
+        for one, other in zip(few.shape, many.shape, strict=True)
+    ]
+    return f'{str(few.dtype).removeprefix("torch.")} [{", ".join(sizes)}]'

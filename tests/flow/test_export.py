@@ -196,6 +196,16 @@ def test_what_is_exported_and_from_which_example(cfg, tmp_path):
     assert torch.export.load(path).module()(torch.ones(6, 4))[0].shape == (6, 3)
 
 
+def test_the_batch_is_known_wherever_it_is(cfg, tmp_path):
+    cfg.model = dict(type='GRU', input_size=4, hidden_size=2, num_layers=3, batch_first=True)
+    save_checkpoint(MODELS.build(cfg.model), f'{cfg.work_dir}/latest.pth')
+    told = runnerkit.export(cfg, tmp_path / 'x.onnx', shape=(2, 4))
+    assert told.inputs == {'input': 'float32 [batch, 2, 4]'}
+    assert told.outputs == {'output_0': 'float32 [batch, 2, 2]', 'output_1': 'float32 [3, batch, 2]'}
+    shown = flow_export._shown(torch.ones(2, 1), torch.ones(6, 3))
+    assert shown == 'float32 [any, batch]'
+
+
 def test_a_model_around_a_model(cfg):
     class Own(Supervised):
         def forward(self, a):
