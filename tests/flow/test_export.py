@@ -1,5 +1,6 @@
 """A trained model as a file, compared with the model."""
 
+import inspect
 import json
 
 import numpy as np
@@ -206,6 +207,13 @@ def test_the_batch_is_known_wherever_it_is(cfg, tmp_path):
     assert shown == 'float32 [any, batch]'
 
 
+def test_the_example_is_repeated_in_its_order():
+    bound = inspect.signature(lambda x, table, scale: None).bind(torch.arange(2), torch.zeros(5), torch.tensor(3))
+    assert flow_export._resized(bound, 3).arguments['x'].tolist() == [0, 1, 0]
+    assert flow_export._resized(bound, 1).arguments['x'].tolist() == [0]
+    assert len(flow_export._resized(bound, 3).arguments['table']) == 5
+
+
 def test_a_model_around_a_model(cfg):
     class Own(Supervised):
         def forward(self, a):
@@ -308,7 +316,7 @@ def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
         with pytest.raises(error, match=text):
             runnerkit.export(cfg, path, **options)
     with pytest.raises(ValueError, match="but not as x.onx; did you mean '.onnx'"):
-        runnerkit.export(cfg, 'x.onx')
+        runnerkit.export('nowhere', 'x.onx')
     del cfg.data['val'], cfg.data['train']
     with pytest.raises(KeyError, match=r'no test and no val and no train.*--shape 3,224,224'):
         runnerkit.export(cfg, path)

@@ -16,7 +16,7 @@ class Nested(nn.Module):
     """Tensors in containers of each kind."""
 
     def forward(self, x, *more, scale, data):
-        return data['a'] + x * scale + more[0][1]
+        return data['a'] + x * scale + more[0][1] + data['table'].sum()
 
 
 class Extra(nn.Linear):
@@ -46,12 +46,14 @@ def test_tensors_by_name():
 
 @pytest.mark.parametrize('extension', ['.pt2', '.onnx'])
 def test_arguments_of_each_kind(extension):
-    whole = network(Nested(), X, [Y, X.clone()], scale=torch.tensor(2.0), data={'a': X.clone()})
-    assert list(inputs_of(whole.example)) == ['x', 'more_0_0', 'more_0_1', 'scale', 'data_a']
+    whole = network(Nested(), X, [Y, X.clone()], scale=torch.tensor(2.0), data={'a': X.clone(), 'table': torch.ones(7)})
+    assert list(inputs_of(whole.example)) == ['x', 'more_0_0', 'more_0_1', 'scale', 'data_a', 'data_table']
     assert batch_of(whole.example) == 2
     content, run = FORMATS[extension](whole)
     assert content
-    larger = mapped(whole.example, lambda each: torch.rand(5, *each.shape[1:]) if each.dim() else each * 3)
+    larger = mapped(
+        whole.example, lambda each: torch.rand(5, *each.shape[1:]) if each.dim() and len(each) == 2 else each * 3
+    )
     (found,) = run(larger)
     assert torch.allclose(found, whole.module(*larger.args, **larger.kwargs))
     assert found.shape == (5, 3)

@@ -177,6 +177,7 @@ def test_of_the_data_in_a_checkpoint_only_what_is_predicted_is_looked_at(cfg, tm
 def test_one_of_several_data_sets_by_name(cfg):
     broken = dict(type='Rows', lenght=1)
     cfg.data.val = dict(clean=dict(type='Rows'), noisy=dict(type='Rows', noise=1.0), broken=broken)
+    cfg.data.val['empty'] = dict(type='Rows', length=0)
     assert torch.allclose(torch.stack(runnerkit.predict(cfg, 'val/clean')), expected(cfg))
     assert not torch.allclose(torch.stack(runnerkit.predict(cfg, 'val/noisy')), expected(cfg))
     for inputs, error, text in (
@@ -184,9 +185,10 @@ def test_one_of_several_data_sets_by_name(cfg):
         (
             'val/claen',
             FileNotFoundError,
-            r"\(test, noisy, val/clean, val/noisy, val/broken\); did you mean 'val/clean'",
+            r"\(test, noisy, val/clean, val/noisy, val/broken, val/empty\); did you mean 'val/clean'",
         ),
         ('val/broken', TypeError, "'lenght'"),
+        ('val/empty', ValueError, 'empty'),
     ):
         with pytest.raises(error, match=text):
             runnerkit.predict(cfg, inputs)

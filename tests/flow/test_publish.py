@@ -77,6 +77,10 @@ def test_files_of_mmcv_and_weights_without_more(tmp_path):
     assert list(found['state_dict']) == ['weight']
     assert found['state_dict']['weight'].eq(1).all()
     assert set(found['meta']) == {'config', 'PALETTE'}
+    # where its EMAHook comes before the saving, the averages are under the model's own names already
+    averages['meta']['config'] = CONFIG + "custom_hooks = [dict(type='EMAHook', priority='HIGH')]\n"
+    torch.save(averages, tmp_path / 'early.pth')
+    assert torch.load(publish(tmp_path / 'early.pth', tmp_path / 'out.pth'))['state_dict']['weight'].eq(0).all()
     torch.save(nn.Linear(4, 2).state_dict(), tmp_path / 'bare.pth')
     found = torch.load(publish(tmp_path / 'bare.pth', tmp_path / 'out.pth'))
     assert found['meta'] == {}
