@@ -23,6 +23,8 @@ PAGES = [
     'docs/terminal.md',
     'docs/python.md',
     'docs/using_a_model.md',
+    'docs/config_keys.md',
+    'docs/hooks.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
