@@ -1280,6 +1280,7 @@ FILES = {
 noisy = dict(type='support.Noisy')
 data = dict(val=dict(_delete_=True, clean=noisy, noisy=noisy))
 """,
+    'no_samples.py': "_base_ = 'good.py'\ndata = dict(test=dict(length=0))\n",
     'number.yaml': '_base_: good.py\noptimizer:\n  type: SGD\n  lr: 1e-3\n',
     'quoted.yaml': "_base_: good.py\nlog_config:\n  interval: '10'\n",
     'unread.yaml': '_base_: good.py\nrunner:\n  max_epoch: 3\n',
@@ -1380,6 +1381,7 @@ COMMANDS = (
     Wrong('predict trained test --batch-size 0', '--batch-size … 0'),
     Wrong('predict named.py val --checkpoint good.pth', 'data.val has several … val/clean or val/noisy', 1),
     Wrong('predict named.py val/claen --checkpoint good.pth', "val/claen … 'val/clean'", 1),
+    Wrong('predict no_samples.py test --checkpoint good.pth', 'data.test … is empty … no_samples.py:2', 1),
     Wrong('predict good.pth test', "names code … 'support.Noisy' … --trust", 1),
     Wrong('infer trained test', "'infer' … runnerkit predict"),
     Wrong('export trained', '--out'),

@@ -155,7 +155,6 @@ def export_found(
         raise ValueError(f'tolerance must be at least 0, but got {tolerance}')
     path = Path(out).expanduser()
     with preserved_process_state(), torch.no_grad():
-        torch.set_num_threads(trained.cfg.get('num_threads') or torch.get_num_threads())
         model = build_trained(trained)
         name, module = network_of(model, method)
         if shape is not None:

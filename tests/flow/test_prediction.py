@@ -188,7 +188,7 @@ def test_one_of_several_data_sets_by_name(cfg):
             r"\(test, noisy, val/clean, val/noisy, val/broken, val/empty\); did you mean 'val/clean'",
         ),
         ('val/broken', TypeError, "'lenght'"),
-        ('val/empty', ValueError, 'empty'),
+        ('val/empty', ValueError, 'no samples|is empty'),
     ):
         with pytest.raises(error, match=text):
             runnerkit.predict(cfg, inputs)
