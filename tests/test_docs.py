@@ -23,6 +23,8 @@ PAGES = [
     'docs/terminal.md',
     'docs/python.md',
     'docs/using_a_model.md',
+    'docs/from_lightning.md',
+    'docs/from_pytorch.md',
     'docs/config_keys.md',
     'docs/hooks.md',
 ]
