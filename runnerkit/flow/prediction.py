@@ -23,9 +23,9 @@ from runnerkit.data.named import named_datasets
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.instance import Instance, choose_device, loader_settings, required_section, work_dir_of
+from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.splits import splits_in
-from runnerkit.flow.switches import check_switches
 from runnerkit.flow.trained import Trained, build_trained, config_of, find_trained
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import placed_errors
@@ -44,7 +44,7 @@ APPLY: dict[str, Callable[[Tensor], Tensor]] = {
 READERS = ('test', 'val', 'train')
 
 #: Settings of a split's loader that would change which samples come, and in which order.
-_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up')
+_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up', 'max_batches')
 
 Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
