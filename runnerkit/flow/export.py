@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.flow.export_formats import FORMATS, Network, batch_of, check_format, inputs_of, mapped, outputs_of
-from runnerkit.flow.prediction import READERS, Inputs, find_to_predict, loader_of, on_device, splits
+from runnerkit.flow.prediction import READERS, Inputs, find_to_predict, loader_of, on_device, splits, words_of
 from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.trained import Trained, build_trained
 from runnerkit.nn import Supervised
@@ -117,6 +117,7 @@ def export(
             `load_model`.
     """
     check_format(os.fspath(out))
+    inputs = None if inputs is None else words_of(inputs)  # which may be a generator
     trained = find_to_export(source, checkpoint, config, which, trust, inputs, shape)
     return export_found(trained, out, method, inputs, shape, tolerance)
 

@@ -23,6 +23,7 @@ from runnerkit.hooks.hook import Outcome
 from runnerkit.hooks.logger import HistoryHook
 from runnerkit.parallel import unwrap
 from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.user_files import end_import
 
 #: Where the values of a dict were written, for messages.
 PYTHON = Place('from Python')
@@ -104,6 +105,7 @@ def train(
         FileExistsError: the work dir is used, and ``if_used='refuse'``.
         KeyboardInterrupt: Ctrl-C; the run has stopped after an iteration and saved it, if the config saves.
     """
+    end_import()
     cfg = config_from(config, {**(cfg_options or {}), **dotted(overrides)})
     check_whole_number('overfit', overfit, or_none=True, hint='None uses all samples')
     if resume is True and if_used not in (None, 'resume'):

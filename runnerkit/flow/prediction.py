@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from runnerkit.flow.trained import Trained, build_trained, config_of, find_train
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import placed_errors
 from runnerkit.utils.logging import is_terminal
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.progress import ProgressBar
 from runnerkit.utils.suggest import suggestion
 
@@ -46,7 +47,7 @@ READERS = ('test', 'val', 'train')
 #: Settings of a split's loader that would change which samples come, and in which order.
 _ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up', 'max_batches')
 
-Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def predict(
@@ -91,9 +92,10 @@ def predict(
     Raises:
         FileNotFoundError: there is no such work dir, checkpoint, config or input.
         KeyError: the config has no such split, or names what is not registered.
-        TypeError: the data set takes no files, or the model has no ``predict``.
+        TypeError: ``inputs`` are something else; the data set takes no files, or the model has no ``predict``.
         ValueError: the model does not return one prediction for each sample; or see `load_model`.
     """
+    inputs = words_of(inputs)  # which may be a generator
     trained = find_to_predict(source, checkpoint, config, which, trust, inputs)
     return predictions(trained, inputs, device, batch_size, apply)
 
@@ -162,7 +164,7 @@ def split_meant(cfg: Config, inputs: Inputs) -> str | None:
     Raises:
         ValueError: the split has several data sets by name, and none of them is named.
     """
-    words = _words(inputs)
+    words = words_of(inputs)
     word = words[0] if len(words) == 1 else ''
     known = splits(cfg)
     if word in known:
@@ -207,8 +209,15 @@ def _parts_read(cfg: Config, inputs: Inputs | Callable[[Config], Inputs] | None)
     return [cfg.get('model'), dataset, *(value for name, value in data.items() if name not in others)]
 
 
-def _words(inputs: Inputs) -> list[str]:
-    return [os.fspath(each) for each in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
+def words_of(inputs: Inputs) -> list[str]:
+    """``inputs`` as a list: the name of a split, or files."""
+    try:
+        return [os.fspath(each) for each in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
+    except TypeError:
+        raise TypeError(
+            f'inputs must be the name of a split, or paths of files, but got {type(inputs)}. To data in memory, apply '
+            'the model itself: runnerkit.load_model(…)(data)'
+        ) from None
 
 
 def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any:
@@ -220,7 +229,7 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
             dataset = build_dataset(config)
             check_dataset(dataset)
     else:
-        files = _existing(_words(inputs), splits(cfg))
+        files = _existing(words_of(inputs), splits(cfg))
         if not key:
             raise KeyError(f"the config's data has no {' and no '.join(READERS)}, so nothing says how files are read")
         with placed_errors(data):
@@ -228,8 +237,10 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
     settings = {name: value for name, value in loader_settings(data, key).items() if name not in _ORDER}
     if batch_size is not None:
         settings['samples_per_gpu'] = batch_size
-    seed = cfg.get('seed') or 0
-    return build_dataloader(dataset, dist=False, seed=seed, shuffle=False, round_up=False, **settings)
+    seed = cfg.get('seed')
+    with placed_errors(cfg, 'seed'):
+        check_whole_number('seed', seed, at_least=0, or_none=True)
+    return build_dataloader(dataset, dist=False, seed=seed or 0, shuffle=False, round_up=False, **settings)
 
 
 def _existing(files: list[str], names: list[str]) -> list[str]:
@@ -251,7 +262,7 @@ def _function(apply: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
         return apply or (lambda batch: batch)
     if apply not in APPLY:
         raise ValueError(
-            f'apply must be a function or one of {", ".join(APPLY)}, but got {apply!r}{suggestion(apply, APPLY)}'
+            f'apply must be a function or one of {", ".join(APPLY)}, but got {apply!r}{suggestion(str(apply), APPLY)}'
         )
 
     def applied(batch: Any) -> Any:
