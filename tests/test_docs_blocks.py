@@ -20,6 +20,7 @@ import pytest
 import torch
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
+import runnerkit as runnerkit_package
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main
 from runnerkit.config import Config
@@ -102,6 +103,9 @@ RUN = {
         'runnerkit predict work_dirs/lenet my_digit.png my_digit.npy --apply argmax',
         'import runnerkit',
         'import numpy as np',
+        'runnerkit export work_dirs/lenet --out lenet.onnx',
+        'import onnxruntime',
+        'runnerkit publish work_dirs/lenet lenet.pth',
     },
 }
 
@@ -473,6 +477,14 @@ def test_the_page_about_using_a_model(shell, tmp_path, monkeypatch):
     exec(text_of('docs/using_a_model.md', 'import numpy as np'), space)
     ((sample,),) = dataset_of_files({'type': space['Signals'], 'scale': 2}, ['my_digit.npy'])
     assert torch.equal(sample, image[0])
+    said = shell(text_of('docs/using_a_model.md', 'runnerkit export'))
+    assert said.count('compared with the model at the batch sizes 1 and 3') == 3
+    exec(text_of('docs/using_a_model.md', 'import onnxruntime'), space)
+    assert space['exported'].inputs == {'image': 'float32 [batch, 1, 28, 28]'}
+    assert np.allclose(space['logits'], space['same'].detach(), atol=1e-4)
+    name = re.search(r'lenet-[0-9a-f]{8}.pth', shell(text_of('docs/using_a_model.md', 'runnerkit publish')))[0]
+    published = runnerkit_package.load_model(name, 'work_dirs/lenet/lenet.py')(space['image'])
+    assert torch.allclose(published, space['same'], atol=1e-5)
 
 
 def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from runnerkit.config.parse import EXTENSIONS
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.earlier import read_record
 from runnerkit.flow.instance import choose_device, required_section
-from runnerkit.flow.untrusted import config_in
+from runnerkit.flow.untrusted import config_in, model_alone
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
@@ -83,7 +83,7 @@ def find_trained(
     config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
     which: str = 'best',
     trust: bool = False,
-    sections: tuple[str, ...] = ('model',),
+    parts: Callable[[Config], Iterable[Any]] = model_alone,
 ) -> Trained:
     """The checkpoint and the config of `load_model`, which has the same arguments.
 
@@ -92,12 +92,9 @@ def find_trained(
         config: see `load_model`.
         which: see `load_model`.
         trust: see `load_model`.
-        sections: what will be built of the config in a checkpoint.
+        parts: returns what will be built of the config in a checkpoint.
     """
-    if which not in WHICH:
-        raise ValueError(
-            f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
-        )
+    check_which(which)
     if isinstance(config, str) and config in WHICH:
         raise ValueError(
             f'config={config!r} is no config: to choose the checkpoint of a work dir, say which={config!r}'
@@ -120,10 +117,22 @@ def find_trained(
     if not isinstance(content.get('meta', {}), Mapping):
         content = {**content, 'meta': {}}
     if file is None:
-        return Trained(path, content, config_in(content.get('meta', {}), path, trust, sections))
+        return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
     if isinstance(file, Mapping):
         return Trained(path, content, Config(dict(file)))
     return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))
+
+
+def check_which(which: str) -> None:
+    """Check which checkpoint of a work dir is asked for.
+
+    Raises:
+        ValueError: it is none of `WHICH`.
+    """
+    if which not in WHICH:
+        raise ValueError(
+            f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
+        )
 
 
 def config_of(source: str | os.PathLike[str]) -> Path | None:
@@ -154,7 +163,7 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     with placed_errors(trained.cfg, 'model'):
         model: Any = build_model(required_section(trained.cfg, 'model'))
     try:
-        load_state_dict(model, _weights(trained), strict=True)
+        load_state_dict(model, weights_of(trained), strict=True)
     except WeightsDoNotFit as error:
         raise ValueError(
             f'{trained.path} does not fit the model of its config. {error}\nGive the config of this checkpoint '
@@ -166,7 +175,7 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     return model.to(target).eval()
 
 
-def _weights(trained: Trained) -> dict[str, Any]:
+def weights_of(trained: Trained) -> dict[str, Any]:
     """The weights to use. Where MMCV has saved averages beside the raw weights, they are under the averages' names."""
     weights = revised(trained.content.get('state_dict', trained.content), WITHOUT_WRAPPER)
     if is_mmcv_file(trained.content) and not _swapped_by_mmcv(trained.cfg):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,18 @@ from runnerkit.utils.user_files import name_of_file
 REGISTRIES = (MODELS, LOSSES, DATASETS, TRANSFORMS)
 
 
-def config_in(meta: Mapping[str, Any], path: str, trust: bool, sections: tuple[str, ...] = ('model',)) -> Config:
+def model_alone(cfg: Config) -> list[Any]:
+    """What is built of a config if nothing but its model is needed."""
+    return [cfg.get('model')]
+
+
+def config_in(
+    meta: Mapping[str, Any], path: str, trust: bool, parts: Callable[[Config], Iterable[Any]] = model_alone
+) -> Config:
     """The config that the checkpoint at ``path`` holds in its ``meta``.
 
     Its text is never executed. Unless it is trusted, its ``custom_imports`` must be imported already, and every dotted
-    or ``file.py:Class`` type in ``sections`` must be a class that is registered already; it is replaced by that class.
+    or ``file.py:Class`` type in its ``parts`` must be a class that is registered already; it is replaced by that class.
     Metrics are removed: predictions need none, and some of those in torchmetrics load models by name. So is
     ``num_threads``, since a number of threads that is much too large crashes the process.
 
@@ -35,7 +42,7 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool, sections: tuple[s
         meta: of the checkpoint.
         path: of the checkpoint, for messages.
         trust: import what the config names.
-        sections: what will be built.
+        parts: returns what will be built of the config; nothing else may be.
 
     Raises:
         ValueError: there is no config, its text is not data alone, or it names code that is not registered.
@@ -59,7 +66,7 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool, sections: tuple[s
         return cfg
     if 'num_threads' in cfg:
         del cfg['num_threads']
-    code = [*_not_imported(cfg), *(name for key in sections for name in _use_registered(cfg.get(key)))]
+    code = [*_not_imported(cfg), *(name for part in parts(cfg) for name in _use_registered(part))]
     if code:
         raise ValueError(
             f'the config in {path} names code: {printable(", ".join(dict.fromkeys(code)), 300)}. Nothing was imported. '

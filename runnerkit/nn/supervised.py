@@ -118,14 +118,26 @@ class Supervised(BaseModule):
             LookupError: the batch or the output lacks a field.
             TypeError: the batch or the output is of the wrong kind.
         """
-        if isinstance(data, Tensor) and self.inputs == 0:
-            data = (data,)
-        args, kwargs = self._pick(data, 'inputs')
+        args, kwargs = self.arguments(data)
         output = self(*args, **kwargs)
         if self.outputs is None:
             return output
         outs, named = self._pick(output, 'outputs')
         return [*outs, *named.values()][0]
+
+    def arguments(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the positional and keyword arguments that the model gets for one batch.
+
+        Args:
+            data: as in `predict`.
+
+        Raises:
+            LookupError: the batch lacks a field.
+            TypeError: the batch is of the wrong kind.
+        """
+        if isinstance(data, Tensor) and self.inputs == 0:
+            data = (data,)
+        return self._pick(data, 'inputs')
 
     def _step(self, data: Any) -> tuple[dict[str, Any], Any, Any]:
         args, kwargs = self._pick(data, 'inputs')

@@ -13,6 +13,7 @@ import torch
 
 import runnerkit
 from runnerkit.cli.predict import main
+from runnerkit.nn import Supervised
 
 READS_FILES = """
     @classmethod
@@ -75,6 +76,35 @@ def test_each_source_and_the_options(trained, said):
     assert code == 1
     assert 'points.py:Points' in error
     assert '--trust' in error
+
+
+def test_which_checkpoint_and_how_many_samples_at_once(trained, said, monkeypatch):
+    run, sizes, call = trained / 'run', [], Supervised.predict
+    monkeypatch.setattr(Supervised, 'predict', lambda self, data: sizes.append(len(data[0])) or call(self, data))
+    best = said(run, 'test')[1]
+    weights = torch.load(run / 'epoch_1.pth')
+    for value in weights['state_dict'].values():
+        value.zero_()
+    torch.save(weights, run / 'epoch_1.pth')
+    assert said(run, 'test', '--which', 'best') == (0, best)
+    latest = said(run, 'test', '--which', 'latest', '--batch-size', '5')[1]
+    assert [row['prediction'] for row in latest] == [[0.0]] * 6
+    assert sizes == [4, 2, 4, 2, 5, 1]
+
+
+class Helper:
+    """An object that only an unrestricted pickle can hold."""
+
+
+def test_pickles_are_loaded_only_if_they_are_trusted(trained, said):
+    path = trained / 'run' / 'epoch_1.pth'
+    torch.save({**torch.load(path), 'helper': Helper()}, path)
+    words = (trained / 'cfg.py', 'test', '--checkpoint', path)
+    code, error = said(*words)
+    assert code == 1
+    assert 'could run code when loaded' in error
+    assert '--trust-pickles' in error
+    assert len(said(*words, '--trust-pickles')[1]) == 6
 
 
 def test_formats(trained, said, tmp_path):

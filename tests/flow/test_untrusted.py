@@ -176,7 +176,7 @@ def test_only_what_will_be_built_is_looked_at():
     meta = {'config': "custom_hooks = [dict(type='evil.Hook')]\ndata = dict(test=dict(type='evil.Data'))"}
     assert config_in(meta, 'x.pth', trust=False).custom_hooks
     with pytest.raises(ValueError, match='evil.Data'):
-        config_in(meta, 'x.pth', trust=False, sections=('model', 'data'))
+        config_in(meta, 'x.pth', trust=False, parts=lambda cfg: [cfg.data])
 
 
 def test_trust_imports(tmp_path):
