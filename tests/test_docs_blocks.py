@@ -44,23 +44,13 @@ NOT_RUN = {
 
 #: The blocks that the tests below run, by their first line.
 RUN = {
-    'README.md': {
-        'model = dict(',
-        'source .venv/bin/activate',
-        'from runnerkit.hooks import HOOKS, Hook',
-        "custom_imports = dict(imports=['{{ fileDirname }}/my_hooks.py'])",
-        'python tools/train.py configs/mnist/lenet.py --auto-resume',
-        "amp = 'bf16'",
-        'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json',
-        'python -m runnerkit.compat tools/train.py my_config.py',
-    },
     'CONTRIBUTING.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
     'docs/mmcv.md': {
         'import runnerkit.compat',
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',
     },
     'docs/preflight.md': {'import torch'},
-    'docs/python.md': {'import runnerkit'},
+    'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
     'docs/recipes.md': {
         "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
         "digits = '{{ fileDirname }}/digits.py:Digits'",
@@ -71,14 +61,29 @@ RUN = {
         'runnerkit find-lr config.py --iters 60 --out find_lr.png',
         'runnerkit train config.py --overfit 32',
     },
-    'docs/switches.md': {'compile = True'},
-    'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
+    'docs/resuming.md': {'runnerkit train configs/mnist/lenet.py --auto-resume'},
+    'docs/switches.md': {'compile = True', "amp = 'bf16'"},
+    'docs/terminal.md': {
+        'runnerkit train configs/mnist/lenet.py',
+        'source .venv/bin/activate',
+        'source <(runnerkit completion bash)',
+    },
     'docs/using_a_model.md': {
         'runnerkit predict work_dirs/lenet my_digit.png my_digit.npy --apply argmax',
         'import runnerkit',
         'import numpy as np',
     },
 }
+
+#: Pages that `test_docs_walked` types from top to bottom.
+WALKED = (
+    'README.md',
+    'README.zh-CN.md',  # whose blocks are those of README.md
+    'docs/configs.md',
+    'docs/first_steps.md',
+    'docs/python.md',
+    'docs/your_own_data_and_model.md',
+)
 
 #: A script for MMCV 1.x, which the shell blocks about it call.
 MMCV_SCRIPT = """
@@ -123,7 +128,7 @@ def text_of(page, first):
     return next(code for start, (_, code) in found(page).items() if start.startswith(first))
 
 
-@pytest.mark.parametrize('page', [page for page in PAGES if page != 'docs/seeds.md'])
+@pytest.mark.parametrize('page', [page for page in PAGES if page not in ('docs/seeds.md', *WALKED)])
 def test_every_block_is_run_or_cannot_be(page):
     blocks = found(page)
     run = RUN.get(page, set())
@@ -139,10 +144,10 @@ def test_every_block_is_run_or_cannot_be(page):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the README's config, and what its user has written beside it."""
+    """A folder with the config of the page about configs, and what its user has written beside it."""
     for name in ('digits.py', 'networks.py'):
         (tmp_path / name).write_text((MNIST / name).read_text())
-    (tmp_path / 'config.py').write_text(text_of('README.md', 'model = dict('))
+    (tmp_path / 'config.py').write_text(text_of('docs/configs.md', '# config.py'))
     return tmp_path
 
 
@@ -157,7 +162,7 @@ def train(path, *options):
 QUICK = ['--cfg-options', 'runner.max_epochs=1', 'data.train.part=test', 'log_config.interval=4']
 
 
-def test_the_config_of_the_readme_trains_logs_evaluates_and_saves(folder):
+def test_the_config_of_the_page_trains_logs_evaluates_and_saves(folder):
     lines = train(folder / 'config.py')
     losses = [line['loss'] for line in lines if line['mode'] == 'train']
     scores = [line['accuracy'] for line in lines if line['mode'] == 'val']
@@ -169,26 +174,14 @@ def test_the_config_of_the_readme_trains_logs_evaluates_and_saves(folder):
     assert len(names) == 5  # and the best
 
 
-def test_the_hook_of_the_readme_ends_a_run(folder, caplog):
-    (folder / 'my_hooks.py').write_text(text_of('README.md', 'from runnerkit.hooks import HOOKS, Hook'))
-    added = text_of('README.md', 'custom_imports = dict(')
-    (folder / 'with_hook.py').write_text(f"_base_ = ['config.py']\n{added}")
-    try:
-        lines = train(folder / 'with_hook.py', *QUICK, 'custom_hooks.0.loss=1e9', 'runner.max_epochs=3')
-    finally:
-        HOOKS.module_dict.pop('StopWhenGood', None)
-    assert 'stopped: the loss is below 1000000000.0' in caplog.text
-    assert {line['epoch'] for line in lines} == {1}
-
-
-def test_the_switches_of_the_readme_train(folder, monkeypatch):
+def test_the_switches_train(folder, monkeypatch):
     # The default backend compiles C++ for a minute; this one compiles everything but that.
     compiled = []
     plain = torch.compile
     monkeypatch.setattr(
         torch, 'compile', lambda *args, **options: compiled.append(1) or plain(*args, **{**options, 'backend': 'eager'})
     )
-    (folder / 'switches.py').write_text(f"_base_ = ['config.py']\n{text_of('README.md', 'amp =')}")
+    (folder / 'switches.py').write_text(f"_base_ = ['config.py']\n{text_of('docs/switches.md', 'amp =')}")
     lines = train(folder / 'switches.py', *QUICK)
     assert lines[-1]['accuracy'] > 0.3
     assert compiled
@@ -298,6 +291,7 @@ def shell(tmp_path, monkeypatch, capsys):
             assert code in (0, None), f'{line}: {code}\n{said}'
         return said
 
+    run.environment = environment
     return run
 
 
@@ -314,28 +308,19 @@ def called(words, monkeypatch):
     return 0
 
 
-def test_the_commands_of_the_readme_run(shell, tmp_path):
-    said = shell(text_of('README.md', 'source .venv'))
+def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
+    said = shell(text_of('docs/terminal.md', 'source .venv'))
     shutil.copytree(tmp_path / 'work_dirs' / 'lenet', tmp_path / 'work_dirs' / 'demo')  # which `make demo` makes
     assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.5
     assert 'THE WEIGHTS' not in said
-    said = shell(text_of('README.md', 'python tools/train.py configs/mnist/lenet.py --auto-resume'))
+    said = shell(text_of('docs/resuming.md', 'runnerkit train configs/mnist/lenet.py --auto-resume'))
     assert said.count('resumed from') == 3
-    said = shell(text_of('README.md', 'runnerkit profile'))
+    said = shell(text_of('docs/profiling.md', 'runnerkit profile'))
     assert 'whole' in said
     assert (tmp_path / 'trace.json').stat().st_size > 0
 
 
-def test_the_training_of_the_python_page_runs(shell):
-    names = {}
-    exec(text_of('docs/python.md', 'import runnerkit'), names)
-    result = names['result']
-    assert result.scores['accuracy'] > 0.5
-    assert Path(result.best_checkpoint).parent == result.work_dir == Path('work_dirs/python').absolute()
-    assert {'train', 'val'} == {record['mode'] for record in result.history}
-
-
-def test_the_commands_of_the_terminal_page_run(shell, tmp_path):
+def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
     assert 'Learning curve' in shell(text_of('docs/terminal.md', 'runnerkit train'))
     scripts = ['.local/share/bash-completion/completions/runnerkit', '.zfunc/_runnerkit']
     scripts.append('.config/fish/completions/runnerkit.fish')
@@ -376,8 +361,6 @@ def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'train.py').write_text(MMCV_SCRIPT)
     (tmp_path / 'my_config.py').write_text('lr = 0.1\n')
-    said = shell(text_of('README.md', 'python -m runnerkit.compat'))
-    assert said.count('trained by runnerkit.runner.epoch_based_runner') == 1
     said = shell(text_of('docs/mmcv.md', 'python -m runnerkit.compat'))
     assert said.count('trained by runnerkit.runner.epoch_based_runner') == 4  # the last command has two processes
     assert {path.name for path in (tmp_path / 'work_dirs').iterdir()} == {'mine', 'run'}
