@@ -28,7 +28,7 @@ from runnerkit.nn import LOSSES, METRICS, MODELS
 from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
 
 REGISTRIES = (DATASETS, HOOKS, LOSSES, METRICS, MODELS, OPTIMIZERS, OPTIMIZER_BUILDERS)
-FILE = re.compile(r'# ([\w/]+\.(?:py|yaml))')
+FILE = re.compile(r'# (\w+\.(?:py|yaml))\n')
 TIME = re.compile(r'\d\d:\d\d:\d\d ')
 NUMBER = r'\d+(?:\.\d+)?(?:e[+-]?\d+)?'
 
@@ -49,60 +49,57 @@ def check_printed(text, said, page):
 
 
 @pytest.fixture
-def walk(shell, tmp_path, monkeypatch, capsys):  # noqa: F811
-    """Type a page in a folder of its own; returns the names that its Python blocks have left."""
+def type_line(shell, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """Type a line of a shell block; returns what it has printed."""
     for registry in REGISTRIES:
         monkeypatch.setattr(registry, '_module_dict', dict(registry.module_dict))
-    monkeypatch.syspath_prepend(tmp_path)
+    activate = f'source {tmp_path}/.venv/bin/activate'
+
+    def run(line):
+        words = shlex.split(line, comments=True)
+        if not words or words[0] == 'source' or line.split('  #')[0].rstrip() in NOT_RUN:
+            return ''
+        if words[0] == 'cd':
+            monkeypatch.chdir(words[1])
+            return ''
+        if words[0].endswith('runnerkit'):
+            words[0] = 'runnerkit'
+            code, printed = called(words, monkeypatch), capsys.readouterr()
+            said = printed.err + printed.out  # as on a terminal: results come last
+        else:
+            command = ['bash', '-e', '-c', f'{activate}\n{line}']
+            streams = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            done = subprocess.run(command, **streams, text=True, env=shell.environment)
+            code, said = done.returncode, done.stdout
+        assert code in (0, None), f'{line}: {code}\n{said}'
+        return said
+
+    return run
+
+
+@pytest.fixture
+def walk(type_line):
+    """Type a page in a folder of its own; returns the names that its Python blocks have left."""
 
     def run(page):
         names, said = {'__name__': '__main__'}, ''
-        for _, language, code in BLOCK.findall(read(page)):
-            code = dedent(code)
-            first = code.split('\n', 1)[0]
-            named = FILE.match(first)
-            if first.split('  #')[0].rstrip() in NOT_RUN:
-                continue
+        for _, language, indented in BLOCK.findall(read(page)):
+            code = dedent(indented)
+            named = FILE.match(code)
             if language == 'text':
                 check_printed(code, said, page)
                 said = ''
             elif language == 'bash':
-                for line in code.splitlines():
-                    said += shell_line(line)
+                said += ''.join(map(type_line, code.splitlines()))
             elif named:
-                Path(named[1]).parent.mkdir(parents=True, exist_ok=True)
                 Path(named[1]).write_text(code)
             else:
-                assert language == 'python', f'{page}: {first!r} is in no language'
+                assert language == 'python', f'{page}: say what language the block {code!r} is in'
                 printed = StringIO()
                 with redirect_stdout(printed):
                     exec(compile(code, page, 'exec'), names)
                 said += printed.getvalue()
         return names
-
-    def shell_line(line):
-        words = shlex.split(line, comments=True)
-        if not words:
-            return ''
-        if words[0] == 'cd':
-            monkeypatch.chdir(words[1])
-            return ''
-        if words[:2] == ['source', '.venv/bin/activate']:
-            return ''
-        if words[0] == 'runnerkit' and not {'>', '|', '<'} & set(words):
-            code, printed = called(words, monkeypatch), capsys.readouterr()
-            said = printed.err + printed.out  # as on a terminal: results come last
-        else:
-            done = subprocess.run(
-                ['bash', '-e', '-c', f'source {tmp_path}/.venv/bin/activate\n{line}'],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env=shell.environment,
-            )
-            code, said = done.returncode, done.stdout
-        assert code in (0, None), f'{line}: {code}\n{said}'
-        return said
 
     return run
 
@@ -124,14 +121,16 @@ def test_printed_lines_are_compared():
             check_printed(wrong, said, 'page')
 
 
-def test_the_readme(walk, tmp_path):
+def test_the_readme(walk, tmp_path, monkeypatch):
     write_table()
-    for name in ('tools', 'configs'):
-        (tmp_path / name).rename(tmp_path / f'our_{name}')
+    demo = 'runnerkit train configs/mnist/lenet.py --work-dir work_dirs/demo --cfg-options runner.max_epochs=1'
+    called(demo.split(), monkeypatch)
+    (tmp_path / 'tools').rename(tmp_path / 'our_tools')
     (tmp_path / 'tools').mkdir()
     (tmp_path / 'tools' / 'train.py').write_text('import mmcv.runner\nprint("trained by", mmcv.runner.__name__)\n')
     (tmp_path / 'my_config.py').write_text('lr = 0.1\n')
     names = walk('README.md')
+    assert (tmp_path / 'digits.csv').read_text().count('\n') == 1001
     assert names['result'].scores['accuracy'] > 0.5
     assert [int(label) for label in names['classes']] == [0, 1, 2, 0, 1, 2]
     assert (tmp_path / 'classes.csv').read_text().startswith('input,prediction\n')
@@ -156,7 +155,11 @@ def test_your_own_data_and_model(walk):
 
 
 def test_the_python_api(walk):
-    walk('docs/python.md')
+    names = walk('docs/python.md')
+    assert min(names['errors'], key=names['errors'].get) == 0.1
+    assert {'train', 'val'} == {record['mode'] for record in names['result'].history}
+    assert names['result'].work_dir == Path('work_dirs/line_0.1').absolute()
+    assert names['runner'].scores['loss'].iter == 45
 
 
 def test_the_readmes_have_the_same_blocks():
