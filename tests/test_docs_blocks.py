@@ -25,6 +25,7 @@ from runnerkit.config import Config
 from runnerkit.data.files import dataset_of_files
 from runnerkit.flow.switches import compile_options
 from runnerkit.hooks import HOOKS, OptimizerHook
+from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.nn.compiled import compile_model
 from runnerkit.utils.imports import import_object
 
@@ -32,7 +33,7 @@ MNIST = ROOT / 'configs' / 'mnist'
 
 #: Shell blocks that cannot run here, by their first line, and why.
 NOT_RUN = {
-    'make demo': 'installs torch from a package registry; the block after the config runs the same training',
+    'make demo': 'installs torch from a package registry; docs/terminal.md runs the same training',
     'make test': 'is this suite',
     'make bench': 'takes half an hour',
     'pip install torch==2.13.0 opencv-python-headless matplotlib': 'installs from a package registry',
@@ -44,6 +45,23 @@ NOT_RUN = {
 #: The blocks that the tests below run, by their first line.
 RUN = {
     'CONTRIBUTING.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
+    'docs/config_keys.md': {
+        'model = dict(',
+        'data = dict(',
+        'optimizer = dict(',
+        "custom_imports = dict(imports=['{{ fileDirname }}/networks.py'])",
+        "runner = dict(type='EpochBasedRunner', max_epochs=2)",
+        "workflow = [('train', 1)]",
+        'optimizer_config = dict(grad_clip=dict(max_norm=10.0), cumulative_iters=2)',
+        'lr_config = dict(',
+        "momentum_config = dict(policy='step', step=[1], gamma=0.5)",
+        "log_config = dict(interval=10, hooks=[dict(type='TextLoggerHook'), dict(type='TensorboardLoggerHook')])",
+        "evaluation = dict(interval=1, save_best='accuracy')",
+        'checkpoint_config = dict(interval=1, max_keep_ckpts=3)',
+        "custom_hooks = [dict(type='EMAHook', momentum=0.01), dict(type='NonFiniteHook', priority='LOW')]",
+        'num_threads = 1',
+    },
+    'docs/hooks.md': {'custom_hooks = [', 'dict('},
     'docs/mmcv.md': {
         'import runnerkit.compat',
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',
@@ -192,6 +210,21 @@ def test_the_recipes_train(folder):
             path = folder / f'recipe_{index}.py'
             path.write_text(f"_base_ = ['config.py']\n{recipe}")
             assert train(path, *QUICK)
+
+
+def test_the_sections_of_the_page_about_keys_are_one_config(folder):
+    (folder / 'every.py').write_text('\n'.join(code for _, code in found('docs/config_keys.md').values()))
+    lines = train(folder / 'every.py', *QUICK[:3])
+    assert [line['accuracy'] for line in lines if line['mode'] == 'val']
+    assert {'grad_norm', 'lr_groups'} <= set(lines[0])
+    assert list((folder / 'run_every' / 'tf_logs').iterdir())
+
+
+def test_the_hooks_of_the_page_about_hooks_are_built(folder):
+    lines = eval(text_of('docs/hooks.md', 'dict('))
+    assert build_lr_hook(lines).scheduler == 'SequentialLR'
+    (folder / 'hooks.py').write_text(f"_base_ = ['config.py']\n{text_of('docs/hooks.md', 'custom_hooks')}")
+    assert train(folder / 'hooks.py', *QUICK)
 
 
 def test_the_summary_of_the_recipes_shows_the_model(folder, monkeypatch, capsys):

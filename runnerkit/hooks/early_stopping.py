@@ -111,6 +111,7 @@ class EarlyStoppingHook(Hook):
         self._runner = None
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the best score, and the number of evaluations since then."""
         return {
             'monitor': self.monitor,
             'rule': self.rule,

@@ -34,7 +34,7 @@ class FreezeHook(Hook):
     Args:
         patterns: shell patterns over the whole names of parameters, in which ``*`` also stands for dots.
         until: how many epochs (iterations) of the run these parameters are frozen; None: to its end.
-        by_epoch: which of the two.
+        by_epoch: True counts epochs, False iterations.
     """
 
     def __init__(self, patterns: Sequence[str] | str, until: int | None = None, by_epoch: bool = True) -> None:

@@ -303,6 +303,7 @@ class NonFiniteHook(Hook):
         return f'{where}. To see that batch: {shlex.join(command)}.'
 
     def state_dict(self) -> dict[str, Any]:
+        """Return how many times the run has gone back, and the batches that were left out."""
         return {'tries': self._tries, 'left_out': sorted(self._left_out)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -36,6 +36,7 @@ class HistoryHook(LoggerHook):
         self._epoch = max(runner.completed_epochs, min(runner.completed_iters, 1))
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the epoch of the last record."""
         return {'epoch': self._epoch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
