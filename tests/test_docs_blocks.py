@@ -45,6 +45,17 @@ NOT_RUN = {
 #: The blocks that the tests below run, by their first line.
 RUN = {
     'CONTRIBUTING.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
+    'docs/from_lightning.md': {
+        'import torch',
+        "model = dict(type='{{ fileDirname }}/my_denoiser.py:Denoiser', hidden=8)",
+        'runnerkit train my_config.py --cfg-options model.hidden=16',
+    },
+    'docs/from_pytorch.md': {
+        'import torch',
+        'import runnerkit',
+        'model = dict(',
+        'runnerkit train my_config.py --dry-run',
+    },
     'docs/config_keys.md': {
         'model = dict(',
         'data = dict(',
@@ -135,14 +146,22 @@ print('trained by', EpochBasedRunner.__module__)
 """
 
 
+def blocks_of(page):
+    """The page's blocks that are code, in order: (first line up to a comment, language, text)."""
+    for _, language, code in BLOCK.findall(read(page)):
+        if language != 'text':
+            code = dedent(code)
+            yield code.split('\n', 1)[0].split('  #')[0].rstrip(), language, code
+
+
 def found(page):
-    """The page's blocks that are code, by their first lines up to a comment: (language, text)."""
-    blocks = ((language, dedent(code)) for _, language, code in BLOCK.findall(read(page)) if language != 'text')
-    return {code.split('\n', 1)[0].split('  #')[0].rstrip(): (language, code) for language, code in blocks}
+    """The page's blocks that are code, by their first lines; of several with one first line, the last."""
+    return {first: (language, code) for first, language, code in blocks_of(page)}
 
 
-def text_of(page, first):
-    return next(code for start, (_, code) in found(page).items() if start.startswith(first))
+def text_of(page, first, having=''):
+    """The first block that begins so and contains ``having``."""
+    return next(code for start, _, code in blocks_of(page) if start.startswith(first) and having in code)
 
 
 @pytest.mark.parametrize('page', [page for page in PAGES if page not in ('docs/seeds.md', *WALKED)])
@@ -404,3 +423,59 @@ def test_installing_the_old_names_in_python():
         [sys.executable, '-c', code], capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': str(ROOT)}
     )
     assert done.stdout.strip() == 'runnerkit.runner', done.stderr
+
+
+# --- the pages for those who come from elsewhere ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def wines(shell, tmp_path, monkeypatch):
+    """Run shell blocks in a folder with the data set of wines, which Python blocks can import."""
+    shutil.copy(ROOT / 'configs' / 'tabular' / 'table.py', tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, 'table', raising=False)
+    torch.manual_seed(0)
+    yield shell
+    sys.modules.pop('table', None)
+
+
+def test_the_module_ported_from_lightning(wines, tmp_path):
+    page = 'docs/from_lightning.md'
+    (tmp_path / 'my_denoiser.py').write_text(text_of(page, 'import torch', 'def train_step'))
+    (tmp_path / 'my_config.py').write_text(text_of(page, 'model = dict(type='))
+    said = wines(text_of(page, 'runnerkit train my_config.py'))
+    losses = [float(loss) for loss in re.findall(r'Epoch\(val\) .*loss: ([\d.]+)', said)]
+    assert losses[-1] < 0.9 * losses[0]
+    assert np.load(tmp_path / 'predictions.npy').shape == (48, 13)
+
+
+def test_the_module_in_lightning(wines, tmp_path):
+    from test_in_lightning import MISSING, python_with_lightning
+
+    code = text_of('docs/from_lightning.md', 'import torch', 'LightningModule')
+    compile(code, 'docs/from_lightning.md', 'exec')
+    if python_with_lightning() is None:
+        pytest.skip(MISSING)
+    (tmp_path / 'theirs.py').write_text(code)
+    done = subprocess.run([python_with_lightning(), 'theirs.py'], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.rglob('*.ckpt'))
+
+
+def test_the_steps_from_plain_pytorch(wines, tmp_path, capsys):
+    page = 'docs/from_pytorch.md'
+    exec(text_of(page, 'import torch', 'torch.save'), {})
+    losses = [float(loss) for loss in re.findall(r'loss ([\d.]+),', capsys.readouterr().out)]
+    assert len(losses) == 30
+    assert min(losses) < 0.02
+    space = {}
+    exec(text_of(page, 'import runnerkit'), space)
+    assert space['result'].scores['loss'] < 0.02
+    assert len(list((tmp_path / 'work_dirs' / 'wines').glob('best_loss_*.pth'))) == 1
+    space = {}
+    exec(text_of(page, 'import torch', 'EpochBasedRunner'), space)
+    assert space['runner'].scores['loss'].value < 0.02
+    (tmp_path / 'my_config.py').write_text(text_of(page, 'model = dict('))
+    said = wines(text_of(page, 'runnerkit train my_config.py'))
+    assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.85
+    assert len((tmp_path / 'predictions.csv').read_text().splitlines()) == 49
