@@ -414,6 +414,18 @@ CONFIGS = (
         0,
     ),
     Wrong(
+        'data = dict(train_dataloader=dict(max_batches=0.5))',
+        'data.train_dataloader.max_batches … must be a whole number of at least 1, but got 0.5',
+        1,
+    ),
+    Wrong(
+        'data = dict(val_dataloader=dict(max_batches=9))',
+        'data.val_dataloader.max_batches … has no effect: the data has 2 batches, and the limit is 9',
+        0,
+    ),
+    Wrong('limit_val_batches = 9', 'limit_val_batches … Write data.val_dataloader.max_batches', 0),
+    Wrong('steps_per_epoch = 9', 'steps_per_epoch … Write data.train_dataloader.max_batches', 0),
+    Wrong(
         'data = dict(train_dataloader=dict(sampler=3))',
         'data.train_dataloader.sampler … must be a dict or a sampler, but got 3',
         1,
@@ -900,6 +912,9 @@ CONFIGS = (
     Wrong("workflow = [('train', 1, 2)]", 'workflow … a workflow entry is', 1),
     Wrong("workflow = [('trian', 1)]", 'workflow … "trian" … \'train\'', 1),
     Wrong("workflow = [('fly', 1)]", 'workflow … runner has no method named "fly" to run an epoch', 1),
+    Wrong(
+        "workflow = [('train', 1), ('val_hard', 1)]", 'workflow … data.val_hard, which is missing … train, val, test', 1
+    ),
     Wrong("workflow = [('val', 1)]", "workflow … [('val', 1)] never trains, and so never ends", 1),
     Wrong("workflow = [(1, 'train')]", 'workflow … mode in workflow must be a str', 1),
     Wrong("workflow = ('train', 1)", 'workflow … workflow must be a list of', 1),

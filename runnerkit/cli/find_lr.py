@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from runnerkit.cli.batch import count
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, guarded, load_config
 from runnerkit.utils.logging import print_out
@@ -44,6 +44,7 @@ def parser(prog: str = 'runnerkit find-lr') -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the test and print what it has found; returns the exit code, as ``runnerkit train`` does."""
     args = parser().parse_args(argv)
+    check_one_process('runnerkit find-lr')
     if args.low >= args.high or args.iters < 3:
         raise UsageError(
             f'--from {args.low:g} must be below --to {args.high:g}, and --iters {args.iters} be at least 3'

@@ -138,6 +138,9 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     # how it runs
     'debug': _DRY_RUN,
     'fast-dev-run': _DRY_RUN,
+    'limit-train-batches': '--cfg-options data.train_dataloader.max_batches=VALUE',
+    'limit-val-batches': '--cfg-options data.val_dataloader.max_batches=VALUE',
+    'steps-per-epoch': '--cfg-options data.train_dataloader.max_batches=VALUE',
     'overfit-batches': '--overfit N (the first N samples)',
     'profile': 'runnerkit profile CONFIG shows where the time goes',
     'profiler': 'runnerkit profile CONFIG shows where the time goes',

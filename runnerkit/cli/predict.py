@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config
 from runnerkit.config.parse import EXTENSIONS
@@ -46,6 +46,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
         raise UsageError(f'--batch-size must be at least 1, but got {args.batch_size}')
     if args.out and not args.out.lower().endswith(FORMATS):
         raise UsageError(f'--out {args.out}: predictions are written as {", ".join(FORMATS)}')
+    if args.out:
+        check_writable('--out', args.out)
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles

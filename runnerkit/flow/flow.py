@@ -12,6 +12,7 @@ from runnerkit.flow.startup import Startup
 from runnerkit.flow.terminal import Terminal
 from runnerkit.flow.training import Runner
 from runnerkit.hooks.hook import Outcome
+from runnerkit.utils.user_files import end_import
 
 Stage = Callable[[Context], None]
 
@@ -32,6 +33,7 @@ class Flow:
 
         The last stage finds in ``context.outcome`` how the run ended, also if another stage raised an error.
         """
+        end_import()
         *working, last = self.stages
         with preserved_process_state():
             try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from runnerkit.checkpoint import trusted_pickles
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.config_dict import as_config
@@ -20,6 +22,8 @@ from runnerkit.hooks import EMAHook
 from runnerkit.hooks.hook import Outcome
 from runnerkit.hooks.logger import HistoryHook
 from runnerkit.parallel import unwrap
+from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.user_files import end_import
 
 #: Where the values of a dict were written, for messages.
 PYTHON = Place('from Python')
@@ -57,6 +61,11 @@ def train(
     resume: bool | str | os.PathLike[str] = False,
     validate: bool = True,
     launcher: str = 'none',
+    if_used: str | None = None,
+    overfit: int | None = None,
+    diff_seed: bool = False,
+    verbose: bool = False,
+    trust_pickles: bool = False,
     cfg_options: Mapping[str, Any] | None = None,
     **overrides: Any,
 ) -> TrainResult:
@@ -77,6 +86,12 @@ def train(
         launcher: what has started the processes of a distributed run: ``'pytorch'`` (torchrun), ``'slurm'`` or
             ``'mpi'``. Every process calls this function. ``'none'``: a single process, or a process group that the
             caller has joined, and that is not left.
+        if_used: what to do if an earlier run has used the work dir: ``'resume'`` continues it, ``'aside'`` moves its
+            files (the default), ``'refuse'`` raises an error.
+        overfit: train and evaluate on so many samples, the first of the training data; at least 1.
+        diff_seed: whether each process of a distributed run has another seed.
+        verbose: whether the log shows environment, config and hooks, too.
+        trust_pickles: whether checkpoints are loaded even if that runs code in them.
         cfg_options: changes of the config as with ``--cfg-options``, by dotted key: ``{'optimizer.lr': 0.1}``.
         **overrides: the same as keywords, with two underscores for a dot: ``optimizer__lr=0.1``.
 
@@ -87,9 +102,14 @@ def train(
     Raises:
         PreflightError: the config cannot mean what it says; the error lists all reasons.
         FileNotFoundError: there is no such config file or checkpoint.
+        FileExistsError: the work dir is used, and ``if_used='refuse'``.
         KeyboardInterrupt: Ctrl-C; the run has stopped after an iteration and saved it, if the config saves.
     """
+    end_import()
     cfg = config_from(config, {**(cfg_options or {}), **dotted(overrides)})
+    check_whole_number('overfit', overfit, or_none=True, hint='None uses all samples')
+    if resume is True and if_used not in (None, 'resume'):
+        raise ValueError(f'resume=True and if_used={if_used!r} contradict each other: give one of them')
     options = Options(
         work_dir=None if work_dir is None else os.fspath(work_dir),
         device=device,
@@ -98,6 +118,10 @@ def train(
         auto_resume=resume is True,
         validate=validate,
         launcher=launcher,
+        if_used=if_used,
+        overfit=overfit,
+        diff_seed=diff_seed,
+        verbose=verbose,
     )
     history = HistoryHook()
 
@@ -106,7 +130,8 @@ def train(
 
     flow = Flow()
     flow.stages.insert(-2, keep_history)  # right before the training
-    context = flow(Context(cfg, options))
+    with trusted_pickles() if trust_pickles else nullcontext():
+        context = flow(Context(cfg, options))
     runner = context.runner
     for hook in runner.hooks:
         if isinstance(hook, EMAHook):

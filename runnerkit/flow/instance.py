@@ -168,7 +168,14 @@ class Instance:
             datasets = {split: self.build_datasets(data, split) for split in dict.fromkeys(splits)}
         else:
             few = first_samples(self.build_dataset(data, 'train'), context.options.overfit)
-            context.logger.info('--overfit: training and evaluation use the first %d samples of data.train', len(few))
+            dropped = (
+                f'; {type(few.dataset).__name__}.evaluate is not asked: the scores are those of the model'
+                if hasattr(few.dataset, 'evaluate')
+                else ''
+            )
+            context.logger.info(
+                '--overfit: training and evaluation use the first %d samples of data.train%s', len(few), dropped
+            )
             datasets = {split: {'': few} for split in ('train', 'val', *splits)}
         context.workflow, context.loaders = [], []
         # One loader per entry, even for the same data: two iterators over one loader would share its workers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,13 @@ from runnerkit.data.files import dataset_of_files
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.instance import Instance, choose_device, loader_settings, required_section, work_dir_of
+from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
-from runnerkit.flow.switches import check_switches
 from runnerkit.flow.trained import Trained, build_trained, config_of, find_trained
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import placed_errors
 from runnerkit.utils.logging import is_terminal
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.progress import ProgressBar
 from runnerkit.utils.suggest import suggestion
 
@@ -40,9 +41,9 @@ APPLY: dict[str, Callable[[Tensor], Tensor]] = {
 _READERS = ('test', 'val', 'train')
 
 #: Settings of a split's loader that would change which samples come, and in which order.
-_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up')
+_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up', 'max_batches')
 
-Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def predict(
@@ -86,9 +87,10 @@ def predict(
     Raises:
         FileNotFoundError: there is no such work dir, checkpoint, config or input.
         KeyError: the config has no such split, or names what is not registered.
-        TypeError: the data set takes no files, or the model has no ``predict``.
+        TypeError: ``inputs`` are something else; the data set takes no files, or the model has no ``predict``.
         ValueError: the model does not return one prediction for each sample; or see `load_model`.
     """
+    inputs = _words(inputs)  # which may be a generator
     return predictions(find_to_predict(source, checkpoint, config, which, trust), inputs, device, batch_size, apply)
 
 
@@ -156,7 +158,13 @@ def splits(cfg: Config) -> list[str]:
 
 
 def _words(inputs: Inputs) -> list[str]:
-    return [os.fspath(each) for each in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
+    try:
+        return [os.fspath(each) for each in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
+    except TypeError:
+        raise TypeError(
+            f'inputs must be the name of a split, or paths of files, but got {type(inputs)}. To data in memory, apply '
+            'the model itself: runnerkit.load_model(…)(data)'
+        ) from None
 
 
 def _loader(instance: Instance, cfg: Config, inputs: Inputs, batch_size: int | None) -> Any:
@@ -174,8 +182,10 @@ def _loader(instance: Instance, cfg: Config, inputs: Inputs, batch_size: int | N
     settings = {key: value for key, value in loader_settings(data, split).items() if key not in _ORDER}
     if batch_size is not None:
         settings['samples_per_gpu'] = batch_size
-    seed = cfg.get('seed') or 0
-    return build_dataloader(dataset, dist=False, seed=seed, shuffle=False, round_up=False, **settings)
+    seed = cfg.get('seed')
+    with placed_errors(cfg, 'seed'):
+        check_whole_number('seed', seed, at_least=0, or_none=True)
+    return build_dataloader(dataset, dist=False, seed=seed or 0, shuffle=False, round_up=False, **settings)
 
 
 def _existing(files: list[str], names: list[str]) -> list[str]:
@@ -197,7 +207,7 @@ def _function(apply: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
         return apply or (lambda batch: batch)
     if apply not in APPLY:
         raise ValueError(
-            f'apply must be a function or one of {", ".join(APPLY)}, but got {apply!r}{suggestion(apply, APPLY)}'
+            f'apply must be a function or one of {", ".join(APPLY)}, but got {apply!r}{suggestion(str(apply), APPLY)}'
         )
 
     def applied(batch: Any) -> Any:

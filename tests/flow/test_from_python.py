@@ -10,7 +10,7 @@ import pytest
 import torch
 from plans import CONFIG
 from ranks import on_ranks
-from support import weights
+from support import Noisy, weights
 
 import runnerkit
 from runnerkit.cli.train import main
@@ -116,6 +116,49 @@ def test_what_is_wrong_is_raised_and_not_printed(tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == captured.err == ''
     assert not (tmp_path / 'run').exists()
+
+
+class Scored(Noisy):
+    def evaluate(self, results, logger=None):
+        return {'error': 0.0}
+
+
+class Code:
+    """Unpickling this calls a function."""
+
+    def __reduce__(self):
+        return os.getcwd, ()
+
+
+def test_flags_of_the_command_line_are_keywords(tmp_path, caplog):
+    run = tmp_path / 'run'
+    first = train(CONFIG, run, runner__max_epochs=1, data__train={'type': Scored}, overfit=8, verbose=True, **QUICK)
+    assert {record['step'] for record in first.history} == {2}
+    assert 'Scored.evaluate is not asked' in caplog.text
+    assert 'Hooks, in the order' in caplog.text
+    with pytest.raises(FileExistsError, match='--if-used refuse'):
+        train(CONFIG, run, if_used='refuse', **QUICK)
+    second = train(CONFIG, run, if_used='resume', data__train={'type': Scored}, overfit=8, **QUICK)
+    assert {record['step'] for record in second.history} == {4, 6}
+    torch.save({'state_dict': first.model.state_dict(), 'meta': {'code': Code()}}, tmp_path / 'old.pth')
+    options = {**QUICK, 'load_from': str(tmp_path / 'old.pth'), 'optimizer__lr': 0.0}
+    with pytest.raises(ValueError, match='could run code'):
+        train(CONFIG, tmp_path / 'trusting', **options)
+    trusting = train(CONFIG, tmp_path / 'trusting', trust_pickles=True, diff_seed=True, **options)
+    assert torch.equal(weights(trusting.model), weights(first.model))
+
+
+@pytest.mark.parametrize(
+    'options, words',
+    [
+        ({'overfit': 0}, 'overfit must be a whole number of at least 1'),
+        ({'if_used': 'asid'}, "if_used must be one of resume, aside, refuse, but got 'asid'"),
+        ({'resume': True, 'if_used': 'aside'}, "resume=True and if_used='aside' contradict each other"),
+    ],
+)
+def test_keywords_that_cannot_be_meant(options, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        train(CONFIG, tmp_path, **options, **QUICK)
 
 
 def test_the_model_has_the_averages(tmp_path):

@@ -116,13 +116,16 @@ def test_a_split_in_its_order_and_whole(cfg, monkeypatch):
     assert sizes[3:] == [5, 5]
 
 
-def test_files(cfg, tmp_path):
+def test_files(cfg, tmp_path, monkeypatch):
     x = torch.rand(3, 4)
     files = [tmp_path / f'{name}.npy' for name in 'cab']
     for file, row in zip(files, x):
         np.save(file, row.numpy())
     found = runnerkit.predict(cfg, files, batch_size=2)
     assert torch.allclose(torch.stack(found), expected(cfg, x))
+    assert torch.equal(torch.stack(runnerkit.predict(cfg, (file for file in files))), torch.stack(found))
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert torch.equal(runnerkit.predict(cfg, '~/c.npy')[0], found[0])
     assert torch.equal(runnerkit.predict(cfg, str(files[1]))[0], runnerkit.predict(cfg, [files[1]])[0])
 
 
@@ -240,6 +243,17 @@ def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
         ValueError, match="apply must be a function or one of .* but got 'argmx'; did you mean 'argmax'"
     ):
         runnerkit.predict(cfg, apply='argmx')
+    with pytest.raises(ValueError, match='apply must be a function or one of .* but got 3$'):
+        runnerkit.predict(cfg, apply=3)
+    for inputs in (None, 3, torch.ones(2, 4), [np.ones(4)]):
+        with pytest.raises(
+            TypeError, match=r'inputs must be the name of a split, or paths of files, .*load_model\(…\)'
+        ):
+            runnerkit.predict(cfg, inputs)
+    with pytest.raises(TypeError, match='tf32 must be True or False'):
+        runnerkit.predict(Config({**cfg._cfg_dict, 'tf32': 'yes'}))
+    with pytest.raises(TypeError, match='seed must be a whole number'):
+        runnerkit.predict(Config({**cfg._cfg_dict, 'seed': 'one'}))
     with pytest.raises(ValueError, match='samples_per_gpu must be'):
         runnerkit.predict(cfg, batch_size=0)
     with pytest.raises(TypeError, match='Silent has no method predict.*let Supervised train the network'):
