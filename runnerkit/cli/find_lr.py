@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError(f'--from {args.low:g} must be below --to {args.high:g}')
     if args.iters < 3:
         raise UsageError(f'--iters must be at least 3, but got {args.iters}')
-    folder, ending = os.path.dirname(args.out or '') or '.', os.path.splitext(args.out or '.png')[1]
+    folder, ending = os.path.dirname(args.out or '') or '.', os.path.splitext(args.out or 'picture.png')[1]
     if not os.path.isdir(folder):
         raise UsageError(f'--out {args.out}: there is no folder {folder}')
     if ending.lower() not in PICTURES:
