@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours
-from runnerkit.config.known_keys import SCHEDULES
+from runnerkit.config.known_keys import REQUIRED, SCHEDULES
 from runnerkit.config.origin import dotted, written_at
+from runnerkit.utils.logging import printable
 
 Path = tuple[Any, ...]
 
@@ -71,6 +72,10 @@ WHOLES = Kind('a list of whole numbers', lambda value: _is_list(value) and all(m
 TEXT = Kind('a text', lambda value: isinstance(value, str))
 PATH = Kind('a path', lambda value: isinstance(value, (str, os.PathLike)))
 SECTION = Kind('a dict', lambda value: isinstance(value, Mapping))
+MODEL = Kind(
+    'a dict with a type, or a torch.nn.Module',
+    lambda value: isinstance(value, Mapping) or (hasattr(value, 'state_dict') and not isinstance(value, type)),
+)
 HOOK = Kind('a dict or a hook', lambda value: isinstance(value, Mapping) or hasattr(value, 'get_triggered_stages'))
 HOOKS = Kind(
     'a list of dicts or hooks', lambda value: all(map(HOOK.fits, value)) if _is_list(value) else HOOK.fits(value)
@@ -191,7 +196,8 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch'), BOOL),
     **dict.fromkeys(('load_from', 'resume_from', 'work_dir'), PATH),
     **dict.fromkeys(('data', 'evaluation', 'log_config', 'dist_params', 'optimizer', 'auto_scale_lr'), SECTION),
-    **dict.fromkeys(('model', 'runner'), SECTION),
+    'model': MODEL,
+    'runner': SECTION,
     **dict.fromkeys(('lr_config', 'momentum_config', 'optimizer_config', 'checkpoint_config', 'timer_config'), HOOK),
     'profiler_config': HOOK,
     **_below('optimizer', _OPTIMIZER),
@@ -269,7 +275,9 @@ def wrong_values(cfg: Any) -> Iterator[Finding]:
         if kind is not None:
             is_wrong = value is not None and not kind.fits(value)
             if is_wrong and (_is_known(cfg, path) or _meant(value, kind) is not None):
-                yield _finding('error', cfg, path, f'must be {kind.needed}, but got {value!r}', value, kind)
+                yield _finding(
+                    'error', cfg, path, f'must be {kind.needed}, but got {printable(repr(value), 200)}', value, kind
+                )
         elif isinstance(value, str) and path[0] not in _TEXTUAL:
             if _EXPONENT.fullmatch(value):
                 yield _finding('warning', cfg, path, f'{value!r} is a text, not a number', value, NUMBER)
@@ -306,7 +314,10 @@ def _pattern(path: Path) -> str:
 
 def _finding(level: Any, cfg: Any, path: Path, what: str, value: Any, kind: Kind) -> Finding:
     where = written_at(cfg, path)
-    return Finding(level, dotted(path), where, what, right_value(str(path[-1]), value, kind, where))
+    way_out = right_value(str(path[-1]), value, kind, where)
+    if len(path) == 1 and path[0] in REQUIRED:
+        way_out = way_out.replace(f', or leave {path[0]} out', '')
+    return Finding(level, dotted(path), where, what, way_out)
 
 
 def right_value(key: str, value: Any, kind: Kind, where: str = '') -> str:

@@ -43,12 +43,15 @@ class Network:
         context.findings = from_first_rank(lambda: preflight(Plan.of(context)))
 
     def build_model(self, context: Context) -> None:
-        """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew."""
+        """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew.
+
+        A model that is given as an object keeps its weights.
+        """
         set_random_seed(context.seed)
         config = required_section(context.cfg, 'model')
         with placed_errors(context.cfg, 'model'):
             model: Any = build_model(config)
-        if hasattr(model, 'init_weights'):
+        if model is not config and hasattr(model, 'init_weights'):
             model.init_weights()
         model = model.to(context.device)
         if context.cfg.get('channels_last'):
