@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours
 from runnerkit.config.known_keys import REQUIRED, SCHEDULES
+from runnerkit.config.objects import WAY_OUT, is_mark
 from runnerkit.config.origin import dotted, written_at
+from runnerkit.config.pretty import OBJECT
 from runnerkit.utils.logging import printable
 
 Path = tuple[Any, ...]
@@ -272,8 +274,13 @@ def wrong_values(cfg: Any) -> Iterator[Finding]:
     """Every value of a wrong type: an error where the key is known (`KINDS`), a warning elsewhere."""
     for path, value in _walk(getattr(cfg, '_cfg_dict', cfg)):
         kind = KINDS.get(_pattern(path))
-        if kind is not None:
-            is_wrong = value is not None and not kind.fits(value)
+        if is_mark(value):
+            what = f'held an object when this config was written, for which there is no text: {value[len(OBJECT) :]}'
+            level: Any = 'error' if path[0] in _ROOTS else 'warning'
+            yield Finding(level, dotted(path), written_at(cfg, path), what, WAY_OUT + '.')
+        elif kind is not None:
+            is_told = _is_list(value) and any(map(is_mark, value))  # item by item, as marks
+            is_wrong = value is not None and not kind.fits(value) and not is_told
             if is_wrong and (_is_known(cfg, path) or _meant(value, kind) is not None):
                 yield _finding(
                     'error', cfg, path, f'must be {kind.needed}, but got {printable(repr(value), 200)}', value, kind

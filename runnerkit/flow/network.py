@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.config.objects import refuse_marks
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import has_custom
@@ -49,6 +50,7 @@ class Network:
         """
         set_random_seed(context.seed)
         config = required_section(context.cfg, 'model')
+        refuse_marks(config, 'model')
         with placed_errors(context.cfg, 'model'):
             model: Any = build_model(config)
         if model is not config and hasattr(model, 'init_weights'):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.config import Config
+from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.data import build_dataloader
 from runnerkit.data.files import dataset_of_files
@@ -21,6 +22,7 @@ from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.instance import Instance, choose_device, loader_settings, required_section, work_dir_of
 from runnerkit.flow.process_state import preserved_process_state
+from runnerkit.flow.splits import splits_in
 from runnerkit.flow.switches import check_switches
 from runnerkit.flow.trained import Trained, build_trained, config_of, find_trained
 from runnerkit.parallel import scatter, to_device
@@ -147,12 +149,7 @@ def split_meant(cfg: Config, inputs: Inputs) -> str | None:
 
 def splits(cfg: Config) -> list[str]:
     """The names of the data sets in a config's ``data``."""
-    data = required_section(cfg, 'data')
-    return [
-        name
-        for name, value in data.items()
-        if not name.endswith('_dataloader') and isinstance(value, Mapping | list | tuple)
-    ]
+    return splits_in(required_section(cfg, 'data'))
 
 
 def _words(inputs: Inputs) -> list[str]:
@@ -169,6 +166,7 @@ def _loader(instance: Instance, cfg: Config, inputs: Inputs, batch_size: int | N
         split = next((name for name in _READERS if data.get(name) is not None), '')
         if not split:
             raise KeyError(f"the config's data has no {' and no '.join(_READERS)}, so nothing says how files are read")
+        refuse_marks(data[split], 'data', split)
         with placed_errors(data):
             dataset = dataset_of_files(data[split], files)
     settings = {key: value for key, value in loader_settings(data, split).items() if key not in _ORDER}

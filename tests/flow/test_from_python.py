@@ -10,7 +10,7 @@ import pytest
 import torch
 from plans import CONFIG
 from ranks import on_ranks
-from support import Tiny, weights
+from support import Noisy, Tiny, weights
 
 import runnerkit
 from runnerkit.cli.train import main
@@ -131,6 +131,31 @@ def test_the_model_may_be_an_object(tmp_path):
     assert model.started_from == 0.5
     again = runnerkit.load_model(tmp_path, {'model': Given()}, 'latest')
     assert torch.equal(weights(again), weights(model))
+
+
+@pytest.fixture(scope='module')
+def of_objects(tmp_path_factory):
+    """A config that holds objects, and the work dir of its training."""
+    config = {**CONFIG, 'model': {**CONFIG['model'], 'model': torch.nn.Linear(4, 1)}}
+    config['data'] = {**CONFIG['data'], 'test': Noisy(6)}
+    work_dir = tmp_path_factory.mktemp('objects')
+    train(config, work_dir, **QUICK)
+    return config, work_dir
+
+
+def test_a_work_dir_of_objects_says_what_it_lacks(of_objects):
+    config, work_dir = of_objects
+    (log,) = (line for file in work_dir.glob('*.log') for line in file.read_text().splitlines() if 'not enough' in line)
+    assert 'no text, model.model, data.test.' in log
+    for use in (lambda: runnerkit.load_model(work_dir), lambda: runnerkit.load_model(work_dir / 'latest.pth')):
+        with pytest.raises(ValueError, match=r'no text: model\.model \(Linear\(in_features=4.*config=dict\(model=net'):
+            use()
+    with pytest.raises(ValueError, match=r'no text: data\.test \('):
+        runnerkit.predict(work_dir, 'test')
+    with pytest.raises(PreflightError, match=r'(?s)model\.model .*data\.test '):
+        train(work_dir / 'config.py', **QUICK)
+    assert torch.equal(weights(runnerkit.load_model(work_dir, config, 'latest')), weights(config['model']['model']))
+    assert len(runnerkit.predict(work_dir, 'test', config=config)) == 6
 
 
 @pytest.mark.parametrize(
