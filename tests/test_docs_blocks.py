@@ -20,6 +20,7 @@ import pytest
 import torch
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
+import runnerkit as runnerkit_package
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main
 from runnerkit.config import Config
@@ -91,14 +92,10 @@ RUN = {
     'docs/preflight.md': {'import torch'},
     'docs/python.md': {'import runnerkit'},
     'docs/recipes.md': {
-        "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
-        "digits = '{{ fileDirname }}/digits.py:Digits'",
-        "data = dict(val_hard=dict(type='{{ fileDirname }}/digits.py:Digits', part='test'))",
-        "custom_hooks = [dict(type='FreezeHook', patterns=['model.features.*'], until=3)]",
-        "optimizer = dict(paramwise_cfg=dict(custom_keys={'features': dict(lr_mult=0.1)}))",
         'runnerkit summary config.py',
         'runnerkit find-lr config.py --iters 60 --out find_lr.png',
         'runnerkit train config.py --overfit 32',
+        'torchrun --nproc_per_node 2 -m runnerkit train config.py --launcher pytorch',
     },
     'docs/switches.md': {'compile = True'},
     'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
@@ -106,6 +103,9 @@ RUN = {
         'runnerkit predict work_dirs/lenet my_digit.png my_digit.npy --apply argmax',
         'import runnerkit',
         'import numpy as np',
+        'runnerkit export work_dirs/lenet --out lenet.onnx',
+        'import onnxruntime',
+        'runnerkit publish work_dirs/lenet lenet.pth',
     },
 }
 
@@ -138,7 +138,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=cfg.lr)
 runner = EpochBasedRunner(model, optimizer=optimizer, work_dir=args.work_dir, max_epochs=1)
 runner.register_training_hooks(None, dict(), dict(interval=1))
 runner.run([[torch.ones(3, 2)]], [('train', 1)])
-print('trained by', EpochBasedRunner.__module__)
+print(f'trained by {EpochBasedRunner.__module__}\\n', end='')  # in one piece: two processes write to one pipe
 """
 
 
@@ -158,6 +158,12 @@ def found(page):
 def text_of(page, first, having=''):
     """The first block that begins so and contains ``having``."""
     return next(code for start, _, code in blocks_of(page) if start.startswith(first) and having in code)
+
+
+# Every Python block of the recipes is trained with.
+RUN['docs/recipes.md'].update(
+    start for start, (language, _) in found('docs/recipes.md').items() if language == 'python'
+)
 
 
 @pytest.mark.parametrize('page', [page for page in PAGES if page != 'docs/seeds.md'])
@@ -231,12 +237,63 @@ def test_the_switches_of_the_readme_train(folder, monkeypatch):
     assert compiled
 
 
-def test_the_recipes_train(folder):
-    for index, (language, recipe) in enumerate(found('docs/recipes.md').values()):
-        if language == 'python':
-            path = folder / f'recipe_{index}.py'
-            path.write_text(f"_base_ = ['config.py']\n{recipe}")
-            assert train(path, *QUICK)
+#: What shows that a recipe has done what it says: of its log's lines, its work dir and its last checkpoint.
+SHOWN = {
+    'EarlyStoppingHook': lambda lines, run, saved: 'EarlyStoppingHook#0' in saved['runnerkit']['ranks'][0]['hooks'],
+    'digits = ': lambda lines, run, saved: 'unseen/accuracy' in lines[-1],
+    'val_hard': lambda lines, run, saved: 'val_hard/accuracy' in lines[-1],
+    'FreezeHook': lambda lines, run, saved: saved['state_dict']['model.features.1.weight'].eq(1).all(),
+    "{'features'": lambda lines, run, saved: list(lines[0]['lr_groups']) == ['x10'],
+    'lr_mult = ': lambda lines, run, saved: list(lines[0]['lr_groups']) == ['x4', 'x2'],
+    'warmup': lambda lines, run, saved: 0.005 < lines[0]['lr'] < lines[1]['lr'] < 0.05,
+    'cumulative_iters': lambda lines, run, saved: saved['runnerkit']['conditions']['accumulation'] == {'': 4},
+    'grad_clip': lambda lines, run, saved: lines[0]['grad_norm'] > 0,
+    'amp = ': lambda lines, run, saved: saved['runnerkit']['conditions']['precision'] == {'': 'bf16'},
+    'EMAHook': lambda lines, run, saved: 'ema_model_features_0_weight' in saved['state_dict'],
+    'parts = ': lambda lines, run, saved: list(saved['optimizer']) == ['model.features', 'model.classifier'],
+    'gan.py:GAN': lambda lines, run, saved: {'d_loss', 'g_loss'} <= lines[0].keys(),
+    'max_batches': lambda lines, run, saved: saved['meta']['iter'] == 10,
+    'max_keep_ckpts': lambda lines, run, saved: {'iter_15.pth', 'best_accuracy_epoch_1.pth'} <= names_in(run),
+    'f1 = ': lambda lines, run, saved: 'best_f1_epoch_1.pth' in names_in(run) and 'accuracy' in lines[-1],
+    'my_metrics.py:Sureness': lambda lines, run, saved: 0.1 < lines[-1]['sureness'] < 1,
+    'TensorboardLoggerHook': lambda lines, run, saved: names_in(run / 'tf_logs'),
+    'load_from': lambda lines, run, saved: saved['state_dict']['model.classifier.1.weight'].shape[0] == 64,
+    'deterministic': lambda lines, run, saved: saved['meta']['seed'] == 1,
+}
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_recipes_do_what_they_say(folder, monkeypatch, caplog):
+    blocks = [(start, code) for start, (language, code) in found('docs/recipes.md').items() if language == 'python']
+    assert len(blocks) == len(re.findall('```python', read('docs/recipes.md'))), 'two blocks begin with the same line'
+    monkeypatch.chdir(folder)
+    train(folder / 'config.py', *QUICK)
+    (folder / 'work_dirs').mkdir()
+    (folder / 'run_config').rename(folder / 'work_dirs' / 'config')
+    wrong = []
+    for index, (start, recipe) in enumerate(blocks):
+        if start.startswith('# '):
+            (folder / start[2:]).write_text(recipe)
+            if start == '# take_features.py':
+                exec(recipe, {})
+            continue
+        path = folder / f'recipe_{index}.py'
+        path.write_text(f"_base_ = ['config.py']\n{recipe}")
+        lines, run = train(path, *QUICK), folder / f'run_recipe_{index}'
+        (shows,) = (each for part, each in SHOWN.items() if part in recipe)
+        if not shows(lines, run, torch.load(run / 'latest.pth')):
+            wrong.append(start)
+    assert wrong == []
+    assert 'loaded 10 of 14 tensors' in caplog.text
+
+
+def test_several_processes_train_as_in_the_recipes(shell, tmp_path, folder):
+    said = shell(f'{text_of("docs/recipes.md", "torchrun").strip()} {" ".join(QUICK)}')
+    assert 'rank 0 of 2' in said
+    assert 'Scores after 8 iterations' in said
 
 
 def test_the_sections_of_the_page_about_keys_are_one_config(folder):
@@ -420,6 +477,14 @@ def test_the_page_about_using_a_model(shell, tmp_path, monkeypatch):
     exec(text_of('docs/using_a_model.md', 'import numpy as np'), space)
     ((sample,),) = dataset_of_files({'type': space['Signals'], 'scale': 2}, ['my_digit.npy'])
     assert torch.equal(sample, image[0])
+    said = shell(text_of('docs/using_a_model.md', 'runnerkit export'))
+    assert said.count('compared with the model at the batch sizes 1 and 3') == 3
+    exec(text_of('docs/using_a_model.md', 'import onnxruntime'), space)
+    assert space['exported'].inputs == {'image': 'float32 [batch, 1, 28, 28]'}
+    assert np.allclose(space['logits'], space['same'].detach(), atol=1e-4)
+    name = re.search(r'lenet-[0-9a-f]{8}.pth', shell(text_of('docs/using_a_model.md', 'runnerkit publish')))[0]
+    published = runnerkit_package.load_model(name, 'work_dirs/lenet/lenet.py')(space['image'])
+    assert torch.allclose(published, space['same'], atol=1e-5)
 
 
 def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):

@@ -138,6 +138,9 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     # how it runs
     'debug': _DRY_RUN,
     'fast-dev-run': _DRY_RUN,
+    'limit-train-batches': '--cfg-options data.train_dataloader.max_batches=VALUE',
+    'limit-val-batches': '--cfg-options data.val_dataloader.max_batches=VALUE',
+    'steps-per-epoch': '--cfg-options data.train_dataloader.max_batches=VALUE',
     'overfit-batches': '--overfit N (the first N samples)',
     'profile': 'runnerkit profile CONFIG shows where the time goes',
     'profiler': 'runnerkit profile CONFIG shows where the time goes',
@@ -179,6 +182,17 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'checkpoint': _CHECKPOINT,
     'ckpt': ('--checkpoint VALUE', _CHECKPOINT),
     'json-out': '--out FILE.json',
+    # exporting
+    'format': '--out FILE.VALUE, whose extension says the format',
+    'include': '--out FILE.onnx, whose extension says the format',
+    'output-file': '--out VALUE',
+    'imgsz': '--shape 3,VALUE,VALUE',
+    'img-size': '--shape 3,VALUE,VALUE',
+    'input-size': '--shape 3,VALUE,VALUE',
+    'input-shape': '--shape VALUE (of one sample, without the batch)',
+    'verify': '--out FILE is always compared with the model',
+    'dynamic': '--out FILE always takes batches of any size',
+    'dynamic-export': '--out FILE always takes batches of any size',
 }
 
 #: Sections of other tools' configs, in flags such as ``--lr_scheduler.gamma``, and ours.
@@ -210,6 +224,15 @@ COMMANDS = {
     'evaluate': 'test',
     'val': 'test',
     'validate': 'test',
+    'infer': 'predict',
+    'inference': 'predict',
+    'detect': 'predict',
+    'publish-model': 'publish',
+    'publish_model': 'publish',
+    'convert': 'export',
+    'deploy': 'export',
+    'onnx': 'export',
+    'pytorch2onnx': 'export',
     'benchmark': 'profile',
     'lr-find': 'find-lr',
     'lr-finder': 'find-lr',

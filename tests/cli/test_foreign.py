@@ -15,7 +15,7 @@ OWN = {flag for action in parser().arguments for flag in action.option_strings}
 HINTS = [(name, hint) for name, hints in FLAGS.items() for hint in ([hints] if isinstance(hints, str) else hints)]
 
 #: Flags that a hint names and only this tool has; all other hints are shown by train.
-TOOLS = {'--out': 'test', '--checkpoint': 'predict'}
+TOOLS = {'--out': 'test', '--checkpoint': 'predict', '--shape': 'export'}
 
 
 @pytest.mark.parametrize('name, hint', HINTS)

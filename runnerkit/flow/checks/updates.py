@@ -22,6 +22,9 @@ from runnerkit.utils.exceptions import one_line
 #: Parts of the names of submodules that are not trained by an optimizer, as a rule: copies that follow other weights.
 _FOLLOWERS = ('ema', 'teacher', 'target', 'momentum')
 
+#: What the code of a hook mentions that lets parameters require gradients later.
+_UNFREEZING = ('requires_grad', 'requires_grad_', 'unfreeze')
+
 
 def something_updates(plan: Plan) -> Iterator[Finding]:
     """A run without an `OptimizerHook`, whose steps do not look as if they update the weights themselves."""
@@ -51,7 +54,11 @@ def precision_is_used(plan: Plan) -> Iterator[Finding]:
 
 def _may_update(hook: Hook) -> bool:
     """Whether a hook of the user's own may step the optimizer."""
-    return not type(hook).__module__.startswith('runnerkit.') and _calls(type(hook), ('step', 'update'))
+    return _is_own(hook) and _calls(type(hook), ('step', 'update'))
+
+
+def _is_own(hook: Hook) -> bool:
+    return not type(hook).__module__.startswith('runnerkit.')
 
 
 def _updates_itself(plan: Plan) -> bool:
@@ -136,9 +143,12 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
     model = type(plan.model).__name__
     if not trainable:
         what = f'all {len(parameters)} parameters of {model} are frozen' if parameters else f'{model} has no parameters'
-        yield plan.error(
+        may_unfreeze = [hook for hook in plan.hooks if _is_own(hook) and _calls(type(hook), _UNFREEZING)]
+        tell = plan.warning if parameters and may_unfreeze else plan.error
+        yield tell(
             ('model',),
-            f'{what} (requires_grad=False): there is nothing to train',
+            f'{what} (requires_grad=False): there is nothing to train'
+            + (f' before {type(may_unfreeze[0]).__name__} changes that' if may_unfreeze else ''),
             'Let some parameters require gradients: look at frozen_stages, requires_grad_(False) and the like.',
         )
         return

@@ -35,6 +35,12 @@ class PlanUpdatesADict(Hook):
 
 
 @HOOKS.register_module()
+class PlanThaws(Hook):
+    def before_train_epoch(self, runner):
+        runner.model.requires_grad_(True)
+
+
+@HOOKS.register_module()
 class PlanUpdatesOne(OptimizerHook):
     def after_train_iter(self, runner):
         runner.optimizer.step()
@@ -105,6 +111,10 @@ CASES = [
      {'model': {'type': 'PlanBlind'}}),
     ('warning', {'custom_hooks': [{'type': 'OptimizerHook'}]}, 'custom_hooks[0]', 'updates nothing', NONE),
     ('error', {**TINY, 'model.frozen': True}, 'model', 'frozen', {'model.frozen': False}),
+    ('warning', {**TINY, 'model.frozen': True, 'custom_hooks': [{'type': 'PlanThaws'}]}, 'model', 'before PlanThaws',
+     {'model.frozen': False}),
+    ('error', {**TINY, 'model.frozen': True, 'custom_hooks': [{'type': 'FreezeHook', 'patterns': 'x', 'until': 1}]},
+     'model', 'frozen', {'model.frozen': False, 'custom_hooks': None}),
     ('error', freezing('bodi.*'), 'custom_hooks[0].patterns', "'bodi.*' matches no parameter", freezing('body.*')),
     ('error', freezing('*'), 'custom_hooks[0].patterns', 'nothing would be trained', freezing('head.*')),
     ('warning', freezing('body.*', until=3), 'custom_hooks[0].until', 'never reached', freezing('body.*', until=2)),
