@@ -79,8 +79,15 @@ MODEL = Kind(
     lambda value: isinstance(value, Mapping) or (hasattr(value, 'state_dict') and not isinstance(value, type)),
 )
 HOOK = Kind('a dict or a hook', lambda value: isinstance(value, Mapping) or hasattr(value, 'get_triggered_stages'))
+#: The name or path of a class alone, which is enough for a hook without arguments.
+_NAME = re.compile(r'[\w./\\:~ -]+')
 HOOKS = Kind(
-    'a list of dicts or hooks', lambda value: all(map(HOOK.fits, value)) if _is_list(value) else HOOK.fits(value)
+    'a list of dicts, hooks or names of hooks',
+    lambda value: (
+        all(HOOK.fits(each) or (isinstance(each, str) and _NAME.fullmatch(each)) for each in value)
+        if _is_list(value)
+        else HOOK.fits(value)
+    ),
 )
 LOSS_SCALE = Kind(
     "a number above 0, 'dynamic' or a dict",
@@ -330,6 +337,8 @@ def _finding(level: Any, cfg: Any, path: Path, what: str, value: Any, kind: Kind
 def right_value(key: str, value: Any, kind: Kind, where: str = '') -> str:
     """What to write in place of ``value``, which is not of this kind; ``where`` is its ``file:line``."""
     right = _meant(value, kind)
+    if kind is HOOKS and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return f'Write names alone, such as {key}=[TextLoggerHook,TensorboardLoggerHook]; arguments need a config file.'
     if right is None:
         return f'Give {kind.needed}, or leave {key} out.'
     if kind is NUMBER and _EXPONENT.fullmatch(str(value)) and where.split(':')[0].endswith(('.yaml', '.yml')):
