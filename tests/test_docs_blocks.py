@@ -13,7 +13,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ MNIST = ROOT / 'configs' / 'mnist'
 
 #: Shell blocks that cannot run here, by their first line, and why.
 NOT_RUN = {
-    'make demo': 'installs torch from a package registry; the block after the config runs the same training',
+    'make demo': 'installs torch from a package registry; docs/terminal.md runs the same training',
     'make test': 'is this suite',
     'make bench': 'takes half an hour',
     'pip install torch==2.13.0 opencv-python-headless matplotlib': 'installs from a package registry',
@@ -46,16 +45,6 @@ NOT_RUN = {
 
 #: The blocks that the tests below run, by their first line.
 RUN = {
-    'README.md': {
-        'model = dict(',
-        'source .venv/bin/activate',
-        'from runnerkit.hooks import HOOKS, Hook',
-        "custom_imports = dict(imports=['{{ fileDirname }}/my_hooks.py'])",
-        'python tools/train.py configs/mnist/lenet.py --auto-resume',
-        "amp = 'bf16'",
-        'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json',
-        'python -m runnerkit.compat tools/train.py my_config.py',
-    },
     'CONTRIBUTING.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
     'docs/from_lightning.md': {
         'import torch',
@@ -90,15 +79,20 @@ RUN = {
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',
     },
     'docs/preflight.md': {'import torch'},
-    'docs/python.md': {'import runnerkit'},
+    'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
     'docs/recipes.md': {
         'runnerkit summary config.py',
         'runnerkit find-lr config.py --iters 60 --out find_lr.png',
         'runnerkit train config.py --overfit 32',
         'torchrun --nproc_per_node 2 -m runnerkit train config.py --launcher pytorch',
     },
-    'docs/switches.md': {'compile = True'},
-    'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
+    'docs/resuming.md': {'runnerkit train configs/mnist/lenet.py --auto-resume'},
+    'docs/switches.md': {'compile = True', "amp = 'bf16'"},
+    'docs/terminal.md': {
+        'runnerkit train configs/mnist/lenet.py',
+        'source .venv/bin/activate',
+        'source <(runnerkit completion bash)',
+    },
     'docs/using_a_model.md': {
         'runnerkit predict work_dirs/lenet my_digit.png my_digit.npy --apply argmax',
         'import runnerkit',
@@ -108,6 +102,16 @@ RUN = {
         'runnerkit publish work_dirs/lenet lenet.pth',
     },
 }
+
+#: Pages that `test_docs_walked` types from top to bottom.
+WALKED = (
+    'README.md',
+    'README.zh-CN.md',  # whose blocks are those of README.md
+    'docs/configs.md',
+    'docs/first_steps.md',
+    'docs/python.md',
+    'docs/your_own_data_and_model.md',
+)
 
 #: A script for MMCV 1.x, which the shell blocks about it call.
 MMCV_SCRIPT = """
@@ -166,7 +170,7 @@ RUN['docs/recipes.md'].update(
 )
 
 
-@pytest.mark.parametrize('page', [page for page in PAGES if page != 'docs/seeds.md'])
+@pytest.mark.parametrize('page', [page for page in PAGES if page not in ('docs/seeds.md', *WALKED)])
 def test_every_block_is_run_or_cannot_be(page):
     blocks = found(page)
     run = RUN.get(page, set())
@@ -182,10 +186,10 @@ def test_every_block_is_run_or_cannot_be(page):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the README's config, and what its user has written beside it."""
+    """A folder with the config of the page about configs, and what its user has written beside it."""
     for name in ('digits.py', 'networks.py'):
         (tmp_path / name).write_text((MNIST / name).read_text())
-    (tmp_path / 'config.py').write_text(text_of('README.md', 'model = dict('))
+    (tmp_path / 'config.py').write_text(text_of('docs/configs.md', '# config.py'))
     return tmp_path
 
 
@@ -200,7 +204,7 @@ def train(path, *options):
 QUICK = ['--cfg-options', 'runner.max_epochs=1', 'data.train.part=test', 'log_config.interval=4']
 
 
-def test_the_config_of_the_readme_trains_logs_evaluates_and_saves(folder):
+def test_the_config_of_the_page_trains_logs_evaluates_and_saves(folder):
     lines = train(folder / 'config.py')
     losses = [line['loss'] for line in lines if line['mode'] == 'train']
     scores = [line['accuracy'] for line in lines if line['mode'] == 'val']
@@ -212,26 +216,14 @@ def test_the_config_of_the_readme_trains_logs_evaluates_and_saves(folder):
     assert len(names) == 5  # and the best
 
 
-def test_the_hook_of_the_readme_ends_a_run(folder, caplog):
-    (folder / 'my_hooks.py').write_text(text_of('README.md', 'from runnerkit.hooks import HOOKS, Hook'))
-    added = text_of('README.md', 'custom_imports = dict(')
-    (folder / 'with_hook.py').write_text(f"_base_ = ['config.py']\n{added}")
-    try:
-        lines = train(folder / 'with_hook.py', *QUICK, 'custom_hooks.0.loss=1e9', 'runner.max_epochs=3')
-    finally:
-        HOOKS.module_dict.pop('StopWhenGood', None)
-    assert 'stopped: the loss is below 1000000000.0' in caplog.text
-    assert {line['epoch'] for line in lines} == {1}
-
-
-def test_the_switches_of_the_readme_train(folder, monkeypatch):
+def test_the_switches_train(folder, monkeypatch):
     # The default backend compiles C++ for a minute; this one compiles everything but that.
     compiled = []
     plain = torch.compile
     monkeypatch.setattr(
         torch, 'compile', lambda *args, **options: compiled.append(1) or plain(*args, **{**options, 'backend': 'eager'})
     )
-    (folder / 'switches.py').write_text(f"_base_ = ['config.py']\n{text_of('README.md', 'amp =')}")
+    (folder / 'switches.py').write_text(f"_base_ = ['config.py']\n{text_of('docs/switches.md', 'amp =')}")
     lines = train(folder / 'switches.py', *QUICK)
     assert lines[-1]['accuracy'] > 0.3
     assert compiled
@@ -407,6 +399,7 @@ def shell(tmp_path, monkeypatch, capsys):
             assert code in (0, None), f'{line}: {code}\n{said}'
         return said
 
+    run.environment = environment
     return run
 
 
@@ -423,28 +416,19 @@ def called(words, monkeypatch):
     return 0
 
 
-def test_the_commands_of_the_readme_run(shell, tmp_path):
-    said = shell(text_of('README.md', 'source .venv'))
+def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
+    said = shell(text_of('docs/terminal.md', 'source .venv'))
     shutil.copytree(tmp_path / 'work_dirs' / 'lenet', tmp_path / 'work_dirs' / 'demo')  # which `make demo` makes
     assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.5
     assert 'THE WEIGHTS' not in said
-    said = shell(text_of('README.md', 'python tools/train.py configs/mnist/lenet.py --auto-resume'))
+    said = shell(text_of('docs/resuming.md', 'runnerkit train configs/mnist/lenet.py --auto-resume'))
     assert said.count('resumed from') == 3
-    said = shell(text_of('README.md', 'runnerkit profile'))
+    said = shell(text_of('docs/profiling.md', 'runnerkit profile'))
     assert 'whole' in said
     assert (tmp_path / 'trace.json').stat().st_size > 0
 
 
-def test_the_training_of_the_python_page_runs(shell):
-    names = {}
-    exec(text_of('docs/python.md', 'import runnerkit'), names)
-    result = names['result']
-    assert result.scores['accuracy'] > 0.5
-    assert Path(result.best_checkpoint).parent == result.work_dir == Path('work_dirs/python').absolute()
-    assert {'train', 'val'} == {record['mode'] for record in result.history}
-
-
-def test_the_commands_of_the_terminal_page_run(shell, tmp_path):
+def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
     assert 'Learning curve' in shell(text_of('docs/terminal.md', 'runnerkit train'))
     scripts = ['.local/share/bash-completion/completions/runnerkit', '.zfunc/_runnerkit']
     scripts.append('.config/fish/completions/runnerkit.fish')
@@ -493,8 +477,6 @@ def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'train.py').write_text(MMCV_SCRIPT)
     (tmp_path / 'my_config.py').write_text('lr = 0.1\n')
-    said = shell(text_of('README.md', 'python -m runnerkit.compat'))
-    assert said.count('trained by runnerkit.runner.epoch_based_runner') == 1
     said = shell(text_of('docs/mmcv.md', 'python -m runnerkit.compat'))
     assert said.count('trained by runnerkit.runner.epoch_based_runner') == 4  # the last command has two processes
     assert {path.name for path in (tmp_path / 'work_dirs').iterdir()} == {'mine', 'run'}

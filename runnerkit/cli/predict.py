@@ -63,7 +63,9 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
         if cfg is None and args.cfg_options:
             trained.cfg.merge_from_dict(args.cfg_options)
         found = predictions(trained, args.inputs, args.device, args.batch_size, args.apply)
-    inputs = args.inputs if split_meant(trained.cfg, args.inputs) is None else range(len(found))
+    # A file may hold many samples, such as the rows of a table; then they are numbered, as those of a split are.
+    by_file = split_meant(trained.cfg, args.inputs) is None and len(found) == len(args.inputs)
+    inputs = args.inputs if by_file else range(len(found))
     if args.out:
         write_predictions(args.out, inputs, found)
     else:

@@ -65,17 +65,19 @@ class DryRun:
             with runner.around_val():
                 runner.mode = mode
                 runner.run_iter(batch, train_mode=False)
+                outputs = runner.outputs  # the span restores those before it
         else:
             hooks = [hook for hook in runner.hooks if isinstance(hook, OptimizerHook)]
             for hook in hooks:  # before the step, so that they see whether it updates the weights itself
                 hook.before_run(runner)
             with measured(runner.model) as summary:
                 runner.run_iter(batch, train_mode=True)
-            summary.samples = runner.outputs.get('num_samples')
+            outputs = runner.outputs
+            summary.samples = outputs.get('num_samples')
             printer(context)(str(summary))
             for hook in hooks:
                 hook.after_train_iter(runner)
-        loss = runner.outputs.get('loss')
+        loss = outputs.get('loss')
         value = f'{float(loss.detach()):.4f}' if isinstance(loss, Tensor) else str(loss).lower()
         return f'One iteration of mode {mode!r}: loss {value}'
 

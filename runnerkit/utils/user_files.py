@@ -125,6 +125,11 @@ def file_of_module(name: str) -> str | None:
     return str(Path(_decode(folder), *stem.split('.')).with_suffix('.py'))
 
 
+def is_ours(module: str) -> bool:
+    """Whether the module of that name is part of runnerkit; a user's file, whose module is below this one, is not."""
+    return module.startswith('runnerkit.') and not module.startswith(__name__ + '.')
+
+
 def _imported_otherwise(path: Path, texts: list[bytes]) -> ModuleType | None:
     """The module that was imported from ``path``, or from an identical file elsewhere, but not here."""
     twin = None

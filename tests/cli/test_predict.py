@@ -140,6 +140,18 @@ def test_data_sets_that_take_no_files_are_refused_with_what_to_write(project, tr
     assert 'Traceback' not in error
 
 
+def test_a_file_may_hold_many_samples_which_are_numbered(trained, said):
+    (trained / 'rows.py').write_text(
+        'import torch\n\n\nclass Rows:\n    @classmethod\n    def from_files(cls, files, **settings):\n'
+        '        return [(row,) for file in files for row in torch.load(file)]\n'
+    )
+    torch.save(torch.eye(4)[:3], trained / 'table.pt')
+    rows_class = f'data.test.type={trained}/rows.py:Rows'
+    code, rows = said(trained / 'run', trained / 'table.pt', '--cfg-options', rows_class)
+    assert code == 0, rows
+    assert [row['input'] for row in rows] == [0, 1, 2]
+
+
 def test_a_copied_work_dir_predicts_when_the_project_is_gone(trained, said, tmp_path_factory):
     files = [trained / f'{name}.pt' for name in 'ab']
     wanted = [row['prediction'] for row in said(trained / 'run', *files)[1]]

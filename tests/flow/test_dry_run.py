@@ -90,6 +90,15 @@ def test_nothing_to_draw(capsys):
     assert capsys.readouterr().out == ''
 
 
+def test_the_loss_of_each_mode_is_that_of_its_own_batch():
+    runner = tiny_runner(max_epochs=1)
+    runner.outputs = {'loss': torch.tensor(7.0)}  # of an iteration before
+    batch = torch.ones(2, 4), torch.ones(2, 1)
+    expected = runner.model.eval().val_step(batch)['loss'].item()
+    said = DryRun().one_iteration(SimpleNamespace(runner=runner), 'val', batch)
+    assert said == f"One iteration of mode 'val': loss {expected:.4f}"
+
+
 STEPS = """
 import torch
 

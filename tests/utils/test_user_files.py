@@ -13,7 +13,14 @@ import sys
 import pytest
 
 from runnerkit.utils.imports import import_object
-from runnerkit.utils.user_files import end_import, file_of_module, module_of_file, name_of_file, with_neighbours
+from runnerkit.utils.user_files import (
+    end_import,
+    file_of_module,
+    is_ours,
+    module_of_file,
+    name_of_file,
+    with_neighbours,
+)
 
 FILE = """\
 from .parts import scale
@@ -186,3 +193,10 @@ def test_errors(folder):
     assert module_of_file(str(folder / 'bad.py')).fine
     with pytest.raises(ModuleNotFoundError):
         __import__('runnerkit.utils.user_files._2f_no_2f_such.net')
+
+
+def test_a_file_of_the_user_is_not_ours(tmp_path):
+    (tmp_path / 'mine.py').write_text('')
+    assert not is_ours(module_of_file(str(tmp_path / 'mine.py')).__name__)
+    assert is_ours('runnerkit.utils.user_files')
+    assert not is_ours('torch.nn')

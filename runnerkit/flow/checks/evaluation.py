@@ -16,11 +16,12 @@ from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.user_files import is_ours
 
 
 def workflow_fits(plan: Plan) -> Iterator[Finding]:
     """Modes that neither runner nor model knows, and empty loaders."""
-    if not plan.loaders or not type(plan.runner).run.__module__.startswith('runnerkit.'):
+    if not plan.loaders or not is_ours(type(plan.runner).run.__module__):
         return  # there is nothing to look at, or the runner has a loop of its own
     try:
         check_workflow(list(plan.loaders), plan.workflow, plan.runner)

@@ -8,7 +8,7 @@ from support import Tiny, tiny_runner
 from runnerkit.flow.checks.updates import multipliers_match
 from runnerkit.flow.preflight import Plan
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
-from runnerkit.nn import MODELS
+from runnerkit.nn import MODELS, build_model
 from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.runner import EpochBasedRunner
 
@@ -211,3 +211,13 @@ def test_freezing_what_is_frozen(tmp_path):
     assert said(of) == []
     of.model.body.requires_grad_(False)
     assert told(of, 'warning', 'custom_hooks[0].patterns', 'do not require gradients anyway (body.0.bias')
+
+
+def test_a_step_in_a_file_of_the_user_may_update(tmp_path):
+    (tmp_path / 'steps.py').write_text(
+        'import torch\n\n\nclass Steps(torch.nn.Linear):\n    def train_step(self, data, optimizer):\n'
+        '        optimizer.step()\n        return dict(log_vars={}, num_samples=1)\n'
+    )
+    model = build_model({'type': f'{tmp_path}/steps.py:Steps', 'in_features': 4, 'out_features': 1})
+    runner = tiny_runner(model=model, max_epochs=1)
+    assert said(Plan(runner=runner, loaders=[[1]], workflow=[('train', 1)])) == []
