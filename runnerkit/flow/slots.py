@@ -59,7 +59,8 @@ def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Ca
     """What makes the stage of each slot; None for one that is left out."""
     config = cfg.get('flow') if cfg is not None else None
     if config is not None and not isinstance(config, Mapping):
-        raise TypeError(f"flow must be a dict such as dict(startup='my_startup.py'), but got {config!r}")
+        with placed_errors(cfg, 'flow'):
+            raise TypeError(f"flow must be a dict such as dict(startup='my_startup.py'), but got {config!r}")
     found: dict[str, Callable[[Context], Any] | None] = {}
     if config is not None:
         name_classes(config)

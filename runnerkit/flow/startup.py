@@ -85,12 +85,11 @@ def checkpoint_stores(context: Context) -> list[Store]:
     with placed_errors(cfg, 'checkpoint_config'):
         for hook in hooks:
             read = hook.get if isinstance(hook, Mapping) else partial(getattr, hook)
-            out_dir = read('out_dir', None)
-            if out_dir is not None:
-                args = read('file_client_args', None)
-                found.append(Store(join(Store(out_dir, args).place, context.work_dir.name), args))
-    stores = [*found, Store(context.work_dir)]
-    return list({store.place: store for store in stores}.values())
+            out_dir, args = read('out_dir', None), read('file_client_args', None)
+            below = context.work_dir if out_dir is None else join(Store(out_dir, args).place, context.work_dir.name)
+            found.append(Store(below, args))
+    found.append(Store(context.work_dir))
+    return list({store.place: store for store in reversed(found)}.values())
 
 
 def newest(stores: list[Store]) -> str | None:

@@ -99,7 +99,8 @@ class RunnerBase(Stage):
                 runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
         if is_terminal() and context.rank == 0:
             runner.register_hook(ProgressBarHook(), priority='LOWEST')
-        runner.register_custom_hooks(cfg.get('custom_hooks'))
+        with placed_errors(cfg, 'custom_hooks'):
+            runner.register_custom_hooks(cfg.get('custom_hooks'))
         runner.register_profiler_hook(cfg.get('profiler_config'))
         for hook, priority in context.hooks:
             runner.register_hook(hook, priority=priority)

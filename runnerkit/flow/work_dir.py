@@ -7,6 +7,7 @@ import os
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.ownership import is_owned
 from runnerkit.checkpoint.store import OWNER
+from runnerkit.config.objects import objects_in
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.earlier import (
@@ -33,6 +34,13 @@ def take_over(context: Context) -> None:
         set_run_aside(context)
     written = write_snapshot(work_dir, cfg, record)
     write_record(work_dir, **written, seed=context.seed, jobs=sorted({*read_record(work_dir).get('jobs', []), *jobs()}))
+    objects = list(objects_in(cfg._cfg_dict))
+    if objects:
+        context.logger.info(
+            'the work dir is not enough to use the model elsewhere: the config holds objects for which there is no '
+            'text, %s. To load the model or to resume the run, give this config again',
+            shortened(objects),
+        )
     needed = packages_needed(cfg)
     if needed:
         context.logger.info(
