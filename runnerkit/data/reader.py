@@ -312,6 +312,8 @@ class Reader:
         self._from = state.position_in(order)
         again = bool(same_place and state.checksums and self._from >= step and tells_by_reading(loader))
         back = batches_to_reread(loader, self._from // step) if again else 0
+        if order.batches_from(self._from - back * step) < back:  # of a pass that is shorter now
+            again, back = False, 0
         sampler.start = self._from - back * step
         rest = iter(loader)
         if again:
