@@ -15,9 +15,7 @@ from statistics import median
 from typing import Any
 
 from runnerkit.config import Config
-from runnerkit.flow import Context, Flow, Options
-from runnerkit.flow.instance import Instance
-from runnerkit.flow.network import Network
+from runnerkit.flow import Context, Flow, Options, RunnerBase
 from runnerkit.flow.preflight import Plan, find
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +25,13 @@ REPEATS = 20
 def gallery() -> list[Path]:
     """The configs below ``configs/``, without the Python files that they use."""
     return sorted(path for path in (ROOT / 'configs').rglob('*.py') if 'runner = dict(' in path.read_text())
+
+
+class OnlyLook(RunnerBase):
+    """Trains nothing."""
+
+    def run(self, context: Context) -> None:
+        """Do nothing."""
 
 
 def milliseconds(call: Callable[[], Any]) -> float:
@@ -43,9 +48,9 @@ def measure(path: str | Path) -> tuple[float, float | None]:
     """The times for the config alone and for the built run; None where its libraries are not installed."""
     cfg = Config.fromfile(path)
     alone = milliseconds(lambda: find(Plan(cfg=cfg)))
-    context = Context(cfg, Options(dry_run=True, device='cpu'))
+    stages = {'startup': None, 'runner': OnlyLook}
     try:
-        Flow([Instance(), Network(), lambda context: None])(context)
+        context = Flow(cfg, Options(dry_run=True, device='cpu'), stages=stages).run()
     except (KeyError, ImportError) as error:
         print(f'{path}: not built ({str(error)[:60]} …)', file=sys.stderr)
         return alone, None

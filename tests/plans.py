@@ -7,7 +7,7 @@ from support import Noisy, Tiny
 
 from runnerkit.config import Config
 from runnerkit.data import build_dataloader
-from runnerkit.flow import Context, Network, Options
+from runnerkit.flow import Context, Network, Options, Runner
 from runnerkit.flow.preflight import Plan, find
 from runnerkit.nn import MODELS
 
@@ -109,8 +109,8 @@ def plan(work_dir, *changes, options=None, length=20):
     context.loaders = [loader['val' if mode == 'val' else 'train'] for mode, _ in workflow]
     if cfg.get('evaluation') is not None:
         context.val_loader = loader['val']
-    network = Network()
-    for stage in (network.build_model, network.build_optimizer, network.build_runner, network.register_hooks):
+    network, runner = Network(context), Runner(context)
+    for stage in (network.build_model, network.build_optimizer, runner.build_runner, runner.register_hooks):
         stage(context)
     return Plan.of(context)
 

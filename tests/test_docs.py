@@ -20,7 +20,11 @@ PAGES = [
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
-IDS = {'S': 14, 'A': 39, 'W': 15}
+#: How many statements, additions and weaknesses each seed has, by page.
+IDS = {
+    'docs/seeds.md': ('M', {'S': 14, 'A': 39, 'W': 15}),
+    'docs/seeds_paddlerec.md': ('P', {'S': 14, 'A': 16, 'W': 9}),
+}
 
 #: A path begins with one of the repository's own folders; a file may also be called by its name alone.
 FOLDERS = ('runnerkit', 'tests', 'tools', 'configs', 'docs', 'benchmarks', 'requirements')
@@ -62,21 +66,24 @@ def blocks(text, languages):
 # --- the table of the seed -------------------------------------------------------------------------------------------
 
 
-def test_every_id_of_the_seed_stands_there_once_and_in_order():
-    expected = [f'M-{kind}{n}' for kind, last in IDS.items() for n in range(1, last + 1)]
-    assert [row[0] for row in rows('docs/seeds.md')] == expected
+@pytest.mark.parametrize('page', IDS)
+def test_every_id_of_the_seed_stands_there_once_and_in_order(page):
+    system, last = IDS[page]
+    expected = [f'{system}-{kind}{n}' for kind in last for n in range(1, last[kind] + 1)]
+    assert [row[0] for row in rows(page)] == expected
 
 
-def test_every_row_is_shown_by_a_test_or_gives_a_reason():
-    for row in rows('docs/seeds.md'):
+@pytest.mark.parametrize('page', IDS)
+def test_every_row_is_shown_by_a_test_or_gives_a_reason(page):
+    for row in rows(page):
         assert len(row) == 4, row
         assert '::test_' in row[3] or row[3].startswith(('later: ', 'declined: ')), row
 
 
 def test_what_comes_later_is_one_of_the_known_parts():
-    text = read('docs/seeds.md')
+    text = ''.join(map(read, IDS))
     parts = set(re.findall(r'later: ((?:the MMCV )?\w+(?: resume)?)', text))
-    assert parts <= {'the MMCV surface', 'exact resume', 'speed'}
+    assert parts <= {'the MMCV surface', 'exact resume', 'speed', 'online'}
 
 
 @pytest.mark.parametrize('page', PAGES)

@@ -72,6 +72,13 @@ RUN = {
         'checkpoint_config = dict(interval=1, max_keep_ckpts=3)',
         "custom_hooks = [dict(type='EMAHook', momentum=0.01), dict(type='NonFiniteHook', priority='LOW')]",
         'num_threads = 1',
+        'flow = dict(terminal=None)',
+    },
+    'docs/flow.md': {
+        'from runnerkit.flow import StartupBase',
+        "flow = dict(startup='{{ fileDirname }}/my_startup.py')",
+        'from runnerkit.config import Config',
+        'workspace: configs/mnist',
     },
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
     'docs/mmcv.md': {
@@ -170,7 +177,7 @@ RUN['docs/recipes.md'].update(
 )
 
 
-@pytest.mark.parametrize('page', [page for page in PAGES if page not in ('docs/seeds.md', *WALKED)])
+@pytest.mark.parametrize('page', [page for page in PAGES if 'seeds' not in page and page not in WALKED])
 def test_every_block_is_run_or_cannot_be(page):
     blocks = found(page)
     run = RUN.get(page, set())
@@ -178,7 +185,7 @@ def test_every_block_is_run_or_cannot_be(page):
     for first, (language, code) in blocks.items():
         assert first in run or first in NOT_RUN, f'{page}: nobody runs the block {first!r}'
         assert language == 'bash' or first not in NOT_RUN, f'{page}: {first!r} is no shell block'
-        assert language in ('python', 'bash'), f'{page}: say what language the block {code!r} is in'
+        assert language in ('python', 'bash', 'yaml'), f'{page}: say what language the block {code!r} is in'
 
 
 # --- configs and Python ----------------------------------------------------------------------------------------------
@@ -426,6 +433,21 @@ def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
     said = shell(text_of('docs/profiling.md', 'runnerkit profile'))
     assert 'whole' in said
     assert (tmp_path / 'trace.json').stat().st_size > 0
+
+
+def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
+    (tmp_path / 'my_startup.py').write_text(text_of('docs/flow.md', 'from runnerkit.flow import StartupBase'))
+    base = "_base_ = ['configs/mnist/lenet.py']\nrunner = dict(max_epochs=1)\n"
+    (tmp_path / 'config.py').write_text(base + text_of('docs/flow.md', 'flow = dict('))
+    assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
+    assert 'the last layer begins anew' in capsys.readouterr().err
+    exec(text_of('docs/flow.md', 'from runnerkit.config'), {})
+    assert 'upload flow completed\n' in capsys.readouterr().out
+    (tmp_path / 'paddlerec.yaml').write_text(text_of('docs/flow.md', 'workspace:'))
+    assert called(['runnerkit', 'train', 'paddlerec.yaml'], monkeypatch) == 0
+    scores = json.loads((tmp_path / 'work_dirs' / 'paddlerec' / 'infer_runner' / 'scores.json').read_text())
+    assert [each['epoch'] for each in scores] == [1, 2]
+    assert scores[1]['accuracy'] > 0.8
 
 
 def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):

@@ -83,7 +83,7 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     data[f'{args.split}_dataloader'] = own
     context = Context(cfg, rank=args.rank, world_size=args.world_size, seed=cfg.seed)
     set_random_seed(cfg.seed)
-    loader = Instance().build_loader(context, data, args.split)
+    loader = Instance(context).build_loader(context, data, args.split)
     epoch, at = args.epoch - 1, args.batch - 1
     indices = None
     if is_cheap_to_enter(loader) and loader.batch_sampler is not None:

@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 
 from runnerkit.cli.batch import count
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError(f'--from {args.low:g} must be below --to {args.high:g}')
     if args.iters < 3:
         raise UsageError(f'--iters must be at least 3, but got {args.iters}')
-    folder, ending = os.path.dirname(args.out or '') or '.', os.path.splitext(args.out or '.png')[1]
+    folder, ending = os.path.dirname(args.out or '') or '.', os.path.splitext(args.out or 'picture.png')[1]
     if not os.path.isdir(folder):
         raise UsageError(f'--out {args.out}: there is no folder {folder}')
     if ending.lower() not in PICTURES:
@@ -62,18 +63,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError("--out needs matplotlib: pip install 'runnerkit[plot]'")
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
-    from runnerkit.flow import Context, Flow, Options
+    from runnerkit.flow import Flow, Options
     from runnerkit.flow.find_lr import FindLr, picture
-    from runnerkit.flow.instance import Instance
-    from runnerkit.flow.network import Network
-    from runnerkit.flow.terminal import Terminal
 
-    stage = FindLr(args.low, args.high, args.iters)
-    Flow([Instance(), Network(), guarded(stage), Terminal()])(Context(cfg, Options(device=args.device, dry_run=True)))
-    if stage.found is None:
+    runner = partial(FindLr, low=args.low, high=args.high, iters=args.iters)
+    stages = {'startup': None, 'runner': runner}
+    context = Flow(cfg, Options(device=args.device, dry_run=True), stages=stages, guard=guarded).run()
+    if 'range_test' not in context:
         raise UsageError('the workflow does not train: there is no learning rate to look for')
-    print_out(str(stage.found))
+    print_out(str(context['range_test']))
     if args.out is not None:
-        picture(stage.found, args.out)
+        picture(context['range_test'], args.out)
         print_out(f'The picture: {args.out}')
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from runnerkit.cli.batch import count
@@ -38,15 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.trace is not None:
         check_writable('--trace', args.trace)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
-    from runnerkit.flow import Context, Flow, Options
-    from runnerkit.flow.instance import Instance
-    from runnerkit.flow.network import Network
+    from runnerkit.flow import Flow, Options
     from runnerkit.flow.profile import Profile
-    from runnerkit.flow.terminal import Terminal
 
-    stage = Profile(args.iters, args.warmup, args.trace)
-    context = Context(cfg, Options(device=args.device, dry_run=True))
-    Flow([Instance(), Network(), guarded(stage), Terminal()])(context)
+    runner = partial(Profile, iters=args.iters, warmup=args.warmup, trace=args.trace)
+    stages = {'startup': None, 'runner': runner}
+    context = Flow(cfg, Options(device=args.device, dry_run=True), stages=stages, guard=guarded).run()
+    stage = context['profile']
     number = stopped_by(context.runner)
     if number is not None:
         return SIGNALLED + number

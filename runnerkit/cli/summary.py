@@ -28,13 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_one_process('runnerkit summary')
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
-    from runnerkit.flow import Context, Flow, Options
-    from runnerkit.flow.instance import Instance
-    from runnerkit.flow.network import Network
+    from runnerkit.flow import Flow, Options
     from runnerkit.flow.summary import Summarize
-    from runnerkit.flow.terminal import Terminal
 
-    stage = Summarize()
-    Flow([Instance(), Network(), guarded(stage), Terminal()])(Context(cfg, Options(device=args.device, dry_run=True)))
-    print_out(str(stage.summary))
+    stages = {'startup': None, 'runner': Summarize}
+    context = Flow(cfg, Options(device=args.device, dry_run=True), stages=stages, guard=guarded).run()
+    print_out(str(context['summary']) if 'summary' in context else 'the workflow does not train: nothing is measured')
     return 0

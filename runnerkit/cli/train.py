@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from typing import Any
 
@@ -13,6 +13,7 @@ from runnerkit.cli.errors import SIGNALLED, UsageError, ignoring_repeated_signal
 from runnerkit.cli.parser import Parser
 from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
+from runnerkit.config.paddlerec import Run, is_paddlerec, runs_of
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import suggestion
@@ -96,29 +97,29 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
         raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
     if args.launcher != 'none':
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    cfg = load_config(args.config, args.cfg_options)
+    runs = load_runs(args.config, args.cfg_options)
+    if args.work_dir and len(runs) > 1:
+        raise UsageError(
+            f'--work-dir is one folder, but the config has {len(runs)} runs: set save_checkpoint_path there'
+        )
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow import Context, Flow
-    from runnerkit.flow.dry_run import DryRun
+    from runnerkit.flow import Flow
 
-    context = Context(cfg, options_of(args))
-    flow = Flow()
-    flow.stages[-2] = guarded(DryRun() if args.dry_run else flow.stages[-2])
-    with trusted_pickles() if args.trust_pickles else nullcontext():
-        flow(context)
-    number = stopped_by(context.runner)
-    return 0 if number is None else SIGNALLED + number
+    for run in runs:
+        options = options_of(args)
+        options.device = options.device or run.device
+        with trusted_pickles() if args.trust_pickles else nullcontext():
+            context = Flow(run.cfg, options, name=run.name, guard=guarded).run()
+        number = stopped_by(context.runner)
+        if number is not None:
+            return SIGNALLED + number
+    return 0
 
 
-def guarded(stage: Callable[[Any], None]) -> Callable[[Any], None]:
-    """``stage`` with repeated signals ignored once one has stopped it."""
-
-    def run(context: Any) -> None:
-        with ignoring_repeated_signals(lambda: stopped_by(context.runner) is not None):
-            stage(context)
-
-    return run
+def guarded(context: Any) -> AbstractContextManager[None]:
+    """A context in which repeated signals are ignored, once one has stopped the run."""
+    return ignoring_repeated_signals(lambda: stopped_by(context.runner) is not None)
 
 
 def stopped_by(runner: Any) -> int | None:
@@ -130,12 +131,23 @@ def stopped_by(runner: Any) -> int | None:
 
 
 def load_config(filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None) -> Any:
-    """The config with ``--cfg-options`` merged in.
+    """The config with ``--cfg-options`` merged in; of one in PaddleRec's shape, that of its first run.
 
     Args:
         filename: its file.
         overrides: the ``--cfg-options``.
         sections: the top-level keys that the command reads; None for all.
+
+    Raises:
+        UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
+    """
+    return load_runs(filename, overrides, sections)[0].cfg
+
+
+def load_runs(
+    filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None
+) -> list[Run]:
+    """The runs of a config: one, or in PaddleRec's shape, one for each runner in its ``mode``.
 
     Raises:
         UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
@@ -154,11 +166,16 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
     try:
-        refuse_unread_keys(cfg, sections)
-    except PreflightError as error:
-        raise UsageError(str(error)) from error
+        runs = runs_of(cfg) if is_paddlerec(cfg) else [Run('', cfg, None)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f'{filename}: {one_line(error)}') from error
+    for run in runs:
+        try:
+            refuse_unread_keys(run.cfg, sections)
+        except PreflightError as error:
+            raise UsageError(str(error)) from error
     import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
-    return cfg
+    return runs
 
 
 def seed(text: str) -> int:

@@ -70,6 +70,7 @@ TOP: dict[str, Key] = {
     'auto_scale_lr': Key('dict', 'None', 'Scale the learning rate with the whole batch; `--auto-scale-lr`.'),
     'timer_config': Key('dict or None', "`dict(type='IterTimerHook')`", 'The hook that logs `time` and `data_time`.'),
     'profiler_config': Key('dict', 'None', "Run torch's profiler for some epochs or iterations."),
+    'flow': Key('dict', 'the default stages', 'Stages of your own: what the program around the training does.'),
 }
 
 #: Keys by section, and further ones of sections whose other keys have docstrings.
@@ -121,6 +122,13 @@ MEANINGS: dict[str, dict[str, Key]] = {
     },
     'FixedLrUpdaterHook': {
         'policy': Key('str', 'required', 'The schedule, by name: see the tables below.'),
+    },
+    'flow': {
+        'instance': Key('str or dict', "`'Instance'`", 'What comes first, such as a download.'),
+        'network': Key('str or dict', "`'Network'`", 'Builds data, model and optimizer.'),
+        'startup': Key('str, dict or None', "`'Startup'`", 'Loads weights.'),
+        'runner': Key('str or dict', "`'Runner'`", 'Trains.'),
+        'terminal': Key('str, dict or None', "`'Terminal'`", 'What comes last, however the run ended.'),
     },
     'fp16': {
         'loss_scale': Key('float, str or dict', '512.0', "As in `optimizer_config`: a factor, `'dynamic'`, or a dict."),

@@ -12,7 +12,7 @@ from runnerkit.config.key_meanings import TOP as TOP
 REQUIRED = ('model', 'data', 'optimizer', 'runner')
 
 #: Top-level keys of the design that have no effect yet.
-LATER = ('model_wrapper', 'flow', 'pipeline')
+LATER = ('model_wrapper', 'pipeline')
 
 #: Top-level keys that the training tools of MMCV's downstream projects read, and that mean nothing here.
 MMCV_TOOLS = (
@@ -133,6 +133,7 @@ _LEAST_MOMENTUM = ('min_momentum', 'min_momentum_ratio', *_WARMUP)
 
 _WITHOUT_DOCSTRING = (
     'log_config',
+    'flow',
     'fp16',
     'auto_scale_lr',
     'custom_keys',

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,7 @@ from typing import Any
 import torch
 
 from runnerkit.config.findings import Finding
-from runnerkit.hooks.hook import Outcome
-from runnerkit.utils.lock import FolderLock
+from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.suggest import suggestion
 
 
@@ -54,8 +55,12 @@ class Context:
         cfg: the config, with the command line's changes.
         options: the command line's other flags.
         timestamp: the run's name in its work dir.
+        resume_from: the checkpoint that the runner stage will resume from; None if it starts anew.
         continues: whether this run goes on with the one in the work dir.
-        lock: the lock on the work dir, on rank 0.
+        stages: where the stage of each slot comes from, for messages.
+        closing: what to close after the terminal stage, last opened first.
+        hooks: hooks to register after the config's, each with its priority.
+        guard: makes a context to enter around the training alone.
         workflow: the config's, in which each entry on a split is one of a mode, ``('val', 1)`` for ``('val_hard', 1)``.
         loaders: one per workflow entry.
         val_loader: the loader for `EvalHook`, if any, or several by name.
@@ -75,8 +80,12 @@ class Context:
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger('runnerkit'))
     meta: dict[str, Any] = field(default_factory=dict)
     workflow: list[tuple[str, int]] = field(default_factory=lambda: [('train', 1)])
+    resume_from: str | None = None
     continues: bool = False
-    lock: FolderLock | None = None
+    stages: dict[str, str] = field(default_factory=dict)
+    closing: ExitStack = field(default_factory=ExitStack)
+    hooks: list[tuple[Hook, str]] = field(default_factory=list)
+    guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext()
     loaders: list[Any] = field(default_factory=list)
     val_loader: Any = None
     model: Any = None

@@ -1,11 +1,11 @@
-"""What a config need not say: a run logs and saves. (That it updates is in `runnerkit.flow.network`.)"""
+"""What a config need not say: a run updates the weights, logs and saves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from runnerkit.hooks import HOOKS, CheckpointHook, Hook
+from runnerkit.hooks import HOOKS, CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import TextLoggerHook
 from runnerkit.runner import RUNNERS
 
@@ -14,6 +14,8 @@ LOG_INTERVAL = 50
 
 #: How many checkpoints are kept, beside the best one.
 KEPT = 3
+
+_RUNNER = "a dict such as dict(type='EpochBasedRunner', max_epochs=12)"
 
 #: Into how many parts log lines and checkpoints divide a run that is counted in iterations, at least.
 PARTS = 10
@@ -63,8 +65,13 @@ def length_of_run(cfg: Any) -> tuple[bool, int | None]:
 
 def has_custom(cfg: Any, kind: type[Hook]) -> bool:
     """Whether one of the config's ``custom_hooks`` is a ``kind``."""
+    return bool(custom_of_kind(cfg, kind))
+
+
+def custom_of_kind(cfg: Any, kind: type[Hook]) -> list[Any]:
+    """Those of the config's ``custom_hooks``, dicts or hooks, that are a ``kind``."""
     hooks = cfg.get('custom_hooks') or ()
-    return any(_is_a(hook, kind) for hook in (hooks if isinstance(hooks, list | tuple) else [hooks]))
+    return [hook for hook in (hooks if isinstance(hooks, list | tuple) else [hooks]) if _is_a(hook, kind)]
 
 
 def _is_a(hook: Any, kind: type[Hook]) -> bool:
@@ -73,3 +80,44 @@ def _is_a(hook: Any, kind: type[Hook]) -> bool:
     named = hook.get('type')
     found = HOOKS.get(named) if isinstance(named, str) else named
     return isinstance(found, type) and issubclass(found, kind)
+
+
+def runner_config(cfg: Any) -> Any:
+    """The config's ``runner``; older configs have ``total_epochs``."""
+    if isinstance(cfg.get('runner'), Mapping):
+        return cfg.runner
+    if cfg.get('runner') is not None:
+        raise TypeError(f'runner must be {_RUNNER}, but got {cfg.runner!r}')
+    if cfg.get('total_epochs') is not None:
+        return {'type': 'EpochBasedRunner', 'max_epochs': cfg.total_epochs}
+    raise KeyError(f"the config has no 'runner', {_RUNNER}")
+
+
+def optimizer_config(cfg: Any) -> Any:
+    """``optimizer_config``, by default empty, with ``amp`` or MMCV's ``fp16`` merged into it.
+
+    Returns:
+        None if it is None, or if it is missing and one of ``custom_hooks`` is an OptimizerHook.
+    """
+    config = cfg.get('optimizer_config')
+    if config is None and ('optimizer_config' in cfg or has_custom(cfg, OptimizerHook)):
+        return None
+    amp, fp16 = cfg.get('amp'), cfg.get('fp16')
+    if config is not None and amp is None and fp16 is None:
+        return config
+    merged = {} if config is None else config.copy()
+    if amp is not None:
+        merged['amp'] = amp
+    elif fp16 is not None:
+        merged.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
+    return merged
+
+
+def updating(cfg: Any) -> Any:
+    """What updates the weights: the config's hook, or one that leaves the updates to a step that makes its own."""
+    config = optimizer_config(cfg)
+    if 'optimizer_config' not in cfg and config is not None:
+        hook = OptimizerHook(**config)
+        hook.gives_way = True
+        return hook
+    return config

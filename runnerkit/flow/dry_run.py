@@ -12,6 +12,7 @@ from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
 from runnerkit.flow.preview import preview_curves
 from runnerkit.flow.summary import measured
+from runnerkit.flow.training import RunnerBase
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.parallel import DataContainer
@@ -19,13 +20,17 @@ from runnerkit.runner.workflow import first_training_loader, length_of
 from runnerkit.utils.logging import print_result
 
 
-class DryRun:
-    """Replaces the runner stage."""
+class DryRun(RunnerBase):
+    """The runner stage of ``--dry-run``."""
 
-    def __call__(self, context: Context) -> None:
+    def begin(self, context: Context) -> None:
+        """Leave the work dir, a temporary one, as it is."""
+
+    def run(self, context: Context) -> None:
         """Show what a run would do, and run one iteration of each mode."""
         say = printer(context)
         say(f'Config:\n{context.cfg.pretty_text}')
+        say('Stages:\n' + '\n'.join(f'{name:<9} {origin}' for name, origin in context.stages.items()))
         say(f'Hooks:\n{context.runner.get_hook_info()}')
         self.show_schedules(context)
         loaders = {

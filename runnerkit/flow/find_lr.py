@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from runnerkit.data.kinds import set_epoch
 from runnerkit.flow.context import Context
 from runnerkit.flow.dry_run import sketch
+from runnerkit.flow.training import RunnerBase
 from runnerkit.hooks import Fp16OptimizerHook, OptimizerHook
 from runnerkit.nn.amp import wrap_fp16_model
 from runnerkit.optim.torch_schedules import multipliers
@@ -187,20 +188,21 @@ def picture(test: RangeTest, path: str | Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-class FindLr:
-    """Replaces the runner stage: tests the first entry of the workflow that trains.
+class FindLr(RunnerBase):
+    """The runner stage of ``runnerkit find-lr``: tests the first entry of the workflow that trains.
 
-    Attributes:
-        found: what the test has found; None if the workflow does not train.
+    ``context['range_test']`` is what it has found; there is none if the workflow does not train.
     """
 
-    def __init__(self, low: float, high: float, iters: int) -> None:
+    def __init__(self, context: Context, low: float, high: float, iters: int) -> None:
         self.low, self.high, self.iters = low, high, iters
-        self.found: RangeTest | None = None
 
-    def __call__(self, context: Context) -> None:
-        """Run the stage."""
+    def begin(self, context: Context) -> None:
+        """Leave the work dir, a temporary one, as it is."""
+
+    def run(self, context: Context) -> None:
+        """Test."""
         for (mode, _), loader in zip(context.workflow, context.loaders, strict=True):
             if trains(mode, context.runner):
-                self.found = range_test(context.runner, loader, self.low, self.high, self.iters, mode)
+                context['range_test'] = range_test(context.runner, loader, self.low, self.high, self.iters, mode)
                 return

@@ -3,52 +3,100 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
-from runnerkit.flow.context import Context
-from runnerkit.flow.instance import Instance
-from runnerkit.flow.network import Network
+from runnerkit.flow.context import Context, Options
 from runnerkit.flow.process_state import preserved_process_state
-from runnerkit.flow.startup import Startup
-from runnerkit.flow.terminal import Terminal
-from runnerkit.flow.training import Runner
-from runnerkit.hooks.hook import Outcome
+from runnerkit.flow.slots import SLOTS, Slot, add_place, makers, origin
+from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.user_files import end_import
-
-Stage = Callable[[Context], None]
 
 _RUNNING = threading.RLock()
 
 
 class Flow:
-    """The stages of a run: instance → network → startup → runner → terminal.
+    """A run: instance → network → startup → runner → terminal.
+
+    A stage is what the config's ``flow`` names for it: a registered name, a dotted path, a file (in which the class has
+    the name of the default one, such as ``Startup``), ``file.py:Class``, or a dict with one of these as ``type`` and
+    the other arguments of its constructor. None leaves out the startup or the terminal.
 
     Args:
-        stages: called with the context, in order; the last one is called even if another fails.
+        cfg: the config; the run fills in and changes it.
+        options: the command line's flags.
+        name: what stages find as ``context['runner_name']``.
+        stages: stages that take precedence over the config's, by slot; also as classes, or functions that make one from
+            the context.
+        hooks: hooks to register after the config's, each with its priority.
+        guard: a context to enter around the training alone.
+
+    Attributes:
+        context: what the stages share.
+        stages: what makes the stage of each slot; None for one that is left out.
+
+    Raises:
+        KeyError: there is no such stage.
+        TypeError: what is named is not a stage for its slot.
     """
 
-    def __init__(self, stages: Sequence[Stage] | None = None) -> None:
-        default: list[Stage] = [Instance(), Network(), Startup(), Runner(), Terminal()]
-        self.stages: list[Stage] = default if stages is None else list(stages)
+    def __init__(
+        self,
+        cfg: Any,
+        options: Options | None = None,
+        *,
+        name: str = '',
+        stages: Mapping[str, Any] | None = None,
+        hooks: Sequence[tuple[Hook, str]] = (),
+        guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext(),
+    ) -> None:
+        end_import()
+        self.context = Context(cfg, options or Options(), hooks=list(hooks), guard=guard)
+        self.context['runner_name'] = name
+        # All files are imported now: one with an error in it refuses the run before anything is done.
+        self.stages = makers(cfg, self.context.options, stages or {})
+        self.context.stages = {name: origin(make) for name, make in self.stages.items()}
 
-    def __call__(self, context: Context) -> Context:
-        """Run all stages with ``context``; settings of the process that they change are restored at the end.
+    def run(self) -> Context:
+        """Run all stages, and close what they have opened, whatever happens.
 
-        The last stage finds in ``context.outcome`` how the run ended, also if another stage raised an error.
+        The terminal finds in ``context.outcome`` how the run ended, also if another stage has raised an error.
 
         Raises:
             RuntimeError: another thread runs a flow.
         """
-        end_import()
-        *working, last = self.stages
-        with only_this_thread(), preserved_process_state():
+        context = self.context
+        with only_this_thread(), preserved_process_state(), context.closing:
+            *working, last = SLOTS
             try:
-                for stage in working:
-                    run_stage(stage, context)
-            finally:
-                last(context)
+                for slot in working:
+                    self._run_stage(slot)
+            except BaseException:
+                try:
+                    self._run_stage(last)
+                except Exception as error:  # the first error is what the user has to hear
+                    context.logger.error('the terminal stage has failed, too: %s', error, exc_info=True)
+                raise
+            self._run_stage(last)
         return context
+
+    def _run_stage(self, slot: Slot) -> None:
+        context, make = self.context, self.stages[slot.name]
+        if make is None:
+            return
+        before = context.outcome
+        try:
+            stage = make(context)
+            if not isinstance(stage, slot.base):
+                raise TypeError(f'{make!r} made a {type(stage).__name__}, which is no {slot.base.__name__}')
+            stage(context)
+        except BaseException as error:
+            if context.outcome is before:
+                interrupted = isinstance(error, KeyboardInterrupt)
+                context.outcome = Outcome('interrupted' if interrupted else 'failed', error=error)
+            add_place(error, slot, make)
+            raise
 
 
 @contextmanager
@@ -67,14 +115,3 @@ def only_this_thread() -> Iterator[None]:
         yield
     finally:
         _RUNNING.release()
-
-
-def run_stage(stage: Stage, context: Context) -> None:
-    """Call ``stage``; if it fails without setting an outcome, its error is the outcome."""
-    before = context.outcome
-    try:
-        stage(context)
-    except BaseException as error:
-        if context.outcome is before:
-            context.outcome = Outcome('interrupted' if isinstance(error, KeyboardInterrupt) else 'failed', error=error)
-        raise

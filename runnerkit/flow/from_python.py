@@ -18,7 +18,7 @@ from runnerkit.config.config import import_modules_of
 from runnerkit.config.config_dict import as_config
 from runnerkit.config.known_keys import BELONGS, MMCV_TOOLS, TOP
 from runnerkit.config.origin import Place
-from runnerkit.flow.context import Context, Options
+from runnerkit.flow.context import Options
 from runnerkit.flow.flow import Flow
 from runnerkit.hooks import EMAHook
 from runnerkit.hooks.hook import Outcome
@@ -130,14 +130,8 @@ def train(
         verbose=verbose,
     )
     history = HistoryHook()
-
-    def keep_history(context: Context) -> None:
-        context.runner.register_hook(history, priority='LOWEST')
-
-    flow = Flow()
-    flow.stages.insert(-2, keep_history)  # right before the training
     with trusted_pickles() if trust_pickles else nullcontext():
-        context = flow(Context(cfg, options))
+        context = Flow(cfg, options, hooks=[(history, 'LOWEST')]).run()
     runner = context.runner
     for hook in runner.hooks:
         if isinstance(hook, EMAHook):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -20,7 +21,7 @@ from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
 from runnerkit.data.named import name_scores, named_datasets
-from runnerkit.distributed import from_first_rank, get_dist_info, init_dist, same_seed_everywhere
+from runnerkit.distributed import barrier, from_first_rank, get_dist_info, init_dist, same_seed_everywhere, shutdown
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import fill_in
@@ -28,6 +29,7 @@ from runnerkit.flow.earlier import finish_move
 from runnerkit.flow.places import check_start, seed_of_resumed
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.splits import mode_of, split_of, splits_in
+from runnerkit.flow.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.switches import set_tf32
 from runnerkit.registry import placed_errors
 from runnerkit.runner.workflow import check_entries
@@ -41,8 +43,8 @@ from runnerkit.utils.suggest import suggestion
 from runnerkit.version import __version__
 
 
-class Instance:
-    """Join the processes, set the seed, open the work dir and the log, build the data loaders."""
+class InstanceBase(Stage):
+    """Join the processes, open the work dir and the log, set the seed; then what a subclass does in `instance`."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
@@ -53,14 +55,20 @@ class Instance:
         self.settle_seed(context)
         self.set_backends(context)
         self.describe(context)
-        self.load_data(context)
+        self.instance(context)
+
+    def instance(self, context: Context) -> None:
+        """Do what must be done before the data and the network are built, such as a download (on rank 0)."""
 
     def start_processes(self, context: Context) -> None:
         """Join the other processes of a distributed run, and choose the device of this one."""
         options = context.options
         if options.launcher != 'none':
             init_dist(options.launcher, **context.cfg.get('dist_params', {'backend': 'nccl'}))
+            context.closing.callback(shutdown)  # not if the caller has joined the processes, and may go on
+        context.closing.callback(wait_for_others, context)
         context.rank, context.world_size = get_dist_info()
+        context['engine'] = EngineMode.SINGLE if context.world_size == 1 else EngineMode.CLUSTER
         context.device = choose_device(options.device, options.gpu_id, context.world_size)
 
     def open_work_dir(self, context: Context) -> None:
@@ -78,6 +86,7 @@ class Instance:
         from_first_rank(partial(check_start, context))
         if options.dry_run:
             remote, context.work_dir = None, Path(tempfile.mkdtemp(prefix='runnerkit-dry-run-'))
+            context.closing.callback(shutil.rmtree, context.work_dir, ignore_errors=True)
         with placed_errors(None if options.work_dir else cfg, 'work_dir', name='work dir'):
             try:
                 context.work_dir.mkdir(parents=True, exist_ok=True)
@@ -99,7 +108,7 @@ class Instance:
     def take_work_dir(self, context: Context) -> str:
         """Lock the work dir and finish what a killed run was moving; returns a timestamp that no log there has."""
         work_dir, number, timestamp = context.work_dir, 1, context.timestamp
-        context.lock = claim(work_dir)
+        context.closing.callback(claim(work_dir).release)
         finish_move(work_dir)
         while (work_dir / f'{timestamp}.log').exists():
             number += 1
@@ -252,6 +261,17 @@ class Instance:
                 context.logger.warning('prefetch=True has no effect on data.%s, which has seeded=False', split)
         with placed_errors(data):
             return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+
+
+@STAGES.register_module()
+class Instance(InstanceBase):
+    """The default: nothing beyond what every run needs."""
+
+
+def wait_for_others(context: Context) -> None:
+    """Keep this rank from leaving the process group while another one still communicates, unless the run has failed."""
+    if context.outcome is not None and context.outcome.ended_well:
+        barrier()
 
 
 def first_samples(dataset: Any, number: int) -> Subset[Any]:

@@ -150,7 +150,7 @@ def predictions(
     with preserved_process_state():
         context = Context(cfg, Options())
         context.device = choose_device(None if device is None else str(device), 0, 1)
-        instance = Instance()
+        instance = Instance(context)
         instance.set_backends(context)
         loader = loader_of(cfg, inputs, batch_size)
         model = build_trained(trained, context.device)

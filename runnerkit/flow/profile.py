@@ -9,6 +9,7 @@ from typing import Any
 from torch.profiler import profile, record_function
 
 from runnerkit.flow.context import Context
+from runnerkit.flow.training import RunnerBase
 from runnerkit.hooks import CheckpointHook, EvalHook, ProfilerHook, TensorboardLoggerHook, TextLoggerHook
 from runnerkit.hooks.logger.tracker import TrackerHook
 from runnerkit.utils.iteration_parts import DATA, IterationParts, clock_of
@@ -18,13 +19,14 @@ from runnerkit.utils.stopwatch import Stopwatch
 TRACED = 5
 
 
-class Profile:
-    """Replaces the runner stage: runs the first iterations of the training and measures their parts.
+class Profile(RunnerBase):
+    """The runner stage of ``runnerkit profile``: runs the first iterations of the training and measures their parts.
 
     The warm-up iterations are followed by the measured ones. If a trace is wanted, `TRACED` more run with torch's
     profiler, which would slow down the measured ones.
 
     Args:
+        context: the run's; ``context['profile']`` is this stage afterwards.
         iters: how many iterations to measure, at least 1.
         warmup: how many to run before, at least 1.
         trace: the file for a trace in the format of Chrome and Perfetto; None for no trace.
@@ -34,7 +36,8 @@ class Profile:
         done: how many iterations were run; fewer than requested if the training is shorter.
     """
 
-    def __init__(self, iters: int, warmup: int, trace: str | None = None) -> None:
+    def __init__(self, context: Context, iters: int, warmup: int, trace: str | None = None) -> None:
+        context['profile'] = self
         self.iters = iters
         self.warmup = warmup
         self.trace = trace
@@ -52,8 +55,11 @@ class Profile:
         """How many iterations were traced."""
         return max(0, self.done - self.warmup - self.iters)
 
-    def __call__(self, context: Context) -> None:
-        """Run the stage."""
+    def begin(self, context: Context) -> None:
+        """Leave the work dir, a temporary one, as it is."""
+
+    def run(self, context: Context) -> None:
+        """Measure."""
         runner = context.runner
         keep_inside(runner, context.logger)
         self.watch = Stopwatch(clock_of(runner.model))
@@ -62,7 +68,6 @@ class Profile:
             with self._parts.of(runner):
                 runner.run(context.loaders, context.workflow)
         finally:
-            context.outcome = runner.outcome
             self.watch.stop()
             self._end_trace()
 

@@ -1,72 +1,101 @@
-"""Stage 3: resume a run, load weights, or keep the initial ones."""
+"""Stage 3: load weights, or keep the initial ones; and note whether the run resumes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from runnerkit.checkpoint import Store, why_damaged
+from runnerkit.checkpoint import Store, load_checkpoint, why_damaged
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.distributed import from_first_rank
+from runnerkit.fileio.paths import join
 from runnerkit.flow.context import Context
+from runnerkit.flow.defaults import custom_of_kind
 from runnerkit.flow.places import is_in, load_from, restarts, resume_from, resumes
-from runnerkit.flow.preflight import Plan, is_complete, show_findings
+from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.hooks import CheckpointHook
 from runnerkit.log_files import set_aside
 from runnerkit.registry import placed_errors
 
 
-class Startup:
-    """Resume, load weights, or neither: the first of ``resume_from``, auto-resume and ``load_from`` that applies."""
+class StartupBase(Stage):
+    """Note the checkpoint that the run resumes from, if any; then what a subclass does in `startup`.
+
+    The runner stage resumes, after the hooks are registered: what `startup` has loaded is then replaced.
+    """
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        checkpoint, weights = self.to_resume(context), load_from(context)
-        if checkpoint is not None:
-            with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
-                context.runner.resume(checkpoint)
-            context.findings += is_complete(Plan.of(context), checkpoint)
-        elif weights:
+        context.resume_from = to_resume(context)
+        self.startup(context)
+
+    def startup(self, context: Context) -> None:
+        """Change the model's weights, if they shall not be the initial ones."""
+
+    def load(self, context: Context) -> None:
+        """Load the weights of the checkpoint in ``--load-from``, else the config's ``load_from``, if there is one."""
+        weights = load_from(context)
+        if weights:
             with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):
-                context.runner.load_checkpoint(weights)
-        show_findings(context, 'Before the first batch')
+                load_checkpoint(context.model, weights, 'cpu', logger=context.logger, revise_keys=[(r'^module.', '')])
 
-    def to_resume(self, context: Context) -> str | None:
-        """The checkpoint to resume from, if any. If its run is the one in the work dir, ``context.continues`` is set.
 
-        A job that torchrun or Slurm has restarted goes on where its own run was, whatever the command says.
-        """
-        stores, explicit = self.stores(context), resume_from(context)
-        is_restarted = restarts(context)
-        if explicit and not is_restarted:
-            context.continues = any(is_in(explicit, store.place) for store in stores)
-            return explicit
-        if not (is_restarted or resumes(context)):
-            return None
-        context.continues = True
-        latest = from_first_rank(partial(self.newest, stores))
-        if latest is None and explicit:
-            return explicit
-        if latest is None:
-            if context.rank == 0:
-                set_aside(context.work_dir)  # logs of a run that was killed before its first checkpoint
-            places = ', '.join(map(str, stores))
-            context.logger.info('nothing to resume in %s: the run starts from the beginning', places)
-        return latest
+@STAGES.register_module()
+class Startup(StartupBase):
+    """The default: the weights of ``load_from``, unless the run resumes."""
 
-    def stores(self, context: Context) -> list[Store]:
-        """The stores that may hold checkpoints of the run."""
-        hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, CheckpointHook)]
-        with placed_errors(context.cfg, 'checkpoint_config'):
-            stores = [*(hook.store(context.runner) for hook in hooks), Store(context.work_dir)]
-        return list({store.place: store for store in stores}.values())
+    def startup(self, context: Context) -> None:
+        """Load the weights, if there are any to load."""
+        if context.resume_from is None:
+            self.load(context)
 
-    def newest(self, stores: Iterable[Store]) -> str | None:
-        """The newest checkpoint in all ``stores`` from which a run can resume."""
-        found = [store.newest(why_not_resumable) for store in stores]
-        return max(((each.written, each.path) for each in found if each is not None), default=(0.0, None))[1]
+
+def to_resume(context: Context) -> str | None:
+    """The checkpoint to resume from, if any. If its run is the one in the work dir, ``context.continues`` is set.
+
+    A job that torchrun or Slurm has restarted goes on where its own run was, whatever the command says.
+    """
+    stores, explicit = checkpoint_stores(context), resume_from(context)
+    is_restarted = restarts(context)
+    if explicit and not is_restarted:
+        context.continues = any(is_in(explicit, store.place) for store in stores)
+        return explicit
+    if not (is_restarted or resumes(context)):
+        return None
+    context.continues = True
+    latest = from_first_rank(partial(newest, stores))
+    if latest is None and explicit:
+        return explicit
+    if latest is None:
+        if context.rank == 0:
+            set_aside(context.work_dir)  # logs of a run that was killed before its first checkpoint
+        places = ', '.join(map(str, stores))
+        context.logger.info('nothing to resume in %s: the run starts from the beginning', places)
+    return latest
+
+
+def checkpoint_stores(context: Context) -> list[Store]:
+    """The stores that may hold checkpoints of the run: its work dir, and its folder in each ``out_dir``."""
+    cfg = context.cfg
+    hooks: list[Any] = [cfg.get('checkpoint_config'), *custom_of_kind(cfg, CheckpointHook)]
+    found = []
+    with placed_errors(cfg, 'checkpoint_config'):
+        for hook in hooks:
+            read = hook.get if isinstance(hook, Mapping) else partial(getattr, hook)
+            out_dir, args = read('out_dir', None), read('file_client_args', None)
+            below = context.work_dir if out_dir is None else join(Store(out_dir, args).place, context.work_dir.name)
+            found.append(Store(below, args))
+    found.append(Store(context.work_dir))
+    return list({store.place: store for store in reversed(found)}.values())
+
+
+def newest(stores: list[Store]) -> str | None:
+    """The newest checkpoint in all ``stores`` from which a run can resume."""
+    found = [store.newest(why_not_resumable) for store in stores]
+    return max(((each.written, each.path) for each in found if each is not None), default=(0.0, None))[1]
 
 
 def why_not_resumable(path: Path) -> str | None:

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
 from runnerkit.flow.context import Context
+from runnerkit.flow.training import RunnerBase
 from runnerkit.parallel import unwrap
 from runnerkit.runner.workflow import trains
 
@@ -151,18 +152,17 @@ def shape(value: Any) -> str:
     return type(value).__name__
 
 
-class Summarize:
-    """Replaces the runner stage: takes one training step, without an update.
+class Summarize(RunnerBase):
+    """The runner stage of ``runnerkit summary``: takes one training step, without an update.
 
-    Attributes:
-        summary: what was found; None if the workflow does not train.
+    ``context['summary']`` is what was found; there is none if the workflow does not train.
     """
 
-    def __init__(self) -> None:
-        self.summary: Summary | None = None
+    def begin(self, context: Context) -> None:
+        """Leave the work dir, a temporary one, as it is."""
 
-    def __call__(self, context: Context) -> None:
-        """Run the stage."""
+    def run(self, context: Context) -> None:
+        """Take the step."""
         runner = context.runner
         for (mode, _), loader in zip(context.workflow, context.loaders, strict=True):
             if trains(mode, runner):
@@ -172,5 +172,5 @@ class Summarize:
                 with measured(runner.model) as summary:
                     runner.run_iter(batch, train_mode=True)
                 summary.samples = runner.outputs.get('num_samples')
-                self.summary = summary
+                context['summary'] = summary
                 return

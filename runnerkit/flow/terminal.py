@@ -1,41 +1,45 @@
-"""Stage 5, after the training, even if it failed: report the results and clean up."""
+"""Stage 5, after the training, even if it failed: report the results."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from runnerkit.distributed import barrier, shutdown
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.curve import plot
 from runnerkit.flow.preflight import show_findings
+from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.hooks.hook import Score
 from runnerkit.utils.logging import print_result, printable
 
 
-class Terminal:
-    """Report where the results are, draw the learning curve, leave the process group."""
+class TerminalBase(Stage):
+    """The end of a run, however it ended (``context.outcome``): what a subclass does in `terminal`.
+
+    What the stages have opened is closed after it, by the flow.
+    """
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        try:
-            has_run = getattr(context.runner, 'outcome', None) is not None  # else the files there are of another run
-            if has_run and context.rank == 0 and not context.options.dry_run:
-                self.report(context)
-                self.draw(context)
-            if has_run or context.options.dry_run:  # else they have not been shown before
-                show_findings(context, 'Once more, from the start of the run')
-        finally:
-            if context.outcome is not None and context.outcome.ended_well:
-                barrier()  # no rank may leave the process group while another still communicates
-            if context.options.launcher != 'none':  # else the caller has joined the processes, and may go on
-                shutdown()
-            if context.lock is not None:
-                context.lock.release()
-            if context.options.dry_run and context.work_dir.name.startswith('runnerkit-dry-run-'):
-                shutil.rmtree(context.work_dir, ignore_errors=True)
+        self.terminal(context)
+
+    def terminal(self, context: Context) -> None:
+        """Do what is left to do: clean up data, upload the model."""
+
+
+@STAGES.register_module()
+class Terminal(TerminalBase):
+    """The default: report where the results are, draw the learning curve, repeat the warnings of the start."""
+
+    def terminal(self, context: Context) -> None:
+        """Report."""
+        has_run = getattr(context.runner, 'outcome', None) is not None  # else the files there are of another run
+        if has_run and context.rank == 0 and not context.options.dry_run:
+            self.report(context)
+            self.draw(context)
+        if has_run or context.options.dry_run:  # else they have not been shown before
+            show_findings(context, 'Once more, from the start of the run')
 
     def report(self, context: Context) -> None:
         """Print the latest scores, the best one, and the paths of the best and the last checkpoint."""

@@ -13,7 +13,6 @@ from runnerkit.checkpoint import find_checkpoint
 from runnerkit.checkpoint.state_dict import WeightsDoNotFit
 from runnerkit.config import Config
 from runnerkit.config.parse import EXTENSIONS
-from runnerkit.distributed import shutdown
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.from_python import config_from
 from runnerkit.flow.instance import Instance, required_section, work_dir_of
@@ -94,28 +93,24 @@ def evaluated(
         ValueError: the checkpoint does not fit the model.
     """
     check_switches(cfg)
-    with preserved_process_state():
-        context = Context(cfg, options)
-        instance, network = Instance(), Network()
+    context = Context(cfg, options)
+    instance, network = Instance(context), Network(context)
+    with preserved_process_state(), context.closing:
         instance.start_processes(context)
+        instance.set_backends(context)
+        loaders = instance.build_loaders(context, required_section(cfg, 'data'), split)
+        network.build_model(context)
+        # This runner never trains: it evaluates with the same method as in training.
+        runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
         try:
-            instance.set_backends(context)
-            loaders = instance.build_loaders(context, required_section(cfg, 'data'), split)
-            network.build_model(context)
-            # This runner never trains: it evaluates with the same method as in training.
-            runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
-            try:
-                runner.load_checkpoint(checkpoint, strict=not allow_partial)
-            except WeightsDoNotFit as error:
-                raise ValueError(
-                    f'{checkpoint} does not fit the model of {cfg.filename or "the config"}, so its scores would mean '
-                    f'nothing. {error}.\nGive the checkpoint of this model, or the config of that one (it lies in the '
-                    'work dir of the training). --allow-partial (allow_partial=True) evaluates all the same'
-                ) from None
-            scores: dict[str, Any] = {}
-            for loader in loaders.values():
-                scores.update(runner.evaluate(loader, scope=split))
-        finally:
-            if options.launcher != 'none':  # else the caller has joined the processes, and may go on
-                shutdown()
+            runner.load_checkpoint(checkpoint, strict=not allow_partial)
+        except WeightsDoNotFit as error:
+            raise ValueError(
+                f'{checkpoint} does not fit the model of {cfg.filename or "the config"}, so its scores would mean '
+                f'nothing. {error}.\nGive the checkpoint of this model, or the config of that one (it lies in the '
+                'work dir of the training). --allow-partial (allow_partial=True) evaluates all the same'
+            ) from None
+        scores: dict[str, Any] = {}
+        for loader in loaders.values():
+            scores.update(runner.evaluate(loader, scope=split))
     return {name: float(value) for name, value in scores.items()} if context.rank == 0 else {}

@@ -1,117 +1,115 @@
-"""Stage 4: the training itself."""
+"""Stage 4: the runner with its hooks, and the training itself."""
 
 from __future__ import annotations
 
-import os
 from functools import partial
+from typing import Any
 
-from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.ownership import is_owned
-from runnerkit.checkpoint.store import OWNER
-from runnerkit.config.objects import objects_in
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
-from runnerkit.flow.earlier import (
-    EARLIER,
-    files_of_a_run,
-    free_name,
-    jobs,
-    left_behind,
-    move_aside,
-    read_record,
-    timestamp_of,
-    write_record,
-)
-from runnerkit.flow.snapshot import files_needed, packages_needed, sources_in, write_snapshot
-from runnerkit.flow.terminal import shown
-from runnerkit.hooks.storage import StoringHook
-from runnerkit.utils.logging import shortened
+from runnerkit.flow.defaults import runner_config, updating
+from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
+from runnerkit.flow.stage import STAGES, Stage
+from runnerkit.flow.work_dir import take_over
+from runnerkit.hooks import EvalHook
+from runnerkit.hooks.hook import Outcome
+from runnerkit.hooks.logger import ProgressBarHook
+from runnerkit.registry import placed_errors
+from runnerkit.runner import build_runner
+from runnerkit.runner.checks import check_step
+from runnerkit.utils.logging import is_terminal
+
+DEFAULT_TIMER = {'type': 'IterTimerHook'}
 
 
-class Runner:
-    """Move an earlier run's files aside, write the final config to the work dir, and run the workflow."""
+class RunnerBase(Stage):
+    """Build the runner, register its hooks, check the plan, resume; then what a subclass does in `run`."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        # Only now, so that a run refused earlier changes nothing in the work dir.
-        from_first_rank(partial(self.prepare, context))
-        try:
-            context.runner.run(context.loaders, context.workflow)
-        finally:
-            context.outcome = context.runner.outcome
+        self.build_runner(context)
+        self.register_hooks(context)
+        # Rank 0 looks for all: others may lack its hooks, or a part of a small data set.
+        context.findings = from_first_rank(lambda: preflight(Plan.of(context)))
+        self.resume(context)
+        show_findings(context, 'Before the first batch')
+        with context.guard(context):
+            try:
+                self.begin(context)
+                self.run(context)
+            finally:
+                context.outcome = context.runner.outcome or context.outcome
+        if context.outcome is None:  # the stage has a loop of its own
+            context.outcome = Outcome('completed')
 
-    def prepare(self, context: Context) -> None:
-        """Make the work dir this run's, on rank 0."""
-        work_dir, cfg = context.work_dir, context.cfg
-        record = read_record(work_dir)
-        if not context.continues:
-            self.set_aside(context)
-        written = write_snapshot(work_dir, cfg, record)
-        write_record(
-            work_dir, **written, seed=context.seed, jobs=sorted({*read_record(work_dir).get('jobs', []), *jobs()})
-        )
-        objects = list(objects_in(cfg._cfg_dict))
-        if objects:
-            context.logger.info(
-                'the work dir is not enough to use the model elsewhere: the config holds objects for which there is no '
-                'text, %s. To load the model or to resume the run, give this config again',
-                shortened(objects),
-            )
-        needed = packages_needed(cfg)
-        if needed:
-            context.logger.info(
-                'not copied to the work dir, and needed to use its config elsewhere: the packages %s', ', '.join(needed)
-            )
-        for file in files_needed(cfg):
-            context.logger.info(
-                'not copied to the work dir, and needed to use its config elsewhere: %s, which registers classes that '
-                'the config names (custom_imports=dict(imports=[%r]) copies it)',
-                shown(file),
-                str(file),
-            )
+    def run(self, context: Context) -> None:
+        """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.
 
-    def set_aside(self, context: Context) -> None:
-        """Move the files of an earlier run to ``earlier/<timestamp>``, in the work dir and wherever it has saved."""
-        work_dir, logger = context.work_dir, context.logger
-        names = [name for name in files_of_a_run(work_dir) if not name.startswith(f'{context.timestamp}.log')]
-        to = free_name(work_dir, timestamp_of(names) or context.timestamp)
-        # The work dir comes last: until then, a resume after a kill finds the earlier run.
-        for store in self.other_stores(context):
-            self.set_checkpoints_aside(context, store, f'{EARLIER}/{to}')
-        if names:
-            folder = move_aside(work_dir, names, to, copied=sources_in(work_dir, context.cfg))
-            stay = left_behind(work_dir, names)
-            logger.info(
-                'the earlier run in %s is moved to %s (--resume-from %s goes on with it)%s',
-                shown(work_dir),
-                shown(folder),
-                shown(folder),
-                f'; not moved, as no run wrote it: {shortened(stay)}' if stay else '',
-            )
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(f'{type(self).__name__} must override run')
 
-    def set_checkpoints_aside(self, context: Context, store: Store, to: str) -> None:
-        """Move the earlier run's checkpoints in ``store`` to the folder ``to`` below it."""
-        names = sorted(store.saved(), key=OWNER.__eq__)  # whose they are is known until the end
-        count = sum(name.endswith('.pth') for name in names)
-        if not count:
-            return
-        if not is_owned(store, str(context.work_dir)):
-            why = 'it is not known to be of this work dir'
-        elif store.move(names, to):
-            why = f'{store.client.name} cannot move files'
-        else:
-            context.logger.info("the earlier run's %d checkpoints in %s are moved to %s there", count, store, to)
-            return
-        context.logger.warning('%s holds %d checkpoints of an earlier run, which stay there: %s', store, count, why)
+    def begin(self, context: Context) -> None:
+        """Make the work dir this run's. Only now, so that a run refused earlier changes nothing there."""
+        from_first_rank(partial(take_over, context))
 
-    def other_stores(self, context: Context) -> list[Store]:
-        """Where the run saves, apart from the work dir."""
-        hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, StoringHook)]
-        stores = {real_place(store): store for store in (hook.store(context.runner) for hook in hooks)}
-        stores.pop(os.path.realpath(context.work_dir), None)
-        return list(stores.values())
+    def resume(self, context: Context) -> None:
+        """Resume from the checkpoint that the startup stage has noted, if any."""
+        checkpoint = context.resume_from
+        if checkpoint is not None:
+            with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
+                context.runner.resume(checkpoint)
+            context.findings += is_complete(Plan.of(context), checkpoint)
+
+    def build_runner(self, context: Context) -> None:
+        """Build the runner that the config names."""
+        default_args = {
+            'model': context.model,
+            'optimizer': context.optimizer,
+            'work_dir': str(context.work_dir),
+            'logger': context.logger,
+            'meta': context.meta,
+        }
+        with placed_errors(context.cfg, 'runner'):
+            config = runner_config(context.cfg)
+        is_ours = config.get('type') in ('EpochBasedRunner', 'IterBasedRunner')
+        if is_ours and 'model' not in config and 'batch_processor' not in config:
+            with placed_errors(context.cfg, 'model'):  # the runner would find it, too, and blame its own section
+                check_step(context.model, None)
+        with placed_errors(context.cfg, 'runner'):
+            context.runner = build_runner(config, default_args)
+        context.runner.timestamp = context.timestamp
+
+    def register_hooks(self, context: Context) -> None:
+        """Register the standard hooks, the evaluation hook and the custom hooks."""
+        cfg, runner = context.cfg, context.runner
+        by_config: dict[str, Any] = {
+            'lr_config': cfg.get('lr_config'),
+            'optimizer_config': updating(cfg),
+            'checkpoint_config': cfg.get('checkpoint_config'),
+            'log_config': cfg.get('log_config'),
+            'momentum_config': cfg.get('momentum_config'),
+            'timer_config': cfg.get('timer_config', DEFAULT_TIMER),
+        }
+        runner.register_training_hooks(**by_config)
+        if context.val_loader is not None:
+            with placed_errors(cfg, 'evaluation'):
+                evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
+                runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
+        if is_terminal() and context.rank == 0:
+            runner.register_hook(ProgressBarHook(), priority='LOWEST')
+        with placed_errors(cfg, 'custom_hooks'):
+            runner.register_custom_hooks(cfg.get('custom_hooks'))
+        runner.register_profiler_hook(cfg.get('profiler_config'))
+        for hook, priority in context.hooks:
+            runner.register_hook(hook, priority=priority)
 
 
-def real_place(store: Store) -> str:
-    """Where a store is: one folder may have several names (relative ones, links)."""
-    return os.path.realpath(store.place) if store.is_local else store.place
+@STAGES.register_module()
+class Runner(RunnerBase):
+    """The default: the runner's workflow."""
+
+    def run(self, context: Context) -> None:
+        """Run the workflow."""
+        context.runner.run(context.loaders, context.workflow)

@@ -151,7 +151,7 @@ TOP_LEVEL = {
     'lr_scheduler = dict(T_max=3)': ('warning', 'lr_scheduler', 'Write lr_config, such as'),
     'batch_size = 64': ('warning', 'batch_size', 'Write data.samples_per_gpu'),
     'norm = dict(mean=[2.0])': ('warning', 'norm', 'begin its name'),  # the file that reads it has been executed
-    'flow = dict(network="net.py")': ('warning', 'flow', 'not supported yet'),
+    'pipeline = ["nas"]': ('warning', 'pipeline', 'not supported yet'),
 }
 
 

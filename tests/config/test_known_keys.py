@@ -21,7 +21,7 @@ from runnerkit.config.known_keys import (
 )
 from runnerkit.data import build_dataloader
 from runnerkit.data.loader import LOADER_OPTIONS
-from runnerkit.flow import Instance, Network, Startup, switches
+from runnerkit.flow import defaults, instance, network, slots, startup, switches, terminal, training
 from runnerkit.hooks import HOOKS
 from runnerkit.optim import OPTIMIZER_BUILDERS
 from runnerkit.optim.default_constructor import CUSTOM_KEY_OPTIONS, PARAMWISE_DEFAULTS
@@ -82,10 +82,15 @@ def test_functions_of_torch(name, function, without):
 
 
 def test_every_key_that_the_stages_ask_for_is_known():
-    sources = [inspect.getsource(part) for part in (Instance, Network, Startup, switches)]
+    stages = (instance, network, startup, training, terminal, defaults, slots, switches)
+    sources = [inspect.getsource(part) for part in stages]
     asked = {name for source in sources for name in re.findall(r"cfg\.get\('(\w+)'", source)}
     assert len(asked) > 15
     assert asked - set(TOP) == set()
+
+
+def test_the_stages():
+    assert KEYS['flow'] == tuple(slot.name for slot in slots.SLOTS)
 
 
 def test_no_key_has_two_meanings():

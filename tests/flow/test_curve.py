@@ -54,7 +54,7 @@ def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch, caplog):
     with pytest.raises(ModuleNotFoundError):
         plot(tmp_path)
     with caplog.at_level('INFO', 'runnerkit'):
-        Terminal().draw(Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta={})))
+        Terminal(None).draw(Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta={})))
     assert "no learning curve is drawn: it needs matplotlib (pip install 'runnerkit[plot]')" in caplog.text
 
 

@@ -44,7 +44,7 @@ def shown(capsys, loader=range(5), **configs):
         logger=logging.getLogger('test'),
         rank=0,
     )
-    DryRun().show_schedules(context)
+    DryRun(None).show_schedules(context)
     return capsys.readouterr().out
 
 
@@ -83,10 +83,10 @@ def test_what_is_drawn_is_the_schedule(capsys):
 def test_nothing_to_draw(capsys):
     assert shown(capsys, iter([])) == 'Learning rate: not drawn, because the length of the loader is not known\n'
     nothing = SimpleNamespace(runner=None, optimizer=None, logger=logging.getLogger('test'), rank=0)
-    DryRun().show_schedules(nothing)
+    DryRun(None).show_schedules(nothing)
     assert capsys.readouterr().out == 'Learning rate: none, as there is no optimizer\n'
     nothing.rank = 1
-    DryRun().show_schedules(nothing)
+    DryRun(None).show_schedules(nothing)
     assert capsys.readouterr().out == ''
 
 
@@ -95,7 +95,7 @@ def test_the_loss_of_each_mode_is_that_of_its_own_batch():
     runner.outputs = {'loss': torch.tensor(7.0)}  # of an iteration before
     batch = torch.ones(2, 4), torch.ones(2, 1)
     expected = runner.model.eval().val_step(batch)['loss'].item()
-    said = DryRun().one_iteration(SimpleNamespace(runner=runner), 'val', batch)
+    said = DryRun(None).one_iteration(SimpleNamespace(runner=runner), 'val', batch)
     assert said == f"One iteration of mode 'val': loss {expected:.4f}"
 
 

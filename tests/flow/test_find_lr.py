@@ -160,6 +160,5 @@ def test_the_picture(tmp_path):
 def test_the_stage_tests_the_entry_that_trains():
     runner = tiny_runner(model=Tiny(), max_epochs=1)
     context = Context({}, Options(), runner=runner, loaders=[loader(4), loader(8)], workflow=[('val', 1), ('train', 1)])
-    stage = FindLr(1e-3, 1e-1, 4)
-    stage(context)
-    assert len(stage.found.rates) == len(runner.model.losses) == 4
+    FindLr(context, 1e-3, 1e-1, 4).run(context)
+    assert len(context['range_test'].rates) == len(runner.model.losses) == 4

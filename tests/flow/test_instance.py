@@ -8,7 +8,7 @@ import torch
 
 from runnerkit.config import Config
 from runnerkit.fileio.paths import join
-from runnerkit.flow import Context, Instance, Options, Terminal, instance
+from runnerkit.flow import Context, Instance, Options, instance
 from runnerkit.flow.instance import choose_device, first_samples, required_section, split_url
 from runnerkit.flow.preflight import check_switches
 from runnerkit.utils.logging import close_logger
@@ -56,11 +56,11 @@ def test_loaders_take_common_settings_and_their_splits_own():
         'train_dataloader': {'drop_last': True, 'shuffle': False},
     }
     context = Context(Config({}), Options(), seed=1)
-    train, val = (Instance().build_loader(context, data, split) for split in ('train', 'val'))
+    train, val = (Instance(None).build_loader(context, data, split) for split in ('train', 'val'))
     assert [batch.tolist() for batch in train] == [[0, 1], [2, 3]]
     assert [batch.tolist() for batch in val] == [[0, 1, 2], [3, 4]]
     with pytest.raises(KeyError, match=r"no 'test' section; it has train, val \(--split val evaluates on that one\)"):
-        Instance().build_loader(context, data, 'test')
+        Instance(None).build_loader(context, data, 'test')
 
 
 def test_a_loader_may_be_described_in_torchs_words():
@@ -74,7 +74,7 @@ def test_a_loader_may_be_described_in_torchs_words():
         'test_dataloader': {'batch_size': 5, 'num_workers': 1},
     }
     context = Context(Config({}), Options(), seed=1)
-    loaders = [Instance().build_loader(context, data, split) for split in ('train', 'val', 'test')]
+    loaders = [Instance(None).build_loader(context, data, split) for split in ('train', 'val', 'test')]
     assert [(loader.batch_size, loader.num_workers) for loader in loaders] == [(2, 0), (3, 0), (5, 1)]
 
 
@@ -97,51 +97,51 @@ def test_wrong_loader_options_are_refused_with_their_place(data, words, tmp_path
     path = tmp_path / 'config.py'
     path.write_text(f'data = dict(\n    {data})\n')
     with pytest.raises((TypeError, ValueError)) as caught:
-        Instance().build_loader(Context(Config({})), Config.fromfile(str(path)).data, 'train')
+        Instance(None).build_loader(Context(Config({})), Config.fromfile(str(path)).data, 'train')
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 @pytest.mark.parametrize('seed', ['abc', -1, 1.5, True])
 def test_wrong_seeds(seed):
     with pytest.raises((TypeError, ValueError), match='seed must be a whole number of at least 0, or None, but got'):
-        Instance().settle_seed(Context(Config({'seed': seed}), Options()))
+        Instance(None).settle_seed(Context(Config({'seed': seed}), Options()))
 
 
 def test_entries_share_a_data_set_and_not_a_loader():
     data = {'samples_per_gpu': 2, 'train': {'type': Five}}
     context = Context(Config({'data': data, 'workflow': [('dis', 1), ('gen', 1)]}), Options())
-    Instance().load_data(context)
+    Instance(None).load_data(context)
     first, second = context.loaders
     assert first is not second
     assert first.dataset is second.dataset
     with pytest.raises(TypeError, match='workflow must be a list of'):
-        Instance().load_data(Context(Config({'data': data, 'workflow': 'train'}), Options()))
+        Instance(None).load_data(Context(Config({'data': data, 'workflow': 'train'}), Options()))
 
 
 def test_drawn_seeds_are_put_into_the_config():
     context = Context(Config({}), Options())
-    Instance().settle_seed(context)
+    Instance(None).settle_seed(context)
     assert context.cfg.seed == context.seed
     context = Context(Config({'seed': 5}), Options(seed=7))
-    Instance().settle_seed(context)
+    Instance(None).settle_seed(context)
     assert context.seed == 7
 
 
 def test_a_second_run_in_a_work_dir_is_told(tmp_path):
     first = Context(Config({'work_dir': str(tmp_path)}))
-    Instance().open_work_dir(first)
+    Instance(None).open_work_dir(first)
     child = os.fork()
     if child == 0:
         try:
-            Instance().open_work_dir(Context(Config({'work_dir': str(tmp_path)})))
+            Instance(None).open_work_dir(Context(Config({'work_dir': str(tmp_path)})))
         except RuntimeError as error:
             (tmp_path / 'said').write_text(str(error))
         os._exit(0)
     os.waitpid(child, 0)
     assert f'{tmp_path} is in use by process {os.getpid()} on' in (tmp_path / 'said').read_text()
-    Terminal()(first)
-    Instance().open_work_dir(first)
-    Terminal()(first)
+    first.closing.close()
+    Instance(None).open_work_dir(first)
+    first.closing.close()
     assert not (tmp_path / '.lock').exists()
 
 
@@ -150,28 +150,28 @@ def test_only_the_first_rank_looks_at_the_work_dir(tmp_path, monkeypatch):
     (tmp_path / 'epoch_1.pth').write_text('')
     context = Context(Config({'work_dir': str(tmp_path)}), Options(if_used='refuse'))
     with pytest.raises(FileExistsError):
-        Instance().open_work_dir(context)
+        Instance(None).open_work_dir(context)
     monkeypatch.setattr(instance, 'from_first_rank', lambda call: '20261121_114345')  # as on another rank
-    Instance().open_work_dir(context)
-    Terminal()(context)
+    Instance(None).open_work_dir(context)
+    context.closing.close()
 
 
 def test_no_log_of_an_earlier_start_is_overwritten(tmp_path):
     """Also by a run that starts within the same second, and after a kill in the middle of a move."""
     for number, name in enumerate(('20261121_114345', '20261121_114345_2', '20261121_114345_3')):
         context = Context(Config({'work_dir': str(tmp_path)}), timestamp='20261121_114345')
-        Instance().open_work_dir(context)
+        Instance(None).open_work_dir(context)
         context.logger.info('start %d', number)
         close_logger('runnerkit')
-        Terminal()(context)
+        context.closing.close()
         assert context.timestamp == name
         assert f'start {number}' in (tmp_path / f'{name}.log').read_text()
         (tmp_path / f'epoch_{number}.pth').write_text('')
         unfinished = tmp_path / 'earlier' / f'run{number}.unfinished'
         unfinished.mkdir(parents=True)
         (unfinished / '.plan.json').write_text(f'{{"epoch_{number}.pth": false}}')
-    Instance().open_work_dir(context)
-    Terminal()(context)
+    Instance(None).open_work_dir(context)
+    context.closing.close()
     assert (tmp_path / 'earlier' / 'run2' / 'epoch_2.pth').exists()
     assert not list(tmp_path.glob('*.pth'))
 
@@ -184,8 +184,8 @@ def test_a_work_dir_at_a_url_has_its_logs_on_the_disk(tmp_path, monkeypatch, whe
     if where == 'config':
         cfg.work_dir = url
     context = Context(cfg, Options(work_dir=url if where == 'option' else None))
-    Instance().open_work_dir(context)
-    Terminal()(context)
+    Instance(None).open_work_dir(context)
+    context.closing.close()
     assert context.work_dir == tmp_path / 'work_dirs' / 'run1'
     assert cfg.work_dir == str(context.work_dir)
     assert cfg.checkpoint_config.out_dir == 'memory://bucket/exp'
@@ -210,8 +210,8 @@ LOGS = {'hooks': [{'type': 'TextLoggerHook'}, {'type': 'TensorboardLoggerHook'}]
 
 def test_a_work_dir_by_a_file_url_is_a_folder(tmp_path):
     context = Context(Config({'work_dir': f'file://{tmp_path}/run'}))
-    Instance().open_work_dir(context)
-    Terminal()(context)
+    Instance(None).open_work_dir(context)
+    context.closing.close()
     assert context.work_dir == tmp_path / 'run'
 
 
@@ -241,7 +241,6 @@ def test_an_error_names_file_and_line(line, read, text, tmp_path, monkeypatch):
     context = Context(Config.fromfile('cfg.py'), Options(work_dir=str(tmp_path / 'run')))
     try:
         with pytest.raises(Exception, match=re.escape(text)):
-            read(Instance(), context)
+            read(Instance(None), context)
     finally:
-        if context.lock is not None:
-            context.lock.release()
+        context.closing.close()

@@ -12,7 +12,7 @@ from support import Noisy
 import runnerkit
 from runnerkit.cli.test import main
 from runnerkit.config import PreflightError
-from runnerkit.flow import Context, Flow, Instance, Options
+from runnerkit.flow import Flow, Instance, Options
 from runnerkit.flow.preflight import Plan
 from runnerkit.hooks import Hook
 
@@ -187,7 +187,7 @@ def test_a_split_that_the_workflow_names_is_no_misspelling():
 
 def test_where_one_is_needed_several_are_refused():
     with pytest.raises(TypeError, match='several data sets by name, clean, noisy, but one is needed'):
-        Instance().build_dataset(named()['data'], 'val')
+        Instance(None).build_dataset(named()['data'], 'val')
 
 
 # --- ranks -----------------------------------------------------------------------------------------------------------
@@ -220,8 +220,8 @@ def train_on_rank(rank, folder):
 def test_overfitting_keeps_the_names_of_the_scores(tmp_path):
     """So that ``save_best`` and hooks find theirs; the workflow's other splits have the same samples, too."""
     changes = {'evaluation': {'interval': 1, 'save_best': 'noisy/error'}, 'workflow': [('train', 1), ('val_hard', 1)]}
-    context = Context(config(named(**changes)), Options(work_dir=str(tmp_path), overfit=4, **QUICK))
-    scores = {name: score.value for name, score in Flow()(context).runner.scores.items()}
+    context = Flow(config(named(**changes)), Options(work_dir=str(tmp_path), overfit=4, **QUICK)).run()
+    scores = {name: score.value for name, score in context.runner.scores.items()}
     assert {*scores} == {f'{name}/{score}' for name in (*NAMES, 'val_hard') for score in ('loss', 'error')}
     assert scores['clean/error'] == scores['noisy/error']
     assert [len(loader.dataset) for loader in (*context.loaders, *context.val_loader.values())] == [4] * 4

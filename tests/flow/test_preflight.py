@@ -10,9 +10,7 @@ from support import loader, tiny_runner
 
 from runnerkit.cli.train import main
 from runnerkit.config import Config
-from runnerkit.flow import Context, Flow, Options
-from runnerkit.flow.instance import Instance
-from runnerkit.flow.network import Network
+from runnerkit.flow import Flow, Options, RunnerBase, StartupBase
 from runnerkit.flow.preflight import CHECKS, RUN_CHECKS, Plan, PreflightError, find, is_complete, preflight
 
 ROOT = Path(__file__).parents[2]
@@ -107,17 +105,15 @@ def test_a_good_run_says_nothing(train):
 
 
 def test_a_run_that_fails_on_the_way_has_not_shown_them_and_does_not_at_its_end(tmp_path, caplog):
-    class Fails:
-        def __call__(self, context):
+    class Fails(StartupBase):
+        def startup(self, context):
             raise ValueError('boom')
 
-    flow = Flow()
-    flow.stages[2] = Fails()
     cfg = Config({**CONFIG, 'total_epochs': 7})
-    context = Context(cfg, Options(work_dir=str(tmp_path), device='cpu'))
+    flow = Flow(cfg, Options(work_dir=str(tmp_path), device='cpu'), stages={'startup': Fails})
     with pytest.raises(ValueError, match='boom'):
-        flow(context)
-    assert [finding.key for finding in context.findings] == ['total_epochs']
+        flow.run()
+    assert [finding.key for finding in flow.context.findings] == ['total_epochs']
 
 
 def test_a_resumed_run_with_nothing_left_to_do(train):
@@ -169,6 +165,11 @@ def test_each_check_of_a_run_is_one_of_all():
     assert all(check.__doc__ for check in CHECKS)
 
 
+class OnlyLook(RunnerBase):
+    def run(self, context):
+        pass
+
+
 # --- no false findings -----------------------------------------------------------------------------------------------
 
 
@@ -179,8 +180,7 @@ def test_the_gallery_has_no_findings(path, monkeypatch):
     assert find(Plan(cfg=cfg)) == []
     if 'mmcls' in path.parts:
         return
-    context = Context(cfg, Options(dry_run=True, device='cpu'))
-    Flow([Instance(), Network(), lambda context: None])(context)
+    context = Flow(cfg, Options(dry_run=True, device='cpu'), stages={'startup': None, 'runner': OnlyLook}).run()
     assert said(Plan.of(context)) == []
 
 

@@ -24,7 +24,7 @@ def sgd(groups=1, **options):
 def preview(hooks, optimizer=None, max_epochs=None, max_iters=None, length=7, **more):
     """The curves as (title, source, values), of hooks and an optimizer that must stay as they are."""
     optimizer = sgd() if optimizer is None else optimizer
-    limits = dict(max_epochs=max_epochs, max_iters=max_iters)
+    limits = {'max_epochs': max_epochs, 'max_iters': max_iters}
     runner = SimpleNamespace(hooks=hooks, optimizer=optimizer, logger=logging.getLogger('runnerkit'), **limits, **more)
     before = copy.deepcopy((optimizer, [vars(hook) for hook in hooks]))
     found = preview_curves(runner, length)

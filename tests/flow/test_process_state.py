@@ -14,7 +14,7 @@ import torch
 from support import weights
 
 from runnerkit.config import Config
-from runnerkit.flow import Context, Flow, Options
+from runnerkit.flow import Flow, Options, StartupBase
 from runnerkit.hooks import Hook
 from runnerkit.utils.logging import ConsoleHandler, close_logger, get_logger, logger_initialized
 
@@ -66,15 +66,16 @@ def flow(work_dir, seed, **changes):
         'runner': {'type': 'EpochBasedRunner', 'max_epochs': 2},
         **changes,
     }
-    context = Context(Config(cfg), Options(work_dir=str(work_dir), seed=seed, device='cpu', **options))
-    return weights(Flow()(context).runner.model)
+    options = Options(work_dir=str(work_dir), seed=seed, device='cpu', **options)
+    return weights(Flow(Config(cfg), options).run().runner.model)
 
 
 SWITCHED = {'cudnn_benchmark': True, 'tf32': True, 'log_level': 'WARNING'}
 
 
-def fails(context):
-    raise ZeroDivisionError
+class Fails(StartupBase):
+    def startup(self, context):
+        raise ZeroDivisionError
 
 
 @pytest.fixture
@@ -120,11 +121,9 @@ class Look(Hook):
 
 
 def test_a_failed_flow_leaves_nothing_behind(tmp_path):
-    stages = Flow().stages
-    stages.insert(3, fails)
     before = state()
     with pytest.raises(ZeroDivisionError):
-        Flow(stages)(Context(Config(BROKEN), Options(work_dir=str(tmp_path), device='cpu')))
+        Flow(Config(BROKEN), Options(work_dir=str(tmp_path), device='cpu'), stages={'startup': Fails}).run()
     assert state() == before
 
 

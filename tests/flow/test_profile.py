@@ -20,14 +20,18 @@ from runnerkit.hooks import (
 from runnerkit.hooks.logger.tracker import TrackerHook
 
 
-def profiled(work_dir, stage, max_epochs=9, hooks=()):
+def profiled(work_dir, max_epochs=9, hooks=(), **settings):
     runner = tiny_runner('epoch', work_dir=work_dir, max_epochs=max_epochs)
     for hook in [OptimizerHook(), *hooks]:
         runner.register_hook(hook)
     context = Context({}, runner=runner, loaders=[loader(20)], logger=logging.getLogger('runnerkit'))
-    stage(context)
-    assert context.outcome == runner.outcome
-    return runner
+    stage = Profile(context, **settings)
+    assert context['profile'] is stage
+    try:
+        stage.run(context)
+    finally:
+        assert stage.watch.current is None
+    return runner, stage
 
 
 def counts(stage):
@@ -35,8 +39,8 @@ def counts(stage):
 
 
 def test_warm_up_measure_and_end(tmp_path):
-    stage, recorder = Profile(iters=6, warmup=3), Recorder()
-    runner = profiled(tmp_path, stage, hooks=[recorder])
+    recorder = Recorder()
+    runner, stage = profiled(tmp_path, hooks=[recorder], iters=6, warmup=3)
     assert (stage.done, stage.measured, stage.traced) == (9, 6, 0)
     assert (runner.completed_iters, str(runner.outcome)) == (9, 'stopped: the profile is complete')
     found = counts(stage)
@@ -50,8 +54,7 @@ def test_warm_up_measure_and_end(tmp_path):
 
 def test_the_trace_is_of_further_iterations(tmp_path):
     path = tmp_path / 'trace.json'
-    stage = Profile(iters=2, warmup=1, trace=str(path))
-    profiled(tmp_path, stage)
+    _, stage = profiled(tmp_path, iters=2, warmup=1, trace=str(path))
     assert (stage.done, stage.measured, stage.traced) == (3 + TRACED, 2, TRACED)
     assert counts(stage)['forward'] == 2
     events = json.loads(path.read_text())['traceEvents']
@@ -64,8 +67,7 @@ def test_the_trace_is_of_further_iterations(tmp_path):
 @pytest.mark.parametrize('iters, measured, traced', [(2, 2, 2), (4, 4, 0), (9, 4, 0)])
 def test_a_shorter_training_is_measured_to_its_end(tmp_path, iters, measured, traced):
     path = tmp_path / 'trace.json'
-    stage = Profile(iters, warmup=1, trace=str(path))
-    runner = profiled(tmp_path, stage, max_epochs=1)
+    runner, stage = profiled(tmp_path, max_epochs=1, iters=iters, warmup=1, trace=str(path))
     assert runner.outcome.kind == 'completed'
     assert (stage.done, stage.measured, stage.traced, path.exists()) == (5, measured, traced, traced > 0)
 
@@ -76,11 +78,9 @@ def test_a_training_that_fails_in_the_trace_ends_the_profiler(tmp_path):
             if runner.iter == 4:
                 raise ZeroDivisionError('a bug of the user')
 
-    stage = Profile(2, warmup=1, trace=str(tmp_path / 'trace.json'))
     with pytest.raises(ZeroDivisionError):
-        profiled(tmp_path, stage, hooks=[Fails()])
-    assert stage.watch.current is None
-    profiled(tmp_path / 'again', Profile(2, warmup=1, trace=str(tmp_path / 'again.json')))
+        profiled(tmp_path, hooks=[Fails()], iters=2, warmup=1, trace=str(tmp_path / 'trace.json'))
+    profiled(tmp_path / 'again', iters=2, warmup=1, trace=str(tmp_path / 'again.json'))
     assert (tmp_path / 'again.json').exists()
 
 

@@ -89,8 +89,8 @@ def test_the_stage_steps_without_an_update():
     runner = tiny_runner(model=Tiny(), max_epochs=1)
     before = runner.model.head.weight.detach().clone()
     context = Context({}, Options(), runner=runner, loaders=[loader(4), loader(8)], workflow=[('val', 1), ('train', 1)])
-    stage = Summarize()
-    stage(context)
+    Summarize(context).run(context)
+    summary = context['summary']
     assert torch.equal(runner.model.head.weight, before)
-    assert (stage.summary.samples, stage.summary.whole.parameters) == (4, 65)
-    assert [part.output for part in stage.summary.parts] == ['(4, 8)', '(4, 1)']
+    assert (summary.samples, summary.whole.parameters) == (4, 65)
+    assert [part.output for part in summary.parts] == ['(4, 8)', '(4, 1)']

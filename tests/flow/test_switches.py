@@ -82,7 +82,7 @@ def test_tf32_holds_for_products_and_convolutions_and_can_be_asked_for():
 def test_backends_are_switched_on_and_off_or_left_alone(before, value):
     set_tf32(before)
     torch.backends.cudnn.benchmark = before
-    Instance().set_backends(Context(Config({'tf32': value, 'cudnn_benchmark': value})))
+    Instance(None).set_backends(Context(Config({'tf32': value, 'cudnn_benchmark': value})))
     expected = before if value is None else value
     assert torch.backends.cudnn.allow_tf32 is torch.backends.cuda.matmul.allow_tf32 is expected
     assert torch.backends.cudnn.benchmark is expected
@@ -90,7 +90,7 @@ def test_backends_are_switched_on_and_off_or_left_alone(before, value):
 
 def test_a_deterministic_run_tries_nothing_out():
     torch.backends.cudnn.benchmark = False
-    Instance().set_backends(Context(Config({'cudnn_benchmark': True}), Options(deterministic=True)))
+    Instance(None).set_backends(Context(Config({'cudnn_benchmark': True}), Options(deterministic=True)))
     assert torch.backends.cudnn.benchmark is False
 
 
@@ -106,25 +106,27 @@ def test_loaders_of_a_gpu_prefetch_from_pinned_memory():
         ({'prefetch': False}, gpu, (False, None)),
         ({}, gpu, (False, None)),
     ):
-        loader = Instance().build_loader(Context(Config(cfg), device=device), data(), 'train')
+        loader = Instance(None).build_loader(Context(Config(cfg), device=device), data(), 'train')
         assert (loader.pin_memory, loader.prefetch_to) == expected
-    loader = Instance().build_loader(Context(Config({'prefetch': True}), device=gpu), data(pin_memory=False), 'train')
+    loader = Instance(None).build_loader(
+        Context(Config({'prefetch': True}), device=gpu), data(pin_memory=False), 'train'
+    )
     assert (loader.pin_memory, loader.prefetch_to) == (False, gpu)
 
 
 def test_where_prefetching_has_no_effect_it_is_said(caplog):
     caplog.set_level('INFO')
-    Instance().set_backends(Context(Config({'prefetch': True})))
+    Instance(None).set_backends(Context(Config({'prefetch': True})))
     assert 'prefetch=True has no effect on the device cpu' in caplog.text
     context = Context(Config({'prefetch': True}), device=torch.device('cuda', 0))
-    Instance().build_loader(context, data(seeded=False), 'train')
+    Instance(None).build_loader(context, data(seeded=False), 'train')
     assert 'prefetch=True has no effect on data.train, which has seeded=False' in caplog.text
 
 
 def test_the_layout_is_that_of_the_weights_before_the_optimizer_sees_them():
     context = Context(Config({'model': MODEL, 'channels_last': True, 'optimizer': {'type': 'SGD', 'lr': 0.1}}))
-    Network().build_model(context)
-    Network().build_optimizer(context)
+    Network(None).build_model(context)
+    Network(None).build_optimizer(context)
     weights = [each for group in context.optimizer.param_groups for each in group['params'] if each.dim() == 4]
     assert len(weights) == 2
     assert all(each.is_contiguous(memory_format=torch.channels_last) for each in weights)
@@ -162,7 +164,7 @@ def train(work_dir, switches, resume_from=None):
     }
     options = Options(work_dir=str(work_dir), device='cpu', resume_from=resume_from and str(resume_from))
     torch.compiler.reset()  # what a new process begins with
-    context = Flow()(Context(Config(cfg), options))
+    context = Flow(Config(cfg), options).run()
     assert context.outcome.kind == 'completed'
     return torch.load(work_dir / 'iter_10.pth')
 

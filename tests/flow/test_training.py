@@ -1,80 +1,102 @@
 """The stage that trains."""
 
-import logging
-import socket
-
 import pytest
+from support import weights
 
-from runnerkit.checkpoint import Store
 from runnerkit.config import Config
-from runnerkit.flow import Context, Runner, training
-from runnerkit.hooks import CheckpointHook, Hook
+from runnerkit.flow import Flow, Options, Runner, RunnerBase
+from runnerkit.hooks import Hook
 from runnerkit.hooks.hook import Outcome
 
-
-class Fake:
-    outcome = None
-
-    def __init__(self, error=None):
-        self.error = error
-
-    def run(self, loaders, workflow):
-        self.seen = loaders, workflow
-        self.outcome = Outcome('failed' if self.error else 'completed', error=self.error)
-        if self.error:
-            raise self.error
+CONFIG = {
+    'model': {'type': 'support.Tiny'},
+    'data': {'samples_per_gpu': 4, 'train': {'type': 'support.Noisy', 'length': 8}},
+    'optimizer': {'type': 'SGD', 'lr': 0.1},
+    'runner': {'type': 'EpochBasedRunner', 'max_epochs': 2},
+    'seed': 3,
+}
 
 
-def test_the_outcome_is_published_whatever_it_is(tmp_path):
-    cfg = Config({'seed': 7})
-    context = Context(cfg, work_dir=tmp_path, runner=Fake(), loaders=[1], workflow=[('train', 2)])
-    Runner()(context)
-    assert context.runner.seen == ([1], [('train', 2)])
+def flow(work_dir, runner=None, cfg=CONFIG, **settings):
+    stages = {} if runner is None else {'runner': runner}
+    options = Options(work_dir=str(work_dir), device='cpu', **settings.pop('options', {}))
+    return Flow(Config(cfg), options, stages=stages, **settings)
+
+
+def test_the_outcome_and_the_config_are_published(tmp_path):
+    context = flow(tmp_path).run()
+    assert context.outcome is context.runner.outcome
     assert context.outcome.kind == 'completed'
-    assert Config.fromfile(str(tmp_path / 'config.py')).seed == 7
-    context = Context(cfg, work_dir=tmp_path, runner=Fake(ValueError('boom')))
+    assert Config.fromfile(str(tmp_path / 'config.py')).seed == 3
+
+
+def test_a_loop_of_ones_own_gets_runner_hooks_and_resume_ready(tmp_path):
+    class Own(RunnerBase):
+        def run(self, context):
+            assert {type(hook).__name__ for hook in context.runner.hooks} >= {'OptimizerHook', 'CheckpointHook'}
+            assert context.runner.completed_epochs == (context.resume_from is not None)
+            context.runner.call_hook('before_run')
+            context.runner.train(context.loaders[0])
+
+    context = flow(tmp_path, Own).run()
+    assert (context.outcome, context.runner.epoch) == (Outcome('completed'), 1)
+    context = flow(tmp_path, Own, options={'resume_from': str(tmp_path / 'epoch_1.pth')}).run()
+    assert context.runner.epoch == 2
+
+
+def test_a_loop_of_ones_own_that_fails(tmp_path):
+    class Own(RunnerBase):
+        def run(self, context):
+            raise ValueError('boom')
+
+    failing = flow(tmp_path, Own)
     with pytest.raises(ValueError, match='boom'):
-        Runner()(context)
-    assert context.outcome.kind == 'failed'
+        failing.run()
+    assert failing.context.outcome.kind == 'failed'
 
 
-def test_the_log_names_what_the_work_dir_lacks(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(training, 'files_needed', lambda cfg: [tmp_path / 'nets.py'])
-    monkeypatch.setattr(training, 'packages_needed', lambda cfg: ['lab'])
-    with caplog.at_level(logging.INFO, 'runnerkit'):
-        Runner()(Context(Config({}), work_dir=tmp_path, runner=Fake()))
-    assert 'elsewhere: the packages lab' in caplog.text
-    assert (
-        f"nets.py, which registers classes that the config names (custom_imports=dict(imports=['{tmp_path}"
-        in caplog.text
-    )
+def test_a_runner_stage_must_run(tmp_path):
+    class Nothing(RunnerBase):
+        def begin(self, context):
+            pass
+
+    with pytest.raises(NotImplementedError, match='Nothing must override run'):
+        flow(tmp_path, Nothing).run()
 
 
-def test_a_folder_has_one_store_whatever_it_is_called(tmp_path, monkeypatch):
-    """An ``out_dir`` that is the parent of the work dir means the work dir."""
+def test_the_resume_happens_when_the_hooks_are_there(tmp_path):
+    class Counts(Hook):
+        def __init__(self):
+            self.count = 0
+
+        def after_train_iter(self, runner):
+            self.count += 1
+
+        def state_dict(self):
+            return {'count': self.count}
+
+        def load_state_dict(self, state):
+            self.count = state['count']
+
+    straight, resumed = Counts(), Counts()
+    expected = weights(flow(tmp_path, hooks=[(straight, 'LOW')]).run().model)
+    again = {'options': {'resume_from': str(tmp_path / 'epoch_1.pth')}, 'hooks': [(resumed, 'LOW')]}
+    assert weights(flow(tmp_path, **again).run().model).equal(expected)
+    assert resumed.count == straight.count == 4
+
+
+def test_a_checkpoint_that_cannot_be_resumed_is_met_with_the_line_that_names_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / 'runs' / 'a').mkdir(parents=True)
-    (tmp_path / 'link').symlink_to('runs')
-    runner = Fake()
-    runner.work_dir = str(tmp_path / 'link' / 'a')
-    for out_dirs, others in (
-        (['runs', 'link', str(tmp_path / 'runs'), None], []),
-        (['kept', str(tmp_path / 'kept'), 'memory://b', 'link'], ['kept/a', 'memory://b/a']),
-    ):
-        runner.hooks = [Hook(), *(CheckpointHook(out_dir=out_dir) for out_dir in out_dirs)]
-        stores = Runner().other_stores(Context(Config({}), work_dir=tmp_path / 'link' / 'a', runner=runner))
-        assert [store.place.removeprefix(f'{tmp_path}/') for store in stores] == others
+    (tmp_path / 'x.pth').write_bytes(b'half')
+    (tmp_path / 'cfg.py').write_text(f"x = 1\nresume_from = '{tmp_path / 'x.pth'}'\n")
+    context = flow(tmp_path / 'run').context
+    context.cfg = Config.fromfile('cfg.py')
+    context.resume_from = context.cfg.resume_from
 
+    class Fails:
+        def resume(self, path):
+            raise FileNotFoundError(f'there is no checkpoint {path}')
 
-def test_whose_checkpoints_these_are_is_known_until_the_last_one_has_moved(tmp_path):
-    store = Store(tmp_path / 'kept')
-    (tmp_path / 'kept').mkdir()
-    for name in ('best_a_epoch_1.pth', 'epoch_1.pth'):
-        (tmp_path / 'kept' / name).write_text('')
-    store.set_owner({'work_dir': str(tmp_path), 'host': socket.gethostname(), 'run': 'a'})
-    moved = []
-    store.move = lambda names, to: moved.extend(names)
-    Runner().set_checkpoints_aside(
-        Context(Config({}), work_dir=tmp_path, logger=logging.getLogger('runnerkit')), store, 'earlier/x'
-    )
-    assert moved == ['best_a_epoch_1.pth', 'epoch_1.pth', '.run.json']
+    context.runner = Fails()
+    with pytest.raises(FileNotFoundError, match=r' \(cfg.py:2\)$'):
+        Runner(context).resume(context)

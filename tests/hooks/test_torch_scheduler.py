@@ -329,6 +329,8 @@ def test_several_ranks_take_the_same_steps(tmp_path):
             hook.after_train_iter(view)
             hook.after_train_epoch(view)
             assert taken == [1.25], taken
+            dist.barrier()
+            dist.destroy_process_group()
             """
         )
     )

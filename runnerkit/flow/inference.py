@@ -1,0 +1,98 @@
+"""A run that does not train: it evaluates every checkpoint of a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from runnerkit.checkpoint import Store
+from runnerkit.flow.context import Context
+from runnerkit.flow.instance import InstanceBase, required_section
+from runnerkit.flow.network import NetworkBase
+from runnerkit.flow.splits import splits_in
+from runnerkit.flow.stage import STAGES
+from runnerkit.flow.training import RunnerBase
+from runnerkit.runner import build_runner
+from runnerkit.utils.exceptions import WrongKey
+from runnerkit.utils.logging import print_result, printable
+
+#: The file with the scores, in the work dir.
+SCORES = 'scores.json'
+
+
+@STAGES.register_module()
+class InferNetwork(NetworkBase):
+    """The model without an optimizer, and the splits ``test`` and ``test_…`` of ``data``."""
+
+    def build_network(self, context: Context) -> None:
+        """Build the loaders and the model."""
+        data = required_section(context.cfg, 'data')
+        splits = [split for split in splits_in(data) if split == 'test' or split.startswith('test_')]
+        if not splits:
+            raise WrongKey('the config has no data.test to evaluate on')
+        for split in splits:
+            prefix = '' if split == 'test' else split
+            found = InstanceBase(context).build_loaders(context, data, split, prefix=prefix)
+            context.loaders += found.values()
+        self.build_model(context)
+
+
+@STAGES.register_module()
+class Infer(RunnerBase):
+    """Evaluate every checkpoint of a folder, oldest first; scores are computed anew for each.
+
+    The scores of all are in ``scores.json`` in the work dir, and in ``context['scores']``: a list of dicts with
+    ``checkpoint``, ``epoch``, ``iter`` and the scores by name.
+
+    Args:
+        context: the run's.
+        checkpoints: a folder, or one checkpoint.
+    """
+
+    def __init__(self, context: Context, checkpoints: str) -> None:
+        self.checkpoints = checkpoints
+
+    def __call__(self, context: Context) -> None:
+        """Run the stage: nothing of a training is set up."""
+        args: dict[str, Any] = {'model': context.model, 'work_dir': str(context.work_dir), 'logger': context.logger}
+        context.runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, args)
+        with context.guard(context):
+            self.begin(context)
+            self.run(context)
+
+    def run(self, context: Context) -> None:
+        """Evaluate."""
+        context['scores'] = found = [self.scores(context, path) for path in self.paths()]
+        if context.rank == 0:
+            (context.work_dir / SCORES).write_text(json.dumps(found, indent=2) + '\n', encoding='utf-8')
+
+    def paths(self) -> list[str]:
+        """The checkpoints to evaluate.
+
+        Raises:
+            FileNotFoundError: there are none.
+        """
+        if os.path.isfile(self.checkpoints):
+            return [self.checkpoints]
+        found = sorted(Store(self.checkpoints).numbered(), key=lambda each: each.number)
+        if not found:
+            raise FileNotFoundError(
+                f'{self.checkpoints} holds no checkpoints (epoch_<n>.pth or iter_<n>.pth): give the folder in which a '
+                'run has saved them'
+            )
+        return [each.path for each in found]
+
+    def scores(self, context: Context, path: str) -> dict[str, Any]:
+        """The scores of one checkpoint, after where it was saved."""
+        checkpoint = context.runner.load_checkpoint(path, strict=True)
+        meta = checkpoint.get('meta') or {}
+        scores: dict[str, Any] = {}
+        for loader in context.loaders:
+            scores.update(context.runner.evaluate(loader, scope='test'))
+        numbers: Mapping[str, float] = {name: float(value) for name, value in scores.items()}
+        if context.rank == 0:
+            told = ', '.join(f'{printable(name)} {value:.4g}' for name, value in numbers.items())
+            print_result(f'{os.path.basename(path)}: {told}', context.logger)
+        return {'checkpoint': os.path.basename(path), 'epoch': meta.get('epoch'), 'iter': meta.get('iter'), **numbers}

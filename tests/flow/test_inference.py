@@ -1,0 +1,71 @@
+"""Evaluating every checkpoint of a folder."""
+
+import json
+
+import pytest
+import torch
+
+from runnerkit.config import Config
+from runnerkit.flow import Flow, Options
+
+CONFIG = {
+    'model': {
+        'type': 'Supervised',
+        'model': {'type': 'Linear', 'in_features': 4, 'out_features': 1},
+        'loss': {'type': 'MSELoss'},
+        'metrics': {'error': {'type': 'MeanSquaredError'}},
+    },
+    'data': {
+        'samples_per_gpu': 4,
+        'train': {'type': 'support.Noisy', 'length': 8},
+        'test': {'type': 'support.Noisy', 'length': 6},
+    },
+    'optimizer': {'type': 'SGD', 'lr': 0.1},
+    'runner': {'type': 'EpochBasedRunner', 'max_epochs': 3},
+    'seed': 3,
+}
+PLAIN = {key: CONFIG[key] for key in ('model', 'data', 'seed')}
+
+
+def inferred(work_dir, checkpoints, **changes):
+    flow = {'network': 'InferNetwork', 'startup': None, 'runner': {'type': 'Infer', 'checkpoints': str(checkpoints)}}
+    return Flow(Config({**PLAIN, 'flow': flow, **changes}), Options(work_dir=str(work_dir), device='cpu')).run()
+
+
+@pytest.fixture
+def trained(tmp_path):
+    Flow(Config(CONFIG), Options(work_dir=str(tmp_path / 'run'), device='cpu')).run()
+    return tmp_path / 'run'
+
+
+def test_each_checkpoint_has_its_own_scores(trained, tmp_path, capsys):
+    context = inferred(tmp_path / 'infer', trained)
+    found = json.loads((tmp_path / 'infer' / 'scores.json').read_text())
+    assert found == context['scores']
+    assert [(each['checkpoint'], each['epoch'], each['iter']) for each in found] == [
+        (f'epoch_{n}.pth', n, 2 * n) for n in (1, 2, 3)
+    ]
+    assert context.optimizer is None
+    out = capsys.readouterr().out
+    for each in found:
+        alone = inferred(tmp_path / 'alone', trained / each['checkpoint'])['scores'][0]
+        assert alone == each  # metrics begin anew for each
+        assert f'{each["checkpoint"]}: ' in out
+    assert len({each['error'] for each in found}) == 3
+
+
+def test_splits_and_named_sets(trained, tmp_path):
+    noisy = {'type': 'support.Noisy', 'length': 6}
+    data = {'test': {'clean': noisy, 'other': noisy}, 'test_late': noisy}
+    (last,) = inferred(tmp_path / 'infer', trained / 'latest.pth', data=data)['scores']
+    assert {name for name in last if 'error' in name} == {'clean/error', 'other/error', 'test_late/error'}
+
+
+def test_what_is_refused(trained, tmp_path):
+    with pytest.raises(FileNotFoundError, match='holds no checkpoints'):
+        inferred(tmp_path / 'infer', tmp_path)
+    with pytest.raises(KeyError, match='no data.test'):
+        inferred(tmp_path / 'infer', trained, data={'train': {'type': 'support.Noisy'}})
+    torch.save({'state_dict': {'x': torch.ones(1)}}, tmp_path / 'epoch_1.pth')
+    with pytest.raises(RuntimeError):
+        inferred(tmp_path / 'infer', tmp_path)
