@@ -1445,7 +1445,7 @@ COMMANDS = (
     Wrong('export good.py --checkpoint other.pth --out x.pt2 --shape 4', 'other.pth does not fit the model', 1),
     Wrong('convert trained', "'convert' … runnerkit export"),
     Wrong('publish good.pth', 'OUT'),
-    Wrong('publish good.pth x.onnx', 'x.onnx … runnerkit export', 1),
+    Wrong('publish good.pth x.onnx', 'x.onnx … runnerkit export'),
     Wrong('publish good.pth folder', 'OUT folder is a folder'),
     Wrong('publish goood.pth x.pth', "goood.pth … 'good.pth'", 1),
     Wrong('publish truncated.pth x.pth', 'truncated.pth is damaged: its end is missing', 1),

@@ -53,6 +53,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
+    from runnerkit.data.classes import as_class_names
     from runnerkit.flow.prediction import find_to_predict, predictions, split_meant
     from runnerkit.flow.prediction_files import as_json, write_predictions
 
@@ -66,8 +67,10 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
     # A file may hold many samples, such as the rows of a table; then they are numbered, as those of a split are.
     by_file = split_meant(trained.cfg, args.inputs) is None and len(found) == len(args.inputs)
     inputs = args.inputs if by_file else range(len(found))
+    meta = trained.content.get('meta', {})
+    classes = as_class_names(meta.get('CLASSES')) if args.apply in ('argmax', 'softmax') else None
     if args.out:
-        write_predictions(args.out, inputs, found)
+        write_predictions(args.out, inputs, found, classes)
     else:
-        print_out(as_json(inputs, found))
+        print_out(as_json(inputs, found, classes))
     return 0

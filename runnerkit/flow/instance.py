@@ -209,12 +209,7 @@ class InstanceBase(Stage):
     def build_datasets(self, data: Mapping[str, Any], split: str) -> dict[str, Any]:
         """The data sets of ``data[split]`` by name; a single one is called ``''``."""
         with placed_errors(data, split, name=f'data.{split}'):
-            if data.get(split) is None:
-                held = splits_in(data)
-                hint = suggestion(split, held)
-                if split == 'test' and held and not hint:
-                    hint = f' (--split {held[-1]} evaluates on that one)'
-                raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
+            check_split(data, split)
             refuse_marks(data[split], 'data', split)
             datasets = {name: build_dataset(config) for name, config in named_datasets(data[split]).items()}
             for dataset in datasets.values():
@@ -272,6 +267,23 @@ def wait_for_others(context: Context) -> None:
     """Keep this rank from leaving the process group while another one still communicates, unless the run has failed."""
     if context.outcome is not None and context.outcome.ended_well:
         barrier()
+
+
+def check_split(data: Mapping[str, Any], split: str) -> None:
+    """Check that ``data`` has the split.
+
+    Raises:
+        KeyError: it has not.
+    """
+    if data.get(split) is not None:
+        return
+    held = splits_in(data)
+    hint = suggestion(str(split), held)
+    if split == 'test' and held and not hint:
+        hint = f' (--split {held[-1]} evaluates on that one)'
+    elif not hint and isinstance(split, (str, os.PathLike)) and os.path.exists(split):
+        hint = f'. There is a file or folder {str(split)!r}: weights are given as checkpoint={str(split)!r}'
+    raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
 
 
 def first_samples(dataset: Any, number: int) -> Subset[Any]:

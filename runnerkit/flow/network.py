@@ -7,6 +7,8 @@ from typing import Any
 import torch
 
 from runnerkit.config.objects import refuse_marks
+from runnerkit.data.classes import class_names
+from runnerkit.data.kinds import dataset_of
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import InstanceBase, loader_settings, required_section
 from runnerkit.flow.stage import STAGES, Stage
@@ -35,6 +37,9 @@ class NetworkBase(Stage):
                     f'the stage {type(self).__name__} has not set context.{name}: set it in build_network, or call '
                     f'self.{way_out}(context) there'
                 )
+        classes = class_names(dataset_of(context.loaders[0]))
+        if classes is not None:
+            context.meta['CLASSES'] = classes  # for the checkpoints
 
     def build_network(self, context: Context) -> None:
         """Set ``context.model`` and ``context.loaders``, and ``context.optimizer`` if a hook shall update.

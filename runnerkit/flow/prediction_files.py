@@ -32,32 +32,54 @@ def check_format(path: str) -> str:
     return extension
 
 
-def write_predictions(path: str, inputs: Sequence[Any], predictions: Sequence[Any]) -> None:
+def write_predictions(
+    path: str, inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None
+) -> None:
     """Write predictions to a file, completely or not at all.
 
     Args:
         path: its extension says in which format, see `FORMATS`.
         inputs: what each prediction is for: a file, or the index in a split.
         predictions: one for each of the ``inputs``.
+        classes: the names of the classes, if the predictions are classes, or have a number for each class.
 
     Raises:
         ValueError: the format is not known, or cannot hold these predictions.
         OSError: writing failed.
     """
-    content = FORMATS[check_format(path)](inputs, predictions)
+    content = FORMATS[check_format(path)](inputs, predictions, classes)
     write_atomically(Path(path).expanduser(), methodcaller('write', content))
 
 
-def as_json(inputs: Sequence[Any], predictions: Sequence[Any]) -> str:
-    """A list of ``{"input": …, "prediction": …}``, each on a line of its own."""
-    rows = [{'input': name, 'prediction': _plain(each)} for name, each in zip(inputs, predictions, strict=True)]
+def as_json(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> str:
+    """A list of ``{"input": …, "prediction": …}``, each on a line of its own; with ``"class"`` if that has a name."""
+    plain = [_plain(each) for each in predictions]
+    rows = [
+        {'input': name, 'prediction': each, **_class(each, classes)} for name, each in zip(inputs, plain, strict=True)
+    ]
     lines = ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows)
     return f'[\n{lines}\n]'
 
 
-def _as_csv(inputs: Sequence[Any], predictions: Sequence[Any]) -> bytes:
-    """A column ``input``, and a column for each number of a prediction."""
-    rows = [_joined([{'input': name}, _columns(_plain(each))]) for name, each in zip(inputs, predictions, strict=True)]
+def _class(prediction: Any, classes: Sequence[str] | None) -> dict[str, str]:
+    """The name of the class that a prediction is."""
+    if classes is None or type(prediction) is not int or not 0 <= prediction < len(classes):
+        return {}
+    return {'class': classes[prediction]}
+
+
+def _by_class(prediction: Any, classes: Sequence[str] | None) -> Any:
+    """A prediction with a number for each class, as columns; any other as it is."""
+    if classes is None or not isinstance(prediction, list) or not len(prediction) == len(classes) == len(set(classes)):
+        return prediction
+    return {f'prediction_{name}': number for name, number in zip(classes, prediction, strict=True)}
+
+
+def _as_csv(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> bytes:
+    """A column ``input``, and a column for each number of a prediction; ``class`` if that has a name."""
+    rows = []
+    for name, each in zip(inputs, map(_plain, predictions), strict=True):
+        rows.append(_joined([{'input': name}, _columns(_by_class(each, classes)), _class(each, classes)]))
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator='\n')
     writer.writeheader()
@@ -89,7 +111,7 @@ def _joined(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return columns
 
 
-def _as_npy(inputs: Sequence[Any], predictions: Sequence[Any]) -> bytes:
+def _as_npy(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> bytes:
     """One array, the predictions along its first dimension."""
     try:
         array = np.stack([np.asarray(_for_numpy(each)) for each in predictions])
@@ -124,8 +146,8 @@ def _plain(value: Any) -> Any:
 
 
 #: What a file of predictions may be, by its extension.
-FORMATS: dict[str, Callable[[Sequence[Any], Sequence[Any]], bytes]] = {
-    '.json': lambda inputs, predictions: (as_json(inputs, predictions) + '\n').encode(),
+FORMATS: dict[str, Callable[[Sequence[Any], Sequence[Any], Sequence[str] | None], bytes]] = {
+    '.json': lambda inputs, predictions, classes: (as_json(inputs, predictions, classes) + '\n').encode(),
     '.csv': _as_csv,
     '.npy': _as_npy,
 }

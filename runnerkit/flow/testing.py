@@ -15,7 +15,7 @@ from runnerkit.config import Config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.from_python import config_from
-from runnerkit.flow.instance import Instance, required_section, work_dir_of
+from runnerkit.flow.instance import Instance, check_split, required_section, work_dir_of
 from runnerkit.flow.network import Network
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
@@ -69,6 +69,7 @@ def test(
     if isinstance(source, (str, os.PathLike)) and not os.fspath(source).endswith(EXTENSIONS):
         config, place = _config_in(source), source if checkpoint is None else checkpoint
     cfg = config_from(config, cfg_options or {})
+    check_split(required_section(cfg, 'data'), split)  # first: it may be a work dir, in the order of the command
     path = find_checkpoint(os.fspath(work_dir_of(cfg) if place is None else place), best=which == 'best')
     options = Options(launcher=launcher, device=None if device is None else str(device))
     return evaluated(cfg, options, path, split, allow_partial)

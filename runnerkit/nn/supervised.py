@@ -29,7 +29,7 @@ class Supervised(BaseModule):
             type='Supervised',
             model=dict(type='torchvision.models.resnet18', num_classes=10),
             loss=dict(type='CrossEntropyLoss', label_smoothing=0.1),
-            metrics=dict(accuracy=dict(type='MulticlassAccuracy', num_classes=10)),
+            metrics=dict(accuracy=dict(type='MulticlassAccuracy', num_classes=10, average='micro')),
         )
 
     A batch is a tuple, a list or a dict. Its loss is ``loss(*outputs, *targets)``, where ``outputs`` are taken from
@@ -233,7 +233,7 @@ def _build_metric(metric: Any) -> Any:
     if not (hasattr(built, 'update') and hasattr(built, 'compute')):
         raise TypeError(
             f'metric {metric!r} is neither a config nor a torchmetrics.Metric: '
-            f"give e.g. dict(type='MulticlassAccuracy', num_classes=10)"
+            f"give e.g. dict(type='MulticlassAccuracy', num_classes=10, average='micro')"
         )
     return built
 

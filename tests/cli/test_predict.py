@@ -16,6 +16,8 @@ from runnerkit.cli.predict import main
 from runnerkit.nn import Supervised
 
 READS_FILES = """
+    CLASSES = ['only']
+
     @classmethod
     def from_files(cls, files, **settings):
         return [(torch.load(file),) for file in files]
@@ -55,6 +57,18 @@ def test_files_and_splits_as_json(trained, said):
     code, rows = said(trained / 'run', 'val', '--apply', 'sigmoid')
     assert [row['input'] for row in rows] == list(range(8))
     assert all(0 < row['prediction'][0] < 1 for row in rows)
+
+
+def test_names_of_classes(trained, said, tmp_path):
+    run = trained / 'run'
+    assert torch.load(run / 'latest.pth', weights_only=True)['meta']['CLASSES'] == ('only',)
+    assert runnerkit.load_model(run).CLASSES == ('only',)
+    code, rows = said(run, 'val', '--apply', 'argmax')
+    assert rows[0] == {'input': 0, 'prediction': 0, 'class': 'only'}
+    assert 'class' not in said(run, 'val')[1][0]
+    for apply, head in (('softmax', 'input,prediction_only'), ('sigmoid', 'input,prediction_0')):
+        assert said(run, 'val', '--apply', apply, '--out', tmp_path / 'x.csv')[0] == 0
+        assert (tmp_path / 'x.csv').read_text().splitlines()[0] == head
 
 
 def test_each_source_and_the_options(trained, said):

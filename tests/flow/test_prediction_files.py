@@ -48,6 +48,24 @@ def test_csv(tmp_path):
     assert written(tmp_path, 'z.csv', [torch.tensor(3), 4]).read_text() == 'input,prediction\na.png,3\n"b,c.png",4\n'
 
 
+def test_names_of_classes(tmp_path):
+    def file(name, predictions, classes=('cat', 'dog')):
+        write_predictions(str(tmp_path / name), ['a', 'b'], predictions, classes)
+        return (tmp_path / name).read_text()
+
+    labels = [torch.tensor(1), torch.tensor(2)]  # of which the last has no name
+    assert json.loads(file('x.json', labels)) == [
+        {'input': 'a', 'prediction': 1, 'class': 'dog'},
+        {'input': 'b', 'prediction': 2},
+    ]
+    assert file('x.csv', labels) == 'input,prediction,class\na,1,dog\nb,2,\n'
+    assert file('y.csv', VECTORS).startswith('input,prediction_cat,prediction_dog\na,0.5,2.0\n')
+    assert 'class' not in file('y.json', VECTORS)
+    for unfit in (('cat', 'cat'), ('cat',), ('cat', 'dog', 'cow')):
+        assert file('y.csv', VECTORS, unfit).startswith('input,prediction_0,prediction_1\n')
+    assert 'class' not in file('z.json', [True, -1])
+
+
 def test_npy(tmp_path):
     images = [torch.zeros(2, 3), torch.ones(2, 3)]
     assert np.array_equal(np.load(written(tmp_path, 'x.npy', images)), torch.stack(images).numpy())

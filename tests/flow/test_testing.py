@@ -43,6 +43,7 @@ def test_which_weights_and_which_split(run):
     [
         ({'which': 'last'}, ValueError, "did you mean 'latest'"),
         ({'split': 'tset'}, KeyError, "did you mean 'test'"),
+        ({'source': {**CFG, 'work_dir': 'nowhere'}, 'split': '.'}, KeyError, "weights are given as checkpoint='.'"),
         ({'source': 'nowhere'}, FileNotFoundError, "nowhere is no work dir with a config.*checkpoint='nowhere'"),
         ({'source': CFG, 'checkpoint': 'nowhere.pth'}, FileNotFoundError, 'there is no checkpoint nowhere.pth'),
         ({'source': 3}, TypeError, 'path of a config file, a Config or a dict'),
