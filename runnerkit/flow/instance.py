@@ -209,12 +209,7 @@ class InstanceBase(Stage):
     def build_datasets(self, data: Mapping[str, Any], split: str) -> dict[str, Any]:
         """The data sets of ``data[split]`` by name; a single one is called ``''``."""
         with placed_errors(data, split, name=f'data.{split}'):
-            if data.get(split) is None:
-                held = splits_in(data)
-                hint = suggestion(split, held)
-                if split == 'test' and held and not hint:
-                    hint = f' (--split {held[-1]} evaluates on that one)'
-                raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
+            check_split(data, split)
             refuse_marks(data[split], 'data', split)
             datasets = {name: build_dataset(config) for name, config in named_datasets(data[split]).items()}
             for dataset in datasets.values():
@@ -266,6 +261,20 @@ class InstanceBase(Stage):
 @STAGES.register_module()
 class Instance(InstanceBase):
     """The default: nothing beyond what every run needs."""
+
+
+def check_split(data: Mapping[str, Any], split: str) -> None:
+    """Check that ``data`` has the section ``split``.
+
+    Raises:
+        KeyError: it has not.
+    """
+    if data.get(split) is None:
+        held = splits_in(data)
+        hint = suggestion(split, held)
+        if split == 'test' and held and not hint:
+            hint = f' (--split {held[-1]} evaluates on that one)'
+        raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
 
 
 def wait_for_others(context: Context) -> None:

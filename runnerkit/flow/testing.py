@@ -15,10 +15,11 @@ from runnerkit.config import Config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.from_python import config_from
-from runnerkit.flow.instance import Instance, required_section, work_dir_of
+from runnerkit.flow.instance import Instance, check_split, required_section, work_dir_of
 from runnerkit.flow.network import Network
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
+from runnerkit.flow.splits import splits_in
 from runnerkit.flow.trained import WHICH, config_of
 from runnerkit.runner import build_runner
 from runnerkit.utils.suggest import suggestion
@@ -69,9 +70,21 @@ def test(
     if isinstance(source, (str, os.PathLike)) and not os.fspath(source).endswith(EXTENSIONS):
         config, place = _config_in(source), source if checkpoint is None else checkpoint
     cfg = config_from(config, cfg_options or {})
+    _check_split(cfg, split)
     path = find_checkpoint(os.fspath(work_dir_of(cfg) if place is None else place), best=which == 'best')
     options = Options(launcher=launcher, device=None if device is None else str(device))
     return evaluated(cfg, options, path, split, allow_partial)
+
+
+def _check_split(cfg: Config, split: str) -> None:
+    """Refuse a split that the config does not have, before the default checkpoint is looked for."""
+    data = required_section(cfg, 'data')
+    if data.get(split) is None and (os.path.exists(split) or os.sep in split):
+        raise KeyError(
+            f'the second argument is the split of the data ({", ".join(splits_in(data))}), but got the path {split!r}: '
+            f'give a work dir or checkpoint as checkpoint={split!r}'
+        )
+    check_split(data, split)
 
 
 def _config_in(work_dir: str | os.PathLike[str]) -> Path:
