@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from runnerkit.data.kinds import is_limited
 from runnerkit.distributed import collect_results_cpu, collect_results_gpu, get_dist_info
+from runnerkit.nn.failures import note_metric
 from runnerkit.parallel import unwrap
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import plain_number
@@ -239,10 +240,14 @@ class Scores:
                 f'(it returned {sorted(outputs)})'
             )
         preds, target = outputs['preds'], outputs['target']
-        for metric in self._metrics.values():
+        for name, metric in self._metrics.items():
             if isinstance(preds, Tensor) and metric.device != preds.device:
                 metric.to(preds.device)
-            metric.update(preds, target)
+            try:
+                metric.update(preds, target)
+            except Exception as error:
+                note_metric(error, name, metric, preds, target)
+                raise
 
     def compute(self) -> dict[str, Any]:
         """Return every metric's value over all ranks. A metric with several values gives one score for each, named

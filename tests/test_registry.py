@@ -489,3 +489,13 @@ def test_in_a_script_they_are_refused_unless_ipython_runs_it(monkeypatch):
     monkeypatch.setattr(builtins, '__IPYTHON__', True, raising=False)
     cats.register_module(module=defined(9))
     assert cats.get('Tom').lives == 9
+
+
+def test_the_note_on_an_error_with_a_fixed_message_is_the_place(tmp_path):
+    (tmp_path / 'config.py').write_text("data = dict(\n    file='gone.csv')\n")
+    data = Config.fromfile(str(tmp_path / 'config.py')).data
+    with pytest.raises(FileNotFoundError, match='gone') as caught, placed_errors(data):
+        raise FileNotFoundError(2, 'No such file', 'gone.csv')
+    (note,) = caught.value.__notes__
+    assert note.endswith('config.py:2')
+    assert '(' not in note

@@ -92,6 +92,13 @@ class Wide(Nones):
         return torch.zeros(5), torch.zeros(1)
 
 
+class Classes(Nones):
+    """A data set of three classes."""
+
+    def __getitem__(self, index):
+        return torch.zeros(4), index % 3
+
+
 class Faulty(Nones):
     """A data set with a broken sample."""
 
@@ -246,7 +253,7 @@ CONFIGS = (
     ),
     Wrong(
         "model = dict(model=[dict(type='Linear', in_features=5, out_features=1)])",
-        '(4x4 and 5x1) … <nowhere> … <traceback>',
+        '(4x4 and 5x1) … model.0 (Linear), input (4, 4) float32: in_features=5 must be 4 … good.py:5 … <traceback>',
         1,
     ),
     Wrong(
@@ -505,7 +512,16 @@ CONFIGS = (
         1,
     ),
     Wrong(
-        "data = dict(train=dict(_delete_=True, type='wrong_inputs.Wide'))", '(4x5 and 4x8) … <nowhere> … <traceback>', 1
+        "data = dict(train=dict(_delete_=True, type='wrong_inputs.Wide'))",
+        '(4x5 and 4x8) … model.0 (Linear), input (4, 5) float32: in_features=4 must be 5 … <nowhere> … <traceback>',
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='wrong_inputs.Classes'))\nmodel = dict(loss=dict(type="
+        "'CrossEntropyLoss'))",
+        'out of bounds … CrossEntropyLoss: outputs (4, 1) float32, targets (4,) int64 … the network needs 3 outputs … '
+        '<nowhere> … <traceback>',
+        1,
     ),
     Wrong(
         "data = dict(train=dict(_delete_=True, type='wrong_inputs.Faulty'), samples_per_gpu=8)",

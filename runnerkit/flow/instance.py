@@ -281,8 +281,8 @@ def check_split(data: Mapping[str, Any], split: str) -> None:
     hint = suggestion(str(split), held)
     if split == 'test' and held and not hint:
         hint = f' (--split {held[-1]} evaluates on that one)'
-    elif not hint and isinstance(split, (str, os.PathLike)) and os.path.exists(split):
-        hint = f'. There is a file or folder {str(split)!r}: weights are given as checkpoint={str(split)!r}'
+    elif not hint and (os.path.exists(split) or os.sep in str(split)):
+        hint = f'. {str(split)!r} is a path: weights are given as checkpoint={str(split)!r}'
     raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
 
 

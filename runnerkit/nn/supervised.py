@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
+from runnerkit.nn.failures import note_layer, note_loss
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.suggest import did_you_mean
@@ -119,7 +120,7 @@ class Supervised(BaseModule):
             TypeError: the batch or the output is of the wrong kind.
         """
         args, kwargs = self.arguments(data)
-        output = self(*args, **kwargs)
+        output = self._output(args, kwargs)
         if self.outputs is None:
             return output
         outs, named = self._pick(output, 'outputs')
@@ -141,14 +142,26 @@ class Supervised(BaseModule):
 
     def _step(self, data: Any) -> tuple[dict[str, Any], Any, Any]:
         args, kwargs = self._pick(data, 'inputs')
-        output = self(*args, **kwargs)
+        output = self._output(args, kwargs)
         outs, named_outs = ([output], {}) if self.outputs is None else self._pick(output, 'outputs')
         wanted, named_wanted = self._pick(data, 'targets')
         preds, target = [*outs, *named_outs.values()][0], [*wanted, *named_wanted.values()][0]
         with self._watching(preds, target) if self._is_first_batch else nullcontext():
-            loss, log_vars = _total(self.loss(*outs, *wanted, **named_outs, **named_wanted))
+            try:
+                result = self.loss(*outs, *wanted, **named_outs, **named_wanted)
+            except Exception as error:
+                note_loss(error, self.loss, preds, target, self._where)
+                raise
+            loss, log_vars = _total(result)
         samples = _batch_size([*args, *kwargs.values()])
         return {'loss': loss, 'log_vars': log_vars, 'num_samples': samples}, preds, target
+
+    def _output(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self(*args, **kwargs)
+        except Exception as error:
+            note_layer(error, self, self._where)
+            raise
 
     @contextmanager
     def _watching(self, preds: Any, target: Any) -> Iterator[None]:

@@ -14,6 +14,11 @@ from runnerkit.utils.suggest import suggestion
 #: The break after a line that ends without punctuation.
 _LINE_WITHOUT_END = re.compile(r'(?<=[\w)\]}\'"])\n\s*(?=[\w(])')
 
+#: What torch makes of an error in a loader's worker: its message is the whole traceback of the worker.
+_IN_WORKER = re.compile(
+    r'Caught \w+ (in [^\n]+)\.\nOriginal .*Traceback \(most recent call last\):\n(?: [^\n]*\n)+(.+)', re.DOTALL
+)
+
 
 class WrongValue(ValueError, AssertionError):
     """A wrong value where MMCV has an ``assert``: code that catches AssertionError keeps working."""
@@ -59,7 +64,7 @@ def with_message(error: Exception, before: str, after: str) -> Exception | None:
     cls = type(error)
     if len(error.args) > 1 or not all(isinstance(arg, str) for arg in error.args):
         return None
-    text = f'{before}{"".join(error.args)}{after}'
+    text = f'{before}{_bare_key(error) or "".join(error.args)}{after}'
     # A constructor in Python may need more arguments, so it is not called; those in C store the message.
     told = cls.__new__(cls, text)
     if not inspect.isfunction(cls.__init__):
@@ -76,14 +81,30 @@ class ToldByFirstRank(RuntimeError):
 def one_line(error: BaseException) -> str:
     """``error`` on one line: its message, or its class if it has none, and its notes.
 
+    Of an error in a loader's worker, the traceback is left out. A KeyError that is only a key keeps its class.
+
     Escape sequences are escaped: a message may quote names from a file that somebody else has made.
     """
     # str() of a KeyError is the repr of its message.
     message = str(error.args[0]) if isinstance(error, KeyError) and len(error.args) == 1 else str(error)
+    message = _bare_key(error) or _without_traceback(message)
     notes = getattr(error, '__notes__', [])
     text = ' '.join([message or type(error).__name__, *(f'({note})' for note in notes)])
     text = _LINE_WITHOUT_END.sub('; ', text).replace('\n', ' ').replace('\t', ' ')
     return printable(text, len(text))
+
+
+def _bare_key(error: BaseException) -> str:
+    """``"KeyError: 'length'"`` of a KeyError whose message is a key and no sentence; else empty."""
+    if type(error) is not KeyError or len(error.args) != 1 or ' ' in str(error.args[0]):
+        return ''
+    return f'KeyError: {error.args[0]!r}'
+
+
+def _without_traceback(message: str) -> str:
+    """``message``; if it is the traceback of a worker, its last error, and which worker that was."""
+    found = _IN_WORKER.fullmatch(message)
+    return message if found is None else f'{found[2].rstrip()}\n{found[1]}'
 
 
 def check_keywords(given: Iterable[str], function: Callable[..., Any], owner: str, *others: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runnerkit.data import build_dataloader
 from runnerkit.utils.exceptions import WrongType, WrongValue, one_line, raise_with_context, with_message
 
 
@@ -76,4 +77,46 @@ def test_one_line():
     assert one_line(ValueError('two\nlines')) == 'two; lines'
     assert one_line(ValueError("it has 'a'.\nIt needs one of:\n\tb (c)\nd")) == "it has 'a'. It needs one of:  b (c); d"
     assert one_line(RuntimeError()) == 'RuntimeError'
-    assert one_line(KeyError(3)) == '3'
+    assert one_line(KeyError(3)) == 'KeyError: 3'
+
+
+def test_a_key_that_is_missing_is_told_as_one():
+    assert one_line(KeyError('length')) == "KeyError: 'length'"
+    with pytest.raises(KeyError) as caught:
+        raise_with_context(KeyError('valid'), 'Fish: ', ' (config.py:3)')
+    assert one_line(caught.value) == "Fish: KeyError: 'valid' (config.py:3)"
+    with pytest.raises(KeyError) as again:
+        raise_with_context(caught.value, 'Outer: ')
+    assert one_line(again.value) == "Outer: Fish: KeyError: 'valid' (config.py:3)"
+
+
+class Broken:
+    """A data set, one of whose samples has an error of its own cause."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        try:
+            return {}['column']
+        except KeyError:
+            raise self.error from None if index else KeyError('the cause')
+
+
+@pytest.mark.parametrize(
+    'error, told', [(ValueError('no\n  number'), 'ValueError: no'), (KeyError('a'), "KeyError: 'a'")]
+)
+@pytest.mark.parametrize('seeded', [True, False])
+def test_of_an_error_in_a_worker_only_the_error(error, told, seeded):
+    loader = build_dataloader(Broken(error), 2, 1, dist=False, shuffle=False, seeded=seeded)
+    with pytest.raises(type(error)) as caught:
+        list(loader)
+    line = one_line(caught.value)
+    assert line.startswith(told)
+    assert 'Traceback' not in line
+    assert 'File' not in line
+    assert ('sample 0 of the data set Broken' in line) == seeded
+    assert line.endswith('in DataLoader worker process 0')
