@@ -203,6 +203,7 @@ class Reader:
             begun=self.is_open,
             batches=batches + self._left_out,
             samples=self.samples(batches) if self.is_open else 0,
+            last=self.samples(batches - 1) if self.is_open and batches > 0 else None,
             began=self._began,
             first=self._first,
             held=self.held.states(),
@@ -308,10 +309,13 @@ class Reader:
         same_place = state.about.get('batch_size') == order.batch_size and (
             state.about.get('world_size') == sampler.world_size
         )
-        self._from = state.position_in(order)
-        again = bool(same_place and state.checksums and self._from >= step and tells_by_reading(loader))
-        back = batches_to_reread(loader, self._from // step) if again else 0
-        sampler.start = self._from - back * step
+        self._from = sampler.start = state.position_in(order)
+        again = bool(same_place and state.checksums and state.batches and tells_by_reading(loader))
+        back = 0
+        if again:  # only the last batch may be short, so that those before it lie whole steps before its beginning
+            last = state.last_in(order)
+            back = batches_to_reread(loader, last // step + 1)
+            sampler.start = last - (back - 1) * step
         rest = iter(loader)
         if again:
             self._read_last(rest, back, state.checksums)
