@@ -62,6 +62,7 @@ class LoggerHook(Hook):
 
     def before_epoch(self, runner: RunnerView) -> None:
         """Start with an empty buffer."""
+        self._tell_lost(runner)
         runner.log_buffer.clear()
 
     def after_train_iter(self, runner: RunnerView) -> None:
@@ -79,7 +80,9 @@ class LoggerHook(Hook):
             self._log(runner)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
-        """Log what hooks have put into the output, such as an evaluation's scores."""
+        """Log what hooks have put into the output, such as an evaluation's scores, and what they have added to the
+        buffer since the last iteration."""
+        runner.log_buffer.average_late(reduce=reduce_named_sums)
         if runner.log_buffer.ready:
             self._log(runner)
 
@@ -87,6 +90,23 @@ class LoggerHook(Hook):
         """Log the averages of all batches."""
         self._average(runner, 0)
         self._log(runner)
+
+    def after_run(self, runner: RunnerView) -> None:
+        """Tell what was logged too late; subclasses call this first."""
+        self._tell_lost(runner)
+
+    def _tell_lost(self, runner: RunnerView) -> None:
+        """Warn of values that came after the epoch's last line."""
+        late = runner.log_buffer.late
+        if late and runner.rank == 0:
+            runner.logger.warning(
+                '%s: logged after the last line of the epoch, and so in no line. Log it in after_train_iter or '
+                "after_train_epoch, by a hook that comes before the loggers (priority='NORMAL'), or return it from "
+                'val_step',
+                ', '.join(late),
+            )
+        if late:
+            runner.log_buffer.mark()
 
     def _is_last_of_epoch(self, runner: RunnerView) -> bool:
         length = length_of(runner.data_loader)
