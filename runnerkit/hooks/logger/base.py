@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from runnerkit.data.kinds import length_of
@@ -16,9 +17,10 @@ from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.optim.named import learning_rates, momenta, other_rates
 from runnerkit.utils.losses import names_a_loss
 
-_WAY_OUT = (
-    'Lower the learning rate, clip gradients (optimizer_config=dict(grad_clip=dict(max_norm=…))), or find the batch: '
-    "custom_hooks=[dict(type='NonFiniteHook')] stops at the first such iteration and names it."
+_WAY_OUT = 'Lower the learning rate, clip gradients (optimizer_config=dict(grad_clip=dict(max_norm=…)))'
+_FIND_IT = (
+    ", or find the batch: custom_hooks=[dict(type='NonFiniteHook')] stops at the first such "
+    'training iteration and names it'
 )
 
 
@@ -132,7 +134,7 @@ class LoggerHook(Hook):
             subject = f'{self.get_mode(runner)} {name}'
             since = f'{subject} is not finite since iteration '
             if not math.isfinite(value) and not notices.get(subject, '').startswith(since):
-                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_WAY_OUT}'
+                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_way_out(runner)}'
                 runner.logger.error('%s', notices[subject])
             elif math.isfinite(value) and notices.get(subject, '').startswith(since):
                 notices[subject] = notices[subject].replace(since, f'{subject} was not finite at iteration ')
@@ -221,6 +223,28 @@ class LoggerHook(Hook):
             tags.update(self.get_lr_tags(runner))
             tags.update(self.get_momentum_tags(runner))
         return tags
+
+
+def _way_out(runner: RunnerView) -> str:
+    batch = runner.data_batch if hasattr(runner, 'data_batch') else None
+    bad = next(_bad_inputs('batch', batch), None)
+    first = '' if bad is None else f'Look at the data first: the input {bad}. '
+    is_found = any(type(hook).__name__ == 'NonFiniteHook' for hook in runner.hooks)
+    return f'{first}{_WAY_OUT}{"" if is_found else _FIND_IT}.'
+
+
+def _bad_inputs(place: str, value: Any) -> Iterator[str]:
+    """What of a batch is not finite: places with numbers."""
+    if isinstance(value, Tensor):
+        bad = 0 if value.is_sparse or value.is_nested else int((~torch.isfinite(value)).sum())
+        if bad:
+            yield f'{place} has {bad} numbers that are NaN or infinite'
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _bad_inputs(f'{place}[{key!r}]', each)
+    elif isinstance(value, (list, tuple)):
+        for i, each in enumerate(value):
+            yield from _bad_inputs(f'{place}[{i}]', each)
 
 
 def _tags(name: str, values: Any) -> dict[str, float]:

@@ -8,7 +8,7 @@ import torch
 from ranks import on_ranks
 from support import Tiny, loader, tiny_runner
 
-from runnerkit.hooks import EvalHook, Hook, IterTimerHook, LoggerHook
+from runnerkit.hooks import EvalHook, Hook, IterTimerHook, LoggerHook, NonFiniteError, NonFiniteHook
 
 
 class Kept(LoggerHook):
@@ -352,3 +352,24 @@ def test_a_validation_loss_that_is_not_finite_is_told_as_such(caplog):
     runner.run([loader(28)] * 2, [('train', 1), ('val', 1)])
     assert 'val loss is not finite since iteration 7 (nan)' in caplog.text
     assert 'train loss' not in caplog.text
+
+
+class OfNan(Tiny):
+    def train_step(self, data, optimizer, **kwargs):
+        return {'loss': data['x'][0].sum(), 'log_vars': {'loss': data['x'][0].sum()}, 'num_samples': 2}
+
+
+def test_bad_inputs_are_named_first_and_the_hook_is_advised_where_it_is_missing(caplog):
+    batch = {'x': [torch.tensor([1.0, float('nan'), float('inf')])]}
+    for hooks, is_advised in (([], True), ([NonFiniteHook(interval=99)], False)):
+        caplog.clear()
+        runner = tiny_runner(model=OfNan().requires_grad_(False), optimizer=lambda model: None, max_iters=2)
+        for each in [*hooks, Kept(interval=1)]:
+            runner.register_hook(each)
+        try:
+            runner.run([[batch] * 4], [('train', 1)])
+        except NonFiniteError:
+            assert not is_advised
+        told = next(r.getMessage() for r in caplog.records if 'since iteration 1 (' in r.getMessage())
+        assert "Look at the data first: the input batch['x'][0] has 2 numbers that are NaN or infinite. " in told
+        assert ('NonFiniteHook' in told) == is_advised
