@@ -51,12 +51,14 @@ class LogBuffer:
         self.ready = False
         self.averaged = False
         self.window = window
+        self._lengths: dict[str, int] | None = None  # of the histories when the epoch's last iteration was over
         self._told: set[str] = set()  # names logged by some ranks only, about which a warning was given
 
     def clear(self) -> None:
         """Forget everything."""
         self.val_history.clear()
         self.n_history.clear()
+        self._lengths = None
         self.clear_output()
 
     def clear_output(self) -> None:
@@ -126,6 +128,37 @@ class LogBuffer:
         self.output.update(averages)
         self.ready = True
         self.averaged = self.averaged or bool(averages)
+
+    def mark(self) -> None:
+        """The epoch's iterations are over: what is added from now on is `late`."""
+        self._lengths = {name: len(values) for name, values in self.val_history.items()}
+
+    @property
+    def late(self) -> dict[str, int]:
+        """How many values of each name were added since `mark`, where there are any, and not averaged since."""
+        if self._lengths is None:
+            return {}
+        added = {name: len(values) - self._lengths.get(name, 0) for name, values in self.val_history.items()}
+        return {name: max(n, 1) for name, n in added.items() if n}  # a history that was folded has become shorter
+
+    def average_late(self, reduce: Reduce | None = None) -> None:
+        """Put the averages of what is `late` into ``output``, beside the results of hooks if there are any.
+
+        Args:
+            reduce: as in `average`; all ranks must then call this together.
+        """
+        if self._lengths is None:
+            return
+        self._read()
+        sums = {name: self._sum(name, n) for name, n in self.late.items()}
+        if reduce is not None:
+            sums = self._over_ranks(sums, reduce)
+        averages = {name: total / weight for name, (total, weight) in sums.items() if weight}
+        if averages:
+            self.averaged = self.averaged or not self.ready
+            self.output.update(averages)
+            self.ready = True
+        self.mark()
 
     def _read(self, n: int = 0) -> None:
         """Replace the tensors among the last ``n`` values of each name by numbers, with one read per device."""

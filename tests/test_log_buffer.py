@@ -333,3 +333,32 @@ def test_a_prefix_renames_all_but_times():
     buffer.average()
     assert buffer.output == {'clean/loss': 1.0, 'time': 2.0, 'data_time': 3.0, 'loss': 5.0}
     assert set(buffer.n_history) == set(buffer.val_history)
+
+
+def test_what_is_added_after_the_mark_is_averaged_alone():
+    buffer = LogBuffer(window=2)
+    buffer.update({'loss': 8.0})
+    assert buffer.late == {}
+    buffer.average_late()
+    assert not buffer.ready  # nobody has marked anything
+    buffer.mark()
+    buffer.average_late()
+    assert not buffer.ready
+    buffer.update({'loss': 2.0, 'mine': 3.0})
+    buffer.update({'mine': 6.0}, 2)
+    assert buffer.late == {'loss': 1, 'mine': 2}
+    buffer.average_late()
+    assert (buffer.output, buffer.ready, buffer.averaged) == ({'loss': 2.0, 'mine': 5.0}, True, True)
+    assert buffer.late == {}
+
+
+def test_late_values_join_what_waits_to_be_logged():
+    buffer = LogBuffer()
+    buffer.mark()
+    buffer.output['accuracy'], buffer.ready = 0.5, True
+    buffer.update({'mine': 3.0})
+    buffer.average_late()
+    assert (buffer.output, buffer.averaged) == ({'accuracy': 0.5, 'mine': 3.0}, False)
+    buffer.update({'mine': 3.0})
+    buffer.clear()
+    assert buffer.late == {}

@@ -203,6 +203,7 @@ class Reader:
             begun=self.is_open,
             batches=batches + self._left_out,
             samples=self.samples(batches) if self.is_open else 0,
+            last=self.samples(batches - 1) if self.is_open and batches > 0 else None,
             began=self._began,
             first=self._first,
             held=self.held.states(),
@@ -310,11 +311,15 @@ class Reader:
             state.about.get('world_size') == sampler.world_size
         )
         self._from = state.position_in(order)
-        again = bool(same_place and state.checksums and self._from >= step and tells_by_reading(loader))
-        back = batches_to_reread(loader, self._from // step) if again else 0
-        if order.batches_from(self._from - back * step) < back:  # of a pass that is shorter now
-            again, back = False, 0
-        sampler.start = self._from - back * step
+        again = bool(same_place and state.checksums and state.batches and tells_by_reading(loader))
+        back, start = 0, self._from
+        if again:  # only the last batch may be short, so that those before it lie whole steps before its beginning
+            last = state.last_in(order)
+            back = batches_to_reread(loader, last // step + 1)
+            start = last - (back - 1) * step
+        if order.batches_from(start) < back:  # of a pass that is shorter now
+            again, start = False, self._from
+        sampler.start = start
         rest = iter(loader)
         if again:
             self._read_last(rest, back, state.checksums)

@@ -19,6 +19,7 @@ class ReaderState:
         begun: whether a pass was open.
         batches: of the open pass, how many batches this rank has consumed.
         samples: of its order, how many samples all ranks together have consumed; None if that is not known.
+        last: of these, how many before the last batch; None if that is not known, or there is none.
         began: all states at the beginning of the open pass.
         first: all states before its first batch, if that came later.
         held: what the loader holds, by place, see `runnerkit.data.held.Held`.
@@ -35,6 +36,7 @@ class ReaderState:
     begun: bool = False
     batches: int = 0
     samples: int | None = None
+    last: int | None = None
     about: dict[str, Any] = field(default_factory=dict)
     began: dict[str, Any] | None = None
     first: dict[str, Any] | None = None
@@ -67,6 +69,11 @@ class ReaderState:
         """How many samples of ``order`` are consumed; where that was not saved, from the number of batches."""
         return self.batches * order.batch_size * order.sampler.world_size if self.samples is None else self.samples
 
+    def last_in(self, order: Order) -> int:
+        """How many samples of ``order`` were consumed before the last batch; where that was not saved, from the number
+        of batches."""
+        return (self.batches - 1) * order.batch_size * order.sampler.world_size if self.last is None else self.last
+
     def begin_anew(self) -> None:
         """Forget the open pass: it begins again."""
-        self.begun, self.batches, self.samples = False, 0, 0
+        self.begun, self.batches, self.samples, self.last = False, 0, 0, None

@@ -97,6 +97,7 @@ class EpochBasedRunner(BaseRunner):
                 )
             # An epoch that was stopped goes on later; one that the run's max_iters cuts short is over all the same.
             if self._stop_reason is None or self._progress.batches == length_of(data_loader):
+                self.log_buffer.mark()
                 self.call_hook('after_train_epoch')
         self._epoch = self._progress.epochs
 

@@ -601,6 +601,54 @@ def test_a_second_change_of_ranks_in_one_epoch():
     assert len(seen) == 42  # the last four ranks share 18
 
 
+class Shifted(Dataset):
+    """Samples that depend on something that nobody saves."""
+
+    def __init__(self, length, by):
+        self.length, self.by = length, by
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return index + self.by
+
+
+@pytest.mark.parametrize(
+    ('length', 'world_size', 'drop_last'),
+    [(length, ranks, False) for length in (2, 3, 7, 8, 11) for ranks in (1, 2, 3)]
+    + [(8, 1, True), (11, 1, True), (9, 2, True), (17, 2, True), (13, 3, True)],
+)
+def test_the_last_batch_is_compared_wherever_it_ends(length, world_size, drop_last):
+    def readers(by=0):
+        options = {'seed': 3, 'drop_last': drop_last}
+        ranks = [(rank, world_size) for rank in range(world_size)]
+        return [Reader(build_dataloader(Shifted(length, by), 4, 0, ranks=each, **options)) for each in ranks]
+
+    for rank, batches in [(rank, n) for rank in range(world_size) for n in range(1, len(readers()[0].dataloader) + 1)]:
+        old, same, another = readers()[rank], readers()[rank], readers(by=1)[rank]
+        all_batches = list(old.batches(1))
+        state = {**through_a_file(old.state_dict(batches, all_batches[batches - 1])), 'rng': rng_state()}
+        for reader in (same, another):
+            reader.load_state_dict(state)
+        assert checksums(same.batches(1)) == checksums(all_batches[batches:])  # a short one included
+        assert same.found == [], batches
+        another.batches(1)
+        assert 'its last batch, read again, is another' in ''.join(another.found), batches
+
+
+def test_the_last_batch_is_compared_where_the_pass_was_entered_with_another_batch_size():
+    first, second = (Reader(rank_loaders(1, size, 24)[0]) for size in (3, 4))
+    _, done = train([first], 1)
+    second.load_state_dict({**first.state_dict(done), 'rng': rng_state()})
+    batches = list(second.batches(1))
+    for n, batch in enumerate(batches, 1):
+        again = Reader(rank_loaders(1, 4, 24)[0])
+        again.load_state_dict({**through_a_file(second.state_dict(n, batch)), 'rng': rng_state()})
+        assert checksums(again.batches(1)) == checksums(batches[n:])
+        assert again.found == [], n
+
+
 def test_the_next_epoch_is_whole():
     reader = Reader(rank_loaders(1, 2, 6)[0])
     reader.load_state_dict({**ReaderState.at(reader.dataloader, 0, 2).state_dict(), 'rng': rng_state()})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from runnerkit.data.kinds import length_of
@@ -16,9 +17,10 @@ from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.optim.named import learning_rates, momenta, other_rates
 from runnerkit.utils.losses import names_a_loss
 
-_WAY_OUT = (
-    'Lower the learning rate, clip gradients (optimizer_config=dict(grad_clip=dict(max_norm=…))), or find the batch: '
-    "custom_hooks=[dict(type='NonFiniteHook')] stops at the first such iteration and names it."
+_WAY_OUT = 'Lower the learning rate, clip gradients (optimizer_config=dict(grad_clip=dict(max_norm=…)))'
+_FIND_IT = (
+    ", or find the batch: custom_hooks=[dict(type='NonFiniteHook')] stops at the first such "
+    'training iteration and names it'
 )
 
 
@@ -62,6 +64,7 @@ class LoggerHook(Hook):
 
     def before_epoch(self, runner: RunnerView) -> None:
         """Start with an empty buffer."""
+        self._tell_lost(runner)
         runner.log_buffer.clear()
 
     def after_train_iter(self, runner: RunnerView) -> None:
@@ -79,7 +82,9 @@ class LoggerHook(Hook):
             self._log(runner)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
-        """Log what hooks have put into the output, such as an evaluation's scores."""
+        """Log what hooks have put into the output, such as an evaluation's scores, and what they have added to the
+        buffer since the last iteration."""
+        runner.log_buffer.average_late(reduce=reduce_named_sums)
         if runner.log_buffer.ready:
             self._log(runner)
 
@@ -87,6 +92,23 @@ class LoggerHook(Hook):
         """Log the averages of all batches."""
         self._average(runner, 0)
         self._log(runner)
+
+    def after_run(self, runner: RunnerView) -> None:
+        """Tell what was logged too late; subclasses call this first."""
+        self._tell_lost(runner)
+
+    def _tell_lost(self, runner: RunnerView) -> None:
+        """Warn of values that came after the epoch's last line."""
+        late = runner.log_buffer.late
+        if late and runner.rank == 0:
+            runner.logger.warning(
+                '%s: logged after the last line of the epoch, and so in no line. Log it in after_train_iter or '
+                "after_train_epoch, by a hook that comes before the loggers (priority='NORMAL'), or return it from "
+                'val_step',
+                ', '.join(late),
+            )
+        if late:
+            runner.log_buffer.mark()
 
     def _is_last_of_epoch(self, runner: RunnerView) -> bool:
         length = length_of(runner.data_loader)
@@ -112,7 +134,7 @@ class LoggerHook(Hook):
             subject = f'{self.get_mode(runner)} {name}'
             since = f'{subject} is not finite since iteration '
             if not math.isfinite(value) and not notices.get(subject, '').startswith(since):
-                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_WAY_OUT}'
+                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_way_out(runner)}'
                 runner.logger.error('%s', notices[subject])
             elif math.isfinite(value) and notices.get(subject, '').startswith(since):
                 notices[subject] = notices[subject].replace(since, f'{subject} was not finite at iteration ')
@@ -201,6 +223,28 @@ class LoggerHook(Hook):
             tags.update(self.get_lr_tags(runner))
             tags.update(self.get_momentum_tags(runner))
         return tags
+
+
+def _way_out(runner: RunnerView) -> str:
+    batch = runner.data_batch if hasattr(runner, 'data_batch') else None
+    bad = next(_bad_inputs('batch', batch), None)
+    first = '' if bad is None else f'Look at the data first: the input {bad}. '
+    is_found = any(type(hook).__name__ == 'NonFiniteHook' for hook in runner.hooks)
+    return f'{first}{_WAY_OUT}{"" if is_found else _FIND_IT}.'
+
+
+def _bad_inputs(place: str, value: Any) -> Iterator[str]:
+    """What of a batch is not finite: places with numbers."""
+    if isinstance(value, Tensor):
+        bad = 0 if value.is_sparse or value.is_nested else int((~torch.isfinite(value)).sum())
+        if bad:
+            yield f'{place} has {bad} numbers that are NaN or infinite'
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _bad_inputs(f'{place}[{key!r}]', each)
+    elif isinstance(value, (list, tuple)):
+        for i, each in enumerate(value):
+            yield from _bad_inputs(f'{place}[{i}]', each)
 
 
 def _tags(name: str, values: Any) -> dict[str, float]:

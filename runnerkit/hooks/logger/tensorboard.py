@@ -137,6 +137,7 @@ class TensorboardLoggerHook(LoggerHook):
 
     def after_run(self, runner: RunnerView) -> None:
         """Close the event file."""
+        super().after_run(runner)
         self._close()
 
     def _close(self) -> None:

@@ -150,6 +150,7 @@ class TextLoggerHook(LoggerHook):
 
     def after_run(self, runner: RunnerView) -> None:
         """Close the JSON file; copy the log files to ``out_dir``."""
+        super().after_run(runner)
         self._close()
         if runner.rank == 0 and self.out_dir is not None and runner.work_dir is not None:
             try:

@@ -48,6 +48,7 @@ class TrackerHook(LoggerHook):
             self._try(self._send, tags, runner)
 
     def after_run(self, runner: RunnerView) -> None:
+        super().after_run(runner)
         if self._is_open:
             self._is_open = False
             self._try(self._close, runner)

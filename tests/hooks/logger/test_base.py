@@ -8,7 +8,7 @@ import torch
 from ranks import on_ranks
 from support import Tiny, loader, tiny_runner
 
-from runnerkit.hooks import Hook, IterTimerHook, LoggerHook
+from runnerkit.hooks import EvalHook, Hook, IterTimerHook, LoggerHook, NonFiniteError, NonFiniteHook
 
 
 class Kept(LoggerHook):
@@ -120,6 +120,55 @@ def test_other_modes_keep_their_name_and_scores_of_hooks_are_of_val(timer):
         ('dis', 1, {'dis/loss', 'learning_rate', 'momentum'}),
         ('val', 1, {'val/acc', 'learning_rate', 'momentum'}),
     ]
+
+
+class Adds(Hook):
+    """Adds a value to the log buffer at one point, with the epoch (from 1) as its value."""
+
+    def __init__(self, point):
+        setattr(self, point, lambda runner, *scores: runner.log_buffer.update({'mine': runner.epoch + 1.0}))
+
+
+def lines_with_mine(point, priority, workflow, hooks=()):
+    kept = Kept(interval=7)
+    runner = tiny_runner(model=Counting(), max_epochs=2)
+    runner.register_hook(Adds(point), priority)
+    for each in hooks:
+        runner.register_hook(each, 'LOW')
+    runner.register_hook(kept, 'VERY_LOW')
+    runner.run([loader(28)] * len(workflow), workflow)
+    return [(line[0], line[4][f'{line[0]}/mine']) for line in kept.lines if 'mine' in line[5]], kept.lines
+
+
+@pytest.mark.parametrize('point', ['after_train_epoch', 'after_epoch'])
+def test_what_a_hook_adds_at_the_end_of_an_epoch_has_a_line(point, caplog):
+    mine, lines = lines_with_mine(point, 'NORMAL', [('train', 1)])
+    assert mine == [('train', 1.0), ('train', 2.0)]
+    assert [line[4].get('train/loss') for line in lines] == [4.0, None, 11.0, None]  # the others are as they were
+    assert 'in no line' not in caplog.text
+
+
+@pytest.mark.parametrize('point', ['after_train_epoch', 'after_evaluate'])
+def test_beside_an_evaluation_it_is_in_the_line_of_the_scores(point, caplog):
+    mine, lines = lines_with_mine(point, 'NORMAL', [('train', 1)], [EvalHook(loader(8))])
+    assert mine == [('val', 1.0), ('val', 2.0)]
+    assert [sorted(line[5]) for line in lines] == [['loss'], ['loss', 'mine']] * 2
+    assert 'in no line' not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('point', 'priority', 'workflow'),
+    [
+        ('after_train_epoch', 'LOWEST', [('train', 1)]),
+        ('after_evaluate', 'NORMAL', [('train', 1), ('val', 1)]),
+    ],
+)
+def test_what_comes_after_the_last_line_is_told(point, priority, workflow, caplog):
+    mine, _ = lines_with_mine(point, priority, workflow)
+    assert mine == []
+    told = [record.getMessage() for record in caplog.records if 'in no line' in record.getMessage()]
+    assert len(told) == 2  # one an epoch
+    assert told[0].startswith('mine: logged after the last line of the epoch')
 
 
 def test_a_stream_has_no_last_iteration():
@@ -303,3 +352,24 @@ def test_a_validation_loss_that_is_not_finite_is_told_as_such(caplog):
     runner.run([loader(28)] * 2, [('train', 1), ('val', 1)])
     assert 'val loss is not finite since iteration 7 (nan)' in caplog.text
     assert 'train loss' not in caplog.text
+
+
+class OfNan(Tiny):
+    def train_step(self, data, optimizer, **kwargs):
+        return {'loss': data['x'][0].sum(), 'log_vars': {'loss': data['x'][0].sum()}, 'num_samples': 2}
+
+
+def test_bad_inputs_are_named_first_and_the_hook_is_advised_where_it_is_missing(caplog):
+    batch = {'x': [torch.tensor([1.0, float('nan'), float('inf')])]}
+    for hooks, is_advised in (([], True), ([NonFiniteHook(interval=99)], False)):
+        caplog.clear()
+        runner = tiny_runner(model=OfNan().requires_grad_(False), optimizer=lambda model: None, max_iters=2)
+        for each in [*hooks, Kept(interval=1)]:
+            runner.register_hook(each)
+        try:
+            runner.run([[batch] * 4], [('train', 1)])
+        except NonFiniteError:
+            assert not is_advised
+        told = next(r.getMessage() for r in caplog.records if 'since iteration 1 (' in r.getMessage())
+        assert "Look at the data first: the input batch['x'][0] has 2 numbers that are NaN or infinite. " in told
+        assert ('NonFiniteHook' in told) == is_advised
