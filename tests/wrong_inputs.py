@@ -1333,6 +1333,15 @@ COMMANDS = (
     Wrong('train good.py --cfg-options optimizer.lrr=3', "'lrr' … 'lr' … (--cfg-options)", 1),
     Wrong('train good.py --cfg-options optimizer.lr=abc', "optimizer.lr (--cfg-options) … 'abc'", 1),
     Wrong('train good.py --cfg-options runner.max_epochs=1e3', '(--cfg-options) … Write 1000 in place of', 1),
+    # --- ctl
+    Wrong('ctl', 'work_dir, COMMAND'),
+    Wrong('ctl trained', 'COMMAND'),
+    Wrong('ctl trained sing', "'sing' … 'pause'"),
+    Wrong('ctl trained lr', 'lr needs a VALUE'),
+    Wrong('ctl trained save now', "save takes no VALUE, but got 'now'"),
+    Wrong('ctl trained status --timeout soon', "--timeout … 'soon'"),
+    Wrong('ctl trained status', "no run can be controlled in trained … custom_hooks=[dict(type='ControlHook')]", 1),
+    Wrong('ctl nowhere status', 'there is no folder nowhere', 1),
     # --- flags of the others
     Wrong('test', 'config, checkpoint'),
     Wrong('test good.py', 'checkpoint'),

@@ -11,6 +11,7 @@ COMMANDS = {
     'train': ('runnerkit.cli.train', 'train the model of a config file'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
     'predict': ('runnerkit.cli.predict', 'apply a trained model to files or to a split of its data'),
+    'ctl': ('runnerkit.cli.ctl', 'look at a running training, pause, save, stop it, set its learning rate'),
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),
     'find-lr': ('runnerkit.cli.find_lr', 'look for a good learning rate'),

@@ -23,6 +23,7 @@ from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.workflow import Workflow, check_workflow, first_training_loader, iters_in, trains, unit_of
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
+from runnerkit.utils.waiting import WaitEnded
 
 
 @RUNNERS.register_module()
@@ -77,6 +78,9 @@ class IterBasedRunner(BaseRunner):
                         self._progress.units = self._unit + 1
                 except GoBack as asked:
                     self._return_to(asked.checkpoint)
+                except WaitEnded as ended:  # the next boundary stops the run, or another iteration waits again
+                    if ended.reason is not None:
+                        self.stop(ended.reason)
             if self._stop_reason is None:
                 self.call_hook('after_epoch')
 

@@ -18,6 +18,7 @@ from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import DETAIL
 from runnerkit.utils.report import scope as report_scope
+from runnerkit.utils.waiting import waiting_scope
 
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
 
@@ -40,6 +41,7 @@ class Lifecycle(Rollback):
         with ExitStack() as stack:
             signals = stack.enter_context(StopSignals(self._rank, self._world_size))
             stack.enter_context(report_scope(self.log_buffer))
+            stack.enter_context(waiting_scope(self._while_waiting))
             self._signals = signals
             error: BaseException | None = None
             try:
@@ -157,6 +159,14 @@ class Lifecycle(Rollback):
             self._stop_reason = reason
         else:
             self._signals.request(reason)
+
+    def _while_waiting(self) -> bool:
+        """What the run does while it waits for data; returns whether it has been asked to end."""
+        if self._saver.in_flight is not None:
+            self._saver.poll()
+        for call in self._hook_table.calls['while_waiting']:
+            call(self)
+        return self.is_ending
 
     def _stop_if_signalled(self, signals: StopSignals) -> None:
         """At a boundary: stop here because of a signal, or because some rank has called `stop`."""
