@@ -144,7 +144,8 @@ def build_dataloader(
     out where there are none, so that a config can be tried with ``workers_per_gpu=0``.
 
     Args:
-        dataset: built already; map-style with a length, or iterable.
+        dataset: built already; map-style with a length, or iterable. A `Stream` makes its own loader; its order is
+            that of its events, whatever ``shuffle`` is.
         samples_per_gpu: samples in a batch on each device, at least 1. It must be given, by this name or as
             ``batch_size``.
         workers_per_gpu: worker processes for each device; 0 loads in the main process. It must be given, by this name
@@ -188,6 +189,15 @@ def build_dataloader(
     batch_size, num_workers = samples_per_gpu * scale, workers_per_gpu * scale
     if seed is None:
         seed = int(torch.randint(2**31, ()))
+    if hasattr(dataset, 'make_loader'):
+        if num_workers or prefetch_to is not None or set(kwargs) - {'collate_fn'}:
+            raise ValueError(
+                f'the data set {type(dataset).__name__} makes its own loader, which reads ahead in a thread and takes '
+                "none of torch's options but collate_fn: workers_per_gpu=0, and leave out prefetch and the others"
+            )
+        return dataset.make_loader(
+            batch_size, seed=seed, rank=rank, world_size=world_size, drop_last=drop_last, **kwargs
+        )
     options = dict(kwargs, num_workers=num_workers, persistent_workers=persistent_workers)
     if num_workers == 0:
         options = {key: value for key, value in options.items() if key not in _WORKER_OPTIONS}

@@ -46,6 +46,8 @@ class Lifecycle(Rollback):
             error: BaseException | None = None
             try:
                 stack.enter_context(self._rings('around_run'))
+                for stream in self._readers.streams():
+                    stream.open(self.work_dir)
                 self.call_hook('before_run')
                 yield
             except BaseException as caught:
@@ -66,6 +68,9 @@ class Lifecycle(Rollback):
                     if error is None:
                         raise
                     self.logger.exception('after_run of a hook failed')
+                finally:
+                    for stream in self._readers.streams():  # only now: the end of the run is saved and acknowledged
+                        stream.close()
                 self._resumed = None
                 self.stop_signal = self.stop_signal or signals.received
         if self.stop_signal == signal.SIGINT and not signals.is_nested:
