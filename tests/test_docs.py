@@ -23,6 +23,7 @@ PAGES = [
     'docs/terminal.md',
     'docs/python.md',
     'docs/using_a_model.md',
+    'docs/online.md',
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
