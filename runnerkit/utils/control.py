@@ -83,12 +83,14 @@ class ControlServer:
         for server in self._servers:
             threading.Thread(target=server.serve_forever, args=(0.1,), name='runnerkit-control', daemon=True).start()
         self._is_served = True
+        _open_servers.add(self)
 
     _is_served = False
 
     def close(self) -> None:
         """Answer no more, and delete the socket and ``control.json``."""
         servers, self._servers = self._servers, []
+        _open_servers.discard(self)
         for server in servers:
             if self._is_served:
                 server.shutdown()
@@ -146,6 +148,23 @@ class ControlServer:
                     os.rmdir(os.path.dirname(path))
 
 
+#: Those of this process.
+_open_servers: set[ControlServer] = set()
+
+
+def _forget() -> None:
+    """In a forked process: close the inherited sockets. Loader workers that outlive a killed run must not seem to
+    answer in its place."""
+    for control in _open_servers:
+        for server in control._servers:
+            server.server_close()
+    _open_servers.clear()
+
+
+if hasattr(os, 'register_at_fork'):
+    os.register_at_fork(after_in_child=_forget)
+
+
 def read_address(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """What ``control.json`` in ``folder`` says; empty if there is none, or it is none of ours."""
     try:
@@ -170,6 +189,8 @@ def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout
         ControlError: nobody answers, the command is refused, or it could not be obeyed.
     """
     address = read_address_of(folder)
+    if not hasattr(socket, 'AF_UNIX'):
+        raise ControlError(f'this system has no Unix sockets: ask over HTTP (ControlHook(http=0), see {ADDRESS})')
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)

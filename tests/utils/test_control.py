@@ -89,6 +89,23 @@ def test_what_a_killed_process_has_left_is_told_and_replaced(tmp_path, name):
         server.close()
 
 
+def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
+    """As workers of a data loader do, for some seconds."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writing)
+        ControlServer(tmp_path, answer)
+        if os.fork() == 0:
+            os.read(reading, 1)  # until the test is over
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    server = ControlServer(tmp_path, answer)
+    assert ask(tmp_path, 'status', timeout=10)['command'] == 'status'
+    server.close()
+    os.close(writing)
+
+
 def test_a_living_process_is_not_replaced(server, tmp_path):
     with pytest.raises(ControlError, match='another run uses this work dir'):
         ControlServer(tmp_path, answer)
@@ -188,12 +205,17 @@ def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_ask_says_what_is_wrong_with_the_folder(tmp_path):
+def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
     with pytest.raises(ControlError, match='there is no folder'):
         ask(tmp_path / 'nowhere', 'status')
     (tmp_path / ADDRESS).write_text('{"socket": "/nowhere", "pid": 3, "host": "elsewhere"}')
     with pytest.raises(ControlError, match='is on elsewhere'):
         ask(tmp_path, 'status')
+    (tmp_path / ADDRESS).write_text(json.dumps({'socket': '/nowhere', 'pid': 3, 'host': socket.gethostname()}))
+    with monkeypatch.context() as system:
+        system.delattr(socket, 'AF_UNIX')
+        with pytest.raises(ControlError, match='ask over HTTP'):
+            ask(tmp_path, 'status')
     (tmp_path / ADDRESS).write_text('garbage')
     with pytest.raises(ControlError, match='no run can be controlled'):
         ask(tmp_path, 'status')
