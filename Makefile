@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test downstream bench check format clean
+.PHONY: help demo test downstream bench check format docs clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -70,6 +70,9 @@ check: $(VENV)/.tests ## lint, format, types, layers
 format: $(VENV)/.tests ## put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md
+	$(BIN)/python tools/reference.py
 
 clean: ## delete the environment, work dirs and caches
 	rm -rf $(VENV) work_dirs .coverage* .pytest_cache .mypy_cache .ruff_cache *.egg-info

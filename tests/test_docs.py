@@ -13,17 +13,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     'README.md',
+    'README.zh-CN.md',
     'CONTRIBUTING.md',
     'CHANGELOG.md',
-    'docs/seeds.md',
-    'docs/mmcv.md',
-    'docs/checkpoints.md',
-    'docs/switches.md',
-    'docs/preflight.md',
-    'docs/terminal.md',
-    'docs/python.md',
-    'docs/using_a_model.md',
-    'docs/online.md',
+    *sorted(f'docs/{path.name}' for path in (ROOT / 'docs').glob('*.md')),
 ]
 
 #: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
@@ -121,10 +114,15 @@ def test_links_to_files_lead_somewhere(page):
             assert ((ROOT / page).parent / target).exists(), f'{page} links to {target}'
 
 
+def test_every_page_is_in_the_list_of_pages():
+    listed = re.findall(r'^- \[[^]]+\]\((\w+\.md)\): \S.*\.$', read('docs/README.md'), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in (ROOT / 'docs').glob('*.md') if path.name != 'README.md')
+
+
 # --- code ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('page', ['README.md', 'CONTRIBUTING.md'])
+@pytest.mark.parametrize('page', ['README.md', 'CONTRIBUTING.md', 'docs/terminal.md', 'docs/resuming.md'])
 def test_commands_name_files_and_targets_that_exist(page):
     makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
     for code in blocks(read(page), ('bash', 'sh', 'console', '')):

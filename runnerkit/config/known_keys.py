@@ -5,43 +5,8 @@
 
 from __future__ import annotations
 
-#: Top-level keys that a run reads.
-TOP = (
-    'model',
-    'data',
-    'optimizer',
-    'optimizer_config',
-    'lr_config',
-    'momentum_config',
-    'runner',
-    'total_epochs',
-    'workflow',
-    'checkpoint_config',
-    'log_config',
-    'evaluation',
-    'custom_hooks',
-    'custom_imports',
-    'load_from',
-    'resume_from',
-    'auto_resume',
-    'work_dir',
-    'seed',
-    'deterministic',
-    'num_threads',
-    'log_level',
-    'fp16',
-    'amp',
-    'compile',
-    'channels_last',
-    'cudnn_benchmark',
-    'tf32',
-    'prefetch',
-    'dist_params',
-    'find_unused_parameters',
-    'auto_scale_lr',
-    'timer_config',
-    'profiler_config',
-)
+from runnerkit.config.key_meanings import MEANINGS
+from runnerkit.config.key_meanings import TOP as TOP
 
 #: The sections without which there is no run.
 REQUIRED = ('model', 'data', 'optimizer', 'runner')
@@ -127,6 +92,11 @@ BELONGS = {
     'drop_last': 'data.train_dataloader.drop_last',
     'sampler': 'data.train_dataloader.sampler',
     'prefetch_factor': 'data.train_dataloader.prefetch_factor',
+    'max_batches': 'data.train_dataloader.max_batches',
+    'steps_per_epoch': 'data.train_dataloader.max_batches',
+    'limit_train_batches': 'data.train_dataloader.max_batches',
+    'limit_val_batches': 'data.val_dataloader.max_batches',
+    'limit_test_batches': 'data.test_dataloader.max_batches',
     'evaluate': 'evaluation',
     'save_best': 'evaluation.save_best',
     'hooks': 'custom_hooks',
@@ -161,8 +131,20 @@ _CYCLE = ('target_ratio', 'cyclic_times', 'step_ratio_up', 'anneal_strategy', 'g
 _LEAST = ('min_lr', 'min_lr_ratio', *_WARMUP)
 _LEAST_MOMENTUM = ('min_momentum', 'min_momentum_ratio', *_WARMUP)
 
+_WITHOUT_DOCSTRING = (
+    'log_config',
+    'fp16',
+    'auto_scale_lr',
+    'custom_keys',
+    'grad_clip',
+    'loss_scale',
+    'schedule',
+    'dist_params',
+)
+
 #: The keys that readers of sections know; for a class, without ``type``.
 KEYS: dict[str, tuple[str, ...]] = {
+    **{name: tuple(MEANINGS[name]) for name in _WITHOUT_DOCSTRING},
     'data': (*_PAIRS, 'persistent_workers', 'pin_memory', 'seeded'),
     'dataloader': (
         *_PAIRS,
@@ -176,6 +158,7 @@ KEYS: dict[str, tuple[str, ...]] = {
         'batch_sampler',
         'ranks',
         'prefetch_to',
+        'max_batches',
         'collate_fn',
         'pin_memory',
         'timeout',
@@ -185,9 +168,6 @@ KEYS: dict[str, tuple[str, ...]] = {
         'prefetch_factor',
         'in_order',
     ),
-    'log_config': ('interval', 'hooks'),
-    'fp16': ('loss_scale',),
-    'auto_scale_lr': ('enable', 'base_batch_size'),
     'custom_imports': ('imports', 'allow_failed_imports'),
     'paramwise_cfg': (
         'custom_keys',
@@ -197,22 +177,6 @@ KEYS: dict[str, tuple[str, ...]] = {
         'dwconv_decay_mult',
         'dcn_offset_lr_mult',
         'bypass_duplicate',
-    ),
-    'custom_keys': ('lr_mult', 'decay_mult'),
-    'grad_clip': ('max_norm', 'norm_type', 'error_if_nonfinite', 'foreach'),
-    'loss_scale': ('init_scale', 'growth_factor', 'backoff_factor', 'growth_interval', 'enabled'),
-    'schedule': ('wait', 'warmup', 'active', 'repeat', 'skip_first', 'skip_first_wait'),
-    'dist_params': (
-        'backend',
-        'port',
-        'init_method',
-        'timeout',
-        'world_size',
-        'rank',
-        'store',
-        'group_name',
-        'pg_options',
-        'device_id',
     ),
     'EpochBasedRunner': _RUNNER,
     'IterBasedRunner': _RUNNER,

@@ -65,16 +65,19 @@ class DryRun:
             with runner.around_val():
                 runner.mode = mode
                 runner.run_iter(batch, train_mode=False)
+                outputs = runner.outputs  # the span restores those before it
         else:
+            hooks = [hook for hook in runner.hooks if isinstance(hook, OptimizerHook)]
+            for hook in hooks:  # before the step, so that they see whether it updates the weights itself
+                hook.before_run(runner)
             with measured(runner.model) as summary:
                 runner.run_iter(batch, train_mode=True)
-            summary.samples = runner.outputs.get('num_samples')
+            outputs = runner.outputs
+            summary.samples = outputs.get('num_samples')
             printer(context)(str(summary))
-            updates = any(isinstance(hook, OptimizerHook) for hook in runner.hooks)
-            loss = runner.required('loss') if updates else runner.outputs.get('loss')
-            if updates or (context.optimizer is not None and isinstance(loss, Tensor)):
-                runner.update(loss)
-        loss = runner.outputs.get('loss')
+            for hook in hooks:
+                hook.after_train_iter(runner)
+        loss = outputs.get('loss')
         value = f'{float(loss.detach()):.4f}' if isinstance(loss, Tensor) else str(loss).lower()
         return f'One iteration of mode {mode!r}: loss {value}'
 

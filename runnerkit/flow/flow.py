@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import Instance
@@ -12,8 +14,11 @@ from runnerkit.flow.startup import Startup
 from runnerkit.flow.terminal import Terminal
 from runnerkit.flow.training import Runner
 from runnerkit.hooks.hook import Outcome
+from runnerkit.utils.user_files import end_import
 
 Stage = Callable[[Context], None]
+
+_RUNNING = threading.RLock()
 
 
 class Flow:
@@ -31,15 +36,37 @@ class Flow:
         """Run all stages with ``context``; settings of the process that they change are restored at the end.
 
         The last stage finds in ``context.outcome`` how the run ended, also if another stage raised an error.
+
+        Raises:
+            RuntimeError: another thread runs a flow.
         """
+        end_import()
         *working, last = self.stages
-        with preserved_process_state():
+        with only_this_thread(), preserved_process_state():
             try:
                 for stage in working:
                     run_stage(stage, context)
             finally:
                 last(context)
         return context
+
+
+@contextmanager
+def only_this_thread() -> Iterator[None]:
+    """Refuse a run while another thread is in one; a run inside a run of the same thread is allowed.
+
+    Raises:
+        RuntimeError: another thread is.
+    """
+    if not _RUNNING.acquire(blocking=False):
+        raise RuntimeError(
+            'another thread of this process is training: the two runs would share the random generators, the settings '
+            'of torch and the log. Wait for it, or give each run a process of its own'
+        )
+    try:
+        yield
+    finally:
+        _RUNNING.release()
 
 
 def run_stage(stage: Stage, context: Context) -> None:

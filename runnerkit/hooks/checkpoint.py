@@ -34,7 +34,7 @@ class CheckpointHook(StoringHook):
 
     Args:
         interval: epochs or iterations between two checkpoints; -1 saves only the last.
-        by_epoch: which of the two. Files are called ``epoch_<n>.pth`` and ``iter_<n>.pth``.
+        by_epoch: True counts epochs, False iterations. Files are called ``epoch_<n>.pth`` and ``iter_<n>.pth``.
         save_optimizer: whether the optimizers' states are saved; without them a run cannot be resumed exactly.
         out_dir: save to ``<out_dir>/<name of the work dir>`` instead of the work dir.
         max_keep_ckpts: how many checkpoints to keep; -1 keeps all. Old ones are deleted when the new one is safe, and
@@ -43,9 +43,9 @@ class CheckpointHook(StoringHook):
         sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
         file_client_args: arguments of `FileClient`, which writes and deletes the files; None: chosen by ``out_dir``,
             which may be a URL.
-        on_error: what to do if a checkpoint cannot be written, for example because the disk is full. ``'continue'``
-            continues training, tries again at the next interval, and lets the run fail at its end if the last
-            checkpoint is missing. ``'stop'`` ends the run at once. Existing checkpoints are kept in both cases.
+        on_error: ``'continue'`` or ``'stop'``, if a checkpoint cannot be written, for example because the disk is full.
+            ``'continue'`` continues training, tries again at the next interval, and lets the run fail at its end if the
+            last checkpoint is missing. ``'stop'`` ends the run at once. Existing checkpoints are kept in both cases.
         async_save: write in the background; training waits only while the state is copied in memory (this needs the
             same amount of memory again). ``after_save`` is called, and errors are reported, before the first iteration
             after the file is written. The end of the run waits for it, also after a signal.
@@ -166,6 +166,7 @@ class CheckpointHook(StoringHook):
         return saved
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the checkpoints that could not be written, and those of stopped runs."""
         return {'missed': sorted(self._missed), 'stops': list(self._stops)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

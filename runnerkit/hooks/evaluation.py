@@ -46,7 +46,7 @@ class EvalHook(StoringHook):
         start: the first epoch or iteration (1-based) after which to evaluate; if it is already reached, evaluate
             once before training. None: start with the first interval.
         interval: epochs or iterations between two evaluations, at least 1.
-        by_epoch: which of the two.
+        by_epoch: True counts epochs, False iterations.
         save_best: the score that decides which checkpoint is the best; ``'auto'`` takes the first one. It must be
             among the evaluation's scores; with several loaders it begins with a name. The file is called
             ``best_<score>_<epoch|iter>_<n>.pth``.
@@ -376,6 +376,7 @@ class EvalHook(StoringHook):
                 store.delete(old)
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the score that decides, its direction, and whether the first evaluation is over."""
         return {'initial_flag': self.initial_flag, 'key_indicator': self.key_indicator, 'rule': self.rule}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -388,7 +389,7 @@ class EvalHook(StoringHook):
 class DistEvalHook(EvalHook):
     """`EvalHook` with the options of `multi_gpu_test`. (`EvalHook` itself also works with several processes.)
 
-    The arguments are those of `EvalHook`, in MMCV's order, and these:
+    Its arguments are those of `EvalHook`, in MMCV's order, and some more.
 
     Args:
         test_fn: ``test_fn(model, loader, tmpdir=…, gpu_collect=…) -> predictions``, None on all ranks but the first.

@@ -107,7 +107,11 @@ class FixedLrUpdaterHook(LrUpdaterHook):
 
 @HOOKS.register_module()
 class StepLrUpdaterHook(LrUpdaterHook, schedules.Step):
-    """`Step`, with ``min_lr`` as its minimum."""
+    """Multiplies the learning rate by ``gamma`` at each step.
+
+    Args:
+        min_lr: lower limit; None for none.
+    """
 
     def __init__(self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any) -> None:
         schedules.Step.__init__(self, step, gamma, min_lr)
@@ -116,7 +120,7 @@ class StepLrUpdaterHook(LrUpdaterHook, schedules.Step):
 
 @HOOKS.register_module()
 class ExpLrUpdaterHook(LrUpdaterHook, schedules.Exp):
-    """`Exp`."""
+    """Multiplies the learning rate by ``gamma`` in every epoch or iteration."""
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         schedules.Exp.__init__(self, gamma)
@@ -125,7 +129,11 @@ class ExpLrUpdaterHook(LrUpdaterHook, schedules.Exp):
 
 @HOOKS.register_module()
 class PolyLrUpdaterHook(LrUpdaterHook, schedules.Poly):
-    """`Poly`, with ``min_lr`` as its minimum."""
+    """Falls to ``min_lr`` at the end of the run, as a power of what is left of it.
+
+    Args:
+        min_lr: the learning rate at the end.
+    """
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         schedules.Poly.__init__(self, power, min_lr)
@@ -134,7 +142,7 @@ class PolyLrUpdaterHook(LrUpdaterHook, schedules.Poly):
 
 @HOOKS.register_module()
 class InvLrUpdaterHook(LrUpdaterHook, schedules.Inv):
-    """`Inv`."""
+    """Falls as a power of the number of epochs or iterations, fast at first; it never reaches 0."""
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         schedules.Inv.__init__(self, gamma, power)
@@ -142,7 +150,12 @@ class InvLrUpdaterHook(LrUpdaterHook, schedules.Inv):
 
 
 class _AnnealedLrHook(LrUpdaterHook):
-    """Ends at ``min_lr``, or at ``min_lr_ratio`` times the initial learning rate; exactly one is given."""
+    """Ends at ``min_lr``, or at ``min_lr_ratio`` times the initial learning rate; exactly one is given.
+
+    Args:
+        min_lr: the learning rate at the end; give this or ``min_lr_ratio``.
+        min_lr_ratio: the end as a share of the initial learning rate.
+    """
 
     def __init__(self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any) -> None:
         check_target('lr', min_lr, min_lr_ratio)
@@ -152,12 +165,12 @@ class _AnnealedLrHook(LrUpdaterHook):
 
 @HOOKS.register_module()
 class CosineAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.CosineAnnealing):
-    """`CosineAnnealing` to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
+    """Falls along half a cosine wave to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
 
 
 @HOOKS.register_module()
 class FlatCosineAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.FlatCosineAnnealing):
-    """`FlatCosineAnnealing` to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
+    """Stays constant for ``start_percent`` of the run, and then falls along half a cosine wave."""
 
     def __init__(
         self,
@@ -172,7 +185,7 @@ class FlatCosineAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.FlatCosineAnne
 
 @HOOKS.register_module()
 class CosineRestartLrUpdaterHook(_AnnealedLrHook, schedules.CosineRestart):
-    """`CosineRestart`, each period down to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
+    """Falls along half a cosine wave in every period, and starts again."""
 
     def __init__(
         self,
@@ -188,12 +201,12 @@ class CosineRestartLrUpdaterHook(_AnnealedLrHook, schedules.CosineRestart):
 
 @HOOKS.register_module()
 class LinearAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.LinearAnnealing):
-    """`LinearAnnealing` to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
+    """Falls along a straight line to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
 
 
 @HOOKS.register_module()
 class CyclicLrUpdaterHook(LrUpdaterHook, schedules.Cyclic):
-    """`Cyclic`."""
+    """Rises and falls in cycles of equal length; by iteration only."""
 
     def __init__(
         self,
@@ -211,7 +224,7 @@ class CyclicLrUpdaterHook(LrUpdaterHook, schedules.Cyclic):
 
 @HOOKS.register_module()
 class OneCycleLrUpdaterHook(LrUpdaterHook, schedules.OneCycle):
-    """`OneCycle` from ``max_lr / div_factor`` to ``max_lr`` and down to ``max_lr / div_factor / final_div_factor``.
+    """Rises from ``max_lr / div_factor`` to ``max_lr`` and falls to ``max_lr / div_factor / final_div_factor``, once.
 
     Args:
         max_lr: The peak: a number, a list with one per parameter group, or a dict of either by optimizer.

@@ -97,7 +97,11 @@ class MomentumUpdaterHook(ParamScheduleHook):
 
 @HOOKS.register_module()
 class StepMomentumUpdaterHook(MomentumUpdaterHook, schedules.Step):
-    """`Step`, with ``min_momentum`` as its minimum."""
+    """Multiplies the momentum by ``gamma`` at each step.
+
+    Args:
+        min_momentum: lower limit; None for none.
+    """
 
     def __init__(
         self, step: int | list[int], gamma: float = 0.5, min_momentum: float | None = None, **kwargs: Any
@@ -107,7 +111,12 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook, schedules.Step):
 
 
 class _AnnealedMomentumHook(MomentumUpdaterHook):
-    """Ends at ``min_momentum``, or at ``min_momentum_ratio`` times the initial momentum; exactly one is given."""
+    """Ends at ``min_momentum``, or at ``min_momentum_ratio`` times the initial momentum; exactly one is given.
+
+    Args:
+        min_momentum: the momentum at the end; give this or ``min_momentum_ratio``.
+        min_momentum_ratio: the end as a share of the initial momentum.
+    """
 
     def __init__(
         self, min_momentum: float | None = None, min_momentum_ratio: float | None = None, **kwargs: Any
@@ -119,17 +128,17 @@ class _AnnealedMomentumHook(MomentumUpdaterHook):
 
 @HOOKS.register_module()
 class CosineAnnealingMomentumUpdaterHook(_AnnealedMomentumHook, schedules.CosineAnnealing):
-    """`CosineAnnealing` to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum."""
+    """Goes along half a cosine wave to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum."""
 
 
 @HOOKS.register_module()
 class LinearAnnealingMomentumUpdaterHook(_AnnealedMomentumHook, schedules.LinearAnnealing):
-    """`LinearAnnealing` to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum."""
+    """Goes along a straight line to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum."""
 
 
 @HOOKS.register_module()
 class CyclicMomentumUpdaterHook(MomentumUpdaterHook, schedules.Cyclic):
-    """`Cyclic`."""
+    """Falls and rises in cycles of equal length; by iteration only."""
 
     def __init__(
         self,
@@ -147,7 +156,7 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook, schedules.Cyclic):
 
 @HOOKS.register_module()
 class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, schedules.OneCycle):
-    """`OneCycle` from ``max_momentum`` to ``base_momentum`` and back: low where the learning rate is high.
+    """Falls from ``max_momentum`` to ``base_momentum`` and rises again, once: low where the learning rate is high.
 
     Args:
         base_momentum: The lower value: a number, a list with one per parameter group, or a dict of either by optimizer.

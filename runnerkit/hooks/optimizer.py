@@ -116,6 +116,7 @@ class OptimizerHook(Hook):
         self._seen = runner.update_calls + self._update.steps
 
     def state_dict(self) -> dict[str, Any]:
+        """Return whether the hook has left the updates to the model."""
         return {'has_given_way': True} if self._has_given_way else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

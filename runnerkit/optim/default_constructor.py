@@ -36,24 +36,22 @@ class DefaultOptimizerConstructor:
     """Builds an optimizer for a model whose parameters may differ in learning rate and weight decay.
 
     Without ``paramwise_cfg`` the parameters form one group. With it each parameter has its own group, in the order of
-    the modules, including parameters without gradients. Its keys:
-
-    ==================  ================================================================================================
-    custom_keys         ``{part of a parameter's name: dict(lr_mult=1, decay_mult=1)}``; the longest part that matches
-                        decides (the first in alphabetical order if equally long), and no other rule applies then
-    bias_lr_mult        learning rate of biases, but not of norm layers' and deformable convolutions'
-    bias_decay_mult     weight decay of biases, but not of norm layers', depthwise and deformable convolutions'
-    norm_decay_mult     weight decay of norm layers, biases included
-    dwconv_decay_mult   weight decay of depthwise convolutions, biases included
-    dcn_offset_lr_mult  learning rate of the offset layer in deformable convolutions
-    bypass_duplicate    whether to skip a parameter that is found a second time, with a warning
-    ==================  ================================================================================================
-
-    A subclass may override `add_params` and have its own keys.
+    the modules, including parameters without gradients. A subclass may override `add_params` and have its own keys.
 
     Args:
         optimizer_cfg: ``type`` and arguments of the optimizer. It is not changed.
-        paramwise_cfg: The table above; None for none.
+        paramwise_cfg: A dict with the keys below; None for none.
+
+    Keys of paramwise_cfg:
+        custom_keys: ``{part of a parameter's name: dict(lr_mult=1, decay_mult=1)}``. The longest part that matches
+            decides (the first in alphabetical order if equally long), and no other rule applies then.
+        bias_lr_mult: factor of the learning rate of biases, but not of norm layers' and deformable convolutions'.
+        bias_decay_mult: factor of the weight decay of biases, but not of norm layers', depthwise and deformable
+            convolutions'.
+        norm_decay_mult: factor of the weight decay of norm layers, biases included.
+        dwconv_decay_mult: factor of the weight decay of depthwise convolutions, biases included.
+        dcn_offset_lr_mult: factor of the learning rate of the offset layer in deformable convolutions.
+        bypass_duplicate: whether to skip a parameter that is found a second time, with a warning.
 
     Raises:
         TypeError: If an argument, or ``custom_keys``, is not a dict.

@@ -124,7 +124,11 @@ class Step(Policy):
 
 
 class Exp(Policy):
-    """``base * gamma ** progress``."""
+    """``base * gamma ** progress``.
+
+    Args:
+        gamma: Factor of every epoch or iteration.
+    """
 
     needs_total = False
 

@@ -1,5 +1,7 @@
 """The stages of a run."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from runnerkit.flow import Context, Flow
@@ -64,3 +66,22 @@ def test_the_last_stage_learns_what_the_run_says_of_its_own_end():
     with pytest.raises(KeyboardInterrupt):
         Flow([runs, lambda context: learnt.append(context.outcome)])(Context(None))
     assert learnt == [Outcome('stopped', 'SIGINT')]
+
+
+def test_only_one_thread_runs_at_a_time():
+    """Both would draw from the same generators: neither could be repeated."""
+
+    def nothing(context):
+        pass
+
+    with ThreadPoolExecutor(1) as other:
+
+        def meets_another(context):
+            Flow([nothing])(Context(None))  # inside this run
+            with pytest.raises(RuntimeError, match='another thread of this process is training'):
+                other.submit(Flow([nothing]), Context(None)).result()
+
+        Flow([meets_another, nothing])(Context(None))
+        with pytest.raises(ZeroDivisionError):
+            other.submit(Flow([lambda context: 1 / 0, nothing]), Context(None)).result()
+        Flow([nothing])(Context(None))

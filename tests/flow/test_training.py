@@ -7,7 +7,7 @@ import pytest
 
 from runnerkit.checkpoint import Store
 from runnerkit.config import Config
-from runnerkit.flow import Context, Runner
+from runnerkit.flow import Context, Runner, training
 from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.hooks.hook import Outcome
 
@@ -36,6 +36,18 @@ def test_the_outcome_is_published_whatever_it_is(tmp_path):
     with pytest.raises(ValueError, match='boom'):
         Runner()(context)
     assert context.outcome.kind == 'failed'
+
+
+def test_the_log_names_what_the_work_dir_lacks(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(training, 'files_needed', lambda cfg: [tmp_path / 'nets.py'])
+    monkeypatch.setattr(training, 'packages_needed', lambda cfg: ['lab'])
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        Runner()(Context(Config({}), work_dir=tmp_path, runner=Fake()))
+    assert 'elsewhere: the packages lab' in caplog.text
+    assert (
+        f"nets.py, which registers classes that the config names (custom_imports=dict(imports=['{tmp_path}"
+        in caplog.text
+    )
 
 
 def test_a_folder_has_one_store_whatever_it_is_called(tmp_path, monkeypatch):

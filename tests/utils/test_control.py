@@ -96,8 +96,12 @@ def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
     if pid == 0:
         os.close(writing)
         ControlServer(tmp_path, answer)
+        forked, forks = os.pipe()
         if os.fork() == 0:
+            os.write(forks, b'.')
             os.read(reading, 1)  # until the test is over
+        else:
+            os.read(forked, 1)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     server = ControlServer(tmp_path, answer)

@@ -105,6 +105,7 @@ class TensorboardLoggerHook(LoggerHook):
         self._last_step, self._last_points = state.get('step'), list(state.get('points', []))
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the position of the last points."""
         return {'step': self._last_step, 'points': list(self._last_points)}
 
     @contextmanager

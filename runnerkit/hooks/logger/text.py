@@ -134,6 +134,7 @@ class TextLoggerHook(LoggerHook):
         self._logged_at = self._saved_state(runner, checkpoint).get('logged_at')
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the position of the last line."""
         return {'logged_at': self._logged_at or (0, 0)}
 
     def _set_aside(self, runner: RunnerView, work_dir: str) -> None:

@@ -93,6 +93,7 @@ class TrackerHook(LoggerHook):
         self.run_id = run_id if isinstance(run_id, str) else None
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the id of the run at the tracker."""
         return {} if self.run_id is None else {'run_id': self.run_id}
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:

@@ -1,0 +1,181 @@
+"""The reference pages say what the code says, and all of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import optim
+
+from runnerkit.config.key_meanings import MEANINGS, TOP
+from runnerkit.config.known_keys import KEYS, LATER, MMCV_TOOLS, SCHEDULES
+from runnerkit.data import DATASETS, SAMPLERS
+from runnerkit.fileio import FileClient
+from runnerkit.hooks import HOOKS, Hook, Priority
+from runnerkit.hooks.hook import POINTS, RINGS
+from runnerkit.nn.weight_init import INITIALIZERS
+from runnerkit.optim.torch_schedules import scheduler_names
+from runnerkit.utils.imports import import_object
+
+ROOT = Path(__file__).parents[2]
+TOOL = import_object(f'{ROOT}/tools/reference.py:regenerated').__globals__
+PAGES = {name: path.read_text(encoding='utf-8') for name, path in TOOL['PAGES'].items()}
+DOCS = sorted([*(ROOT / 'docs').glob('*.md'), *ROOT.glob('*.md')])
+
+
+def ours(names):
+    return [name for name in names if getattr(HOOKS.get(name), '__module__', '').startswith('runnerkit.')]
+
+
+def section(page, heading):
+    """What stands below a heading, up to the next one of the same level or a higher one."""
+    level = heading.split()[0]
+    return re.search(rf'^{re.escape(heading)}\n(.*?)(?=^#{{2,{len(level)}}} |\Z)', page, re.DOTALL | re.MULTILINE)[1]
+
+
+@pytest.mark.parametrize('name', PAGES)
+def test_the_page_is_what_the_code_says(name):
+    lines, fresh = PAGES[name].splitlines(), TOOL['regenerated'](PAGES[name]).splitlines()
+    others = [line for line in zip_longest(lines, fresh) if line[0] != line[1]]
+    assert others[:1] == [], f'docs/{name} is not up to date: run make docs'
+
+
+# --- complete --------------------------------------------------------------------------------------------------------
+
+
+def test_every_hook_is_on_the_page():
+    headings = re.findall(r'^### (\w+)$', PAGES['hooks.md'], re.MULTILINE)
+    assert len(headings) == len(set(headings))
+    registered = set(headings) - {'LoggerHook', 'LrUpdaterHook', 'MomentumUpdaterHook'}
+    assert registered == set(ours(HOOKS.names())), 'write the hook into a "<!-- hooks: … -->" of docs/hooks.md'
+
+
+def test_every_argument_of_a_hook_is_there_with_a_meaning():
+    for name in ours(HOOKS.names()):
+        text = section(PAGES['hooks.md'], f'### {name}')
+        if base := re.search(r'^It (?:also )?takes the arguments of .`(\w+)`', text, re.MULTILINE):
+            text += section(PAGES['hooks.md'], f'### {base[1]}')
+        for argument in TOOL['signature'](HOOKS.get(name)):
+            assert re.search(rf'^\| `{argument}` \| .+ \| .+ \| \S.+ \|$', text, re.MULTILINE), f'{name}: {argument}'
+
+
+def test_every_point_is_there():
+    assert all(f'| `{point}` |' in PAGES['hooks.md'] for point in POINTS)
+    assert all(f'`{band.name}` {band.value}' in PAGES['hooks.md'] for band in Priority)
+    assert all(f'`{ring}' in section(PAGES['hooks.md'], '## Points') for ring in RINGS)
+
+
+def test_every_key_of_the_top_level_is_there():
+    page = PAGES['config_keys.md']
+    regions = ''.join(re.findall(r'<!-- top: .+? -->\n(.*?)<!-- end -->', page, re.DOTALL))
+    for key in TOP:
+        row = rf'^\| (?:\[`{key}`\]\(#{key}\)|`{key}`) \| .+ \| .* \| \S.+ \|$'
+        assert re.search(row, regions, re.MULTILINE), f'write {key} into a "<!-- top: … -->" of docs/config_keys.md'
+    assert all(f'`{key}`' in page for key in (*MMCV_TOOLS, *LATER))
+
+
+def test_every_key_of_every_section_is_there():
+    """Those of a schedule or of a variant of a hook are on the page about hooks."""
+    page = PAGES['config_keys.md']
+    regions = dict(re.findall(r'<!-- keys: (.+?) -->\n(.*?)<!-- end -->', page, re.DOTALL))
+    one_of_two = {'IterBasedRunner': 'EpochBasedRunner'}
+    elsewhere = {name for name in KEYS if name.endswith((*SCHEDULES.values(), 'OptimizerHook', 'IterTimerHook'))}
+    assert set(KEYS) - set(regions) == {*one_of_two, *elsewhere} - {'OptimizerHook', 'FixedLrUpdaterHook'}
+    assert set(MEANINGS) - {'runner'} <= set(regions)
+    for name, keys in {**KEYS, **MEANINGS}.items():
+        region = regions.get(one_of_two.get(name, name))
+        for key in keys if region is not None else ():
+            assert f'\n| `{key}` |' in region or (name == 'dataloader' and key in KEYS['data']), f'{name}.{key}'
+
+
+def test_every_schedule_storage_and_initializer_is_there():
+    page = PAGES['config_keys.md']
+    for key, suffix in SCHEDULES.items():
+        names = [name.removesuffix(suffix) for name in ours(HOOKS.names()) if name.endswith(suffix)]
+        missing = [name for name in names if f"`'{name}'`" not in section(page, f'### {key}')]
+        assert missing == (['Torch'] if key == 'lr_config' else [])
+    names = [name for name, each in FileClient._backends.items() if each.__module__.startswith('runnerkit.')]
+    assert all(f"`'{name}'`" in section(page, '## Storages') for name in names)
+    names = [name for name in INITIALIZERS.names() if INITIALIZERS.get(name).__module__.startswith('runnerkit.')]
+    assert all(f"`'{name}'`" in section(page, '### model') for name in names)
+
+
+def test_every_class_of_torch_and_of_data_is_named():
+    page = PAGES['config_keys.md']
+    classes = {name for name, each in vars(optim).items() if isinstance(each, type) and name != 'Optimizer'}
+    assert {name for name in classes if f'`{name}`' not in section(page, '### optimizer')} == set()
+    assert {name for name in scheduler_names() if f'`{name}`' not in section(page, '### lr_config')} == set()
+    for registry in (DATASETS, SAMPLERS):
+        ours_or_torch = [
+            name for name in registry.names() if registry.get(name).__module__.startswith(('runn', 'torch.'))
+        ]
+        assert {name for name in ours_or_torch if name not in section(page, '### data')} == set()
+
+
+# --- what the tool refuses and makes ---------------------------------------------------------------------------------
+
+
+def test_an_argument_without_a_line_is_refused():
+    class Forgotten(Hook):
+        """Has an argument.
+
+        Args:
+            known: a number.
+        """
+
+        def __init__(self, known: int, unknown: int = 3) -> None:
+            pass
+
+    assert TOOL['key_of'](Forgotten, 'known').meaning == 'A number.'
+    with pytest.raises(LookupError, match=r'no docstring of .*Forgotten has a line for unknown'):
+        TOOL['key_of'](Forgotten, 'unknown')
+
+
+def test_a_docstring_is_read():
+    def documented(one: Sequence[str] | None, two: dict[str, Any], by_epoch: bool = True, **kwargs: Any) -> None:
+        """Does ``this``::
+
+            with_code()
+
+        And more of `EMAHook`.
+
+        Args:
+            one, two: as a list, e.g. ``[1]``,
+                in two lines.
+            by_epoch: as in `LoggerHook`; and more.
+            **kwargs: the others.
+
+        Raises:
+            ValueError: never.
+        """
+
+    doc = TOOL['parsed'](documented)
+    assert TOOL['paragraphs'](doc.text) == (
+        'Does `this`:\n\n```python\nwith_code()\n```\n\nAnd more of [`EMAHook`](hooks.md#emahook).'
+    )
+    assert set(doc.lines) == {'one', 'two', 'by_epoch', 'kwargs'}
+    assert TOOL['key_of'](documented, 'one') == (
+        'list of str or None',
+        'required',
+        'As a list, e.g. `[1]`, in two lines.',
+    )
+    assert TOOL['key_of'](documented, 'two').type == 'dict'
+    key = TOOL['key_of'](documented, 'by_epoch')
+    assert key.default == '`True`'
+    assert key.meaning == "Whether iterations are counted from each epoch's beginning; and more."
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('path', DOCS, ids=lambda path: path.name)
+def test_links_to_headings_lead_to_one(path):
+    for target, place in re.findall(r'\]\(([^)#\s]*)#([^)\s]+)\)', path.read_text(encoding='utf-8')):
+        if '://' not in target:
+            page = (path.parent / target).read_text(encoding='utf-8') if target else path.read_text(encoding='utf-8')
+            headings = re.findall(r'^#+ (.+)$', TOOL['without_code'](page), re.MULTILINE)
+            assert place in map(TOOL['anchor'], headings), f'{path.name}: {target}#{place}'

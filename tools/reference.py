@@ -1,0 +1,485 @@
+"""Write the tables of docs/config_keys.md and docs/hooks.md from signatures and docstrings: ``make docs``.
+
+In both pages, what stands between ``<!-- what: names -->`` and ``<!-- end -->`` is written here; all other text is
+written by hand. A key or argument that has no line in a docstring, or in `runnerkit.config.key_meanings`, is an error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runnerkit import data, hooks, nn, runner
+from runnerkit.checkpoint.loader import CheckpointLoader
+from runnerkit.config.key_meanings import MEANINGS, TOP, Key
+from runnerkit.config.known_keys import DEFAULT_READERS, KEYS, MMCV_TOOLS, SCHEDULES
+from runnerkit.fileio import FileClient
+from runnerkit.hooks import HOOKS, Hook
+from runnerkit.hooks.hook import POINTS, RINGS
+from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.priority import get_priority
+from runnerkit.nn.weight_init import INITIALIZERS
+from runnerkit.optim import schedules
+from runnerkit.optim.default_constructor import PARAMWISE_DEFAULTS, DefaultOptimizerConstructor
+from runnerkit.runner.registration import PRIORITIES
+from runnerkit.utils.imports import import_modules_from_strings
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {'config_keys.md': ROOT / 'docs' / 'config_keys.md', 'hooks.md': ROOT / 'docs' / 'hooks.md'}
+REGION = re.compile(r'(<!-- (\w+)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)', flags=re.DOTALL)
+
+#: What reads the keys of a section of `KEYS`: its docstrings describe them, and its signature has their defaults.
+READERS: dict[str, Any] = {
+    'data': data.build_dataloader,
+    'dataloader': data.build_dataloader,
+    'custom_imports': import_modules_from_strings,
+    'paramwise_cfg': DefaultOptimizerConstructor,
+    'EpochBasedRunner': runner.EpochBasedRunner,
+    'Supervised': nn.Supervised,
+    'LoggerHook': hooks.LoggerHook,
+}
+
+#: Points that are not called by every runner, after `POINTS`.
+MORE_POINTS = ('before_resume', 'after_save', 'after_roll_back')
+
+#: How types are called for those who write configs.
+TYPES = (
+    (r'\bCallable\[.*?\](?=$| \|)', 'function'),
+    (r'\b(?:dict|Mapping)\[[^\]]*\]', 'dict'),
+    (r'\b(?:list|Sequence)\[Any\]', 'list'),
+    (r'\b(?:list|Sequence)\[([^,\]]+)\]', r'list of \1'),
+    (r'\btuple\[.*?\]', 'tuple'),
+    (r'\bAny\b', 'any'),
+    (r'\bnn\.Module\b', 'module'),
+    (r'\bFields\b', 'int, str, list or dict'),
+    (r'\bstr \| os\.PathLike\[str\]', 'path'),
+    (r'\b(?:logging|torch)\.(?=\w)', ''),
+    (r'\bInitCfg\b', 'dict or list of dicts'),
+    (r' \| ', ' or '),
+)
+
+
+# --- docstrings and signatures ---------------------------------------------------------------------------------------
+
+
+class Doc(NamedTuple):
+    """A docstring: its text up to the first section, and what its sections say about arguments."""
+
+    text: str
+    lines: dict[str, str]
+
+
+def parsed(documented: Any) -> Doc:
+    """The docstring of a class or function itself, not of what it inherits from."""
+    text = vars(documented).get('__doc__') if inspect.isclass(documented) else documented.__doc__
+    head, *sections = re.split(r'^(?=[A-Z][\w ]*:\n    )', inspect.cleandoc(text or ''), flags=re.MULTILINE)
+    lines: dict[str, str] = {}
+    for section in sections:
+        if section.startswith(('Args:', 'Keys of')):
+            for names, meaning in re.findall(r'^    ([\w*, ]+): (.+(?:\n {5,}.+)*)', section, flags=re.MULTILINE):
+                lines.update(dict.fromkeys(names.replace('*', '').split(', '), ' '.join(meaning.split())))
+    return Doc(head.strip(), lines)
+
+
+def family(reader: Any) -> list[Any]:
+    """What may document the arguments of ``reader``: a class with its bases, or a function."""
+    return [each for each in reader.__mro__ if each is not object] if inspect.isclass(reader) else [reader]
+
+
+def signature(reader: Any) -> dict[str, inspect.Parameter]:
+    """The arguments of ``reader`` by name, and those that its ``**kwargs`` hand on to base classes."""
+    inits = [vars(each)['__init__'] for each in family(reader) if '__init__' in vars(each)]
+    found: dict[str, inspect.Parameter] = {}
+    for function in inits if inspect.isclass(reader) else [reader]:
+        parameters = inspect.signature(function).parameters
+        kinds = {each.kind for each in parameters.values()}
+        for name, parameter in parameters.items():
+            if name != 'self' and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                found.setdefault(name, parameter)
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+    return found
+
+
+def is_open(reader: Any) -> bool:
+    """Whether ``reader`` takes further arguments, which no base class names."""
+    inits = [vars(each)['__init__'] for each in family(reader) if '__init__' in vars(each)]
+    kinds = [{each.kind for each in inspect.signature(init).parameters.values()} for init in inits]
+    return all(inspect.Parameter.VAR_KEYWORD in each for each in kinds)
+
+
+def meaning(reader: Any, name: str) -> str:
+    """What the docstrings say about one argument, with "as in `Other`" replaced by what is said there.
+
+    Raises:
+        LookupError: nothing.
+    """
+    said = next((doc.lines[name] for doc in map(parsed, family(reader)) if name in doc.lines), None)
+    if said is None:
+        raise LookupError(f'no docstring of {reader.__qualname__} has a line for {name}: write one below "Args:"')
+    same = re.match(r'[Aa]s (?:in|for) `(\w+)`(.*)', said)
+    other = same and (getattr(hooks, same[1], None) or getattr(schedules, same[1], None))
+    return meaning(other, name).rstrip('.') + same[2] if same and other else said
+
+
+def key_of(reader: Any, name: str) -> Key:
+    """Type, default and meaning of an argument."""
+    parameter = signature(reader).get(name)
+    if parameter is None:
+        raise LookupError(f'{reader.__qualname__} takes no {name}: describe it in runnerkit/config/key_meanings.py')
+    kind = '' if parameter.annotation is parameter.empty else str(parameter.annotation)
+    for pattern, plain in TYPES:
+        kind = re.sub(pattern, plain, kind)
+    default = 'required' if parameter.default is parameter.empty else f'`{shown(parameter.default)}`'
+    if name == 'by_epoch' and getattr(reader, 'by_iteration_only', False):
+        default = '`False`'
+    return Key(kind, default, sentence(meaning(reader, name)))
+
+
+def shown(value: Any) -> str:
+    """A default as one writes it in a config."""
+    if isinstance(value, list | tuple):
+        inside = ', '.join(map(shown, value))
+        return f'[{inside}]' if isinstance(value, list) else f'({inside})'
+    return f'{value:.6g}' if isinstance(value, float) else repr(value)
+
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+
+def markdown(text: str) -> str:
+    """A piece of a docstring as Markdown, with links to the hooks that it names."""
+
+    def quoted(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        is_hook = match[2] and re.fullmatch(r'\w+Hook', name) and hasattr(hooks, name)
+        return f'[`{name}`](hooks.md#{name.lower()})' if is_hook else f'`{name}`'
+
+    return re.sub(r'``(.+?)``|`([^`]+)`', quoted, ' '.join(text.split()), flags=re.DOTALL)
+
+
+def sentence(text: str) -> str:
+    """The text of a docstring's line, beginning with a capital."""
+    text = markdown(text)
+    return text[0].upper() + text[1:]
+
+
+def first_sentence(text: str) -> str:
+    """A line up to its first full stop."""
+    return re.split(r'(?<=[^.…])\.(?= [A-Z`([])', text, maxsplit=1)[0].rstrip('.') + '.'
+
+
+def paragraphs(text: str) -> str:
+    """The text of a docstring as Markdown; literal blocks become blocks of Python."""
+    parts = []
+    for paragraph in re.split(r'\n\n(?! )', text):
+        prose, _, code = paragraph.partition('::\n\n')
+        parts.append(markdown(prose + ':' if code else prose))
+        if code:
+            parts.append(f'```python\n{inspect.cleandoc(code)}\n```')
+    return '\n\n'.join(parts)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of Markdown."""
+    lines = [list(head), *map(list, rows)]
+    texts = [' | '.join(re.sub(r'(?<!\\)\|', r'\\|', cell) for cell in line) for line in lines]
+    return '\n'.join([f'| {texts[0]} |', '|' + '---|' * len(lines[0]), *(f'| {text} |' for text in texts[1:])])
+
+
+def keys_table(keys: dict[str, Key], head: str = 'key') -> str:
+    """A table of keys."""
+    return table((head, 'type', 'default', 'what it means'), ((f'`{name}`', *cells(key)) for name, key in keys.items()))
+
+
+def cells(key: Key) -> Key:
+    """A key's texts for a table: a default that is a value is code."""
+    is_value = re.fullmatch(r'None|True|False|-?[\d.]+', key.default)
+    return key._replace(default=f'`{key.default}`') if is_value else key
+
+
+def anchor(heading: str) -> str:
+    """GitHub's anchor of a heading."""
+    return re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-')
+
+
+# --- the regions of the pages ----------------------------------------------------------------------------------------
+
+
+def contents(names: str, page: str) -> str:
+    """Links to the page's headings."""
+    headings = re.findall(r'^(##|###) (.+)$', without_code(page), flags=re.MULTILINE)
+    levels = {'##': '- ', '###': '  - '} if names == 'deep' else {'##': '- '}
+    return '\n'.join(f'{levels[level]}[{title}](#{anchor(title)})' for level, title in headings if level in levels)
+
+
+def without_code(page: str) -> str:
+    """``page`` without its blocks of code."""
+    return re.sub(r'^```.*?^```', '', page, flags=re.DOTALL | re.MULTILINE)
+
+
+def top(names: str, page: str) -> str:
+    """Some top-level keys; with links where they have a heading of their own."""
+    headings = re.findall(r'^#+ (\w+)$', without_code(page), flags=re.MULTILINE)
+    keys = {f'[`{name}`](#{name})' if name in headings else f'`{name}`': TOP[name] for name in names.split()}
+    return table(('key', 'type', 'default', 'what it means'), ((name, *cells(key)) for name, key in keys.items()))
+
+
+def keys(names: str, page: str) -> str:
+    """The keys of one section."""
+    return keys_table(keys_of(names))
+
+
+def keys_of(section: str) -> dict[str, Key]:
+    """The keys of a section of `KEYS` or `MEANINGS`, described."""
+    described = MEANINGS.get(section, {})
+    if section == 'EpochBasedRunner':
+        described = MEANINGS['runner']
+    reader = READERS.get(section) or HOOKS.get(section)
+    found = {name: described[name] for name in described if name not in KEYS.get(section, ())}
+    for name in KEYS.get(section) or (() if reader is None else signature(reader)):
+        if section == 'dataloader' and name in KEYS['data']:
+            continue  # they are in the table above it
+        found[name] = described[name] if name in described else brief(section, reader, name)
+    return found
+
+
+def brief(section: str, reader: Any, name: str) -> Key:
+    """The key that ``reader`` documents, in one sentence, with a link to the hook where there are more."""
+    if section == 'paramwise_cfg':
+        default = shown(PARAMWISE_DEFAULTS[name])
+        return Key(type(PARAMWISE_DEFAULTS[name]).__name__, f'`{default}`', sentence(meaning(reader, name)))
+    if section == 'CheckpointHook' and name not in signature(reader):
+        reader = runner.EpochBasedRunner.save_checkpoint
+    key = key_of(reader, name)
+    short = first_sentence(key.meaning)
+    if section in HOOKS and reader is HOOKS.get(section) and short != key.meaning:
+        short += f' [More](hooks.md#{section.lower()}).'
+    return key._replace(meaning=short if section in HOOKS else key.meaning)
+
+
+def policies(names: str, page: str) -> str:
+    """The schedules of ``lr_config`` or ``momentum_config``, and the keys that only they have."""
+    suffix, found_policies, rows = SCHEDULES[names], [], []
+    for name in ours(HOOKS):
+        hook = HOOKS.get(name)
+        if not name.endswith(suffix) or not issubclass(hook, ParamScheduleHook):
+            continue
+        policy = f'`{name.removesuffix(suffix)!r}`'
+        value = next(formula(hook), 'always `base`').split('\n')[0].removeprefix('Value: ').rstrip('.')
+        value = value if value.startswith(('`', 'always')) else ''  # some are told in words only
+        link = f'[{policy}](hooks.md#{name.lower()})'
+        found_policies.append((link, first_sentence(markdown(parsed(hook).text)), value))
+        for each in signature(hook):
+            if each not in signature(ParamScheduleHook):
+                key = key_of(hook, each)
+                rows.append((policy, f'`{each}`', *cells(key._replace(meaning=first_sentence(key.meaning)))))
+    return '\n\n'.join(
+        [
+            table(('policy', 'what it does', 'value'), found_policies),
+            'Their keys:',
+            table(('policy', 'key', 'type', 'default', 'what it means'), rows),
+        ]
+    )
+
+
+def loggers(names: str, page: str) -> str:
+    """The hooks of ``log_config.hooks``."""
+    return listed(name for name in ours(HOOKS) if is_logger(name))
+
+
+def is_logger(name: str) -> bool:
+    """Whether ``log_config`` lists the hook."""
+    return issubclass(found(name), hooks.LoggerHook) and name != 'HistoryHook'
+
+
+def listed(names: Iterable[str]) -> str:
+    """Hooks, each with its first sentence."""
+    texts = ((name, parsed(found(name)).text.split('\n\n')[0]) for name in names)
+    rows = ((f'[`{name}`](hooks.md#{name.lower()})', first_sentence(markdown(text))) for name, text in texts)
+    return table(('hook', 'what it does'), rows)
+
+
+def ours(registry: Any) -> list[str]:
+    """The names in a registry that this package has registered."""
+    return [name for name in registry.names() if registry.get(name).__module__.startswith('runnerkit.')]
+
+
+def found(name: str) -> Any:
+    """A hook, or a base class of hooks."""
+    return HOOKS.get(name) or getattr(hooks, name)
+
+
+def initializers(names: str, page: str) -> str:
+    """What ``init_cfg`` may name."""
+    rows = []
+    for name in ours(INITIALIZERS):
+        parameters = signature(INITIALIZERS.get(name))
+        shared = ('bias', 'bias_prob', 'layer')
+        text = ', '.join(f'`{each}{default_of(value)}`' for each, value in parameters.items() if each not in shared)
+        rows.append((f"`'{name}'`", text))
+    return table(('type', 'its keys, with their defaults'), rows)
+
+
+def default_of(parameter: inspect.Parameter) -> str:
+    """A parameter's default as in a call."""
+    return '' if parameter.default is parameter.empty else f'={shown(parameter.default)}'
+
+
+def storages(names: str, page: str) -> str:
+    """What ``file_client_args`` may name."""
+    rows = []
+    for name, backend in FileClient._backends.items():
+        if backend.__module__.startswith('runnerkit.'):
+            text = ', '.join(f'`{each}{default_of(value)}`' for each, value in signature(backend).items())
+            rows.append((f"`'{name}'`", first_sentence(markdown(parsed(backend).text)), text))
+    return table(('backend', 'what it is', 'its arguments'), rows)
+
+
+def schemes(names: str, page: str) -> str:
+    """The beginnings of checkpoints' names."""
+    by_loader: dict[Any, list[str]] = {}
+    for prefix, loader in CheckpointLoader._schemes.items():
+        if prefix and loader.__module__.startswith('runnerkit.'):
+            by_loader.setdefault(loader, []).append(f'`{prefix.split(")?")[-1]}`')
+    return table(
+        ('name', 'what is loaded'),
+        sorted(
+            (', '.join(sorted(names)), sentence(first_sentence(parsed(each).text.removeprefix('Load '))))
+            for each, names in by_loader.items()
+        ),
+    )
+
+
+def ignored(names: str, page: str) -> str:
+    """Keys of MMCV's tools."""
+    return ', '.join(f'`{name}`' for name in MMCV_TOOLS) + '.'
+
+
+def hook_list(names: str, page: str) -> str:
+    """The page's hooks by group, each with its first sentence."""
+    parts = []
+    for title, section in re.findall(r'^## (.+?)\n(.*?)(?=^## |\Z)', page, flags=re.DOTALL | re.MULTILINE):
+        group = [name for names in re.findall(r'<!-- hooks: (.*?) -->', section) for name in names.split()]
+        if group:
+            parts.append(f'**[{title}](#{anchor(title)})**\n\n{listed(name for name in group if name in HOOKS)}')
+    return '\n\n'.join(parts).replace('(hooks.md#', '(#')
+
+
+def hooks_in_full(names: str, page: str) -> str:
+    """Hooks with all that is known of them."""
+    return '\n\n'.join(map(hook_in_full, names.split())).replace('(hooks.md#', '(#')
+
+
+def hook_in_full(name: str) -> str:
+    """One hook: text, facts, arguments."""
+    hook = found(name)
+    text = [f'### {name}', paragraphs(parsed(hook).text), *formula(hook), *facts(name, hook)]
+    own = signature(hook)
+    rest = ''
+    base = next((each for each in family(hook)[1:] if each in (hooks.LrUpdaterHook, hooks.MomentumUpdaterHook)), None)
+    if base is not None:
+        own = {each: value for each, value in own.items() if each not in signature(base)}
+        rest = f'It {"also takes" if own else "takes"} the arguments of {markdown(f"`{base.__name__}`")}.'
+    described = {each: key_of(hook, each) for each in own}
+    further = next((line for name, line in parsed(hook).lines.items() if name.endswith('kwargs')), '')
+    if further and base is None and is_open(hook):
+        described['…'] = Key('', '', sentence(f'any other: {further[0].lower()}{further[1:]}'))
+    return '\n\n'.join([*text, *([keys_table(described, 'argument')] if described else []), *([rest] if rest else [])])
+
+
+def formula(hook: Any) -> Iterator[str]:
+    """The value of a policy."""
+    for each in family(hook):
+        if each.__module__ == schedules.__name__ and each not in (schedules.Policy, schedules.Annealed):
+            yield f'Value: {paragraphs(parsed(each).text)}'
+            return
+
+
+def facts(name: str, hook: Any) -> Iterator[str]:
+    """In a config, when it is called, what checkpoints keep of it."""
+    lines = []
+    if name in HOOKS:
+        config, priority = in_config(name, hook)
+        number = f'`{priority}` ({get_priority(priority)})'
+        lines.append(f'- **In a config:** {config}')
+        after = '; called after all other hooks of a point' if hook.runs_last else ''
+        lines.append(f'- **Priority:** {number}{after}')
+    known = (*POINTS, *MORE_POINTS, *RINGS)
+    acts = [point for point in known if getattr(hook, point, None) is not getattr(Hook, point, None)]
+    if acts:
+        lines.append(f'- **Acts at:** {", ".join(f"`{point}`" for point in acts)}')
+    if hook.state_dict is not Hook.state_dict:
+        kept = first_sentence(markdown(' '.join(inspect.getdoc(hook.state_dict).split()))).removeprefix('Return ')
+        lines.append(f'- **Kept in checkpoints:** {kept}')
+    if lines:
+        yield '\n'.join(lines)
+
+
+def in_config(name: str, hook: Any) -> tuple[str, str]:
+    """How a config names the hook, and the priority that it then has."""
+    for section, suffix in SCHEDULES.items():
+        if name.endswith(suffix):
+            policy = 'CosineAnnealingLR' if name.startswith('Torch') else name.removesuffix(suffix)
+            return f"`{section} = dict(policy='{policy}', …)`", PRIORITIES[section.removesuffix('_config')]
+    if name == 'ProgressBarHook':
+        return 'nothing to write: it is there where the log goes to a terminal', 'LOWEST'
+    if name in ('ClosureHook', 'DistEvalHook'):
+        return 'none; register it in code: `runner.register_hook(…)`', 'NORMAL'
+    if is_logger(name):
+        return f"`log_config = dict(hooks=[dict(type='{name}')])`", PRIORITIES['logger']
+    for section, default in DEFAULT_READERS.items():
+        if default is not None and default in HOOKS and issubclass(hook, HOOKS.get(default)):
+            kind = '…' if name == default else f"type='{name}', …"
+            kind = f"type='{name}'" if name == 'IterTimerHook' else kind
+            also = '; `dataloader` is the loader of `data.val`' if section == 'evaluation' else ''
+            return f'`{section} = dict({kind})`{also}', PRIORITIES.get(section.removesuffix('_config'), 'LOW')
+    more = ', …' if signature(hook) else ''
+    return f"`custom_hooks = [dict(type='{name}'{more})]`", 'NORMAL'
+
+
+def points(names: str, page: str) -> str:
+    """Every point of a run, in order."""
+    rows = [(f'`{point}`', markdown(inspect.getdoc(getattr(Hook, point)).split('\n\n')[0])) for point in POINTS]
+    return table(('point', 'when'), rows)
+
+
+GENERATORS: dict[str, Callable[[str, str], str]] = {
+    'contents': contents,
+    'top': top,
+    'keys': keys,
+    'policies': policies,
+    'loggers': loggers,
+    'initializers': initializers,
+    'storages': storages,
+    'schemes': schemes,
+    'ignored': ignored,
+    'list': hook_list,
+    'hooks': hooks_in_full,
+    'points': points,
+}
+
+
+def regenerated(page: str) -> str:
+    """The page with everything between its markers written anew."""
+
+    def written(region: re.Match[str], what: Iterable[str]) -> str:
+        start, kind, names, end = region.groups()
+        return f'{start}\n{GENERATORS[kind](names or "", page)}\n\n{end}' if kind in what else region[0]
+
+    page = REGION.sub(partial(written, what=set(GENERATORS) - {'contents'}), page)
+    return REGION.sub(partial(written, what={'contents'}), page)  # it is made of the headings
+
+
+def main() -> None:
+    """Write both pages."""
+    for path in PAGES.values():
+        path.write_text(regenerated(path.read_text(encoding='utf-8')), encoding='utf-8')
+
+
+if __name__ == '__main__':
+    main()
