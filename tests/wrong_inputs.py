@@ -1259,6 +1259,36 @@ CONFIGS = (
 
 #: What only a run shows.
 RUNS = (
+    # --- streams
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='DirectorySource', path='events')))",
+        "good.py:22 … reads a stream, which has no epochs … runner=dict(type='IterBasedRunner'",
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='DirectorySource', path='good.py')))",
+        'path must be a folder … good.py is a file',
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='DirectorySorce', path='events')))",
+        "DirectorySorce is not in the source registry … 'DirectorySource'",
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='EndpointSource', url='host:7007')))",
+        "url must be tcp://host:port or http://host:port/path … 'host:7007'",
+        1,
+    ),
+    Wrong("data = dict(train=dict(_delete_=True, type='Stream', source='events'))", "source … 'events'", 1),
+    Wrong(
+        "data = dict(workers_per_gpu=2, train=dict(_delete_=True, type='Stream', "
+        "source=dict(type='DirectorySource', path='events')))",
+        'makes its own loader … workers_per_gpu=2',
+        1,
+    ),
+    Wrong("custom_hooks = [dict(type='ControlHook', http='8000')]", "Write 8000 in place of '8000'", 1),
+    Wrong("custom_hooks = [dict(type='ControlHook', http=80000)]", 'http must be a port from 0 to 65535 … 80000', 1),
     Wrong("work_dir = 'good.py'", 'work dir … cannot be created … --work-dir', 1),
     Wrong("work_dir = 'good.py/sub'", 'work dir … cannot be created … --work-dir', 1),
     Wrong('optimizer = dict(lr=1e30)', 'loss is not finite since iteration … Lower the learning rate … <nowhere>', 0),

@@ -54,9 +54,9 @@ class ControlHook(Hook):
     """Obeys commands of other processes: ``runnerkit ctl WORK_DIR status|pause|resume|save|stop|lr``.
 
     Commands are obeyed at the end of the running training iteration, after all other hooks, and while the run waits for
-    data. In a distributed run all ranks obey at the same iteration. Until somebody asks, an iteration costs nothing on
-    a single process; several ranks meet about twice a second, at an iteration that rank 0 has named when they met
-    last.
+    data. In a distributed run all ranks obey at the same iteration. Until somebody asks, an iteration costs next to
+    nothing on a single process; several ranks meet about twice a second, at an iteration that rank 0 has named when
+    they met last.
 
     Who may give commands: the user who runs the process, through a Unix socket in the work dir that only its owner can
     open (see `runnerkit.utils.control.ControlServer`).
@@ -133,6 +133,7 @@ class ControlHook(Hook):
         self._runner = None
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the learning rates that were set, and those of the schedule."""
         return {'lrs': self._lrs, 'schedule': self._schedule}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
