@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow.export import export as export
     from runnerkit.flow.prediction import predict as predict
     from runnerkit.flow.publish import publish as publish
+    from runnerkit.flow.testing import test as test
     from runnerkit.flow.trained import load_model as load_model
     from runnerkit.hooks import HOOKS as HOOKS
     from runnerkit.hooks import Hook as Hook
@@ -86,6 +87,7 @@ _HOMES = {
     'predict': 'runnerkit.flow.prediction',
     'publish': 'runnerkit.flow.publish',
     'report': 'runnerkit.utils.report',
+    'test': 'runnerkit.flow.testing',
     'train': 'runnerkit.flow',
 }
 
@@ -115,6 +117,7 @@ __all__ = [
     'predict',
     'publish',
     'report',
+    'test',
     'train',
 ]
 

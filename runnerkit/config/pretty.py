@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from runnerkit.utils.logging import printable
 from runnerkit.utils.user_files import file_of_module
 
 WIDTH = 79
@@ -18,6 +19,12 @@ INDENT = 4
 
 #: A brace that must be escaped: the text after it looks like a template variable, and would be replaced on reading.
 FILLED_IN = re.compile(r'\{(?=\{\s*(file|_base_))')
+
+#: Begins the text in place of an object that has none.
+OBJECT = '<object> '
+
+#: The address in an object's default ``repr``, which differs from run to run.
+_ADDRESS = re.compile(r' at 0x[0-9a-fA-F]+')
 
 #: Names that the printed file calls, so it must not assign to them.
 _USED = {'dict', 'float', 'complex', 'set', 'frozenset', 'range', 'slice', 'globals'}
@@ -27,8 +34,8 @@ def format_values(config: dict[Any, Any]) -> str:
     """The Python text of a config, one ``key = value`` after the other, in the layout of MMCV's ``pretty_text``.
 
     Reading it gives the same values, except that a class or function becomes its path, which a registry can look up
-    (unless it is a lambda), and any other object without a literal becomes the text of its ``repr``. Special keys, such
-    as ``_delete_``, take effect when the text is read.
+    and any other object without a literal becomes `OBJECT` with its ``repr``. Special keys, such as ``_delete_``, take
+    effect when the text is read.
     """
     plain, awkward = [], {}
     for key, value in config.items():
@@ -160,7 +167,7 @@ def _text(value: str | bytes) -> str:
     return FILLED_IN.sub(r'\\x7b', plain(value))
 
 
-_PRINTERS: list[tuple[type, Callable[[Any], str]]] = [
+_PRINTERS: list[tuple[type | tuple[type, ...], Callable[[Any], str]]] = [
     (str, _text),
     (bool, repr),
     (int, int.__repr__),
@@ -172,7 +179,7 @@ _PRINTERS: list[tuple[type, Callable[[Any], str]]] = [
     (list, lambda value: '[]'),
     (tuple, lambda value: '()'),
     (bytes, _text),
-    ((range, slice, type(None), type(...)), repr),  # type: ignore[list-item]
+    ((range, slice, type(None), type(...)), repr),
     (os.PathLike, lambda value: _text(os.fspath(value))),
 ]
 
@@ -181,8 +188,17 @@ def _scalar(value: Any) -> str:
     for kind, printer in _PRINTERS:
         if isinstance(value, kind):
             return printer(value)
-    if inspect.isclass(value) or inspect.isroutine(value):
-        return _text(path_of(value))
-    if hasattr(value, 'item') and getattr(value, 'shape', None) == ():  # a number of numpy or torch
-        return _flat(value.item())
-    return _text(repr(value))
+    if not has_text(value):
+        return _text(OBJECT + printable(_ADDRESS.sub('', repr(value)), 200))
+    return _text(path_of(value)) if _is_named(value) else _flat(value.item())
+
+
+def has_text(value: Any) -> bool:
+    """Whether there is a text that can be read back for ``value``, which is no container."""
+    is_number = hasattr(value, 'item') and getattr(value, 'shape', None) == ()  # of numpy or torch
+    return is_number or _is_named(value) or any(isinstance(value, kind) for kind, _ in _PRINTERS)
+
+
+def _is_named(value: Any) -> bool:
+    """Whether ``value`` is a class or function that a path finds: neither a lambda, nor made inside a function."""
+    return (inspect.isclass(value) or inspect.isroutine(value)) and '<' not in value.__qualname__

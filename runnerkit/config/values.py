@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 
 from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours
-from runnerkit.config.known_keys import SCHEDULES
+from runnerkit.config.known_keys import REQUIRED, SCHEDULES
+from runnerkit.config.objects import WAY_OUT, is_mark
 from runnerkit.config.origin import dotted, written_at
+from runnerkit.config.pretty import OBJECT
+from runnerkit.utils.logging import printable
 
 Path = tuple[Any, ...]
 
@@ -71,9 +74,20 @@ WHOLES = Kind('a list of whole numbers', lambda value: _is_list(value) and all(m
 TEXT = Kind('a text', lambda value: isinstance(value, str))
 PATH = Kind('a path', lambda value: isinstance(value, (str, os.PathLike)))
 SECTION = Kind('a dict', lambda value: isinstance(value, Mapping))
+MODEL = Kind(
+    'a dict with a type, or a torch.nn.Module',
+    lambda value: isinstance(value, Mapping) or (hasattr(value, 'state_dict') and not isinstance(value, type)),
+)
 HOOK = Kind('a dict or a hook', lambda value: isinstance(value, Mapping) or hasattr(value, 'get_triggered_stages'))
+#: The name or path of a class alone, which is enough for a hook without arguments.
+_NAME = re.compile(r'[\w./\\:~ -]+')
 HOOKS = Kind(
-    'a list of dicts or hooks', lambda value: all(map(HOOK.fits, value)) if _is_list(value) else HOOK.fits(value)
+    'a list of dicts, hooks or names of hooks',
+    lambda value: (
+        all(HOOK.fits(each) or (isinstance(each, str) and _NAME.fullmatch(each)) for each in value)
+        if _is_list(value)
+        else HOOK.fits(value)
+    ),
 )
 LOSS_SCALE = Kind(
     "a number above 0, 'dynamic' or a dict",
@@ -191,7 +205,8 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch'), BOOL),
     **dict.fromkeys(('load_from', 'resume_from', 'work_dir'), PATH),
     **dict.fromkeys(('data', 'evaluation', 'log_config', 'dist_params', 'optimizer', 'auto_scale_lr'), SECTION),
-    **dict.fromkeys(('model', 'runner'), SECTION),
+    'model': MODEL,
+    'runner': SECTION,
     **dict.fromkeys(('lr_config', 'momentum_config', 'optimizer_config', 'checkpoint_config', 'timer_config'), HOOK),
     'profiler_config': HOOK,
     **_below('optimizer', _OPTIMIZER),
@@ -266,10 +281,17 @@ def wrong_values(cfg: Any) -> Iterator[Finding]:
     """Every value of a wrong type: an error where the key is known (`KINDS`), a warning elsewhere."""
     for path, value in _walk(getattr(cfg, '_cfg_dict', cfg)):
         kind = KINDS.get(_pattern(path))
-        if kind is not None:
-            is_wrong = value is not None and not kind.fits(value)
+        if is_mark(value):
+            what = f'held an object when this config was written, for which there is no text: {value[len(OBJECT) :]}'
+            level: Any = 'error' if path[0] in _ROOTS else 'warning'
+            yield Finding(level, dotted(path), written_at(cfg, path), what, WAY_OUT + '.')
+        elif kind is not None:
+            is_told = _is_list(value) and any(map(is_mark, value))  # item by item, as marks
+            is_wrong = value is not None and not kind.fits(value) and not is_told
             if is_wrong and (_is_known(cfg, path) or _meant(value, kind) is not None):
-                yield _finding('error', cfg, path, f'must be {kind.needed}, but got {value!r}', value, kind)
+                yield _finding(
+                    'error', cfg, path, f'must be {kind.needed}, but got {printable(repr(value), 200)}', value, kind
+                )
         elif isinstance(value, str) and path[0] not in _TEXTUAL:
             if _EXPONENT.fullmatch(value):
                 yield _finding('warning', cfg, path, f'{value!r} is a text, not a number', value, NUMBER)
@@ -306,12 +328,17 @@ def _pattern(path: Path) -> str:
 
 def _finding(level: Any, cfg: Any, path: Path, what: str, value: Any, kind: Kind) -> Finding:
     where = written_at(cfg, path)
-    return Finding(level, dotted(path), where, what, right_value(str(path[-1]), value, kind, where))
+    way_out = right_value(str(path[-1]), value, kind, where)
+    if len(path) == 1 and path[0] in REQUIRED:
+        way_out = way_out.replace(f', or leave {path[0]} out', '')
+    return Finding(level, dotted(path), where, what, way_out)
 
 
 def right_value(key: str, value: Any, kind: Kind, where: str = '') -> str:
     """What to write in place of ``value``, which is not of this kind; ``where`` is its ``file:line``."""
     right = _meant(value, kind)
+    if kind is HOOKS and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return f'Write names alone, such as {key}=[TextLoggerHook,TensorboardLoggerHook]; arguments need a config file.'
     if right is None:
         return f'Give {kind.needed}, or leave {key} out.'
     if kind is NUMBER and _EXPONENT.fullmatch(str(value)) and where.split(':')[0].endswith(('.yaml', '.yml')):

@@ -28,8 +28,9 @@ def fill_in(cfg: Any) -> None:
     By epochs: a line every 50 iterations and at each epoch's end, and a checkpoint each epoch. By iterations: ten
     checkpoints, and a line every 50 iterations, or ten in a shorter run. The last three checkpoints are kept. A
     ``log_config`` without ``hooks`` gets the text log. None, and hooks of these kinds in ``custom_hooks``, switch each
-    of them off.
+    of them off. A hook that is a name alone becomes a dict.
     """
+    hooks_by_name(cfg)
     by_epoch, max_iters = length_of_run(cfg)
     tenth = None if by_epoch or max_iters is None else max(1, max_iters // PARTS)
     if 'checkpoint_config' not in cfg and not has_custom(cfg, CheckpointHook):
@@ -39,6 +40,14 @@ def fill_in(cfg: Any) -> None:
     if isinstance(cfg.get('log_config'), Mapping) and 'hooks' not in cfg.log_config:
         # An epoch may be shorter than the interval.
         cfg.log_config.hooks = [{'type': 'TextLoggerHook', **({'ignore_last': False} if by_epoch else {})}]
+
+
+def hooks_by_name(cfg: Any) -> None:
+    """Let each name of a hook in ``custom_hooks`` and ``log_config.hooks`` be a dict with that ``type``."""
+    for section, key in ((cfg, 'custom_hooks'), (cfg.get('log_config'), 'hooks')):
+        hooks = section.get(key) if hasattr(section, 'get') else None
+        if isinstance(hooks, list | tuple) and any(isinstance(hook, str) for hook in hooks):
+            section[key] = [{'type': hook} if isinstance(hook, str) else hook for hook in hooks]
 
 
 def length_of_run(cfg: Any) -> tuple[bool, int | None]:

@@ -15,6 +15,7 @@ from torch.utils.data import Subset
 
 from runnerkit.config import keys_of_other_tools
 from runnerkit.config.known_keys import KEYS, REQUIRED, SAME
+from runnerkit.config.objects import refuse_marks
 from runnerkit.config.origin import written_at
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
@@ -205,6 +206,7 @@ class Instance:
                 if split == 'test' and held and not hint:
                     hint = f' (--split {held[-1]} evaluates on that one)'
                 raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
+            refuse_marks(data[split], 'data', split)
             datasets = {name: build_dataset(config) for name, config in named_datasets(data[split]).items()}
             for dataset in datasets.values():
                 check_dataset(dataset)
@@ -281,6 +283,8 @@ def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:
     """
     own = f'{split}_dataloader'
     common = {key: data[key] for key in KEYS['data'] if key in data}
+    refuse_marks(common, 'data')
+    refuse_marks(data.get(own), 'data', own)
     settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0}
     return {**settings, **_mmcv_names(data, common), **_mmcv_names(data, data.get(own) or {}, own)}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from runnerkit.config.objects import refuse_marks
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import has_custom
@@ -43,12 +44,16 @@ class Network:
         context.findings = from_first_rank(lambda: preflight(Plan.of(context)))
 
     def build_model(self, context: Context) -> None:
-        """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew."""
+        """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew.
+
+        A model that is given as an object keeps its weights.
+        """
         set_random_seed(context.seed)
         config = required_section(context.cfg, 'model')
+        refuse_marks(config, 'model')
         with placed_errors(context.cfg, 'model'):
             model: Any = build_model(config)
-        if hasattr(model, 'init_weights'):
+        if model is not config and hasattr(model, 'init_weights'):
             model.init_weights()
         model = model.to(context.device)
         if context.cfg.get('channels_last'):

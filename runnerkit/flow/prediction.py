@@ -15,6 +15,7 @@ from torch import Tensor
 
 from runnerkit.config import Config
 from runnerkit.config.known_keys import KEYS
+from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
@@ -224,6 +225,7 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
     """The loader of ``inputs``, in their order; see `predict`."""
     data, meant = required_section(cfg, 'data'), split_meant(cfg, inputs)
     key, config = _read_by(cfg, inputs)
+    refuse_marks(config, 'data', *(meant or key).split('/'))
     if meant is not None:
         with placed_errors(data, key, name=f'data.{meant}'):
             dataset = build_dataset(config)

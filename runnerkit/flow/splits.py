@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runnerkit.config.objects import is_mark
+
 #: What the names of splits that are evaluated on begin with, and of those that are trained on.
 EVALUATED, TRAINED = ('val', 'test'), ('train',)
 
@@ -37,6 +39,8 @@ def validates(workflow: Any, data: Any) -> list[str]:
 
 
 def _holds_data(key: str, value: Any) -> bool:
-    if key.endswith('_dataloader') or isinstance(value, str):
+    if key.endswith('_dataloader'):
         return False
+    if isinstance(value, str):
+        return is_mark(value)  # an object has been there
     return hasattr(value, '__getitem__') or hasattr(value, '__iter__')

@@ -13,6 +13,7 @@ from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
 from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
 from runnerkit.config import Config
+from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.earlier import read_record
@@ -160,8 +161,10 @@ def _near_folders(path: Path) -> str:
 def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     """The model in evaluation mode, with its weights; see `load_model`."""
     target = choose_device(str(device), 0, 1)
+    section = required_section(trained.cfg, 'model')
+    refuse_marks(section, 'model')
     with placed_errors(trained.cfg, 'model'):
-        model: Any = build_model(required_section(trained.cfg, 'model'))
+        model: Any = build_model(section)
     try:
         load_state_dict(model, weights_of(trained), strict=True)
     except WeightsDoNotFit as error:

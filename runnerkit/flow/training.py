@@ -8,6 +8,7 @@ from functools import partial
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.ownership import is_owned
 from runnerkit.checkpoint.store import OWNER
+from runnerkit.config.objects import objects_in
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.earlier import (
@@ -49,6 +50,13 @@ class Runner:
         write_record(
             work_dir, **written, seed=context.seed, jobs=sorted({*read_record(work_dir).get('jobs', []), *jobs()})
         )
+        objects = list(objects_in(cfg._cfg_dict))
+        if objects:
+            context.logger.info(
+                'the work dir is not enough to use the model elsewhere: the config holds objects for which there is no '
+                'text, %s. To load the model or to resume the run, give this config again',
+                shortened(objects),
+            )
         needed = packages_needed(cfg)
         if needed:
             context.logger.info(

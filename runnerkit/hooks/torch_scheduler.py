@@ -24,6 +24,9 @@ from runnerkit.optim.torch_schedules import (
 )
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
+#: The arguments that are the run's length where they are missing.
+LENGTHS = {'OneCycleLR': 'total_steps', 'CosineAnnealingLR': 'T_max'}
+
 
 @HOOKS.register_module()
 class TorchLrUpdaterHook(Hook):
@@ -36,6 +39,9 @@ class TorchLrUpdaterHook(Hook):
             schedulers=[dict(policy='LinearLR', total_iters=5), dict(policy='CosineAnnealingLR', T_max=95)],
             milestones=[5],
         )
+
+    ``total_steps`` of OneCycleLR and ``T_max`` of CosineAnnealingLR may be left out: they are the length of the run, in
+    epochs or, with ``by_epoch=False``, in iterations.
 
     ReduceLROnPlateau monitors a logged value. ``monitor='val/accuracy'`` is a score of an evaluation; the scheduler
     steps after each evaluation. ``monitor='train/loss'`` is one of the model's ``log_vars``, averaged over the samples
@@ -61,6 +67,7 @@ class TorchLrUpdaterHook(Hook):
         self.monitor = monitor
         self.arguments = kwargs
         self.schedulers: dict[str, Any] = {}  # of LRSchedulers
+        self._length: dict[str, int] = {}  # that of the run, for a scheduler that is not told its own
         self._mode, _, self._key = (monitor or '').partition('/')
         self._sum: Any = 0.0
         self._count = 0
@@ -79,15 +86,31 @@ class TorchLrUpdaterHook(Hook):
         if self.schedulers:
             return
         self._epoch = runner.epoch
+        name = missing_length(self.scheduler, self.arguments)
+        if name is not None:
+            self._length = {name: self._length_of(runner, name)}
+            self.schedule = (
+                f'{self.scheduler}({described({**self.arguments, **self._length, "by_epoch": self.by_epoch})})'
+            )
         built = per_optimizer(runner.optimizer, self._build)
         self.schedulers = built if isinstance(built, dict) else {'optimizer': built}
         if self._pending is not None:
             self.load_state_dict(self._pending)
 
+    def _length_of(self, runner: RunnerView, name: str) -> int:
+        total = runner.max_epochs if self.by_epoch else runner.max_iters
+        if total is None:
+            unit, other = ('epochs', False) if self.by_epoch else ('iters', True)
+            raise ValueError(
+                f'{self.scheduler} needs {name}, and the run does not say how many {unit} it has: give {name}, or '
+                f'max_{unit} of the runner, or by_epoch={other}'
+            )
+        return total
+
     def _build(self, name: str, optimizer: Optimizer) -> LRScheduler:
         # A new scheduler sets the values of step 0, which would be wrong in a resumed run.
         self._resumed += [(group, copied(group)) for group in optimizer.param_groups]
-        return build_scheduler(self.scheduler, optimizer, **self.arguments)
+        return build_scheduler(self.scheduler, optimizer, **self.arguments, **self._length)
 
     def _load(self, state: dict[str, Any]) -> None:
         """Load the schedulers' states; of a run with another scheduler, only its position."""
@@ -104,6 +127,12 @@ class TorchLrUpdaterHook(Hook):
                 'the schedule has changed since the checkpoint: it was %s and is %s; %s', was, self.schedule, follows
             )
         for name, scheduler in self.schedulers.items():
+            of = state['schedulers'][name].get('total_steps')
+            if kind == self.scheduler and of is not None and of < self._length.get('total_steps', 0):
+                raise ValueError(
+                    f'the {kind} of the checkpoint ends after {of} steps, but this run has '
+                    f'{self._length["total_steps"]}: train to its end as it was, or load only the weights (load_from)'
+                )
             if kind == self.scheduler:
                 load_plain_state(scheduler, state['schedulers'][name])
             elif not hasattr(scheduler, '_schedulers'):
@@ -209,6 +238,12 @@ class TorchLrUpdaterHook(Hook):
         self._resumed, self._pending = [], None
 
 
+def missing_length(scheduler: str, arguments: Mapping[str, Any]) -> str | None:
+    """The argument for the scheduler's length, if it is missing and the run's length may stand in for it."""
+    name = LENGTHS.get(scheduler)
+    return name if name is not None and not {name, 'epochs', 'steps_per_epoch'} & set(arguments) else None
+
+
 def described(arguments: Mapping[str, Any]) -> str:
     """Arguments as text that is the same in each process: a function is its name."""
 
@@ -243,8 +278,9 @@ def check_arguments(scheduler: str, monitor: str | None, arguments: dict[str, An
             )
     elif monitor is not None:
         raise ValueError(f'{scheduler} watches no number: leave monitor={monitor!r} out, or use ReduceLROnPlateau')
+    length = missing_length(scheduler, arguments)
     try:
-        inspect.signature(found).bind(optimizer=None, **arguments)
+        inspect.signature(found).bind(optimizer=None, **({length: 1} if length else {}), **arguments)
     except TypeError as error:
         known = [name for name in inspect.signature(found).parameters if name not in ('optimizer', 'last_epoch')]
         unknown = next((name for name in arguments if name not in known), '')

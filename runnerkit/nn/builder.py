@@ -90,6 +90,8 @@ METRICS = Registry('metric', fallback=_metric, fallback_names=_metrics)
 def build_model(cfg: Any, default_args: dict[str, Any] | None = None) -> nn.Module:
     """Build a module from ``cfg``, a dict with a ``type``; a list of such dicts becomes an `nn.Sequential`.
 
+    A module is returned as it is.
+
     Args:
         cfg: ``type`` is a name in `MODELS`, a class of torch.nn, a dotted path or ``file.py:Class``.
         default_args: defaults for arguments that ``cfg`` does not have.
@@ -98,7 +100,7 @@ def build_model(cfg: Any, default_args: dict[str, Any] | None = None) -> nn.Modu
         KeyError: the name is unknown.
         TypeError: the type is not a `torch.nn.Module`.
     """
-    model = MODELS.build(cfg, default_args=default_args)
+    model = cfg if isinstance(cfg, nn.Module) else MODELS.build(cfg, default_args=default_args)
     if not isinstance(model, nn.Module):
         raise TypeError(f'the model config {cfg!r} gives a {type(model).__name__}, but a torch.nn.Module is needed')
     return model

@@ -65,7 +65,7 @@ class Supervised(BaseModule):
         init_cfg: InitCfg = None,
     ) -> None:
         super().__init__(init_cfg)
-        self.model = model if isinstance(model, nn.Module) else build_model(model)
+        self.model = build_model(model)
         self.loss = LOSSES.build(loss) if isinstance(loss, dict) else loss
         if not callable(self.loss):
             raise TypeError(

@@ -41,7 +41,8 @@ def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> 
     if batch_processor is None and not has_step:
         raise WrongType(
             f'{type(inner).__name__} has no train_step(data, optimizer): write one that returns dict(loss=…, '
-            f"log_vars=…, num_samples=…), or wrap the model: model=dict(type='Supervised', model=…, loss=…)"
+            f"log_vars=…, num_samples=…), or wrap the model: model=dict(type='Supervised', model=…, "
+            "loss=dict(type='CrossEntropyLoss'))"
         )
 
 

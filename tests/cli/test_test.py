@@ -73,3 +73,12 @@ def test_the_checkpoint_is_looked_for_before_the_data_are_built(project, train, 
     (project / 'points.py').write_text('raise RuntimeError("read")\n')
     assert main([str(project / 'cfg.py'), str(project / 'run' / 'epoch_2.pth')]) == 1
     assert "cannot be found; did you mean 'epoch_1.pth'" in capsys.readouterr().err
+
+
+def test_a_config_that_lacks_an_object(project, train, capsys):
+    """As the work dir of a run from Python has it."""
+    train('--cfg-options', 'runner.max_epochs=1')
+    lacking = (project / 'cfg.py').read_text() + "\nmodel['loss'] = '<object> MSELoss()'\n"
+    (project / 'lacking.py').write_text(lacking)
+    assert main([str(project / 'lacking.py'), str(project / 'run')]) == 1
+    assert 'there is no text: model.loss (MSELoss())' in capsys.readouterr().err

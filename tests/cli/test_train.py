@@ -514,3 +514,20 @@ def test_a_dry_run_shows_everything_on_stdout(project, capsys):
     for part in ('Config:', 'Hooks:', 'Learning rate: Step', "First batch of mode 'train'", 'One iteration of mode'):
         assert part in out
         assert part not in err
+
+
+def test_loggers_by_name_on_the_command_line(project, train):
+    """The list replaces the default one; a list without a text log is told, and one with arguments refused."""
+    told = [
+        train('--cfg-options', f'log_config.hooks=[{names}]', 'runner.max_epochs=1', work_dir=names)
+        for names in (
+            'TextLoggerHook,TensorboardLoggerHook',
+            'TensorboardLoggerHook',
+            'dict(type=TensorboardLoggerHook)',
+        )
+    ]
+    assert [code for code, _, _ in told] == [0, 0, 1]
+    assert ['no text log is written' in said for _, said, _ in told] == [False, True, False]
+    assert (project / 'TextLoggerHook,TensorboardLoggerHook' / 'tf_logs').is_dir()
+    assert 'log_config.hooks (--cfg-options): must be' in told[2][2]
+    assert 'hooks=[TextLoggerHook,TensorboardLoggerHook]' in told[2][2]

@@ -27,7 +27,7 @@ RIGHT = {
     'momentum_config': {'policy': 'cyclic'},
     'runner': {'max_epochs': 3},
     'checkpoint_config': {'interval': -1},
-    'log_config': {'interval': 5, 'hooks': [{'type': 'TextLoggerHook', 'interval': 3}]},
+    'log_config': {'interval': 5, 'hooks': [{'type': 'TextLoggerHook', 'interval': 3}, 'a/b.py:My', 'TextLoggerHook']},
     'evaluation': {'interval': 1, 'save_best': 'auto', 'rule': 'less'},
     'data': {'samples_per_gpu': 2, 'train': {'type': 'D'}, 'val_dataloader': {'shuffle': False}},
     'custom_hooks': [{'type': 'EMAHook'}],
@@ -85,6 +85,7 @@ WRONG = [
     (('data', 'pin_memory'), 'yes', 'Write True'),
     (('data', 'val_dataloader', 'shuffle'), 0, 'Write False'),
     (('custom_hooks',), 'EMAHook', 'a list of dicts'),
+    (('log_config', 'hooks'), ['dict(type=TextLoggerHook)'], 'hooks=[TextLoggerHook,TensorboardLoggerHook]'),
 ]
 
 #: The same for values that may be meant: warnings.

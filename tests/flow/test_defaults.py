@@ -71,3 +71,9 @@ def test_the_length_of_odd_runners_is_not_known():
     assert length_of_run({}) == (True, None)
     assert length_of_run({'runner': [{'name': 'phase1'}]}) == (True, None)
     assert length_of_run({'runner': {'type': 'IterBasedRunner', 'max_iters': 'many'}}) == (False, None)
+
+
+def test_names_of_hooks_are_enough():
+    cfg = filled(**EPOCHS, log_config={'hooks': ['TensorboardLoggerHook', TEXT]}, custom_hooks=['EMAHook'])
+    assert cfg.log_config.hooks == [{'type': 'TensorboardLoggerHook'}, TEXT]
+    assert cfg.custom_hooks == [{'type': 'EMAHook'}]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from plans import BY_ITER, CONFIG
 from ranks import on_ranks
-from support import Noisy, weights
+from support import Noisy, Tiny, weights
 
 import runnerkit
 from runnerkit.cli.train import main
@@ -31,6 +31,22 @@ class Interrupts(Hook):
     def after_train_iter(self, runner):
         if runner.iter == self.at:
             os.kill(os.getpid(), self.number)
+
+
+class Given(Tiny):
+    """A model with weights of its own, which an initialisation would change; it keeps those that it starts with."""
+
+    def __init__(self):
+        super().__init__()
+        torch.nn.init.constant_(self.head.weight, 0.5)
+        self.started_from = None
+
+    def init_weights(self):
+        torch.nn.init.zeros_(self.head.weight)
+
+    def train_step(self, data, optimizer=None, **kwargs):
+        self.started_from = self.head.weight.mean().item() if self.started_from is None else self.started_from
+        return super().train_step(data, optimizer, **kwargs)
 
 
 def hook(kind, **options):
@@ -130,6 +146,57 @@ def test_changes_of_the_config(tmp_path):
     assert result.best_checkpoint is None
     assert result.scores == {}
     assert Config.fromfile(str(tmp_path / 'config.py')).data.train.length == 8
+
+
+def test_the_model_may_be_an_object(tmp_path):
+    """It is trained as it is: the same module, with the weights that it has; and loaded again by being passed."""
+    model = Given()
+    result = train({**CONFIG, 'model': model}, tmp_path, evaluation__save_best='loss', **QUICK)
+    assert result.model is model
+    assert model.started_from == 0.5
+    again = runnerkit.load_model(tmp_path, {'model': Given()}, 'latest')
+    assert torch.equal(weights(again), weights(model))
+
+
+@pytest.fixture(scope='module')
+def of_objects(tmp_path_factory):
+    """A config that holds objects, and the work dir of its training."""
+    config = {**CONFIG, 'model': {**CONFIG['model'], 'model': torch.nn.Linear(4, 1)}}
+    config['data'] = {**CONFIG['data'], 'test': Noisy(6)}
+    work_dir = tmp_path_factory.mktemp('objects')
+    train(config, work_dir, **QUICK)
+    return config, work_dir
+
+
+def test_a_work_dir_of_objects_says_what_it_lacks(of_objects):
+    config, work_dir = of_objects
+    (log,) = (line for file in work_dir.glob('*.log') for line in file.read_text().splitlines() if 'not enough' in line)
+    assert 'no text, model.model, data.test.' in log
+    for use in (lambda: runnerkit.load_model(work_dir), lambda: runnerkit.load_model(work_dir / 'latest.pth')):
+        with pytest.raises(ValueError, match=r'no text: model\.model \(Linear\(in_features=4.*config=dict\(model=net'):
+            use()
+    with pytest.raises(ValueError, match=r'no text: data\.test \('):
+        runnerkit.predict(work_dir, 'test')
+    with pytest.raises(PreflightError, match=r'(?s)model\.model .*data\.test '):
+        train(work_dir / 'config.py', **QUICK)
+    assert torch.equal(weights(runnerkit.load_model(work_dir, config, 'latest')), weights(config['model']['model']))
+    assert len(runnerkit.predict(work_dir, 'test', config=config)) == 6
+
+
+@pytest.mark.parametrize(
+    'model, error, words',
+    [
+        (torch.nn.Linear(4, 1), TypeError, ['Linear has no train_step', "dict(type='Supervised', model=…, loss="]),
+        (torch.nn.Linear, PreflightError, ["must be a dict with a type, or a torch.nn.Module, but got <class 'torch"]),
+        ('resnet', PreflightError, ["but got 'resnet'", 'Give a dict with a type, or a torch.nn.Module.']),
+        ([torch.nn.Linear(4, 1)], PreflightError, ['but got [Linear(in_features=4']),
+    ],
+)
+def test_other_models_are_refused_with_what_to_write(model, error, words, tmp_path):
+    with pytest.raises(error) as raised:
+        train({**CONFIG, 'model': model}, tmp_path, **QUICK)
+    assert all(word in str(raised.value) for word in words)
+    assert 'leave model out' not in str(raised.value)
 
 
 def test_what_is_wrong_is_raised_and_not_printed(tmp_path, capsys):

@@ -402,3 +402,42 @@ def test_interrupted_training_ends_as_one_that_was_not(tmp_path, config, kind, s
     assert len(whole) == 25
     assert len(set(whole)) > 2
     assert all(torch.equal(weights[key], resumed[key]) for key in weights)
+
+
+@pytest.mark.parametrize('by_epoch', [True, False])
+@pytest.mark.parametrize(('name', 'length', 'arguments'), [
+    ('OneCycleLR', 'total_steps', dict(max_lr=1.0)), ('CosineAnnealingLR', 'T_max', {}),
+])  # fmt: skip
+def test_a_length_that_is_left_out_is_that_of_the_run(name, length, arguments, by_epoch):
+    total = 8 if by_epoch else 40
+    config = dict(policy=name, by_epoch=by_epoch, **arguments)
+    hook, view = build_lr_hook(config), make_view(sgd())
+    view.max_epochs, view.max_iters = 8, 40
+    hook.before_run(view)
+    whole = plain_loop(name, {**arguments, length: total}, by_epoch, 39)
+    assert drive(hook, view, 0, 12) == whole[:12]
+    state, groups = hook.state_dict(), view.optimizer.state_dict()
+    resumed, view = build_lr_hook(config), make_view(sgd())
+    view.optimizer.load_state_dict(groups)
+    view.iter, view.epoch, view.max_epochs, view.max_iters = 12, 12 // LENGTH, 8, 40
+    resumed.before_run(view)
+    resumed.load_state_dict(state)
+    assert drive(resumed, view, 12, 39) == whole[12:]
+
+
+def test_a_longer_run_does_not_resume_a_cycle_of_the_former_length():
+    first, view = build_lr_hook(dict(policy='OneCycleLR', max_lr=1.0)), make_view(sgd())
+    view.max_epochs = 8
+    first.before_run(view)
+    longer, view = build_lr_hook(dict(policy='OneCycleLR', max_lr=1.0)), make_view(sgd())
+    view.max_epochs = 9
+    longer.before_run(view)
+    with pytest.raises(ValueError, match='ends after 8 steps, but this run has 9'):
+        longer.load_state_dict(first.state_dict())
+
+
+def test_a_length_that_is_left_out_must_be_known():
+    hook, view = build_lr_hook(dict(policy='CosineAnnealingLR')), make_view(sgd())
+    view.max_epochs = None
+    with pytest.raises(ValueError, match='give T_max, or max_epochs of the runner, or by_epoch=False'):
+        hook.before_run(view)

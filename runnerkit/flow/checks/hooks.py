@@ -9,7 +9,7 @@ from typing import Any
 
 from runnerkit.config.findings import Finding
 from runnerkit.flow.checks.plan import Plan
-from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, TextLoggerHook
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, LoggerHook, TextLoggerHook
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, overrides
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
@@ -205,10 +205,27 @@ def average_is_slow(plan: Plan) -> Iterator[Finding]:
             )
 
 
+def text_log_stays(plan: Plan) -> Iterator[Finding]:
+    """A list of loggers without the text log, which it replaces. A logger of the user's own may write a text, too."""
+    given = plan.get('log_config', 'hooks')
+    loggers = plan.hooks_of(LoggerHook)
+    if given and not any(isinstance(hook, TextLoggerHook) or _is_own(hook) for hook in loggers):
+        yield plan.warning(
+            ('log_config', 'hooks'),
+            'no text log is written, neither to the terminal nor to a file: this list replaces the default one',
+            "Add dict(type='TextLoggerHook').",
+        )
+
+
+def _is_own(hook: Any) -> bool:
+    return type(hook).__module__.partition('.')[0] != 'runnerkit'
+
+
 HOOK_CHECKS = (
     hooks_listen,
     methods_are_points,
     methods_take_the_runner,
     hooks_are_single,
     average_is_slow,
+    text_log_stays,
 )

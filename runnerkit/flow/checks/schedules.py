@@ -18,7 +18,7 @@ from runnerkit.hooks import (
     OneCycleLrUpdaterHook,
 )
 from runnerkit.hooks.param_schedule import ParamScheduleHook, read
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook, missing_length
 from runnerkit.optim import schedules
 from runnerkit.optim.torch_schedules import check_lengths
 
@@ -92,7 +92,7 @@ def warmups_end(plan: Plan) -> Iterator[Finding]:
 
 def length_is_known(plan: Plan) -> Iterator[Finding]:
     """Policies that need the run's length, in a unit in which the run has none."""
-    for hook in plan.hooks_of(ParamScheduleHook):
+    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
         if not _asks_for_total(hook):
             continue
         known: Any = plan.length(hook.by_epoch)
@@ -107,8 +107,10 @@ def length_is_known(plan: Plan) -> Iterator[Finding]:
             )
 
 
-def _asks_for_total(hook: ParamScheduleHook) -> bool:
+def _asks_for_total(hook: Any) -> bool:
     """Whether the formula of ``hook`` uses the run's length. A ``get_lr`` of the user's own may or may not: no."""
+    if isinstance(hook, TorchLrUpdaterHook):
+        return missing_length(hook.scheduler, hook.arguments) is not None
     if isinstance(hook, schedules.OneCycle):
         return not getattr(hook, 'total_steps', None)
     kind = MomentumUpdaterHook if hook.key == 'momentum' else LrUpdaterHook

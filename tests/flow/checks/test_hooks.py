@@ -57,6 +57,13 @@ CASES = [
     ('warning', custom('PlanOdd'), FIRST, 'after_validation_is_over is never called', custom('PlanEvaluates')),
     ('error', custom('PlanNoRunner'), FIRST, 'cannot be called with (runner)', RIGHT),
     ('error', custom('PlanNoScores'), FIRST, 'cannot be called with (runner, scores)', custom('PlanEvaluates')),
+    (
+        'warning',
+        {'log_config': {'hooks': [{'type': 'TensorboardLoggerHook'}]}},
+        'log_config.hooks',
+        "Add dict(type='TextLoggerHook')",
+        {'log_config': {'hooks': []}},
+    ),
     ('warning', custom(EMA), FIRST + '.momentum', 'write momentum=0.001', custom({**EMA, 'momentum': 0.001})),
     ('warning', custom({**EMA, 'interval': 3}), FIRST + '.momentum', 'momentum=0.999 ',
      custom({**EMA, 'momentum': 0.4})),

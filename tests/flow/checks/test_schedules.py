@@ -37,6 +37,8 @@ CASES = [
      'lr_config.warmup_iters', '4 epochs', {'lr_config.warmup_iters': 2}),
     ('error', {**BY_ITER, 'lr_config': {**COSINE, 'by_epoch': True}}, 'lr_config.by_epoch', 'counts epochs',
      {'lr_config': COSINE}),
+    ('error', {**BY_ITER, **lr('OneCycleLR', max_lr=0.1, by_epoch=True)}, 'lr_config.by_epoch', 'counts epochs',
+     lr('OneCycleLR', max_lr=0.1, by_epoch=False)),
     ('error', restart(1, 1), 'lr_config.periods', 'add up to 2', restart(1, 2)),
     ('warning', restart(3, 1), 'lr_config.periods', 'begin at 3', restart(2, 2)),
     ('error', lr('cyclic', cyclic_times=16), 'lr_config.cyclic_times', '15 iterations', lr('cyclic', cyclic_times=3)),

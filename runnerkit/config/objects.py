@@ -1,0 +1,55 @@
+"""Python objects in a config: no text stands for them, so a written config has only a mark in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from runnerkit.config.origin import dotted
+from runnerkit.config.pretty import OBJECT, has_text
+from runnerkit.utils.logging import shortened
+
+#: What to do about a mark in a config that has been read.
+WAY_OUT = (
+    'Give a config that has them (from Python config=dict(model=net, …), on the command line the config file), or name '
+    "the class where the config is made, dict(type='path/to/file.py:Net', …), so that it can be built again"
+)
+
+
+def objects_in(value: Any, *path: Any) -> Iterator[str]:
+    """The dotted keys, below ``path``, of the objects in ``value`` for which there is no text."""
+    yield from (dotted(where) for where, leaf in _leaves(value, path) if not has_text(leaf))
+
+
+def refuse_marks(value: Any, *path: Any) -> None:
+    """Refuse a part of a config that has been read, if objects are missing in it.
+
+    Args:
+        value: the part.
+        path: the keys that lead to it.
+
+    Raises:
+        ValueError: some are missing; the error names their keys.
+    """
+    lost = [f'{dotted(where)} ({leaf[len(OBJECT) :]})' for where, leaf in _leaves(value, path) if is_mark(leaf)]
+    if lost:
+        raise ValueError(
+            f'this config was written by a run whose config held Python objects, for which there is no text: '
+            f'{shortened(lost)}. {WAY_OUT}'
+        )
+
+
+def is_mark(value: Any) -> bool:
+    """Whether ``value`` stands for an object that could not be written."""
+    return isinstance(value, str) and value.startswith(OBJECT)
+
+
+def _leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    else:
+        yield path, value

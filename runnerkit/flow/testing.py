@@ -1,0 +1,121 @@
+"""The scores of a trained model on a split of its data: `test`, and what ``runnerkit test`` does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runnerkit.checkpoint import find_checkpoint
+from runnerkit.checkpoint.state_dict import WeightsDoNotFit
+from runnerkit.config import Config
+from runnerkit.config.parse import EXTENSIONS
+from runnerkit.distributed import shutdown
+from runnerkit.flow.context import Context, Options
+from runnerkit.flow.from_python import config_from
+from runnerkit.flow.instance import Instance, required_section, work_dir_of
+from runnerkit.flow.network import Network
+from runnerkit.flow.preflight import check_switches
+from runnerkit.flow.process_state import preserved_process_state
+from runnerkit.flow.trained import WHICH, config_of
+from runnerkit.runner import build_runner
+from runnerkit.utils.suggest import suggestion
+
+
+def test(
+    source: str | os.PathLike[str] | Mapping[str, Any] | Config,
+    split: str = 'test',
+    checkpoint: str | os.PathLike[str] | None = None,
+    *,
+    which: str = 'best',
+    device: torch.device | str | None = None,
+    allow_partial: bool = False,
+    launcher: str = 'none',
+    cfg_options: Mapping[str, Any] | None = None,
+) -> dict[str, float]:
+    """Evaluate a trained model on a split of its data, as ``runnerkit test`` does.
+
+    ::
+
+        runnerkit.test('work_dirs/lenet')  # {'loss': 0.05, 'accuracy': 0.98}
+
+    Args:
+        source: a work dir, whose config is executed; or a config: its file, a `Config` or a dict like one.
+        split: which data set, or data sets by name, of the config's ``data``.
+        checkpoint: the checkpoint or work dir with the weights; by default the work dir, or that of the config.
+        which: of a work dir, the ``'best'`` checkpoint (the latest if there is no best one), or the ``'latest'``.
+        device: where to compute; by default a GPU if there is one.
+        allow_partial: evaluate even if some tensors of model or checkpoint have no counterpart.
+        launcher: what has started the processes of a distributed evaluation, as for `runnerkit.train`.
+        cfg_options: changes of the config as with ``--cfg-options``, by dotted key.
+
+    Returns:
+        Each score by its name, such as ``accuracy``, or ``clean/accuracy`` of one of several data sets. On ranks other
+        than the first: empty.
+
+    Raises:
+        FileNotFoundError: there is no such work dir, config or checkpoint.
+        KeyError: the config has no such split.
+        ValueError: the weights do not fit the model, or ``which`` is not known.
+    """
+    if which not in WHICH:
+        raise ValueError(
+            f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
+        )
+    config: Any = source
+    place = checkpoint
+    if isinstance(source, (str, os.PathLike)) and not os.fspath(source).endswith(EXTENSIONS):
+        config, place = _config_in(source), source if checkpoint is None else checkpoint
+    cfg = config_from(config, cfg_options or {})
+    path = find_checkpoint(os.fspath(work_dir_of(cfg) if place is None else place), best=which == 'best')
+    options = Options(launcher=launcher, device=None if device is None else str(device))
+    return evaluated(cfg, options, path, split, allow_partial)
+
+
+def _config_in(work_dir: str | os.PathLike[str]) -> Path:
+    found = config_of(work_dir)
+    if found is None:
+        raise FileNotFoundError(
+            f'{os.fspath(work_dir)} is no work dir with a config: name a work dir, or give the config first and these '
+            f"weights as checkpoint={os.fspath(work_dir)!r}, runnerkit.test('config.py', checkpoint=…)"
+        )
+    return found
+
+
+def evaluated(
+    cfg: Any, options: Options, checkpoint: str, split: str = 'test', allow_partial: bool = False
+) -> dict[str, float]:
+    """The scores of ``checkpoint`` on ``split``, on rank 0; empty on other ranks.
+
+    Raises:
+        ValueError: the checkpoint does not fit the model.
+    """
+    check_switches(cfg)
+    with preserved_process_state():
+        context = Context(cfg, options)
+        instance, network = Instance(), Network()
+        instance.start_processes(context)
+        try:
+            instance.set_backends(context)
+            loaders = instance.build_loaders(context, required_section(cfg, 'data'), split)
+            network.build_model(context)
+            # This runner never trains: it evaluates with the same method as in training.
+            runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
+            try:
+                runner.load_checkpoint(checkpoint, strict=not allow_partial)
+            except WeightsDoNotFit as error:
+                raise ValueError(
+                    f'{checkpoint} does not fit the model of {cfg.filename or "the config"}, so its scores would mean '
+                    f'nothing. {error}.\nGive the checkpoint of this model, or the config of that one (it lies in the '
+                    'work dir of the training). --allow-partial (allow_partial=True) evaluates all the same'
+                ) from None
+            scores: dict[str, Any] = {}
+            for loader in loaders.values():
+                scores.update(runner.evaluate(loader, scope=split))
+        finally:
+            if options.launcher != 'none':  # else the caller has joined the processes, and may go on
+                shutdown()
+    return {name: float(value) for name, value in scores.items()} if context.rank == 0 else {}
