@@ -123,6 +123,10 @@ class ControlHook(Hook):
         if self._requests or not self._alone:
             self._meet(runner, runner.iter)
 
+    def after_roll_back(self, runner: RunnerView) -> None:
+        """Let the ranks meet at once: the iteration that was named may be far away now."""
+        self._next_meeting = 0
+
     def after_run(self, runner: RunnerView) -> None:
         self._is_over = True
         server, self._server = self._server, None

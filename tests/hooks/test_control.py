@@ -337,6 +337,9 @@ def test_ranks_meet_about_twice_a_second(monkeypatch):
         done += iterations
     assert meetings[:4] == [1, 2, 4, 8]
     assert meetings[-1] == 50
+    control._next_meeting = done + 50
+    control.after_roll_back(None)
+    assert control._next_meeting == 0
     clock[0] += 100  # one very slow iteration
     assert control._until_next(done + 1) == 1
 
