@@ -1272,6 +1272,36 @@ CONFIGS = (
 
 #: What only a run shows.
 RUNS = (
+    # --- streams
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='DirectorySource', path='events')))",
+        "good.py:22 … reads a stream, which has no epochs … runner=dict(type='IterBasedRunner'",
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='DirectorySource', path='good.py')))",
+        'path must be a folder … good.py is a file',
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='DirectorySorce', path='events')))",
+        "DirectorySorce is not in the source registry … 'DirectorySource'",
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='EndpointSource', url='host:7007')))",
+        "url must be tcp://host:port or http://host:port/path … 'host:7007'",
+        1,
+    ),
+    Wrong("data = dict(train=dict(_delete_=True, type='Stream', source='events'))", "source … 'events'", 1),
+    Wrong(
+        "data = dict(workers_per_gpu=2, train=dict(_delete_=True, type='Stream', "
+        "source=dict(type='DirectorySource', path='events')))",
+        'makes its own loader … workers_per_gpu=2',
+        1,
+    ),
+    Wrong("custom_hooks = [dict(type='ControlHook', http='8000')]", "Write 8000 in place of '8000'", 1),
+    Wrong("custom_hooks = [dict(type='ControlHook', http=80000)]", 'http must be a port from 0 to 65535 … 80000', 1),
     Wrong("work_dir = 'good.py'", 'work dir … cannot be created … --work-dir', 1),
     Wrong("work_dir = 'good.py/sub'", 'work dir … cannot be created … --work-dir', 1),
     Wrong('optimizer = dict(lr=1e30)', 'loss is not finite since iteration … Lower the learning rate … <nowhere>', 0),
@@ -1381,6 +1411,15 @@ COMMANDS = (
     Wrong('train good.py --cfg-options optimizer.lrr=3', "'lrr' … 'lr' … (--cfg-options)", 1),
     Wrong('train good.py --cfg-options optimizer.lr=abc', "optimizer.lr (--cfg-options) … 'abc'", 1),
     Wrong('train good.py --cfg-options runner.max_epochs=1e3', '(--cfg-options) … Write 1000 in place of', 1),
+    # --- ctl
+    Wrong('ctl', 'work_dir, COMMAND'),
+    Wrong('ctl trained', 'COMMAND'),
+    Wrong('ctl trained sing', "'sing' … 'pause'"),
+    Wrong('ctl trained lr', 'lr needs a VALUE'),
+    Wrong('ctl trained save now', "save takes no VALUE, but got 'now'"),
+    Wrong('ctl trained status --timeout soon', "--timeout … 'soon'"),
+    Wrong('ctl trained status', "no run can be controlled in trained … custom_hooks=[dict(type='ControlHook')]", 1),
+    Wrong('ctl nowhere status', 'there is no folder nowhere', 1),
     # --- flags of the others
     Wrong('test', 'config, checkpoint'),
     Wrong('test good.py', 'checkpoint'),

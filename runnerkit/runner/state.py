@@ -168,3 +168,8 @@ class RunnerState:
     def outcome(self) -> Outcome | None:
         """How the run ended; None before it has."""
         return self._outcome
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the run has been asked to end, by `stop` or a signal: it does at the next boundary."""
+        return self._stop_reason is not None or (self._signals is not None and self._signals.pending)
