@@ -6,10 +6,13 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from runnerkit.cli.errors import check_writable, usage_checked
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared
 from runnerkit.utils.logging import print_out
+
+#: `runnerkit.flow.publish.EXTENSIONS`, which needs torch.
+EXTENSIONS = ('.pth', '.pt')
 
 
 def parser(prog: str = 'runnerkit publish') -> Parser:
@@ -30,6 +33,11 @@ def parser(prog: str = 'runnerkit publish') -> Parser:
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit publish') -> int:
     """Publish; returns the exit code."""
     args = parser(prog).parse_args(argv)
+    if os.path.splitext(args.out)[1] not in ('', *EXTENSIONS):
+        raise UsageError(
+            f'OUT {args.out}: a checkpoint is published as {" or ".join(EXTENSIONS)}; other formats: '
+            f'runnerkit export … --out {os.path.basename(args.out)}'
+        )
     check_writable('OUT', args.out)
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.flow.publish import publish

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from runnerkit.data.checksum import batch_checksums
-from runnerkit.utils.user_files import is_ours
+from runnerkit.utils.user_files import file_of_module, is_ours
 
 #: What of a DataLoader is its user's, and whether it makes the order of the samples; the rest is torch's own.
 _PARTS = {
@@ -154,6 +154,12 @@ class Held:
         they hold."""
         objects = _look(self.loader)[2]
         return {place for place in places if place in objects or place.rpartition('.')[0] in objects}
+
+    def of_files(self, places: Iterable[str]) -> list[str]:
+        """Those of ``places`` that are attributes of objects whose class is in a file of the user."""
+        objects = _look(self.loader)[0]
+        owners = {place: type(objects.get(place.rpartition('.')[0])).__module__ for place in places}
+        return [place for place, module in owners.items() if file_of_module(module)]
 
     def unsaved(self) -> list[str]:
         """The places of what moves on, or has changed, and cannot be saved: live iterators, queues, caches."""

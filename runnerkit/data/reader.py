@@ -208,6 +208,7 @@ class Reader:
             began=self._began,
             first=self._first,
             held=self.held.states(),
+            of_files=True,
             unsaved=self.held.unsaved(),
             loader=self._state_of_loader(batches),
             workers_live=workers_live(self._dataloader),
@@ -251,7 +252,7 @@ class Reader:
                 f'with random numbers that come later; {WAY_OUT}'
             )
         if state.about:
-            self._probe()
+            self._probe(state)
         workers = loader.num_workers if isinstance(loader, DataLoader) else 0
         if in_samples and workers and (state.begun or state.workers_live):
             self._tell(
@@ -319,6 +320,8 @@ class Reader:
         self._from = state.position_in(order)
         again = bool(same_place and state.checksums and self._from >= step and tells_by_reading(loader))
         back = batches_to_reread(loader, self._from // step) if again else 0
+        if order.batches_from(self._from - back * step) < back:  # of a pass that is shorter now
+            again, back = False, 0
         sampler.start = self._from - back * step
         rest = iter(loader)
         if again:
@@ -370,7 +373,7 @@ class Reader:
         rest.enter()
         return iterator
 
-    def _probe(self) -> None:
+    def _probe(self, state: ReaderState) -> None:
         """See whether a sample depends on something that nobody sees: read from equal states it must be equal, and
         leave equal states behind."""
         dataset = dataset_of(self._dataloader)
@@ -379,21 +382,38 @@ class Reader:
         if self._is_probed:  # a roll-back comes here again
             return
         self._is_probed = True
-        before, seen = self._states(), []
-        for _ in range(2):
-            try:
-                sample = dataset[0]
-            except Exception:  # it may have other keys, or other ways
+        before, seen, lost = self._states(), [], []
+        try:
+            for _ in range(2):
+                seen.append((batch_checksums(dataset[0]), self._states()))
                 self._go_back(before)
-                return
-            seen.append((batch_checksums(sample), self._states()))
+            if not state.of_files:
+                lost = self._lost(state, before)
+        except Exception:  # it may have other keys, or other ways
+            return
+        finally:
             self._go_back(before)
+        if lost:
+            self._tell(
+                f'its samples depend on {", ".join(lost)}, which begins anew: the checkpoint was saved by an earlier '
+                "version of runnerkit, which did not save attributes of classes in a file of the user's"
+            )
         if not same_state(seen[0], seen[1]):
             self._tell(
                 f'a sample that is read twice is not the same, though no generator has moved in between: '
                 f'{type(dataset).__name__} remembers something that is not part of a checkpoint (a cache, a place in a '
                 'file): give it state_dict() and load_state_dict()'
             )
+
+    def _lost(self, state: ReaderState, before: Mapping[str, Any]) -> list[str]:
+        """The attributes that a sample depends on, and that are not in ``state`` because it is an earlier version's."""
+        samples = []
+        for _ in range(2):
+            set_rng_state(before['rng'])
+            self.held.restore(before['held'])  # and no more: what a sample has changed else stays
+            samples.append(batch_checksums(dataset_of(self._dataloader)[0]))
+        lost = self.held.of_files(set(self.held.states()) - set(state.held))
+        return [] if same_state(*samples) else sorted(lost)
 
     def _read_again(self, batches: int, checksums: Mapping[str, Any], watch: _Watch) -> Iterator[Any]:
         loader = self._dataloader

@@ -22,6 +22,7 @@ class ReaderState:
         began: all states at the beginning of the open pass.
         first: all states before its first batch, if that came later.
         held: what the loader holds, by place, see `runnerkit.data.held.Held`.
+        of_files: whether attributes of objects of the user's files are in ``held``; at first they were not.
         unsaved: the places of what it holds and cannot be saved.
         loader: the loader's own ``state_dict``, if it has one.
         workers_live: whether it has workers that wait for the next pass.
@@ -38,6 +39,7 @@ class ReaderState:
     began: dict[str, Any] | None = None
     first: dict[str, Any] | None = None
     held: dict[str, Any] = field(default_factory=dict)
+    of_files: bool = False
     unsaved: list[str] = field(default_factory=list)
     loader: Any = None
     workers_live: bool = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import BoundArguments, Parameter, signature
 from operator import methodcaller
@@ -44,8 +45,8 @@ class Exported:
         network: what it is: the network of a `Supervised`, a model, or one of their methods.
         inputs: the shape of each input by name; the first dimension of a batch is ``'batch'``.
         outputs: the same for the outputs.
-        difference: the largest difference between the file's outputs and the model's, relative to the largest output
-            (or 1).
+        difference: the largest difference between the file's outputs and the model's, relative to the largest output;
+            of whole numbers, their difference.
         tolerance: the largest difference that is allowed.
     """
 
@@ -106,15 +107,15 @@ def export(
             splits test, val and train that the config has.
         shape: of one sample, ``(1, 28, 28)``, or of each input, ``[(3, 224, 224), (10,)]``: random numbers are the
             example, and no data are read.
-        tolerance: how far outputs may differ, relative to the largest one (or 1).
+        tolerance: how far outputs may differ, relative to the largest one; below 1, whole numbers must be equal.
         trust: see `load_model`.
 
     Raises:
         FileNotFoundError: there is no such work dir, checkpoint, config or input.
         ImportError: the format needs a package that is not installed.
         TypeError: the network takes or returns something other than tensors.
-        ValueError: the format is not known; torch cannot export the network; the file computes something else; or see
-            `load_model`.
+        ValueError: the format is not known; torch cannot export the network; the file computes something else; the
+            outputs are NaN or empty, so that nothing can be compared; or see `load_model`.
     """
     check_format(os.fspath(out))
     inputs = None if inputs is None else words_of(inputs)  # which may be a generator
@@ -163,7 +164,9 @@ def export_found(
         else:
             example = _first_batch(trained.cfg, model, module, inputs)
         batches = {count: _resized(example, count) for count in (_TRACED, *_COMPARED)}
-        expected = {count: _called(module, batches[count], name) for count in batches}
+        with _unchanged(model):
+            expected = {count: _called(module, batches[count], name) for count in batches}
+        _check_comparable(name, [expected[n] for n in _COMPARED])
         network = Network(
             name, module, model, lambda weights: _rebuilt(trained, weights, method), batches[_TRACED], _origin(trained)
         )
@@ -313,6 +316,40 @@ def _called(module: nn.Module, batch: BoundArguments, name: str) -> dict[str, Te
         raise_with_context(error, f'{name} does not compute anything from {shapes}: ')
 
 
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Give ``model`` its tensors back that it changes when it is called: counters, statistics of a batch norm."""
+    before = {name: value.clone() for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    yield
+    for name, value in model.state_dict().items():
+        if name in before and value.shape != before[name].shape:
+            raise ValueError(
+                f'{type(model).__name__} changes the shape of {name} when it is called: it has no one state'
+            )
+        if name in before:
+            value.copy_(before[name])
+
+
+def _check_comparable(name: str, outputs: Sequence[Mapping[str, Tensor]]) -> None:
+    """Check that a comparison of ``outputs``, one for each batch size, says something.
+
+    Raises:
+        ValueError: there is nothing in them, or one is NaN everywhere.
+    """
+    for output in outputs:
+        for key, each in output.items():
+            if each.numel() and bool((each != each).all()):
+                raise ValueError(
+                    f'{key} of {name} is NaN everywhere, so that nothing can be compared: has the training diverged? '
+                    'Give another checkpoint (--checkpoint), or other inputs (--inputs)'
+                )
+    if not any(each.numel() for output in outputs for each in output.values()):
+        raise ValueError(
+            f'{name} returns no numbers for the example, so that nothing can be compared: give other inputs '
+            '(--inputs), or export another method (--method NAME)'
+        )
+
+
 def _difference(
     path: Path,
     expected: Mapping[str, Tensor],
@@ -347,21 +384,29 @@ def _difference(
         if problem:
             raise ValueError(
                 f'{path} was not written: {name} {problem} with the batch size {count}. Does the network use random '
-                'numbers in evaluation mode, or a batch size that is fixed? Allow small differences with --tolerance'
+                'numbers or the statistics of the batch in evaluation mode, or a batch size that is fixed? Allow small '
+                'differences with --tolerance'
             )
     return largest
 
 
 def _relative(wanted: Tensor, given: Tensor) -> float:
-    """The largest difference, relative to the largest finite value of ``wanted`` or 1; inf if NaNs differ."""
+    """The largest difference, relative to the largest finite value of ``wanted``; of whole numbers, their difference.
+
+    It is inf if NaNs differ. Values below 0.01 count as 0.01: rounding may make them differ by more than their share.
+    """
+    if wanted.is_complex():
+        wanted, given = torch.view_as_real(wanted.resolve_conj()), torch.view_as_real(given.resolve_conj())
     same = (wanted == given) | ((wanted != wanted) & (given != given))
     if bool(same.all()):
         return 0.0
-    one, other = wanted[~same].double(), given[~same].double()
-    finite = wanted[wanted.isfinite()].double().abs()
-    scale = max(1.0, float(finite.max()) if finite.numel() else 1.0)
-    difference = float(((one - other).abs() / scale).max())
-    return difference if difference == difference else float('inf')
+    largest = float((wanted[~same].double() - given[~same].double()).abs().max())
+    if wanted.is_floating_point():
+        finite = wanted[wanted.isfinite()].double().abs()
+        largest /= max(0.01, float(finite.max()) if finite.numel() else 0.01)
+    else:
+        largest = max(largest, 1.0)  # as floats, two large numbers may be equal
+    return largest if largest == largest else float('inf')
 
 
 def _shown(few: Tensor, many: Tensor) -> str:
@@ -371,8 +416,11 @@ def _shown(few: Tensor, many: Tensor) -> str:
         few: the tensor for a batch of some size.
         many: the tensor for a batch of another size.
     """
+    kind = str(few.dtype).removeprefix('torch.')
+    if few.dim() != many.dim():  # as of squeeze()
+        return f'{kind} {list(few.shape)} or {list(many.shape)}'
     sizes = [
         str(one) if one == other else 'batch' if (one, other) == _COMPARED else 'any'
         for one, other in zip(few.shape, many.shape, strict=True)
     ]
-    return f'{str(few.dtype).removeprefix("torch.")} [{", ".join(sizes)}]'
+    return f'{kind} [{", ".join(sizes)}]'

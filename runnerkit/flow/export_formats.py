@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -152,7 +152,7 @@ def _onnx(network: Network) -> tuple[bytes, Run]:
     from onnxruntime import InferenceSession
 
     names = list(inputs_of(network.example))
-    answers = list(outputs_of(network.module(*network.example.args, **network.example.kwargs)))
+    answers = _names_of_outputs(network, names)
     size = sum(each.numel() * each.element_size() for each in network.module.state_dict().values())
     if size > _MOST_ONNX:
         raise ValueError(f'its weights have {size / 2**30:.1f} GiB, but an ONNX file holds at most 2: write .pt2')
@@ -178,13 +178,29 @@ def _onnx(network: Network) -> tuple[bytes, Run]:
     for key, value in network.metadata.items():
         proto.metadata_props.add(key=key, value=value)
     content = proto.SerializeToString()
-    session = InferenceSession(content, providers=['CPUExecutionProvider'])
+    try:
+        session = InferenceSession(content, providers=['CPUExecutionProvider'])
+    except Exception as error:
+        raise ValueError(
+            f'ONNX Runtime cannot run {network.name}: {_told(error)}. Convert the model to float32 if it has another '
+            'type of numbers; or write .pt2, which has all types and operations of torch'
+        ) from None
 
     def run(inputs: BoundArguments) -> list[Tensor]:
         given = {name: value.numpy() for name, value in inputs_of(inputs).items()}
         return [torch.from_numpy(each) for each in session.run(None, given)]
 
     return content, run
+
+
+def _names_of_outputs(network: Network, inputs: Sequence[str]) -> list[str]:
+    """Names for the outputs; one that an input has, too, ends in ``_out``, because names in an ONNX file are unique."""
+    names: list[str] = []
+    for name in outputs_of(network.module(*network.example.args, **network.example.kwargs)):
+        while name in inputs or name in names:
+            name += '_out'
+        names.append(name)
+    return names
 
 
 def _traced(network: Network) -> Any:

@@ -25,7 +25,7 @@ from runnerkit.flow.trained import Trained, check_which, weights_of
 #: What a meta says about the run and its machine. Without the counts, nobody resumes a published file by mistake.
 RUN_STATE = ('env_info', 'host_name', 'hook_msgs', 'epoch', 'iter')
 
-_EXTENSIONS = ('.pth', '.pt')
+EXTENSIONS = ('.pth', '.pt')
 
 
 def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: str = 'best') -> Path:
@@ -56,9 +56,11 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
     held = content.get('state_dict', content) if isinstance(content, Mapping) else None
     if not isinstance(held, Mapping) or not any(isinstance(value, Tensor) for value in held.values()):
         raise ValueError(f'{path} holds no weights: a checkpoint is a dict of tensors by name, maybe under state_dict')
+    if not all(isinstance(name, str) for name in held):
+        raise ValueError(f'{path} holds weights under names that are no texts, which no model has')
     meta = content.get('meta')
     meta = meta if isinstance(meta, Mapping) else {}
-    weights = weights_of(Trained(path, content, _config(meta)))
+    weights = weights_of(Trained(path, {'state_dict': held, 'meta': meta}, _config(meta)))
     for name in [ema_name(name) for name in weights]:
         weights.pop(name, None)
     published = {
@@ -79,9 +81,11 @@ def check_out(out: str) -> Path:
         ValueError: it is not a checkpoint's.
     """
     path = Path(out).expanduser()
-    if path.suffix not in ('', *_EXTENSIONS):
+    if not path.stem.strip('.') or path.name in EXTENSIONS:
+        raise ValueError(f'a checkpoint is published under a name, such as lenet.pth, but got {out!r}')
+    if path.suffix not in ('', *EXTENSIONS):
         raise ValueError(
-            f'a checkpoint is published as {" or ".join(_EXTENSIONS)}, but not as {out}; other formats: '
+            f'a checkpoint is published as {" or ".join(EXTENSIONS)}, but not as {out}; other formats: '
             f'runnerkit export … --out {path.name}'
         )
     return path
@@ -89,7 +93,7 @@ def check_out(out: str) -> Path:
 
 def _named(path: Path, digest: str) -> str:
     """The file's name with the first 8 digits of its hash, or as many as it takes not to look like a date."""
-    names = (f'{path.stem}-{digest[:count]}{path.suffix or _EXTENSIONS[0]}' for count in range(8, len(digest)))
+    names = (f'{path.stem}-{digest[:count]}{path.suffix or EXTENSIONS[0]}' for count in range(8, len(digest)))
     return next(name for name in names if HASH_IN_NAME.search(name))
 
 

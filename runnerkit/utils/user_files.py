@@ -27,7 +27,8 @@ from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from traceback import walk_tb
+from types import FrameType, ModuleType
 from typing import Any
 
 #: An empty search path makes this module a package whose submodules only the finder finds.
@@ -90,10 +91,22 @@ class _FileLoader(SourceFileLoader):
         token = _is_importing.set(True)
         try:
             super().exec_module(module)
-        except _ImportEnds:
-            pass
+        except _ImportEnds as end:
+            scripts = [each.f_code.co_filename for each, _ in walk_tb(end.__traceback__) if _is_script(each)]
+            others = [file for file in scripts if file != self.path]
+            if others:
+                raise ImportError(
+                    f'{self.path} cannot be imported: it imports {others[-1]}, which trains when it is imported. Put '
+                    "the training there below if __name__ == '__main__':",
+                    path=others[-1],
+                ) from None
         finally:
             _is_importing.reset(token)
+
+
+def _is_script(frame: FrameType) -> bool:
+    """Whether what runs in ``frame`` is the top level of a file."""
+    return frame.f_code.co_name == '<module>'
 
 
 def with_neighbours(path: Path) -> list[Path]:

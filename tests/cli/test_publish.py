@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import runnerkit
+from runnerkit.cli import publish
 from runnerkit.cli.publish import main
+from runnerkit.flow import publish as flow_publish
 
 
 def test_a_work_dir_is_published(project, train, capsys):
@@ -26,6 +28,10 @@ def test_a_work_dir_is_published(project, train, capsys):
     assert 'cannot be resumed' in error
 
 
+def test_the_extensions_are_those_that_are_written():
+    assert publish.EXTENSIONS == flow_publish.EXTENSIONS
+
+
 class Helper:
     """An object that only an unrestricted pickle can hold."""
 
@@ -36,7 +42,7 @@ def test_wrong_usage(tmp_path, capsys):
     for words, code, text in (
         ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: there is no folder nowhere'),
         ([file, tmp_path], 2, 'is a folder: give a file in it'),
-        ([file, tmp_path / 'x.onnx'], 1, 'runnerkit export … --out x.onnx'),
+        ([file, tmp_path / 'x.onnx'], 2, 'runnerkit export … --out x.onnx'),
         ([file, tmp_path / 'x.pth'], 1, '--trust-pickles'),
     ):
         assert main([*map(str, words)]) == code

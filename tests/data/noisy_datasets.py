@@ -29,6 +29,21 @@ class Noisy(Dataset):
         return torch.tensor(index), draws()
 
 
+class Forgetful(Noisy):
+    """Remembers nothing."""
+
+    def __getitem__(self, index):
+        return torch.tensor(index), draws()
+
+
+class Counting(Noisy):
+    """Samples of (index, how many were asked for before)."""
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        return torch.tensor(index), torch.tensor(len(self.asked))
+
+
 class Batched(Noisy):
     """Has its own way to make many samples at once."""
 

@@ -420,15 +420,40 @@ def test_the_probe_of_a_sample_leaves_everything_as_it_was():
 
 
 def test_nothing_is_probed_where_it_is_not_needed():
-    def asked(loader, **state):
-        dataset = loader.dataset
+    asked = []
+
+    class Asked(noisy.Noisy):
+        def __getitem__(self, index):
+            asked.append(index)
+            return noisy.draws()
+
+    def times_asked(loader, **state):
+        asked.clear()
         reader = Reader(loader)
         reader.load_state_dict({**reader.state_dict(), **state})
-        return len(dataset.asked)
+        return len(asked)
 
-    assert asked(DataLoader(noisy.Noisy(6), 2), epoch=1) == 2
-    assert asked(DataLoader(noisy.Noisy(6), 2, num_workers=1), epoch=1) == 0
-    assert asked(DataLoader(noisy.Noisy(6), 2), about={}) == 0  # of a place in a file of others
+    assert times_asked(DataLoader(Asked(6), 2), epoch=1) == 2
+    assert times_asked(DataLoader(Asked(6), 2, num_workers=1), epoch=1) == 0
+    assert times_asked(DataLoader(Asked(6), 2), about={}) == 0  # of a place in a file of others
+
+
+def test_attributes_that_earlier_checkpoints_lack_are_told():
+    def found(dataset, **changed):
+        loader = DataLoader(dataset, 2)
+        reader = Reader(loader)
+        next(reader.batches(0))
+        state = {**reader.state_dict(), **changed}
+        other = Reader(DataLoader(type(dataset)(6), 2))
+        other.load_state_dict(through_a_file(state))
+        assert other.dataloader.dataset.asked == state['held'].get('loader.dataset.asked', {'value': []})['value']
+        return other.found
+
+    earlier = dict(of_files=False, held={})
+    assert found(noisy.Counting(6)) == []
+    (text,) = found(noisy.Counting(6), **earlier)
+    assert 'its samples depend on loader.dataset.asked, which begins anew' in text
+    assert found(noisy.Noisy(6), **earlier) == []  # its samples do not depend on what it was asked for
 
 
 # --- a batch that waits ----------------------------------------------------------------------------------------------
@@ -437,7 +462,8 @@ def test_nothing_is_probed_where_it_is_not_needed():
 @pytest.mark.parametrize(
     'make, told',
     [
-        (lambda: build_dataloader(noisy.Noisy(6), 2, 0, seed=3), False),
+        (lambda: build_dataloader(noisy.Forgetful(6), 2, 0, seed=3), False),
+        (lambda: build_dataloader(noisy.Noisy(6), 2, 0, seed=3), True),
         (lambda: build_dataloader(Draws(random.Random(1)), 2, 0, seed=3), True),
         (lambda: DataLoader(pure(), 2, shuffle=True, generator=gen()), False),
         (lambda: DataLoader(noisy.Noisy(6), 2), True),
@@ -446,7 +472,17 @@ def test_nothing_is_probed_where_it_is_not_needed():
         (lambda: DataLoader(pure(), 2, sampler=Lazy()), True),
         (lambda: [torch.tensor(number) for number in range(BATCHES)], False),
     ],
-    ids=['ours', 'ours with a generator', 'pure', 'noisy', 'our sampler', 'no batches', 'lazy sampler', 'list'],
+    ids=[
+        'ours',
+        'ours that remembers',
+        'ours with a generator',
+        'pure',
+        'noisy',
+        'our sampler',
+        'no batches',
+        'lazy sampler',
+        'list',
+    ],
 )
 def test_a_batch_that_waits_is_fetched_again(make, told):
     seed(1)

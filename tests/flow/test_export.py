@@ -82,12 +82,52 @@ class Random(Two):
         return self.first(a) + torch.rand(3)
 
 
+class Counts(Two):
+    """It changes its buffers when it is called, and has an output that is called like an input."""
+
+    def forward(self, a, b):
+        self.norm.running_mean += 1
+        return {'a': self.first(a)}
+
+
+class Grows(Two):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer('queue', torch.zeros(1))
+
+    def forward(self, a, b):
+        self.queue = torch.cat([self.queue, self.queue])
+        return self.first(a)
+
+
+class Nans(Two):
+    def forward(self, a, b):
+        return self.first(a), self.first(a) * float('nan')
+
+
+class Nothing(Two):
+    def forward(self, a, b):
+        return self.first(a)[:0]
+
+
+class Squeezed(Two):
+    def forward(self, a, b):
+        return self.first(a).squeeze(0)
+
+
+class Bfloats(Two):
+    def forward(self, a, b):
+        return nn.functional.linear(
+            a.to(torch.bfloat16), self.first.weight.to(torch.bfloat16), torch.ones(3).bfloat16()
+        )
+
+
 class Texts(Two):
     def forward(self, a, b):
         return {'logits': self.first(a), 'name': 'text'}
 
 
-CLASSES = (Two, Dummy, Branches, Fixed, Random, Texts)
+CLASSES = (Two, Dummy, Branches, Fixed, Random, Counts, Grows, Nans, Nothing, Squeezed, Bfloats, Texts)
 
 
 @pytest.fixture
@@ -287,15 +327,63 @@ def test_what_differs_from_the_model_is_not_written(cfg, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    'name, text',
+    [
+        ('Nans', r'output_1 of the network of Supervised \(Nans\) is NaN everywhere, so that nothing can be compared'),
+        ('Nothing', r'Supervised \(Nothing\) returns no numbers for the example'),
+        ('Grows', 'Supervised changes the shape of model.queue when it is called'),
+    ],
+)
+def test_where_there_is_nothing_to_compare_nothing_is_written(cfg, tmp_path, name, text):
+    with pytest.raises(ValueError, match=text):
+        runnerkit.export(use(tmp_path, name), tmp_path / 'x.pt2')
+    assert not (tmp_path / 'x.pt2').exists()
+
+
+def test_a_network_that_changes_its_buffers_is_exported_as_the_checkpoint_has_it(cfg, tmp_path):
+    cfg = use(tmp_path, 'Counts')
+    runnerkit.export(cfg, tmp_path / 'x.safetensors')
+    trained = runnerkit.load_model(tmp_path / 'run').model.norm.running_mean
+    with safe_open(tmp_path / 'x.safetensors', 'pt') as file:
+        assert torch.equal(file.get_tensor('model.norm.running_mean'), trained)
+    runnerkit.export(cfg, tmp_path / 'x.pt2')
+    assert torch.equal(torch.export.load(tmp_path / 'x.pt2').state_dict['norm.running_mean'], trained)
+
+
+def test_an_output_with_the_name_of_an_input(cfg, tmp_path):
+    onnxruntime = pytest.importorskip('onnxruntime')
+    exported = runnerkit.export(use(tmp_path, 'Counts'), tmp_path / 'x.onnx')
+    session = onnxruntime.InferenceSession(exported.path, providers=['CPUExecutionProvider'])
+    assert 'a' in [each.name for each in session.get_inputs()]
+    assert [each.name for each in session.get_outputs()] == ['a_out']
+
+
+def test_an_output_with_another_number_of_dimensions_for_one_sample(cfg, tmp_path):
+    exported = runnerkit.export(use(tmp_path, 'Squeezed'), tmp_path / 'x.safetensors')
+    assert exported.outputs == {'output': 'float32 [3] or [3, 3]'}
+
+
+def test_types_that_onnx_runtime_has_no_operations_for(cfg, tmp_path):
+    pytest.importorskip('onnxruntime')
+    with pytest.raises(ValueError, match=r'ONNX Runtime cannot run .*Convert the model to float32.*write \.pt2'):
+        runnerkit.export(use(tmp_path, 'Bfloats'), tmp_path / 'x.onnx')
+
+
+@pytest.mark.parametrize(
     'one, other, expected',
     [
         ([1.0, 2.0], [1.0, 2.0], 0.0),
-        ([0.0, 0.5], [0.0, 0.25], 0.25),
+        ([0.0, 0.5], [0.0, 0.25], 0.5),
+        ([0.0, 2e-5], [0.0, 0.0], 2e-3),
         ([0.0, 100.0], [1.0, 100.0], 0.01),
         ([float('nan'), 1.0], [float('nan'), 1.0], 0.0),
         ([float('nan'), 1.0], [1.0, 1.0], float('inf')),
         ([float('inf'), 1.0], [float('inf'), 1.5], 0.5),
-        ([3, 4], [3, 8], 1.0),
+        ([3, 4], [3, 8], 4.0),
+        ([500000, 4], [500000, 5], 1.0),
+        ([2**60, 4], [2**60 + 1, 4], 1.0),
+        ([True, False], [True, True], 1.0),
+        ([1j, 2.0], [3j, 2.0], 1.0),
     ],
 )
 def test_differences_are_relative_to_the_largest_output(one, other, expected):

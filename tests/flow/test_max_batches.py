@@ -161,6 +161,15 @@ def test_a_changed_limit_is_told_at_the_resume(tmp_path, caplog):
     assert 'loader 0: batches' in caplog.text
 
 
+def test_an_epoch_that_is_behind_a_smaller_limit_is_over(tmp_path, caplog):
+    with pytest.raises(KeyboardInterrupt):
+        run(limited(), tmp_path, dies_at=5)
+    _, _, seen = run(limited(train_dataloader={'max_batches': 1}), tmp_path, resume=True)
+    assert [epoch for epoch, _ in seen] == [2]
+    assert 'loader 0: batches' in caplog.text
+    assert 'read again' not in caplog.text  # there is no such batch any more
+
+
 @pytest.mark.parametrize('value', [0, -1, 0.5, '3', True])
 def test_a_limit_is_a_whole_number(value, tmp_path):
     with pytest.raises((PreflightError, TypeError, ValueError), match='max_batches'):

@@ -94,6 +94,11 @@ def test_a_config_that_is_code_is_neither_run_nor_in_the_way(tmp_path):
     assert not (tmp_path / 'ran').exists()
 
 
+def test_a_meta_of_none_is_none(tmp_path):
+    torch.save({'state_dict': nn.Linear(4, 2).state_dict(), 'meta': None}, tmp_path / 'a.pth')
+    assert torch.load(publish(tmp_path / 'a.pth', tmp_path / 'x.pth'))['meta'] == {}
+
+
 class Code:
     def __reduce__(self):
         return os.getcwd, ()
@@ -105,10 +110,14 @@ def test_errors_say_what_to_do(tmp_path):
         torch.save(content, tmp_path / f'{name}.pth')
         with pytest.raises(ValueError, match=rf'{name}.pth holds no weights'):
             publish(tmp_path / f'{name}.pth', tmp_path / 'x.pth')
+    torch.save({'state_dict': {1: torch.ones(1)}}, tmp_path / 'numbers.pth')
     with (tmp_path / 'code.pth').open('wb') as file:
         pickle.dump({'state_dict': Code()}, file)
     for source, out, options, error, text in (
         ('a.pth', 'x.onnx', {}, ValueError, r'published as .pth or .pt, but not as .*x.onnx; .* --out x.onnx'),
+        ('a.pth', '..', {}, ValueError, r"published under a name, such as lenet.pth, but got '.*\.\.'"),
+        ('a.pth', '.pth', {}, ValueError, 'published under a name'),
+        ('numbers.pth', 'x.pth', {}, ValueError, 'under names that are no texts'),
         ('a.pth', 'x.pth', {'which': 'bset'}, ValueError, "but got 'bset'; did you mean 'best'"),
         ('b.pth', 'x.pth', {}, FileNotFoundError, "did you mean 'a.pth'"),
         ('code.pth', 'x.pth', {}, ValueError, 'could run code when loaded.*--trust-pickles'),

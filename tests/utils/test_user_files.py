@@ -83,6 +83,16 @@ def test_a_file_is_executed_up_to_where_it_begins_a_training(folder):
     end_import()  # no file is being imported
 
 
+def test_a_module_that_trains_when_it_is_imported_is_told(folder, monkeypatch):
+    """The file that imports it would end there, without its classes."""
+    monkeypatch.syspath_prepend(str(folder / 'lib'))
+    (folder / 'lib').mkdir()
+    (folder / 'lib' / 'trains_at_once.py').write_text('import runnerkit\n\nrunnerkit.train("cfg.py")\n')
+    (folder / 'user.py').write_text('import trains_at_once\n\nclass Net: ...\n')
+    with pytest.raises(ImportError, match=r'user.py cannot be imported: .*trains_at_once.py, which trains when it is'):
+        module_of_file(str(folder / 'user.py'))
+
+
 def test_no_bytecode_is_written_beside_a_file(folder, monkeypatch):
     monkeypatch.setattr(sys, 'dont_write_bytecode', False)
     (folder / 'fresh.py').write_text('y = 1  # as no other file\n')
