@@ -129,6 +129,7 @@ _LEAST_MOMENTUM = ('min_momentum', 'min_momentum_ratio', *_WARMUP)
 _WITHOUT_DOCSTRING = (
     'log_config',
     'flow',
+    'training',
     'fp16',
     'auto_scale_lr',
     'custom_keys',
