@@ -257,7 +257,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 
 #: Readers in `KEYS` that hand other keys on: EvalHook to the data set's ``evaluate``.
-OPEN = ('EvalHook',)
+OPEN = ('EvalHook', 'training')
 
 #: Readers in `KEYS` that are functions of torch: a later version may know more.
 OF_TORCH = ('grad_clip', 'loss_scale', 'schedule', 'dist_params')
