@@ -16,6 +16,8 @@ PAGES = [
     'CONTRIBUTING.md',
     'CHANGELOG.md',
     'docs/seeds.md',
+    'docs/seeds_parakeet.md',
+    'docs/experiment.md',
     'docs/mmcv.md',
     'docs/checkpoints.md',
     'docs/switches.md',
@@ -27,8 +29,11 @@ PAGES = [
     'docs/hooks.md',
 ]
 
-#: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
-IDS = {'S': 14, 'A': 39, 'W': 15}
+#: The ids of each seed's features, by page and kind: M-S1 to M-S14, and so on.
+IDS = {
+    'docs/seeds.md': ('M', {'S': 14, 'A': 39, 'W': 15}),
+    'docs/seeds_parakeet.md': ('K', {'S': 12, 'A': 13, 'W': 6}),
+}
 
 #: A path begins with one of the repository's own folders; a file may also be called by its name alone.
 FOLDERS = ('runnerkit', 'tests', 'tools', 'configs', 'docs', 'benchmarks', 'requirements')
@@ -70,13 +75,16 @@ def blocks(text, languages):
 # --- the table of the seed -------------------------------------------------------------------------------------------
 
 
-def test_every_id_of_the_seed_stands_there_once_and_in_order():
-    expected = [f'M-{kind}{n}' for kind, last in IDS.items() for n in range(1, last + 1)]
-    assert [row[0] for row in rows('docs/seeds.md')] == expected
+@pytest.mark.parametrize('page', IDS)
+def test_every_id_of_the_seed_stands_there_once_and_in_order(page):
+    seed, kinds = IDS[page]
+    expected = [f'{seed}-{kind}{n}' for kind, last in kinds.items() for n in range(1, last + 1)]
+    assert [row[0] for row in rows(page)] == expected
 
 
-def test_every_row_is_shown_by_a_test_or_gives_a_reason():
-    for row in rows('docs/seeds.md'):
+@pytest.mark.parametrize('page', IDS)
+def test_every_row_is_shown_by_a_test_or_gives_a_reason(page):
+    for row in rows(page):
         assert len(row) == 4, row
         assert '::test_' in row[3] or row[3].startswith(('later: ', 'declined: ')), row
 

@@ -1256,7 +1256,12 @@ RUNS = (
 )
 
 #: Files beside the good config: broken ones, and good ones under wrong names.
+_EXPERIMENT = "runner = dict(type='experiments.Line')\ntraining = "
+
 FILES = {
+    'experiment_0.py': f'{_EXPERIMENT}dict(max_iteration=3, valid_interval=0)\n',
+    'experiment_1.py': f'{_EXPERIMENT}5\n',
+    'experiment_2.py': f'{_EXPERIMENT}dict(max_iteration=3, valid_intervall=5)\n',
     'empty.py': '',
     'broken.py': 'model = dict(\n',
     'indented.py': 'a = 1\n  b = 2\n',
@@ -1369,6 +1374,12 @@ COMMANDS = (
     Wrong('print-config good.py --cfg-options modle.x=3', "modle (--cfg-options) … 'model'", 0),
     Wrong('completion', 'shell'),
     Wrong('completion tcsh', "'tcsh' … 'bash'"),
+    # --- experiments
+    Wrong(
+        'train experiment_0.py', 'experiment_0.py:2 … training.valid_interval must be a whole number of at least 1', 1
+    ),
+    Wrong('train experiment_1.py', 'experiment_1.py:2 … training … dict', 1),
+    Wrong('train experiment_2.py', "experiment_2.py:2 … valid_intervall … 'valid_interval'", 0),
     # --- config files
     Wrong('train missing.py', 'missing.py'),
     Wrong('train goood.py', "goood.py … 'good.py'"),
