@@ -1375,9 +1375,7 @@ COMMANDS = (
     Wrong('completion', 'shell'),
     Wrong('completion tcsh', "'tcsh' … 'bash'"),
     # --- experiments
-    Wrong(
-        'train experiment_0.py', 'experiment_0.py:2 … training.valid_interval must be a whole number of at least 1', 1
-    ),
+    Wrong('train experiment_0.py', 'training.valid_interval … of at least 1, but got 0 … experiment_0.py:1', 1),
     Wrong('train experiment_1.py', 'experiment_1.py:2 … training … dict', 1),
     Wrong('train experiment_2.py', "experiment_2.py:2 … valid_intervall … 'valid_interval'", 0),
     # --- config files
