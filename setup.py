@@ -37,6 +37,7 @@ setup(
         'plot': ['matplotlib>=3.7'],
         'tensorboard': ['tensorboard>=2.14'],
         'safetensors': ['safetensors>=0.4'],
+        'onnx': requirements('onnx'),
         'all': requirements('optional'),
         'trackers': requirements('trackers'),
         'tests': requirements('tests'),

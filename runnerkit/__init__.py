@@ -44,7 +44,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Options as Options
     from runnerkit.flow import TrainResult as TrainResult
     from runnerkit.flow import train as train
+    from runnerkit.flow.export import export as export
     from runnerkit.flow.prediction import predict as predict
+    from runnerkit.flow.publish import publish as publish
     from runnerkit.flow.trained import load_model as load_model
     from runnerkit.hooks import HOOKS as HOOKS
     from runnerkit.hooks import Hook as Hook
@@ -78,9 +80,11 @@ _HOMES = {
     'build_from_cfg': 'runnerkit.registry',
     'build_optimizer': 'runnerkit.optim',
     'build_runner': 'runnerkit.runner',
+    'export': 'runnerkit.flow.export',
     'load_checkpoint': 'runnerkit.checkpoint',
     'load_model': 'runnerkit.flow.trained',
     'predict': 'runnerkit.flow.prediction',
+    'publish': 'runnerkit.flow.publish',
     'report': 'runnerkit.utils.report',
     'train': 'runnerkit.flow',
 }
@@ -105,9 +109,11 @@ __all__ = [
     'build_from_cfg',
     'build_optimizer',
     'build_runner',
+    'export',
     'load_checkpoint',
     'load_model',
     'predict',
+    'publish',
     'report',
     'train',
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
@@ -11,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runnerkit.data.kinds import is_limited
 from runnerkit.distributed import collect_results_cpu, collect_results_gpu, get_dist_info
 from runnerkit.parallel import unwrap
+from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.progress import ProgressBar
 from runnerkit.utils.suggest import suggestion
@@ -94,7 +97,13 @@ def score_dataset(
 
     Raises:
         AttributeError: the data set has no ``evaluate``.
+        ValueError: the loader has a limit of batches.
     """
+    if is_limited(loader):
+        raise ValueError(
+            f'{type(loader.dataset).__name__}.evaluate scores the predictions of all samples, but max_batches='
+            f'{loader.max_batches} leaves some out: leave out max_batches, or make the data set itself smaller'
+        )
     _, world_size = get_dist_info()
     results = (test_fn or (single_gpu_test if world_size == 1 else multi_gpu_test))(model, loader)
     if results is None:  # all but rank 0 have nothing to evaluate
@@ -147,24 +156,38 @@ def rule_of(
 
 
 def rule_by_name(key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys: Sequence[str] = LESS_KEYS) -> str:
-    """Return which is better for a score called ``key``; a whole name among the keys comes before a part of it.
+    """Return which is better for a score called ``key``; a whole name among the keys comes before a part of it, and the
+    beginning or end of a word before its middle: less is better for ``'launch_loss'``, though it has an ``auc``.
+
+    What stands before a slash may be the name of a data set, and counts only if the rest says nothing: less is better
+    for ``'accidents/loss'``.
 
     Raises:
         ValueError: the name does not say it.
     """
-    name = key.lower()
+    whole = key.lower()
     greater, less = ([part.lower() for part in parts] for parts in (greater_keys, less_keys))
-    for rule, hit in (
-        ('greater', name in greater),
-        ('less', name in less),
-        ('greater', any(part in name for part in greater)),
-        ('less', any(part in name for part in less)),
-    ):
-        if hit:
-            return rule
+    for name in (whole.rpartition('/')[2], whole):
+        for rule, hit in (
+            ('greater', name in greater),
+            ('less', name in less),
+            ('greater', any(_is_word_part(part, name) for part in greater)),
+            ('less', any(_is_word_part(part, name) for part in less)),
+            ('greater', any(part in name for part in greater)),
+            # MMCV would find a loss in "glossiness".
+            ('less', any(part in name for part in less if part != 'loss')),
+        ):
+            if hit:
+                return rule
     raise ValueError(
         f"Cannot infer the rule for key {key}, thus a specific rule must be specified: rule='greater' or rule='less'"
     )
+
+
+def _is_word_part(part: str, name: str) -> bool:
+    """Whether a word of ``name`` begins or ends with ``part``."""
+    part = re.escape(part)
+    return re.search(f'(?<![a-z]){part}|{part}(?![a-z])', name) is not None
 
 
 def check_score_exists(model: nn.Module, key: str, argument: str) -> None:
@@ -180,7 +203,7 @@ def check_score_exists(model: nn.Module, key: str, argument: str) -> None:
     """
     metrics, name = list(metrics_of(model)), key.rpartition('/')[2]
     known = any(each in (key, name) or name.startswith(f'{each}_') or key.startswith(f'{each}_') for each in metrics)
-    if metrics and not known and 'loss' not in key:
+    if metrics and not known and not names_a_loss(key):
         raise ValueError(
             f"{argument}={key!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss"
             f'{suggestion(key, metrics)}'

@@ -396,7 +396,8 @@ def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
         except UnknownObject as error:
             parts.append(f' As an import path: {error}.')
     parts.append(
-        " A class of your own: let the config import its module, custom_imports=dict(imports=['your.module'])."
+        ' A class of your own: import its module before, or let the config do so, '
+        "custom_imports=dict(imports=['your.module'])."
     )
     return ''.join(parts)
 

@@ -13,25 +13,16 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     'README.md',
+    'README.zh-CN.md',
     'CONTRIBUTING.md',
     'CHANGELOG.md',
-    'docs/seeds.md',
-    'docs/seeds_parakeet.md',
-    'docs/experiment.md',
-    'docs/mmcv.md',
-    'docs/checkpoints.md',
-    'docs/switches.md',
-    'docs/preflight.md',
-    'docs/terminal.md',
-    'docs/python.md',
-    'docs/using_a_model.md',
-    'docs/config_keys.md',
-    'docs/hooks.md',
+    *sorted(f'docs/{path.name}' for path in (ROOT / 'docs').glob('*.md')),
 ]
 
-#: The ids of each seed's features, by page and kind: M-S1 to M-S14, and so on.
+#: How many statements, additions and weaknesses each seed has, by page.
 IDS = {
     'docs/seeds.md': ('M', {'S': 14, 'A': 39, 'W': 15}),
+    'docs/seeds_paddlerec.md': ('P', {'S': 14, 'A': 16, 'W': 9}),
     'docs/seeds_parakeet.md': ('K', {'S': 12, 'A': 13, 'W': 6}),
 }
 
@@ -77,8 +68,8 @@ def blocks(text, languages):
 
 @pytest.mark.parametrize('page', IDS)
 def test_every_id_of_the_seed_stands_there_once_and_in_order(page):
-    seed, kinds = IDS[page]
-    expected = [f'{seed}-{kind}{n}' for kind, last in kinds.items() for n in range(1, last + 1)]
+    system, last = IDS[page]
+    expected = [f'{system}-{kind}{n}' for kind in last for n in range(1, last[kind] + 1)]
     assert [row[0] for row in rows(page)] == expected
 
 
@@ -90,9 +81,9 @@ def test_every_row_is_shown_by_a_test_or_gives_a_reason(page):
 
 
 def test_what_comes_later_is_one_of_the_known_parts():
-    text = read('docs/seeds.md')
+    text = ''.join(map(read, IDS))
     parts = set(re.findall(r'later: ((?:the MMCV )?\w+(?: resume)?)', text))
-    assert parts <= {'the MMCV surface', 'exact resume', 'speed'}
+    assert parts <= {'the MMCV surface', 'exact resume', 'speed', 'online'}
 
 
 @pytest.mark.parametrize('page', PAGES)
@@ -130,10 +121,15 @@ def test_links_to_files_lead_somewhere(page):
             assert ((ROOT / page).parent / target).exists(), f'{page} links to {target}'
 
 
+def test_every_page_is_in_the_list_of_pages():
+    listed = re.findall(r'^- \[[^]]+\]\((\w+\.md)\): \S.*\.$', read('docs/README.md'), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in (ROOT / 'docs').glob('*.md') if path.name != 'README.md')
+
+
 # --- code ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('page', ['README.md', 'CONTRIBUTING.md'])
+@pytest.mark.parametrize('page', ['README.md', 'CONTRIBUTING.md', 'docs/terminal.md', 'docs/resuming.md'])
 def test_commands_name_files_and_targets_that_exist(page):
     makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
     for code in blocks(read(page), ('bash', 'sh', 'console', '')):

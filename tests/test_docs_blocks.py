@@ -13,13 +13,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
+import runnerkit as runnerkit_package
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main
 from runnerkit.config import Config
@@ -34,7 +34,7 @@ MNIST = ROOT / 'configs' / 'mnist'
 
 #: Shell blocks that cannot run here, by their first line, and why.
 NOT_RUN = {
-    'make demo': 'installs torch from a package registry; the block after the config runs the same training',
+    'make demo': 'installs torch from a package registry; docs/terminal.md runs the same training',
     'make test': 'is this suite',
     'make bench': 'takes half an hour',
     'pip install torch==2.13.0 opencv-python-headless matplotlib': 'installs from a package registry',
@@ -45,17 +45,18 @@ NOT_RUN = {
 
 #: The blocks that the tests below run, by their first line.
 RUN = {
-    'README.md': {
-        'model = dict(',
-        'source .venv/bin/activate',
-        'from runnerkit.hooks import HOOKS, Hook',
-        "custom_imports = dict(imports=['{{ fileDirname }}/my_hooks.py'])",
-        'python tools/train.py configs/mnist/lenet.py --auto-resume',
-        "amp = 'bf16'",
-        'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json',
-        'python -m runnerkit.compat tools/train.py my_config.py',
-    },
     'CONTRIBUTING.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
+    'docs/from_lightning.md': {
+        'import torch',
+        "model = dict(type='{{ fileDirname }}/my_denoiser.py:Denoiser', hidden=8)",
+        'runnerkit train my_config.py --cfg-options model.hidden=16',
+    },
+    'docs/from_pytorch.md': {
+        'import torch',
+        'import runnerkit',
+        'model = dict(',
+        'runnerkit train my_config.py --dry-run',
+    },
     'docs/config_keys.md': {
         'model = dict(',
         'data = dict(',
@@ -71,6 +72,13 @@ RUN = {
         'checkpoint_config = dict(interval=1, max_keep_ckpts=3)',
         "custom_hooks = [dict(type='EMAHook', momentum=0.01), dict(type='NonFiniteHook', priority='LOW')]",
         'num_threads = 1',
+        'flow = dict(terminal=None)',
+    },
+    'docs/flow.md': {
+        'from runnerkit.flow import StartupBase',
+        "flow = dict(startup='{{ fileDirname }}/my_startup.py')",
+        'from runnerkit.config import Config',
+        'workspace: configs/mnist',
     },
     'docs/experiment.md': {'import torch', 'seed = 0'},
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
@@ -79,25 +87,39 @@ RUN = {
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',
     },
     'docs/preflight.md': {'import torch'},
-    'docs/python.md': {'import runnerkit'},
+    'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
     'docs/recipes.md': {
-        "custom_hooks = [dict(type='EarlyStoppingHook', monitor='accuracy', patience=3)]",
-        "digits = '{{ fileDirname }}/digits.py:Digits'",
-        "data = dict(val_hard=dict(type='{{ fileDirname }}/digits.py:Digits', part='test'))",
-        "custom_hooks = [dict(type='FreezeHook', patterns=['model.features.*'], until=3)]",
-        "optimizer = dict(paramwise_cfg=dict(custom_keys={'features': dict(lr_mult=0.1)}))",
         'runnerkit summary config.py',
         'runnerkit find-lr config.py --iters 60 --out find_lr.png',
         'runnerkit train config.py --overfit 32',
+        'torchrun --nproc_per_node 2 -m runnerkit train config.py --launcher pytorch',
     },
-    'docs/switches.md': {'compile = True'},
-    'docs/terminal.md': {'runnerkit train configs/mnist/lenet.py', 'source <(runnerkit completion bash)'},
+    'docs/resuming.md': {'runnerkit train configs/mnist/lenet.py --auto-resume'},
+    'docs/switches.md': {'compile = True', "amp = 'bf16'"},
+    'docs/terminal.md': {
+        'runnerkit train configs/mnist/lenet.py',
+        'source .venv/bin/activate',
+        'source <(runnerkit completion bash)',
+    },
     'docs/using_a_model.md': {
         'runnerkit predict work_dirs/lenet my_digit.png my_digit.npy --apply argmax',
         'import runnerkit',
         'import numpy as np',
+        'runnerkit export work_dirs/lenet --out lenet.onnx',
+        'import onnxruntime',
+        'runnerkit publish work_dirs/lenet lenet.pth',
     },
 }
+
+#: Pages that `test_docs_walked` types from top to bottom.
+WALKED = (
+    'README.md',
+    'README.zh-CN.md',  # whose blocks are those of README.md
+    'docs/configs.md',
+    'docs/first_steps.md',
+    'docs/python.md',
+    'docs/your_own_data_and_model.md',
+)
 
 #: A script for MMCV 1.x, which the shell blocks about it call.
 MMCV_SCRIPT = """
@@ -128,21 +150,35 @@ optimizer = torch.optim.SGD(model.parameters(), lr=cfg.lr)
 runner = EpochBasedRunner(model, optimizer=optimizer, work_dir=args.work_dir, max_epochs=1)
 runner.register_training_hooks(None, dict(), dict(interval=1))
 runner.run([[torch.ones(3, 2)]], [('train', 1)])
-print('trained by', EpochBasedRunner.__module__)
+print(f'trained by {EpochBasedRunner.__module__}\\n', end='')  # in one piece: two processes write to one pipe
 """
 
 
+def blocks_of(page):
+    """The page's blocks that are code, in order: (first line up to a comment, language, text)."""
+    for _, language, code in BLOCK.findall(read(page)):
+        if language != 'text':
+            code = dedent(code)
+            yield code.split('\n', 1)[0].split('  #')[0].rstrip(), language, code
+
+
 def found(page):
-    """The page's blocks that are code, by their first lines up to a comment: (language, text)."""
-    blocks = ((language, dedent(code)) for _, language, code in BLOCK.findall(read(page)) if language != 'text')
-    return {code.split('\n', 1)[0].split('  #')[0].rstrip(): (language, code) for language, code in blocks}
+    """The page's blocks that are code, by their first lines; of several with one first line, the last."""
+    return {first: (language, code) for first, language, code in blocks_of(page)}
 
 
-def text_of(page, first):
-    return next(code for start, (_, code) in found(page).items() if start.startswith(first))
+def text_of(page, first, having=''):
+    """The first block that begins so and contains ``having``."""
+    return next(code for start, _, code in blocks_of(page) if start.startswith(first) and having in code)
 
 
-@pytest.mark.parametrize('page', [page for page in PAGES if page != 'docs/seeds.md'])
+# Every Python block of the recipes is trained with.
+RUN['docs/recipes.md'].update(
+    start for start, (language, _) in found('docs/recipes.md').items() if language == 'python'
+)
+
+
+@pytest.mark.parametrize('page', [page for page in PAGES if 'seeds' not in page and page not in WALKED])
 def test_every_block_is_run_or_cannot_be(page):
     blocks = found(page)
     run = RUN.get(page, set())
@@ -150,7 +186,7 @@ def test_every_block_is_run_or_cannot_be(page):
     for first, (language, code) in blocks.items():
         assert first in run or first in NOT_RUN, f'{page}: nobody runs the block {first!r}'
         assert language == 'bash' or first not in NOT_RUN, f'{page}: {first!r} is no shell block'
-        assert language in ('python', 'bash'), f'{page}: say what language the block {code!r} is in'
+        assert language in ('python', 'bash', 'yaml'), f'{page}: say what language the block {code!r} is in'
 
 
 # --- configs and Python ----------------------------------------------------------------------------------------------
@@ -158,10 +194,10 @@ def test_every_block_is_run_or_cannot_be(page):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the README's config, and what its user has written beside it."""
+    """A folder with the config of the page about configs, and what its user has written beside it."""
     for name in ('digits.py', 'networks.py'):
         (tmp_path / name).write_text((MNIST / name).read_text())
-    (tmp_path / 'config.py').write_text(text_of('README.md', 'model = dict('))
+    (tmp_path / 'config.py').write_text(text_of('docs/configs.md', '# config.py'))
     return tmp_path
 
 
@@ -176,7 +212,7 @@ def train(path, *options):
 QUICK = ['--cfg-options', 'runner.max_epochs=1', 'data.train.part=test', 'log_config.interval=4']
 
 
-def test_the_config_of_the_readme_trains_logs_evaluates_and_saves(folder):
+def test_the_config_of_the_page_trains_logs_evaluates_and_saves(folder):
     lines = train(folder / 'config.py')
     losses = [line['loss'] for line in lines if line['mode'] == 'train']
     scores = [line['accuracy'] for line in lines if line['mode'] == 'val']
@@ -188,37 +224,76 @@ def test_the_config_of_the_readme_trains_logs_evaluates_and_saves(folder):
     assert len(names) == 5  # and the best
 
 
-def test_the_hook_of_the_readme_ends_a_run(folder, caplog):
-    (folder / 'my_hooks.py').write_text(text_of('README.md', 'from runnerkit.hooks import HOOKS, Hook'))
-    added = text_of('README.md', 'custom_imports = dict(')
-    (folder / 'with_hook.py').write_text(f"_base_ = ['config.py']\n{added}")
-    try:
-        lines = train(folder / 'with_hook.py', *QUICK, 'custom_hooks.0.loss=1e9', 'runner.max_epochs=3')
-    finally:
-        HOOKS.module_dict.pop('StopWhenGood', None)
-    assert 'stopped: the loss is below 1000000000.0' in caplog.text
-    assert {line['epoch'] for line in lines} == {1}
-
-
-def test_the_switches_of_the_readme_train(folder, monkeypatch):
+def test_the_switches_train(folder, monkeypatch):
     # The default backend compiles C++ for a minute; this one compiles everything but that.
     compiled = []
     plain = torch.compile
     monkeypatch.setattr(
         torch, 'compile', lambda *args, **options: compiled.append(1) or plain(*args, **{**options, 'backend': 'eager'})
     )
-    (folder / 'switches.py').write_text(f"_base_ = ['config.py']\n{text_of('README.md', 'amp =')}")
+    (folder / 'switches.py').write_text(f"_base_ = ['config.py']\n{text_of('docs/switches.md', 'amp =')}")
     lines = train(folder / 'switches.py', *QUICK)
     assert lines[-1]['accuracy'] > 0.3
     assert compiled
 
 
-def test_the_recipes_train(folder):
-    for index, (language, recipe) in enumerate(found('docs/recipes.md').values()):
-        if language == 'python':
-            path = folder / f'recipe_{index}.py'
-            path.write_text(f"_base_ = ['config.py']\n{recipe}")
-            assert train(path, *QUICK)
+#: What shows that a recipe has done what it says: of its log's lines, its work dir and its last checkpoint.
+SHOWN = {
+    'EarlyStoppingHook': lambda lines, run, saved: 'EarlyStoppingHook#0' in saved['runnerkit']['ranks'][0]['hooks'],
+    'digits = ': lambda lines, run, saved: 'unseen/accuracy' in lines[-1],
+    'val_hard': lambda lines, run, saved: 'val_hard/accuracy' in lines[-1],
+    'FreezeHook': lambda lines, run, saved: saved['state_dict']['model.features.1.weight'].eq(1).all(),
+    "{'features'": lambda lines, run, saved: list(lines[0]['lr_groups']) == ['x10'],
+    'lr_mult = ': lambda lines, run, saved: list(lines[0]['lr_groups']) == ['x4', 'x2'],
+    'warmup': lambda lines, run, saved: 0.005 < lines[0]['lr'] < lines[1]['lr'] < 0.05,
+    'cumulative_iters': lambda lines, run, saved: saved['runnerkit']['conditions']['accumulation'] == {'': 4},
+    'grad_clip': lambda lines, run, saved: lines[0]['grad_norm'] > 0,
+    'amp = ': lambda lines, run, saved: saved['runnerkit']['conditions']['precision'] == {'': 'bf16'},
+    'EMAHook': lambda lines, run, saved: 'ema_model_features_0_weight' in saved['state_dict'],
+    'parts = ': lambda lines, run, saved: list(saved['optimizer']) == ['model.features', 'model.classifier'],
+    'gan.py:GAN': lambda lines, run, saved: {'d_loss', 'g_loss'} <= lines[0].keys(),
+    'max_batches': lambda lines, run, saved: saved['meta']['iter'] == 10,
+    'max_keep_ckpts': lambda lines, run, saved: {'iter_15.pth', 'best_accuracy_epoch_1.pth'} <= names_in(run),
+    'f1 = ': lambda lines, run, saved: 'best_f1_epoch_1.pth' in names_in(run) and 'accuracy' in lines[-1],
+    'my_metrics.py:Sureness': lambda lines, run, saved: 0.1 < lines[-1]['sureness'] < 1,
+    'TensorboardLoggerHook': lambda lines, run, saved: names_in(run / 'tf_logs'),
+    'load_from': lambda lines, run, saved: saved['state_dict']['model.classifier.1.weight'].shape[0] == 64,
+    'deterministic': lambda lines, run, saved: saved['meta']['seed'] == 1,
+}
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_recipes_do_what_they_say(folder, monkeypatch, caplog):
+    blocks = [(start, code) for start, (language, code) in found('docs/recipes.md').items() if language == 'python']
+    assert len(blocks) == len(re.findall('```python', read('docs/recipes.md'))), 'two blocks begin with the same line'
+    monkeypatch.chdir(folder)
+    train(folder / 'config.py', *QUICK)
+    (folder / 'work_dirs').mkdir()
+    (folder / 'run_config').rename(folder / 'work_dirs' / 'config')
+    wrong = []
+    for index, (start, recipe) in enumerate(blocks):
+        if start.startswith('# '):
+            (folder / start[2:]).write_text(recipe)
+            if start == '# take_features.py':
+                exec(recipe, {})
+            continue
+        path = folder / f'recipe_{index}.py'
+        path.write_text(f"_base_ = ['config.py']\n{recipe}")
+        lines, run = train(path, *QUICK), folder / f'run_recipe_{index}'
+        (shows,) = (each for part, each in SHOWN.items() if part in recipe)
+        if not shows(lines, run, torch.load(run / 'latest.pth')):
+            wrong.append(start)
+    assert wrong == []
+    assert 'loaded 10 of 14 tensors' in caplog.text
+
+
+def test_several_processes_train_as_in_the_recipes(shell, tmp_path, folder):
+    said = shell(f'{text_of("docs/recipes.md", "torchrun").strip()} {" ".join(QUICK)}')
+    assert 'rank 0 of 2' in said
+    assert 'Scores after 8 iterations' in said
 
 
 def test_the_sections_of_the_page_about_keys_are_one_config(folder):
@@ -346,6 +421,7 @@ def shell(tmp_path, monkeypatch, capsys):
             assert code in (0, None), f'{line}: {code}\n{said}'
         return said
 
+    run.environment = environment
     return run
 
 
@@ -362,28 +438,34 @@ def called(words, monkeypatch):
     return 0
 
 
-def test_the_commands_of_the_readme_run(shell, tmp_path):
-    said = shell(text_of('README.md', 'source .venv'))
+def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
+    said = shell(text_of('docs/terminal.md', 'source .venv'))
     shutil.copytree(tmp_path / 'work_dirs' / 'lenet', tmp_path / 'work_dirs' / 'demo')  # which `make demo` makes
     assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.5
     assert 'THE WEIGHTS' not in said
-    said = shell(text_of('README.md', 'python tools/train.py configs/mnist/lenet.py --auto-resume'))
+    said = shell(text_of('docs/resuming.md', 'runnerkit train configs/mnist/lenet.py --auto-resume'))
     assert said.count('resumed from') == 3
-    said = shell(text_of('README.md', 'runnerkit profile'))
+    said = shell(text_of('docs/profiling.md', 'runnerkit profile'))
     assert 'whole' in said
     assert (tmp_path / 'trace.json').stat().st_size > 0
 
 
-def test_the_training_of_the_python_page_runs(shell):
-    names = {}
-    exec(text_of('docs/python.md', 'import runnerkit'), names)
-    result = names['result']
-    assert result.scores['accuracy'] > 0.5
-    assert Path(result.best_checkpoint).parent == result.work_dir == Path('work_dirs/python').absolute()
-    assert {'train', 'val'} == {record['mode'] for record in result.history}
+def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
+    (tmp_path / 'my_startup.py').write_text(text_of('docs/flow.md', 'from runnerkit.flow import StartupBase'))
+    base = "_base_ = ['configs/mnist/lenet.py']\nrunner = dict(max_epochs=1)\n"
+    (tmp_path / 'config.py').write_text(base + text_of('docs/flow.md', 'flow = dict('))
+    assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
+    assert 'the last layer begins anew' in capsys.readouterr().err
+    exec(text_of('docs/flow.md', 'from runnerkit.config'), {})
+    assert 'upload flow completed\n' in capsys.readouterr().out
+    (tmp_path / 'paddlerec.yaml').write_text(text_of('docs/flow.md', 'workspace:'))
+    assert called(['runnerkit', 'train', 'paddlerec.yaml'], monkeypatch) == 0
+    scores = json.loads((tmp_path / 'work_dirs' / 'paddlerec' / 'infer_runner' / 'scores.json').read_text())
+    assert [each['epoch'] for each in scores] == [1, 2]
+    assert scores[1]['accuracy'] > 0.8
 
 
-def test_the_commands_of_the_terminal_page_run(shell, tmp_path):
+def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
     assert 'Learning curve' in shell(text_of('docs/terminal.md', 'runnerkit train'))
     scripts = ['.local/share/bash-completion/completions/runnerkit', '.zfunc/_runnerkit']
     scripts.append('.config/fish/completions/runnerkit.fish')
@@ -416,6 +498,14 @@ def test_the_page_about_using_a_model(shell, tmp_path, monkeypatch):
     exec(text_of('docs/using_a_model.md', 'import numpy as np'), space)
     ((sample,),) = dataset_of_files({'type': space['Signals'], 'scale': 2}, ['my_digit.npy'])
     assert torch.equal(sample, image[0])
+    said = shell(text_of('docs/using_a_model.md', 'runnerkit export'))
+    assert said.count('compared with the model at the batch sizes 1 and 3') == 3
+    exec(text_of('docs/using_a_model.md', 'import onnxruntime'), space)
+    assert space['exported'].inputs == {'image': 'float32 [batch, 1, 28, 28]'}
+    assert np.allclose(space['logits'], space['same'].detach(), atol=1e-4)
+    name = re.search(r'lenet-[0-9a-f]{8}.pth', shell(text_of('docs/using_a_model.md', 'runnerkit publish')))[0]
+    published = runnerkit_package.load_model(name, 'work_dirs/lenet/lenet.py')(space['image'])
+    assert torch.allclose(published, space['same'], atol=1e-5)
 
 
 def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):
@@ -424,8 +514,6 @@ def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'train.py').write_text(MMCV_SCRIPT)
     (tmp_path / 'my_config.py').write_text('lr = 0.1\n')
-    said = shell(text_of('README.md', 'python -m runnerkit.compat'))
-    assert said.count('trained by runnerkit.runner.epoch_based_runner') == 1
     said = shell(text_of('docs/mmcv.md', 'python -m runnerkit.compat'))
     assert said.count('trained by runnerkit.runner.epoch_based_runner') == 4  # the last command has two processes
     assert {path.name for path in (tmp_path / 'work_dirs').iterdir()} == {'mine', 'run'}
@@ -437,3 +525,59 @@ def test_installing_the_old_names_in_python():
         [sys.executable, '-c', code], capture_output=True, text=True, env={**os.environ, 'PYTHONPATH': str(ROOT)}
     )
     assert done.stdout.strip() == 'runnerkit.runner', done.stderr
+
+
+# --- the pages for those who come from elsewhere ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def wines(shell, tmp_path, monkeypatch):
+    """Run shell blocks in a folder with the data set of wines, which Python blocks can import."""
+    shutil.copy(ROOT / 'configs' / 'tabular' / 'table.py', tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, 'table', raising=False)
+    torch.manual_seed(0)
+    yield shell
+    sys.modules.pop('table', None)
+
+
+def test_the_module_ported_from_lightning(wines, tmp_path):
+    page = 'docs/from_lightning.md'
+    (tmp_path / 'my_denoiser.py').write_text(text_of(page, 'import torch', 'def train_step'))
+    (tmp_path / 'my_config.py').write_text(text_of(page, 'model = dict(type='))
+    said = wines(text_of(page, 'runnerkit train my_config.py'))
+    losses = [float(loss) for loss in re.findall(r'Epoch\(val\) .*loss: ([\d.]+)', said)]
+    assert losses[-1] < 0.9 * losses[0]
+    assert np.load(tmp_path / 'predictions.npy').shape == (48, 13)
+
+
+def test_the_module_in_lightning(wines, tmp_path):
+    from test_in_lightning import MISSING, python_with_lightning
+
+    code = text_of('docs/from_lightning.md', 'import torch', 'LightningModule')
+    compile(code, 'docs/from_lightning.md', 'exec')
+    if python_with_lightning() is None:
+        pytest.skip(MISSING)
+    (tmp_path / 'theirs.py').write_text(code)
+    done = subprocess.run([python_with_lightning(), 'theirs.py'], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.rglob('*.ckpt'))
+
+
+def test_the_steps_from_plain_pytorch(wines, tmp_path, capsys):
+    page = 'docs/from_pytorch.md'
+    exec(text_of(page, 'import torch', 'torch.save'), {})
+    losses = [float(loss) for loss in re.findall(r'loss ([\d.]+),', capsys.readouterr().out)]
+    assert len(losses) == 30
+    assert min(losses) < 0.02
+    space = {}
+    exec(text_of(page, 'import runnerkit'), space)
+    assert space['result'].scores['loss'] < 0.02
+    assert len(list((tmp_path / 'work_dirs' / 'wines').glob('best_loss_*.pth'))) == 1
+    space = {}
+    exec(text_of(page, 'import torch', 'EpochBasedRunner'), space)
+    assert space['runner'].scores['loss'].value < 0.02
+    (tmp_path / 'my_config.py').write_text(text_of(page, 'model = dict('))
+    said = wines(text_of(page, 'runnerkit train my_config.py'))
+    assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.85
+    assert len((tmp_path / 'predictions.csv').read_text().splitlines()) == 49

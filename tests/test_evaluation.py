@@ -6,7 +6,16 @@ from support import Tiny
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from runnerkit.evaluation import Scores, declared_rule, evaluation_mode, multi_gpu_test, score_dataset, single_gpu_test
+from runnerkit.data import build_dataloader
+from runnerkit.evaluation import (
+    Scores,
+    declared_rule,
+    evaluation_mode,
+    multi_gpu_test,
+    rule_by_name,
+    score_dataset,
+    single_gpu_test,
+)
 
 
 class Numbers(Dataset):
@@ -45,6 +54,13 @@ def test_the_data_set_scores_predictions():
     assert score_dataset(Doubles(), loader, lambda model, loader: None) == {}
     with pytest.raises(AttributeError, match=r'list has no evaluate\(results, logger=…\)'):
         score_dataset(Doubles(), type('Loader', (), {'dataset': [1]})(), lambda model, loader: [1])
+
+
+def test_a_data_set_does_not_score_the_predictions_of_some_samples():
+    limited = build_dataloader(Numbers(), 2, 0, shuffle=False, seeded=False, max_batches=2)
+    with pytest.raises(ValueError, match='max_batches=2 leaves some out'):
+        score_dataset(Doubles(), limited)
+    assert score_dataset(Doubles(), build_dataloader(Numbers(), 2, 0, shuffle=False, max_batches=9)) == {'sum': 20}
 
 
 def test_every_module_gets_its_own_flag_back():
@@ -104,3 +120,32 @@ def test_directions_are_declared_by_the_metric():
     down.higher_is_better, silent.higher_is_better = False, None
     model = with_metrics(up=up, down=down, silent=silent)
     assert [declared_rule(model, key) for key in ('up', 'down', 'silent', 'other')] == ['greater', 'less', None, None]
+
+
+@pytest.mark.parametrize(
+    'key, rule',
+    [
+        ('launch_loss', 'less'),  # which has an "auc"
+        ('glossary_accuracy', 'greater'),
+        ('multiclassaccuracy', 'greater'),  # the middle of a word is looked at last
+        ('acc_loss', 'greater'),  # as in MMCV
+        *((name, 'greater') for name in ('accuracy_top-1', 'bbox_mAP_50', 'AR@1000', 'mIoU', 'aAcc', 'mAUC')),
+        *((name, 'less') for name in ('loss', 'loss_cls', 'val_loss', 'valLoss')),
+    ],
+)
+def test_which_scores_are_better_is_said_by_words(key, rule):
+    assert rule_by_name(key) == rule
+
+
+def test_a_gloss_is_no_loss():
+    with pytest.raises(ValueError, match='Cannot infer the rule for key glossiness'):
+        rule_by_name('glossiness')
+    assert rule_by_name('glossiness', less_keys=['gloss']) == 'less'
+
+
+@pytest.mark.parametrize(
+    'key, rule',
+    [('accidents/loss', 'less'), ('lossless/acc', 'greater'), ('laptops/loss', 'less'), ('acc/3', 'greater')],
+)
+def test_the_name_of_a_data_set_does_not_say_what_is_better(key, rule):
+    assert rule_by_name(key) == rule

@@ -251,6 +251,8 @@ WRONG = {
     'data key to predict': (['predict', 'data.py', 'test'], "'samples_per_gpu'"),
     'config to predict': (['predict', 'goood.py', 'test'], "'good.py'"),
     'format of predictions': (['predict', 'run', 'test', '--out', 'x.txt'], '.json, .csv, .npy'),
+    'format of an export': (['export', 'run', '--out', 'x.onx'], "'.onnx'"),
+    'data key to export': (['export', 'data.py', '--out', 'x.onnx'], "'samples_per_gpu'"),
     'data key to profile': (['profile', 'data.py'], "'samples_per_gpu'"),
     'data option': (['train', 'good.py', '--cfg-options', 'data.train_dataloder.shuffle=0'], "'train_dataloader'"),
     'runner key': (['train', 'runner.py'], "'max_epochs'"),

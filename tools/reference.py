@@ -27,6 +27,7 @@ from runnerkit.optim import schedules
 from runnerkit.optim.default_constructor import PARAMWISE_DEFAULTS, DefaultOptimizerConstructor
 from runnerkit.runner.registration import PRIORITIES
 from runnerkit.utils.imports import import_modules_from_strings
+from runnerkit.utils.user_files import is_ours
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {'config_keys.md': ROOT / 'docs' / 'config_keys.md', 'hooks.md': ROOT / 'docs' / 'hooks.md'}
@@ -306,7 +307,7 @@ def listed(names: Iterable[str]) -> str:
 
 def ours(registry: Any) -> list[str]:
     """The names in a registry that this package has registered."""
-    return [name for name in registry.names() if registry.get(name).__module__.startswith('runnerkit.')]
+    return [name for name in registry.names() if is_ours(registry.get(name).__module__)]
 
 
 def found(name: str) -> Any:

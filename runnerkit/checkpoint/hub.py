@@ -16,7 +16,7 @@ from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.logging import printable
 
 #: The first digits of a file's SHA-256 at the end of its name, ``resnet50-0676ba61.pth``; a date does not count.
-_HASH = re.compile(r'-(?!20\d\d[01]\d[0-3]\d\.)([0-9a-f]{8,64})\.')
+HASH_IN_NAME = re.compile(r'-(?!20\d\d[01]\d[0-3]\d\.)([0-9a-f]{8,64})\.')
 
 
 def load_url(
@@ -53,7 +53,7 @@ def load_url(
         raise ValueError(f'{printable(url)} gives no name for the cache: {error}. Give one (file_name)') from None
     path = Path(model_dir or os.path.join(torch.hub.get_dir(), 'checkpoints')) / name
     if not path.exists():
-        found = _HASH.search(name) or _HASH.search(in_url)
+        found = HASH_IN_NAME.search(name) or HASH_IN_NAME.search(in_url)
         if check_hash and not found:
             raise ValueError(
                 f'{printable(url)} has no hash in its name, as in name-<8 hexadecimal digits or more>.pth, to check'

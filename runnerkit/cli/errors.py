@@ -47,6 +47,20 @@ def check_writable(flag: str, path: str) -> None:
         raise UsageError(f'{flag} {path}: {place} is not writable: give another path')
 
 
+def check_one_process(prog: str) -> None:
+    """Refuse to run ``prog`` in several processes: each would do the same, and none knows of the others.
+
+    Raises:
+        UsageError: torchrun has started several.
+    """
+    count = os.environ.get('WORLD_SIZE', '1')
+    if count.isdigit() and int(count) > 1:
+        raise UsageError(
+            f'{prog} works in one process, but torchrun has started {count} (WORLD_SIZE={count}): call it without '
+            'torchrun'
+        )
+
+
 def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
     """Turn errors raised by ``main`` into a message on stderr and an exit code."""
 

@@ -7,12 +7,16 @@ import math
 import os
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 
 from runnerkit.cli.batch import count
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, guarded, load_config
 from runnerkit.utils.logging import print_out
+
+#: The endings of the files that `--out` may name.
+PICTURES = ('.png', '.svg', '.pdf', '.jpg')
 
 
 def rate(text: str) -> float:
@@ -45,13 +49,18 @@ def parser(prog: str = 'runnerkit find-lr') -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the test and print what it has found; returns the exit code, as ``runnerkit train`` does."""
     args = parser().parse_args(argv)
-    if args.low >= args.high or args.iters < 3:
-        raise UsageError(
-            f'--from {args.low:g} must be below --to {args.high:g}, and --iters {args.iters} be at least 3'
-        )
-    folder = os.path.dirname(args.out or '') or '.'
+    check_one_process('runnerkit find-lr')
+    if args.low >= args.high:
+        raise UsageError(f'--from {args.low:g} must be below --to {args.high:g}')
+    if args.iters < 3:
+        raise UsageError(f'--iters must be at least 3, but got {args.iters}')
+    folder, ending = os.path.dirname(args.out or '') or '.', os.path.splitext(args.out or 'picture.png')[1]
     if not os.path.isdir(folder):
         raise UsageError(f'--out {args.out}: there is no folder {folder}')
+    if ending.lower() not in PICTURES:
+        raise UsageError(f'--out {args.out}: a picture ends in {", ".join(PICTURES)}')
+    if args.out is not None and find_spec('matplotlib') is None:
+        raise UsageError("--out needs matplotlib: pip install 'runnerkit[plot]'")
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options

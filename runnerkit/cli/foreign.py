@@ -7,7 +7,7 @@ torchvision's reference scripts.
 from __future__ import annotations
 
 _EPOCHS = '--cfg-options runner.max_epochs=VALUE'
-_ITERS = '--cfg-options runner.type=IterBasedRunner runner.max_iters=VALUE'
+_ITERS = '--cfg-options runner.max_epochs=None runner.max_iters=VALUE'
 _LR = '--cfg-options optimizer.lr=VALUE'
 _BATCH = '--cfg-options data.samples_per_gpu=VALUE'
 _WORKERS = '--cfg-options data.workers_per_gpu=VALUE'
@@ -15,14 +15,19 @@ _PROCESSES = 'start as many processes, torchrun --nproc_per_node VALUE … --lau
 _CONFIG = 'the config is the first argument, without a flag'
 _RESUME = '--auto-resume for the newest checkpoint of the work dir, or --resume-from CHECKPOINT'
 _WEIGHTS = '--load-from CHECKPOINT for the weights only, or --resume-from CHECKPOINT to continue a run'
-_CHECKPOINT = 'the checkpoint is the second argument, without a flag'
+_CHECKPOINT = 'the checkpoint is the second argument, without a flag: runnerkit test CONFIG CHECKPOINT'
 _WORK_DIR = '--work-dir VALUE'
+_ACCUMULATE = '--cfg-options optimizer_config.cumulative_iters=VALUE'
+_SYNC_BN = 'convert the model where it is built: torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)'
+_EARLY = 'an EarlyStoppingHook in custom_hooks of the config'
+_IN_CONFIG = 'it is a section of the config, whose settings follow --cfg-options'
 _DRY_RUN = '--dry-run runs one iteration of each mode'
 _AMP = '--cfg-options amp=bf16 (or amp=fp16)'
 
 #: What to write instead of a flag, by its name without dashes, in lower case, underscores as dashes; a few short flags
-#: by their spelling. VALUE stands for the value that was given. A hint is used by the tools that have its flags.
-FLAGS = {
+#: by their spelling. VALUE stands for the value that was given. A hint is used by the tools that have its flags; of
+#: several hints, the first such one.
+FLAGS: dict[str, str | tuple[str, ...]] = {
     # how long
     'epochs': _EPOCHS,
     'epoch': _EPOCHS,
@@ -36,6 +41,10 @@ FLAGS = {
     'iters': _ITERS,
     'iterations': _ITERS,
     'steps': _ITERS,
+    'max-time': 'timeout 8h runnerkit train … ends the run after an iteration, saved',
+    'patience': _EARLY,
+    'early-stopping': _EARLY,
+    'early-stopping-patience': _EARLY,
     # optimizer
     'lr': _LR,
     'lr0': _LR,
@@ -50,10 +59,9 @@ FLAGS = {
     'clip-grad': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
     'max-grad-norm': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
     'gradient-clip-val': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
-    'accumulate-grad-batches': '--cfg-options optimizer_config.type=GradientCumulativeOptimizerHook '
-    'optimizer_config.cumulative_iters=VALUE',
-    'gradient-accumulation-steps': '--cfg-options optimizer_config.type=GradientCumulativeOptimizerHook '
-    'optimizer_config.cumulative_iters=VALUE',
+    'gradient-clip-algorithm': 'gradients are clipped by their norm: optimizer_config.grad_clip of the config',
+    'accumulate-grad-batches': _ACCUMULATE,
+    'gradient-accumulation-steps': _ACCUMULATE,
     'lr-scheduler': '--cfg-options lr_config.policy=VALUE',
     'lr-scheduler-type': '--cfg-options lr_config.policy=VALUE',
     'sched': '--cfg-options lr_config.policy=VALUE',
@@ -76,7 +84,8 @@ FLAGS = {
     'world-size': _PROCESSES,
     'gpu': '--gpu-id VALUE, or --device cuda:VALUE',
     'gpu-ids': '--gpu-id VALUE uses one GPU; for several, ' + _PROCESSES.replace('VALUE', 'N'),
-    'accelerator': '--device VALUE',
+    'num-nodes': 'start torchrun on each of the VALUE nodes, and the tool with --launcher pytorch',
+    'accelerator': '--device cuda or --device cpu; without it, a GPU if there is one',
     'cuda': '--device cuda',
     'cpu': '--device cpu',
     'no-cuda': '--device cpu',
@@ -92,13 +101,19 @@ FLAGS = {
     'torch-compile': '--cfg-options compile=True',
     'threads': '--cfg-options num_threads=VALUE',
     'num-threads': '--cfg-options num_threads=VALUE',
-    'sync-bn': 'convert the model where it is built: torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)',
+    'sync-bn': _SYNC_BN,
+    'sync-batchnorm': _SYNC_BN,
+    'benchmark': '--cfg-options cudnn_benchmark=VALUE',
     # files
     'config': _CONFIG,
     'cfg': _CONFIG,
     'config-file': _CONFIG,
     'config-path': _CONFIG,
     '-c': _CONFIG,
+    'model': _IN_CONFIG,
+    'data': _IN_CONFIG,
+    'callbacks': 'callbacks are hooks: custom_hooks of the config',
+    'print-config': 'runnerkit print-config CONFIG',
     'cfg-option': '--cfg-options VALUE',
     'options': '--cfg-options VALUE',
     'opts': '--cfg-options VALUE',
@@ -106,7 +121,7 @@ FLAGS = {
     'set': '--cfg-options VALUE',
     'resume': _RESUME,
     'resume-from-checkpoint': _RESUME,
-    'ckpt-path': _RESUME,
+    'ckpt-path': (_RESUME, '--checkpoint VALUE', _CHECKPOINT),
     '-r': _RESUME,
     'load': _WEIGHTS,
     'weights': _WEIGHTS,
@@ -123,9 +138,18 @@ FLAGS = {
     # how it runs
     'debug': _DRY_RUN,
     'fast-dev-run': _DRY_RUN,
+    'limit-train-batches': '--cfg-options data.train_dataloader.max_batches=VALUE',
+    'limit-val-batches': '--cfg-options data.val_dataloader.max_batches=VALUE',
+    'steps-per-epoch': '--cfg-options data.train_dataloader.max_batches=VALUE',
     'overfit-batches': '--overfit N (the first N samples)',
     'profile': 'runnerkit profile CONFIG shows where the time goes',
     'profiler': 'runnerkit profile CONFIG shows where the time goes',
+    'enable-model-summary': 'runnerkit summary CONFIG, or --dry-run',
+    'enable-checkpointing': '--cfg-options checkpoint_config=None keeps only the best one of evaluation.save_best',
+    'enable-progress-bar': 'the bar is shown only if stderr is a terminal',
+    'num-sanity-val-steps': _DRY_RUN,
+    'auto-lr-find': 'runnerkit find-lr CONFIG',
+    'detect-anomaly': 'a NonFiniteHook in custom_hooks of the config stops at NaN and names the batch',
     'eval-only': 'runnerkit test CONFIG CHECKPOINT evaluates',
     'evaluate': 'runnerkit test CONFIG CHECKPOINT evaluates',
     'test-only': 'runnerkit test CONFIG CHECKPOINT evaluates',
@@ -141,6 +165,7 @@ FLAGS = {
     'logging-steps': '--cfg-options log_config.interval=VALUE',
     'print-freq': '--cfg-options log_config.interval=VALUE',
     'log-every-n-steps': '--cfg-options log_config.interval=VALUE',
+    'logger': 'logger hooks in log_config.hooks of the config',
     'wandb': 'a WandbLoggerHook in log_config.hooks of the config',
     'tensorboard': 'a TensorboardLoggerHook in log_config.hooks of the config',
     'mlflow': 'a MlflowLoggerHook in log_config.hooks of the config',
@@ -152,11 +177,26 @@ FLAGS = {
     'eval-steps': '--cfg-options evaluation.interval=VALUE',
     'val-interval': '--cfg-options evaluation.interval=VALUE',
     'check-val-every-n-epoch': '--cfg-options evaluation.interval=VALUE',
+    'val-check-interval': '--cfg-options evaluation.by_epoch=False evaluation.interval=VALUE',
     # testing
     'checkpoint': _CHECKPOINT,
-    'ckpt': _CHECKPOINT,
+    'ckpt': ('--checkpoint VALUE', _CHECKPOINT),
     'json-out': '--out FILE.json',
+    # exporting
+    'format': '--out FILE.VALUE, whose extension says the format',
+    'include': '--out FILE.onnx, whose extension says the format',
+    'output-file': '--out VALUE',
+    'imgsz': '--shape 3,VALUE,VALUE',
+    'img-size': '--shape 3,VALUE,VALUE',
+    'input-size': '--shape 3,VALUE,VALUE',
+    'input-shape': '--shape VALUE (of one sample, without the batch)',
+    'verify': '--out FILE is always compared with the model',
+    'dynamic': '--out FILE always takes batches of any size',
+    'dynamic-export': '--out FILE always takes batches of any size',
 }
+
+#: Sections of other tools' configs, in flags such as ``--lr_scheduler.gamma``, and ours.
+SECTIONS = {'lr_scheduler': 'lr_config', 'scheduler': 'lr_config', 'optim': 'optimizer'}
 
 #: Keys of Ultralytics and others, given as ``key=value``, and those of our configs.
 KEYS = {
@@ -184,6 +224,15 @@ COMMANDS = {
     'evaluate': 'test',
     'val': 'test',
     'validate': 'test',
+    'infer': 'predict',
+    'inference': 'predict',
+    'detect': 'predict',
+    'publish-model': 'publish',
+    'publish_model': 'publish',
+    'convert': 'export',
+    'deploy': 'export',
+    'onnx': 'export',
+    'pytorch2onnx': 'export',
     'benchmark': 'profile',
     'lr-find': 'find-lr',
     'lr-finder': 'find-lr',

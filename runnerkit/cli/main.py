@@ -11,6 +11,8 @@ COMMANDS = {
     'train': ('runnerkit.cli.train', 'train the model of a config file'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
     'predict': ('runnerkit.cli.predict', 'apply a trained model to files or to a split of its data'),
+    'export': ('runnerkit.cli.export', 'write a trained model as safetensors, torch.export or ONNX'),
+    'publish': ('runnerkit.cli.publish', 'write a checkpoint with its weights alone, and its hash in the name'),
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),
     'find-lr': ('runnerkit.cli.find_lr', 'look for a good learning rate'),

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from runnerkit.cli.foreign import FLAGS, KEYS
+from runnerkit.cli.foreign import FLAGS, KEYS, SECTIONS
 from runnerkit.utils.suggest import suggestion
 
-_FLAG = re.compile(r'--?[A-Za-z][\w.-]*')
+_FLAG = re.compile(r'--?[A-Za-z][\w.-]*\+?')  # Lightning's flags append to lists with +=
 _SETTING = re.compile(r'[A-Za-z_][\w.]*=')
 _OWN_FLAG = re.compile(r'--[a-z][a-z-]*(?![\w-])')
 
@@ -77,10 +77,14 @@ class Parser(argparse.ArgumentParser):
 
     def _way_out(self, flag: str, value: str | None) -> str:
         """What to write instead of ``flag``, which does not exist here."""
-        name = flag.lstrip('-').replace('_', '-').lower().removeprefix('trainer.')
+        name = flag.strip('-+').replace('_', '-').lower()
+        if name.startswith('trainer.'):  # of Lightning's Trainer, such as trainer.logger.save_dir
+            name = name.split('.')[1]
+        hints = FLAGS.get(flag) or FLAGS.get(name, ())
+        for hint in (hints,) if isinstance(hints, str) else hints:
+            if all(own in self._flags for own in _OWN_FLAG.findall(hint)):
+                return f': {hint.replace("VALUE", value or "…")}'
+        section, _, key = flag.strip('-+').partition('.')
         if '.' in name and '--cfg-options' in self._flags:
-            return f': write --cfg-options {flag.lstrip("-")}={value or "…"}'
-        hint = FLAGS.get(flag) or FLAGS.get(name, '')
-        if hint and all(own in self._flags for own in _OWN_FLAG.findall(hint)):
-            return f': {hint.replace("VALUE", value or "…")}'
-        return suggestion(flag, self._flags)
+            return f': write --cfg-options {SECTIONS.get(section, section)}.{key}={value or "…"}'
+        return suggestion(f'--{name}', self._flags)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config
 from runnerkit.config.parse import EXTENSIONS
@@ -21,7 +21,9 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
     parse.add_argument(
         'source', help='a work dir; a config, whose work dir has the model; or a checkpoint, which runs no code'
     )
-    parse.add_argument('inputs', nargs='+', metavar='INPUT', help='files; or a split of the config, such as test')
+    parse.add_argument(
+        'inputs', nargs='+', metavar='INPUT', help='files; or a split of the config, such as test or val/clean'
+    )
     parse.add_argument(
         '--checkpoint', metavar='CKPT', help='the checkpoint or work dir to use with the config of source'
     )
@@ -46,6 +48,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
         raise UsageError(f'--batch-size must be at least 1, but got {args.batch_size}')
     if args.out and not args.out.lower().endswith(FORMATS):
         raise UsageError(f'--out {args.out}: predictions are written as {", ".join(FORMATS)}')
+    if args.out:
+        check_writable('--out', args.out)
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
@@ -53,11 +57,15 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
     from runnerkit.flow.prediction_files import as_json, write_predictions
 
     with trusted_pickles() if args.trust_pickles else nullcontext():
-        trained = find_to_predict(named if cfg is None else cfg, args.checkpoint, None, args.which, args.trust)
+        trained = find_to_predict(
+            named if cfg is None else cfg, args.checkpoint, None, args.which, args.trust, args.inputs
+        )
         if cfg is None and args.cfg_options:
             trained.cfg.merge_from_dict(args.cfg_options)
         found = predictions(trained, args.inputs, args.device, args.batch_size, args.apply)
-    inputs = args.inputs if split_meant(trained.cfg, args.inputs) is None else range(len(found))
+    # A file may hold many samples, such as the rows of a table; then they are numbered, as those of a split are.
+    by_file = split_meant(trained.cfg, args.inputs) is None and len(found) == len(args.inputs)
+    inputs = args.inputs if by_file else range(len(found))
     if args.out:
         write_predictions(args.out, inputs, found)
     else:

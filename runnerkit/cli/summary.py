@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runnerkit.cli.errors import usage_checked
+from runnerkit.cli.errors import check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, guarded, load_config
 from runnerkit.utils.logging import print_out
@@ -25,6 +25,7 @@ def parser(prog: str = 'runnerkit summary') -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the summary; returns the exit code, as ``runnerkit train`` does."""
     args = parser().parse_args(argv)
+    check_one_process('runnerkit summary')
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options

@@ -65,7 +65,7 @@ def evaluate(cfg: Any, args: argparse.Namespace) -> dict[str, float]:
     from runnerkit.distributed import shutdown
     from runnerkit.flow import Context, Instance, Network, Options
     from runnerkit.flow.instance import required_section
-    from runnerkit.flow.switches import check_switches
+    from runnerkit.flow.preflight import check_switches
     from runnerkit.runner import build_runner
 
     check_switches(cfg)

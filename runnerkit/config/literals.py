@@ -74,7 +74,10 @@ def _called(call: ast.Call) -> Any:
     named = [word.arg for word in call.keywords]
     if function is None or None in named or (named and function is not dict):
         raise _refused(call, 'is a call, and would have to be executed')
-    return function(*map(_value, call.args), **{str(word.arg): _value(word.value) for word in call.keywords})
+    arguments = [_value(each) for each in call.args]
+    if any(isinstance(each, range) for each in arguments):
+        raise _refused(call, 'would take the values of a range, which may be too many')
+    return function(*arguments, **{str(word.arg): _value(word.value) for word in call.keywords})
 
 
 def _refused(node: ast.AST, why: str) -> NoLiteral:

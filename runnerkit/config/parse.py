@@ -122,7 +122,11 @@ def _near_files(path: str) -> str:
 
 
 def fill_in_file_variables(text: str, path: str) -> str:
-    """``text`` with ``{{ fileDirname }}`` and the other file variables replaced for the absolute ``path``."""
+    """``text`` with ``{{ fileDirname }}`` and the other file variables replaced for the absolute ``path``.
+
+    They stand in strings, so quotes and the like in the path are escaped, except in YAML, whose strings may have any
+    quotes or none.
+    """
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
     values = {
@@ -131,7 +135,15 @@ def fill_in_file_variables(text: str, path: str) -> str:
         'fileBasenameNoExtension': stem,
         'fileExtname': extension,
     }
-    return _FILE_VARIABLE.sub(lambda found: values[found[1]], text)
+    escaped = _ESCAPED.get(extension, str)
+    return _FILE_VARIABLE.sub(lambda found: escaped(values[found[1]]), text)
+
+
+#: How a text is written in a string, whatever its quotes, by the extension of the config.
+_ESCAPED: dict[str, Callable[[str], str]] = {
+    '.py': lambda text: re.sub(r'[\\\'"\n\r]', lambda found: f'\\x{ord(found[0]):02x}', text),
+    '.json': lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+}
 
 
 def _warn_of_deprecation(notice: Any, path: str) -> None:

@@ -160,7 +160,7 @@ _OPTIMIZER: dict[str, Kind] = {
 }
 
 _LOADER: dict[str, Kind] = {
-    **dict.fromkeys(('samples_per_gpu', 'batch_size', 'prefetch_factor'), whole(1)),
+    **dict.fromkeys(('samples_per_gpu', 'batch_size', 'prefetch_factor', 'max_batches'), whole(1)),
     **dict.fromkeys(('workers_per_gpu', 'num_workers'), whole(0)),
     **dict.fromkeys(('persistent_workers', 'pin_memory', 'seeded', 'shuffle', 'drop_last', 'round_up'), BOOL),
     'timeout': NUMBER,

@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
-from runnerkit.data.sampler import EpochSampler
+from runnerkit.data.sampler import EpochSampler, FirstBatches
 from runnerkit.data.seeding import mix_seed
 from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.data.wrappers import RepeatDataset
@@ -136,6 +136,7 @@ def build_dataloader(
     batch_sampler: Any = None,
     ranks: tuple[int, int] | None = None,
     prefetch_to: torch.device | str | None = None,
+    max_batches: int | None = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
     """Build a loader whose batches are a function of (seed, epoch, position), see `SeededLoader`.
@@ -167,6 +168,9 @@ def build_dataloader(
         batch_sampler: in place of ``sampler``, ``samples_per_gpu`` and ``drop_last``: a batch sampler, or a config.
         ranks: a rank and how many there are, to load what another process of a distributed run loads.
         prefetch_to: a GPU to which batches are copied ahead, see `SeededLoader`; not without ``seeded``.
+        max_batches: how many batches an epoch has at most on each rank, at least 1; None for all. A shuffled epoch
+            sees other samples each time; one in the data set's order always the first. With a limit, a stream
+            has a length, and needs ``seeded``.
         kwargs: other arguments of torch's DataLoader.
 
     Raises:
@@ -182,6 +186,11 @@ def build_dataloader(
             'of the two'
         )
     streaming = isinstance(dataset, IterableDataset)
+    check_whole_number('max_batches', max_batches, or_none=True, hint='None for all batches')
+    if max_batches is not None and streaming and not seeded:
+        raise ValueError(
+            'max_batches of a stream needs the loader that seeds it: leave out one of max_batches and seeded=False'
+        )
     check_dataset(dataset)
     rank, world_size = ranks or (get_dist_info() if dist is not False else (0, 1))
     scale = 1 if dist or (dist is None and world_size > 1) else num_gpus
@@ -201,18 +210,22 @@ def build_dataloader(
             'drop_last': drop_last,
         }
         sampler, batch_sampler = _samplers(dataset, sampler, batch_sampler, batch_size, context)
+        if max_batches is not None:
+            sampler, batch_sampler = _limited(sampler, batch_sampler, batch_size, max_batches, context)
     if batch_sampler is None:
         options.update(batch_size=batch_size, drop_last=drop_last)
     options.update(sampler=sampler, batch_sampler=batch_sampler)
     if seeded:
+        own: dict[str, Any] = {'seed': seed, 'rank': rank, 'world_size': world_size}
         loader: DataLoader[Any] = SeededLoader(
-            dataset, seed=seed, rank=rank, world_size=world_size, prefetch_to=prefetch_to, **options
+            dataset, **own, prefetch_to=prefetch_to, max_batches=max_batches, **options
         )
     else:
         options.setdefault('generator', torch.Generator().manual_seed(mix_seed(seed, rank)))
         if num_workers > 0:
             options['worker_init_fn'] = OutlivingSignals(options.get('worker_init_fn'))
         loader = DataLoader(dataset, **options)
+        loader.max_batches = max_batches
     if drop_last and not streaming and len(loader) == 0:
         raise ValueError(
             f'drop_last=True leaves no batch: {len(dataset)} samples do not fill one batch of {batch_size} on each of '
@@ -260,6 +273,19 @@ def _samplers(
         offered.update(sampler=EpochSampler(dataset, **context) if sampler is None else sampler)  # type: ignore[arg-type]
         return None, _build_sampler(batch_sampler, offered)
     return sampler, batch_sampler
+
+
+def _limited(
+    sampler: Any, batch_sampler: Any, batch_size: int, max_batches: int, context: dict[str, Any]
+) -> tuple[Iterable[Any] | None, Iterable[Sequence[Any]] | None]:
+    """The sampler and the batch sampler, with ``max_batches`` an epoch."""
+    if batch_sampler is None and isinstance(sampler, EpochSampler):
+        # A position in the order, so that a pass can be left and entered by another number of ranks, too.
+        sampler.limit = max_batches * batch_size * sampler.world_size
+        return sampler, None
+    if batch_sampler is None:
+        batch_sampler = BatchSampler(sampler, batch_size, context['drop_last'])
+    return None, FirstBatches(batch_sampler, max_batches)
 
 
 def _build_sampler(cfg: dict[str, Any], offered: dict[str, Any]) -> Any:

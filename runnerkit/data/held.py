@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from runnerkit.data.checksum import batch_checksums
+from runnerkit.utils.user_files import is_ours
 
 #: What of a DataLoader is its user's, and whether it makes the order of the samples; the rest is torch's own.
 _PARTS = {
@@ -402,7 +403,7 @@ def _put(owner: Any, name: str, value: Any) -> bool:
 
 
 def _is_ours(each: Any) -> bool:
-    return type(each).__module__.startswith('runnerkit.')
+    return is_ours(type(each).__module__)
 
 
 def is_stateful(each: Any) -> bool:

@@ -99,6 +99,12 @@ def length_of(loader: Any) -> int | None:
         return None
 
 
+def is_limited(loader: Any) -> bool:
+    """Whether ``max_batches`` ends the passes over ``loader``, see `runnerkit.data.build_dataloader`."""
+    limit = getattr(loader, 'max_batches', None)
+    return limit is not None and length_of(loader) == limit
+
+
 def has_state(loader: Any) -> bool:
     """Whether ``loader`` keeps its place itself (torchdata's do, and streams)."""
     return is_stateful(loader) and not isinstance(loader, SeededLoader)

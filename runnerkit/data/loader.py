@@ -51,6 +51,8 @@ class SeededLoader(DataLoader[Any]):
             rank).
         prefetch_to: a GPU. Batches are handed out on it, each copied from pinned memory (``pin_memory=True``) while it
             works on the one before. With any other device, and by default, they are handed out as they are.
+        max_batches: of a stream, how many batches a pass has at most. Other data sets are limited by their samplers,
+            see `runnerkit.data.build_dataloader`.
         options: any other argument of torch's DataLoader.
 
     Raises:
@@ -70,6 +72,7 @@ class SeededLoader(DataLoader[Any]):
         world_size: int = 1,
         generator: torch.Generator | None = None,
         prefetch_to: torch.device | str | None = None,
+        max_batches: int | None = None,
         **options: Any,
     ) -> None:
         use_torchs = 'for a data set that makes its batches itself use torch.utils.data.DataLoader'
@@ -77,6 +80,7 @@ class SeededLoader(DataLoader[Any]):
         self.seed = seed
         self.rank = rank
         self.prefetch_to = None if prefetch_to is None else torch.device(prefetch_to)
+        self.max_batches = max_batches
         self._reseed_generator = generator is None
         if not isinstance(dataset, IterableDataset) and sampler is None and batch_sampler is None:
             sampler = EpochSampler(
@@ -134,16 +138,24 @@ class SeededLoader(DataLoader[Any]):
         finally:
             part.start = 0
 
+    def __len__(self) -> int:
+        if self.max_batches is None:
+            return super().__len__()
+        try:
+            return min(self.max_batches, super().__len__())
+        except TypeError:  # a stream without a length
+            return self.max_batches
+
     def __iter__(self) -> Any:
         if self._reseed_generator:
             self.generator.manual_seed(mix_seed(self.seed, self.epoch, self.rank))
         with self._seeded_parts():
-            batches = super().__iter__()
-        if self.prefetch_to is None:
-            return batches
-        from runnerkit.data.prefetch import prefetched
+            batches: Any = super().__iter__()
+        if self.prefetch_to is not None:
+            from runnerkit.data.prefetch import prefetched
 
-        return prefetched(batches, self.prefetch_to)
+            batches = prefetched(batches, self.prefetch_to)
+        return islice(batches, self.max_batches) if isinstance(self._source, SeededStream) else batches
 
     @contextmanager
     def _seeded_parts(self) -> Iterator[None]:

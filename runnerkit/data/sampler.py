@@ -60,6 +60,8 @@ class EpochSampler(Sampler[int]):
             needs it, whose ranks wait for each other. Where each sample is to count once (evaluation), say False: the
             last ranks may get one less.
         drop_last: give every rank the same number by leaving out the order's end; goes before ``round_up``.
+        limit: how many samples of each epoch's order all ranks together see at most; None for all. What these are
+            changes from epoch to epoch where the order does.
 
     Raises:
         ValueError: ``rank`` is not in ``[0, world_size)``.
@@ -74,6 +76,7 @@ class EpochSampler(Sampler[int]):
         world_size: int = 1,
         round_up: bool = True,
         drop_last: bool = False,
+        limit: int | None = None,
     ) -> None:
         if not 0 <= rank < world_size:
             raise ValueError(f'rank must be in [0, world_size), but got rank={rank} with world_size={world_size}')
@@ -84,6 +87,7 @@ class EpochSampler(Sampler[int]):
         self.world_size = world_size
         self.round_up = round_up
         self.drop_last = drop_last
+        self.limit = limit
         self.epoch = 0
         #: The position of the order at which iterations begin, until another epoch is chosen.
         self.start = 0
@@ -97,9 +101,14 @@ class EpochSampler(Sampler[int]):
     def __len__(self) -> int:
         return self.share_of(0)
 
+    @property
+    def end(self) -> int:
+        """The position of the order at which an epoch ends."""
+        return self.length if self.limit is None else min(self.limit, self.length)
+
     def share_of(self, start: int) -> int:
         """How many samples this rank gets of those from the position ``start`` on."""
-        left = max(0, self.length - start)
+        left = max(0, self.end - start)
         if self.drop_last:
             return left // self.world_size
         if self.round_up:
@@ -117,7 +126,7 @@ class EpochSampler(Sampler[int]):
         whole = self.share_of(start)
         if samples < whole:
             return start + samples * self.world_size
-        return max(self.length, start + whole * self.world_size) if self.round_up else self.length
+        return max(self.end, start + whole * self.world_size) if self.round_up else self.end
 
     def indices(self, epoch: int, positions: range) -> list[int]:
         """The samples at these positions of an epoch's order; a subclass with another order overrides this."""
@@ -174,6 +183,32 @@ class EpochBatchSampler(Sampler[SampleBatch]):
         for number in range(self.batches_from(start)):
             part = positions[number * self.batch_size : (number + 1) * self.batch_size]
             yield SampleBatch(self.sampler.indices(epoch, part), epoch, part)
+
+
+class FirstBatches(Sampler[Any]):
+    """The first batches of somebody else's batch sampler in each epoch.
+
+    Attributes that are not found here are those of the wrapped batch sampler.
+
+    Args:
+        batch_sampler: gives lists of indices.
+        number: how many of them at most.
+    """
+
+    def __init__(self, batch_sampler: Iterable[Any], number: int) -> None:
+        self.batch_sampler = batch_sampler
+        self.number = number
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') or 'batch_sampler' not in self.__dict__:  # while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.batch_sampler, name)
+
+    def __len__(self) -> int:
+        return min(self.number, len(self.batch_sampler))  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self.batch_sampler), self.number)
 
 
 class SeededBatchSampler(Sampler[SampleBatch]):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runnerkit.log_files import parsed_line
+from runnerkit.utils.losses import names_a_loss
 
 #: Pairs of (completed iterations, value).
 Points = list[tuple[int, float]]
@@ -184,7 +185,8 @@ def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
     panels: dict[str, dict[str, Points]] = {}
     for name, points in found.items():
         mode, _, value = name.partition(' ')
-        panels.setdefault('loss' if 'loss' in value else value, {})[name if 'loss' in value else mode] = points
+        is_loss = names_a_loss(value)
+        panels.setdefault('loss' if is_loss else value, {})[name if is_loss else mode] = points
     left_out = list(panels)[MOST_PANELS:]
     panels = {label: panels[label] for label in sorted(panels, key=lambda label: label != 'loss')[:MOST_PANELS]}
     rates = learning_rates(lines)

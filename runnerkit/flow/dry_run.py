@@ -10,7 +10,6 @@ from torch import Tensor
 
 from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
-from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.preview import preview_curves
 from runnerkit.flow.summary import measured
 from runnerkit.flow.training import RunnerBase
@@ -19,7 +18,6 @@ from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.parallel import DataContainer
 from runnerkit.runner.workflow import first_training_loader, length_of
 from runnerkit.utils.logging import print_result
-from runnerkit.utils.numbers import plain_number
 
 
 class DryRun(RunnerBase):
@@ -72,26 +70,21 @@ class DryRun(RunnerBase):
             with runner.around_val():
                 runner.mode = mode
                 runner.run_iter(batch, train_mode=False)
+                outputs = runner.outputs  # the span restores those before it
         else:
+            hooks = [hook for hook in runner.hooks if isinstance(hook, OptimizerHook)]
+            for hook in hooks:  # before the step, so that they see whether it updates the weights itself
+                hook.before_run(runner)
             with measured(runner.model) as summary:
                 runner.run_iter(batch, train_mode=True)
-            summary.samples = runner.outputs.get('num_samples')
+            outputs = runner.outputs
+            summary.samples = outputs.get('num_samples')
             printer(context)(str(summary))
-            if isinstance(runner, Experiment):  # which may have updated
-                return f'One iteration of mode {mode!r}: {self.logged(runner.outputs)}'
-            updates = any(isinstance(hook, OptimizerHook) for hook in runner.hooks)
-            loss = runner.required('loss') if updates else runner.outputs.get('loss')
-            if updates or (context.optimizer is not None and isinstance(loss, Tensor)):
-                runner.update(loss)
-        loss = runner.outputs.get('loss')
+            for hook in hooks:
+                hook.after_train_iter(runner)
+        loss = outputs.get('loss')
         value = f'{float(loss.detach()):.4f}' if isinstance(loss, Tensor) else str(loss).lower()
         return f'One iteration of mode {mode!r}: loss {value}'
-
-    @staticmethod
-    def logged(outputs: Mapping[str, Any]) -> str:
-        """What a training batch of an experiment has returned, as text."""
-        values = {name: plain_number(value) for name, value in outputs.get('log_vars', {}).items()}
-        return ', '.join(f'{name} {value:.4f}' for name, value in values.items()) or 'it returns nothing'
 
 
 def printer(context: Context) -> Callable[[str], None]:

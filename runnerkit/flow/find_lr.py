@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from runnerkit.data.kinds import set_epoch
 from runnerkit.flow.context import Context
 from runnerkit.flow.dry_run import sketch
 from runnerkit.flow.training import RunnerBase
+from runnerkit.hooks import Fp16OptimizerHook, OptimizerHook
+from runnerkit.nn.amp import wrap_fp16_model
 from runnerkit.optim.torch_schedules import multipliers
+from runnerkit.optim.update import Update
 from runnerkit.runner.workflow import trains
 
 #: The weight of the earlier losses in the smoothed one.
@@ -63,7 +67,9 @@ class RangeTest:
                 *plot,
                 f'            from {self.rates[0]:.3g} to {self.rates[-1]:.3g} on a logarithmic scale; {end}',
                 f'fastest fall at {self.steepest:.2g}, lowest loss at {self.lowest:.2g}',
-                f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.',
+                f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.'
+                if self.steepest < self.lowest
+                else 'The loss is too noisy to tell a rate: take more --iters, larger batches, or a larger --from.',
             ]
         )
 
@@ -72,7 +78,8 @@ def range_test(runner: Any, loader: Any, low: float, high: float, iters: int, mo
     """Train with a learning rate that grows from ``low`` to ``high``; then the model and optimizer are as before.
 
     Leslie N. Smith: Cyclical Learning Rates for Training Neural Networks, WACV 2017, section 3.3. Parameter groups keep
-    the ratios of their learning rates.
+    the ratios of their learning rates. An update is what the runner's `OptimizerHook` says: clipping, mixed precision
+    and accumulation, for which an iteration of the test takes several batches.
 
     Args:
         runner: a runner with one optimizer. Its hooks are not called.
@@ -94,19 +101,21 @@ def range_test(runner: Any, loader: Any, low: float, high: float, iters: int, mo
         raise TypeError(f'a range test needs one optimizer, but the runner has {found}')
     kept = copy.deepcopy((runner.model.state_dict(), optimizer.state_dict()))
     factors, batches = multipliers(optimizer), _endless(loader)
+    update, forward = _update_of(runner, optimizer)
     rates: list[float] = []
     losses: list[float] = []
     average, diverged = 0.0, False
     runner.mode = mode
+    modes = [(module, module.training) for module in runner.model.modules()]
     runner.model.train()
     try:
         for index in range(iters):
             rate = low * (high / low) ** (index / (iters - 1))
             for group, factor in zip(optimizer.param_groups, factors, strict=True):
                 group['lr'] = rate * factor
-            runner.run_iter(next(batches), train_mode=True)
-            loss = runner.required('loss')
-            value = float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
+            value = 0.0
+            for batch in range(update.cumulative_iters):
+                value += _take(runner, next(batches), update, forward, batch) / update.cumulative_iters
             average = _SMOOTHING * average + (1 - _SMOOTHING) * value
             smoothed = average / (1 - _SMOOTHING ** (index + 1))
             diverged = not math.isfinite(smoothed) or (len(losses) > 2 and smoothed > _DIVERGED * min(map(abs, losses)))
@@ -114,14 +123,40 @@ def range_test(runner: Any, loader: Any, low: float, high: float, iters: int, mo
                 break
             rates.append(rate)
             losses.append(smoothed)
-            runner.update(loss)
+            if update.accumulated:
+                update.step()
     finally:
+        update.retire()
         runner.model.load_state_dict(kept[0])
         optimizer.load_state_dict(kept[1])
         optimizer.zero_grad()
+        for module, training in modes:
+            module.training = training
     if len(losses) < 3:
         raise ValueError(f'the loss explodes from the beginning, at {low:g}: begin with a smaller rate')
     return RangeTest(rates, losses, diverged)
+
+
+def _update_of(runner: Any, optimizer: Optimizer) -> tuple[Update, AbstractContextManager[Any]]:
+    """The update that the runner's `OptimizerHook` would configure, and the context for the model's steps."""
+    hook = next((hook for hook in runner.hooks if isinstance(hook, OptimizerHook)), OptimizerHook())
+    names = ('grad_clip', 'cumulative_iters', 'amp', 'loss_scale')
+    update = Update([optimizer], **{name: getattr(hook, name) for name in names})
+    if isinstance(hook, Fp16OptimizerHook):
+        wrap_fp16_model(runner.model)
+        return update, nullcontext()
+    return update, update.autocast()
+
+
+def _take(runner: Any, batch: Any, update: Update, forward: AbstractContextManager[Any], index: int) -> float:
+    """Take the ``index``-th step of a cycle, and the gradients of its loss, which is returned."""
+    before = update.steps
+    with forward:
+        runner.run_iter(batch, train_mode=True)
+    loss = runner.required('loss')
+    if update.steps == before:  # else the model's step has updated the weights itself
+        update.backward(loss, index)
+    return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
 
 
 def _endless(loader: Any) -> Iterator[Any]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.slots import SLOTS, Slot, add_place, makers, origin
 from runnerkit.hooks.hook import Hook, Outcome
+from runnerkit.utils.user_files import end_import
+
+_RUNNING = threading.RLock()
 
 
 class Flow:
@@ -47,6 +51,7 @@ class Flow:
         hooks: Sequence[tuple[Hook, str]] = (),
         guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext(),
     ) -> None:
+        end_import()
         self.context = Context(cfg, options or Options(), hooks=list(hooks), guard=guard)
         self.context['runner_name'] = name
         # All files are imported now: one with an error in it refuses the run before anything is done.
@@ -57,9 +62,12 @@ class Flow:
         """Run all stages, and close what they have opened, whatever happens.
 
         The terminal finds in ``context.outcome`` how the run ended, also if another stage has raised an error.
+
+        Raises:
+            RuntimeError: another thread runs a flow.
         """
         context = self.context
-        with preserved_process_state(), context.closing:
+        with only_this_thread(), preserved_process_state(), context.closing:
             *working, last = SLOTS
             try:
                 for slot in working:
@@ -89,3 +97,21 @@ class Flow:
                 context.outcome = Outcome('interrupted' if interrupted else 'failed', error=error)
             add_place(error, slot, make)
             raise
+
+
+@contextmanager
+def only_this_thread() -> Iterator[None]:
+    """Refuse a run while another thread is in one; a run inside a run of the same thread is allowed.
+
+    Raises:
+        RuntimeError: another thread is.
+    """
+    if not _RUNNING.acquire(blocking=False):
+        raise RuntimeError(
+            'another thread of this process is training: the two runs would share the random generators, the settings '
+            'of torch and the log. Wait for it, or give each run a process of its own'
+        )
+    try:
+        yield
+    finally:
+        _RUNNING.release()

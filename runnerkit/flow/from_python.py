@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from runnerkit.checkpoint import trusted_pickles
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.config_dict import as_config
+from runnerkit.config.known_keys import BELONGS, MMCV_TOOLS, TOP
 from runnerkit.config.origin import Place
 from runnerkit.flow.context import Options
 from runnerkit.flow.flow import Flow
@@ -20,6 +24,9 @@ from runnerkit.hooks import EMAHook
 from runnerkit.hooks.hook import Outcome
 from runnerkit.hooks.logger import HistoryHook
 from runnerkit.parallel import unwrap
+from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.suggest import near_miss, suggestion
+from runnerkit.utils.user_files import end_import
 
 #: Where the values of a dict were written, for messages.
 PYTHON = Place('from Python')
@@ -57,6 +64,11 @@ def train(
     resume: bool | str | os.PathLike[str] = False,
     validate: bool = True,
     launcher: str = 'none',
+    if_used: str | None = None,
+    overfit: int | None = None,
+    diff_seed: bool = False,
+    verbose: bool = False,
+    trust_pickles: bool = False,
     cfg_options: Mapping[str, Any] | None = None,
     **overrides: Any,
 ) -> TrainResult:
@@ -77,6 +89,12 @@ def train(
         launcher: what has started the processes of a distributed run: ``'pytorch'`` (torchrun), ``'slurm'`` or
             ``'mpi'``. Every process calls this function. ``'none'``: a single process, or a process group that the
             caller has joined, and that is not left.
+        if_used: what to do if an earlier run has used the work dir: ``'resume'`` continues it, ``'aside'`` moves its
+            files (the default), ``'refuse'`` raises an error.
+        overfit: train and evaluate on so many samples, the first of the training data; at least 1.
+        diff_seed: whether each process of a distributed run has another seed.
+        verbose: whether the log shows environment, config and hooks, too.
+        trust_pickles: whether checkpoints are loaded even if that runs code in them.
         cfg_options: changes of the config as with ``--cfg-options``, by dotted key: ``{'optimizer.lr': 0.1}``.
         **overrides: the same as keywords, with two underscores for a dot: ``optimizer__lr=0.1``.
 
@@ -85,11 +103,19 @@ def train(
         ``outcome``.
 
     Raises:
+        TypeError: an argument has a wrong type, or a keyword is neither an argument nor a key of the config.
         PreflightError: the config cannot mean what it says; the error lists all reasons.
         FileNotFoundError: there is no such config file or checkpoint.
+        FileExistsError: the work dir is used, and ``if_used='refuse'``.
+        RuntimeError: another thread of this process is training.
         KeyboardInterrupt: Ctrl-C; the run has stopped after an iteration and saved it, if the config saves.
     """
-    cfg = config_from(config, {**(cfg_options or {}), **dotted(overrides)})
+    end_import()
+    check_arguments(work_dir, resume, validate, cfg_options)
+    check_whole_number('overfit', overfit, or_none=True, hint='None uses all samples')
+    if resume is True and if_used not in (None, 'resume'):
+        raise ValueError(f'resume=True and if_used={if_used!r} contradict each other: give one of them')
+    cfg = config_from(config, cfg_options or {}, overrides)
     options = Options(
         work_dir=None if work_dir is None else os.fspath(work_dir),
         device=device,
@@ -98,9 +124,14 @@ def train(
         auto_resume=resume is True,
         validate=validate,
         launcher=launcher,
+        if_used=if_used,
+        overfit=overfit,
+        diff_seed=diff_seed,
+        verbose=verbose,
     )
     history = HistoryHook()
-    context = Flow(cfg, options, hooks=[(history, 'LOWEST')]).run()
+    with trusted_pickles() if trust_pickles else nullcontext():
+        context = Flow(cfg, options, hooks=[(history, 'LOWEST')]).run()
     runner = context.runner
     for hook in runner.hooks:
         if isinstance(hook, EMAHook):
@@ -115,15 +146,34 @@ def train(
     )
 
 
-def config_from(config: Any, overrides: Mapping[str, Any]) -> Config:
-    """A config of its own, with ``overrides`` merged in and its ``custom_imports`` imported.
+def check_arguments(work_dir: Any, resume: Any, validate: Any, cfg_options: Any) -> None:
+    """Refuse arguments of `train` of a wrong type.
+
+    Raises:
+        TypeError: there is one.
+    """
+    path = (str, os.PathLike)
+    for name, value, kinds, needed in (
+        ('work_dir', work_dir, (*path, type(None)), 'the path or URL of a folder, or None for that of the config'),
+        ('resume', resume, (*path, bool), 'True, False, or the path of a checkpoint or work dir'),
+        ('validate', validate, (bool,), 'True or False'),
+        ('cfg_options', cfg_options, (Mapping, type(None)), "a dict by dotted key, such as {'optimizer.lr': 0.1}"),
+    ):
+        if not isinstance(value, kinds):
+            raise TypeError(f'{name} must be {needed}, but got {value!r}')
+
+
+def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str, Any] | None = None) -> Config:
+    """A config of its own, with the changes merged in and its ``custom_imports`` imported.
 
     Args:
         config: a config file, a `Config`, or a dict like one.
         overrides: values by dotted key.
+        keywords: the same, with two underscores for a dot.
 
     Raises:
-        TypeError: it is something else, or an override does not fit it.
+        TypeError: it is something else, an override does not fit it, or a keyword is no key of it.
+        ValueError: a key is given twice.
     """
     if isinstance(config, (str, os.PathLike)):
         cfg = Config.fromfile(config, import_custom_modules=False)
@@ -133,11 +183,30 @@ def config_from(config: Any, overrides: Mapping[str, Any]) -> Config:
         cfg = Config(as_config(dict(config), PYTHON))
     else:
         raise TypeError(f'config must be the path of a config file, a Config or a dict, but got {type(config)}')
-    cfg.merge_from_dict(overrides)
+    changes = dict(overrides)
+    for name, value in (keywords or {}).items():
+        key = dotted(name, cfg)
+        if key in changes:
+            raise ValueError(f'{key} is given twice, as the keyword {name}={value!r} and in cfg_options')
+        changes[key] = value
+    cfg.merge_from_dict(changes)
     import_modules_of(cfg._cfg_dict)
     return cfg
 
 
-def dotted(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """``overrides`` by dotted key: ``optimizer__lr`` is ``optimizer.lr``."""
-    return {name.replace('__', '.'): value for name, value in overrides.items()}
+def dotted(keyword: str, cfg: Config) -> str:
+    """The key that a keyword of `train` is about: ``optimizer__lr`` is ``optimizer.lr``.
+
+    Misspelt keys are left to the preflight, which finds all of them.
+
+    Raises:
+        TypeError: it is no key of ``cfg``, nor one that a run reads.
+    """
+    section, *_ = parts = keyword.split('__')
+    is_key = section in TOP or section in MMCV_TOOLS or section in cfg or near_miss(section, TOP)
+    if not is_key or not all(parts):
+        meant = BELONGS.get(keyword, '').partition(',')[0].replace('.', '__')
+        known = [name for name in inspect.signature(train).parameters if name not in ('config', 'overrides')]
+        hint = f'; set {meant}' if meant else suggestion(keyword, [*known, *TOP])
+        raise TypeError(f'train() got the keyword {keyword!r}, which is no argument and no key of the config{hint}')
+    return '.'.join(parts)

@@ -177,8 +177,16 @@ class InstanceBase(Stage):
             datasets = {split: self.build_datasets(data, split) for split in dict.fromkeys(splits)}
         else:
             few = first_samples(self.build_dataset(data, 'train'), context.options.overfit)
-            context.logger.info('--overfit: training and evaluation use the first %d samples of data.train', len(few))
-            datasets = {split: {'': few} for split in ('train', 'val', *splits)}
+            dropped = (
+                f'; {type(few.dataset).__name__}.evaluate is not asked: the scores are those of the model'
+                if hasattr(few.dataset, 'evaluate')
+                else ''
+            )
+            context.logger.info(
+                '--overfit: training and evaluation use the first %d samples of data.train%s', len(few), dropped
+            )
+            names = {split: named_datasets(data.get(split)) for split in ('val', *splits)}
+            datasets = {'train': {'': few}, **{split: dict.fromkeys(of, few) for split, of in names.items()}}
         context.workflow, context.loaders = [], []
         # One loader per entry, even for the same data: two iterators over one loader would share its workers.
         for (name, n), split in zip(workflow, splits, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,23 @@ import torch
 from torch import Tensor
 
 from runnerkit.config import Config
+from runnerkit.config.known_keys import KEYS
 from runnerkit.config.parse import EXTENSIONS
-from runnerkit.data import build_dataloader
+from runnerkit.data import build_dataloader, build_dataset
+from runnerkit.data.builder import check_dataset
 from runnerkit.data.files import dataset_of_files
+from runnerkit.data.named import named_datasets
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.instance import Instance, choose_device, loader_settings, required_section, work_dir_of
+from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
-from runnerkit.flow.switches import check_switches
+from runnerkit.flow.splits import splits_in
 from runnerkit.flow.trained import Trained, build_trained, config_of, find_trained
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import placed_errors
 from runnerkit.utils.logging import is_terminal
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.progress import ProgressBar
 from runnerkit.utils.suggest import suggestion
 
@@ -37,12 +42,12 @@ APPLY: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 #: Whose class reads files: the first of these splits that the config has.
-_READERS = ('test', 'val', 'train')
+READERS = ('test', 'val', 'train')
 
 #: Settings of a split's loader that would change which samples come, and in which order.
-_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up')
+_ORDER = ('shuffle', 'sampler', 'batch_sampler', 'drop_last', 'round_up', 'max_batches')
 
-Inputs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def predict(
@@ -70,7 +75,8 @@ def predict(
     Args:
         source: a work dir; a config or its file, whose work dir has the model; or a checkpoint. See `load_model` about
             what is executed.
-        inputs: the name of a split (``'test'``), or files, which the data set's ``from_files`` reads.
+        inputs: the name of a split (``'test'``, or ``'val/clean'`` of several data sets by name); or files, which the
+            data set's ``from_files`` reads.
         checkpoint: the model's checkpoint or work dir, in place of the one of ``source``.
         config: the model's config, in place of the one of ``source``.
         which: of a work dir, the ``'best'`` or the ``'latest'`` checkpoint.
@@ -86,10 +92,12 @@ def predict(
     Raises:
         FileNotFoundError: there is no such work dir, checkpoint, config or input.
         KeyError: the config has no such split, or names what is not registered.
-        TypeError: the data set takes no files, or the model has no ``predict``.
+        TypeError: ``inputs`` are something else; the data set takes no files, or the model has no ``predict``.
         ValueError: the model does not return one prediction for each sample; or see `load_model`.
     """
-    return predictions(find_to_predict(source, checkpoint, config, which, trust), inputs, device, batch_size, apply)
+    inputs = words_of(inputs)  # which may be a generator
+    trained = find_to_predict(source, checkpoint, config, which, trust, inputs)
+    return predictions(trained, inputs, device, batch_size, apply)
 
 
 def find_to_predict(
@@ -98,11 +106,22 @@ def find_to_predict(
     config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
     which: str = 'best',
     trust: bool = False,
+    inputs: Inputs | Callable[[Config], Inputs] | None = 'test',
 ) -> Trained:
-    """The model of `predict`, which has the same arguments, before it is built."""
+    """The model of `predict`, which has the same arguments, before it is built.
+
+    Args:
+        source: see `predict`.
+        checkpoint: see `predict`.
+        config: see `predict`.
+        which: see `predict`.
+        trust: see `predict`.
+        inputs: see `predict`; or returns them from the config; None if no data are read.
+    """
     if not isinstance(source, Config) and not (os.fspath(source).endswith(EXTENSIONS) and not is_url(source)):
         place = source if checkpoint is None else checkpoint
-        return find_trained(place, config_of(source) if config is None else config, which, trust, ('model', 'data'))
+        file = config_of(source) if config is None else config
+        return find_trained(place, file, which, trust, lambda cfg: _parts_read(cfg, inputs))
     cfg = source if isinstance(source, Config) else Config.fromfile(source)
     place = work_dir_of(cfg) if checkpoint is None else checkpoint
     try:
@@ -132,7 +151,7 @@ def predictions(
         context.device = choose_device(None if device is None else str(device), 0, 1)
         instance = Instance(context)
         instance.set_backends(context)
-        loader = _loader(instance, cfg, inputs, batch_size)
+        loader = loader_of(cfg, inputs, batch_size)
         model = build_trained(trained, context.device)
         found = _predicted(model, loader, context.device, finish)
     _check_count(model, found, loader.dataset)
@@ -140,42 +159,88 @@ def predictions(
 
 
 def split_meant(cfg: Config, inputs: Inputs) -> str | None:
-    """The split of the config that ``inputs`` names; None if they are files."""
-    words = _words(inputs)
-    return words[0] if len(words) == 1 and words[0] in splits(cfg) else None
+    """The split of the config that ``inputs`` names, such as ``'test'`` or ``'val/clean'``; None if they are files.
+
+    Raises:
+        ValueError: the split has several data sets by name, and none of them is named.
+    """
+    words = words_of(inputs)
+    word = words[0] if len(words) == 1 else ''
+    known = splits(cfg)
+    if word in known:
+        return word
+    inner = [name for name in known if name.startswith(f'{word}/')]
+    if word and inner:
+        raise ValueError(f'data.{word} has several data sets by name: name one of them, {" or ".join(inner)}')
+    return None
 
 
 def splits(cfg: Config) -> list[str]:
-    """The names of the data sets in a config's ``data``."""
+    """The names of the data sets in a config's ``data``; ``val/clean`` is one of several under ``val``."""
     data = required_section(cfg, 'data')
-    return [
-        name
-        for name, value in data.items()
-        if not name.endswith('_dataloader') and isinstance(value, Mapping | list | tuple)
-    ]
+    return [f'{key}/{name}' if name else key for key in splits_in(data) for name in _named(data[key])]
 
 
-def _words(inputs: Inputs) -> list[str]:
-    return [os.fspath(each) for each in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
+def _named(config: Any) -> dict[str, Any]:
+    """The data sets under one key of ``data`` by name. What is wrong with them is told when they are built."""
+    try:
+        return named_datasets(config)
+    except TypeError:
+        return {'': config}
 
 
-def _loader(instance: Instance, cfg: Config, inputs: Inputs, batch_size: int | None) -> Any:
-    """The loader of ``inputs``, in their order."""
-    data, split = required_section(cfg, 'data'), split_meant(cfg, inputs)
-    if split is not None:
-        dataset = instance.build_dataset(data, split)
+def _read_by(cfg: Config, inputs: Inputs) -> tuple[str, Any]:
+    """The key of ``data`` and the data set's config below it that read ``inputs``; no key if the config has none."""
+    data, meant = required_section(cfg, 'data'), split_meant(cfg, inputs)
+    if meant is None:
+        key = next((name for name in READERS if data.get(name) is not None), '')
+        return key, next(iter(_named(data[key]).values())) if key else None
+    key, _, name = meant.partition('/')
+    return key, _named(data[key])[name]
+
+
+def _parts_read(cfg: Config, inputs: Inputs | Callable[[Config], Inputs] | None) -> list[Any]:
+    """What is built of ``cfg``: the model; and, for ``inputs``, their data set and what its loader gets."""
+    if inputs is None:
+        return [cfg.get('model')]
+    data, (key, dataset) = required_section(cfg, 'data'), _read_by(cfg, inputs(cfg) if callable(inputs) else inputs)
+    others = {split for split in splits_in(data) if split not in KEYS['data']}
+    others |= {f'{split}_dataloader' for split in others if split != key}
+    return [cfg.get('model'), dataset, *(value for name, value in data.items() if name not in others)]
+
+
+def words_of(inputs: Inputs) -> list[str]:
+    """``inputs`` as a list: the name of a split, or files."""
+    try:
+        return [os.fspath(each) for each in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
+    except TypeError:
+        raise TypeError(
+            f'inputs must be the name of a split, or paths of files, but got {type(inputs)}. To data in memory, apply '
+            'the model itself: runnerkit.load_model(…)(data)'
+        ) from None
+
+
+def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any:
+    """The loader of ``inputs``, in their order; see `predict`."""
+    data, meant = required_section(cfg, 'data'), split_meant(cfg, inputs)
+    key, config = _read_by(cfg, inputs)
+    if meant is not None:
+        with placed_errors(data, key, name=f'data.{meant}'):
+            dataset = build_dataset(config)
+            check_dataset(dataset)
     else:
-        files = _existing(_words(inputs), splits(cfg))
-        split = next((name for name in _READERS if data.get(name) is not None), '')
-        if not split:
-            raise KeyError(f"the config's data has no {' and no '.join(_READERS)}, so nothing says how files are read")
+        files = _existing(words_of(inputs), splits(cfg))
+        if not key:
+            raise KeyError(f"the config's data has no {' and no '.join(READERS)}, so nothing says how files are read")
         with placed_errors(data):
-            dataset = dataset_of_files(data[split], files)
-    settings = {key: value for key, value in loader_settings(data, split).items() if key not in _ORDER}
+            dataset = dataset_of_files(config, files)
+    settings = {name: value for name, value in loader_settings(data, key).items() if name not in _ORDER}
     if batch_size is not None:
         settings['samples_per_gpu'] = batch_size
-    seed = cfg.get('seed') or 0
-    return build_dataloader(dataset, dist=False, seed=seed, shuffle=False, round_up=False, **settings)
+    seed = cfg.get('seed')
+    with placed_errors(cfg, 'seed'):
+        check_whole_number('seed', seed, at_least=0, or_none=True)
+    return build_dataloader(dataset, dist=False, seed=seed or 0, shuffle=False, round_up=False, **settings)
 
 
 def _existing(files: list[str], names: list[str]) -> list[str]:
@@ -185,7 +250,7 @@ def _existing(files: list[str], names: list[str]) -> list[str]:
         path = Path(file).expanduser()
         if not path.exists():
             beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-            hint = suggestion(path.name, [*beside, *names])
+            hint = suggestion(path.name, [*beside, *names]) or suggestion(file, names)
             raise FileNotFoundError(
                 f"{file} is neither a file nor a split of the config's data ({', '.join(names)}){hint}"
             )
@@ -197,7 +262,7 @@ def _function(apply: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
         return apply or (lambda batch: batch)
     if apply not in APPLY:
         raise ValueError(
-            f'apply must be a function or one of {", ".join(APPLY)}, but got {apply!r}{suggestion(apply, APPLY)}'
+            f'apply must be a function or one of {", ".join(APPLY)}, but got {apply!r}{suggestion(str(apply), APPLY)}'
         )
 
     def applied(batch: Any) -> Any:
@@ -220,7 +285,7 @@ def _predicted(model: Any, loader: Any, device: torch.device, finish: Callable[[
     found: list[Any] = []
     with torch.no_grad():
         for data in loader:
-            rows = _rows(finish(_called(model, _on(data, device))))
+            rows = _rows(finish(_called(model, on_device(data, device))))
             found += rows
             if bar is not None and rows:
                 bar.update(len(rows))
@@ -229,7 +294,7 @@ def _predicted(model: Any, loader: Any, device: torch.device, finish: Callable[[
     return found
 
 
-def _on(data: Any, device: torch.device) -> Any:
+def on_device(data: Any, device: torch.device) -> Any:
     """A batch on ``device``, with what MMCV's containers hold in their places."""
     if device.type in ('cpu', 'cuda'):
         return scatter(data, [-1 if device.type == 'cpu' else device.index])[0]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from runnerkit.checkpoint.atomic import write_atomically
@@ -56,7 +57,7 @@ def as_json(inputs: Sequence[Any], predictions: Sequence[Any]) -> str:
 
 def _as_csv(inputs: Sequence[Any], predictions: Sequence[Any]) -> bytes:
     """A column ``input``, and a column for each number of a prediction."""
-    rows = [{'input': name, **_columns(_plain(each))} for name, each in zip(inputs, predictions, strict=True)]
+    rows = [_joined([{'input': name}, _columns(_plain(each))]) for name, each in zip(inputs, predictions, strict=True)]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator='\n')
     writer.writeheader()
@@ -64,10 +65,11 @@ def _as_csv(inputs: Sequence[Any], predictions: Sequence[Any]) -> bytes:
     return text.getvalue().encode()
 
 
-def _columns(value: Any, name: str = 'prediction') -> dict[str, Any]:
+def _columns(value: Any, name: str = '') -> dict[str, Any]:
+    """The numbers of a prediction by column: ``{'box': {'x': 1}, 'p': [2]}`` has ``box.x`` and ``p_0``."""
     if isinstance(value, dict):
-        parts = [_columns(item, str(key)) for key, item in value.items()]
-        return {key: item for part in parts for key, item in part.items()}
+        return _joined(_columns(item, f'{name}.{key}' if name else key) for key, item in value.items())
+    name = name or 'prediction'
     if not isinstance(value, list):
         return {name: value}
     if any(isinstance(item, list | dict) for item in value):
@@ -75,10 +77,22 @@ def _columns(value: Any, name: str = 'prediction') -> dict[str, Any]:
     return {f'{name}_{index}': item for index, item in enumerate(value)}
 
 
+def _joined(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            if name in columns:
+                raise ValueError(
+                    f'two values of a prediction would be in the column {name!r} of a CSV file: write .json'
+                )
+            columns[name] = value
+    return columns
+
+
 def _as_npy(inputs: Sequence[Any], predictions: Sequence[Any]) -> bytes:
     """One array, the predictions along its first dimension."""
     try:
-        array = np.stack([np.asarray(each) for each in predictions])
+        array = np.stack([np.asarray(_for_numpy(each)) for each in predictions])
         kind = array.dtype.kind
     except ValueError as error:
         raise ValueError(f'the predictions do not fit in one array ({error}): write .json') from None
@@ -87,6 +101,11 @@ def _as_npy(inputs: Sequence[Any], predictions: Sequence[Any]) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array)
     return buffer.getvalue()
+
+
+def _for_numpy(value: Any) -> Any:
+    """``value``; in float32 if numpy does not have its type."""
+    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value
 
 
 def _plain(value: Any) -> Any:

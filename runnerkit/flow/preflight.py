@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
+from typing import Any
 
 from runnerkit.config.findings import Finding, PreflightError, listed, without_errors
 from runnerkit.flow.checks.evaluation import EVALUATION_CHECKS
 from runnerkit.flow.checks.hooks import HOOK_CHECKS
-from runnerkit.flow.checks.keys import KEY_CHECKS
+from runnerkit.flow.checks.keys import KEY_CHECKS, modes, values
 from runnerkit.flow.checks.lengths import LENGTH_CHECKS
 from runnerkit.flow.checks.plan import Plan
 from runnerkit.flow.checks.schedules import SCHEDULE_CHECKS
 from runnerkit.flow.checks.updates import UPDATE_CHECKS
 from runnerkit.flow.context import Context
+from runnerkit.flow.switches import SWITCHES
 
 __all__ = ['CHECKS', 'CONFIG_CHECKS', 'RUN_CHECKS', 'Finding', 'Plan', 'PreflightError', 'find', 'preflight']
 
@@ -48,6 +50,17 @@ def find(plan: Plan) -> list[Finding]:
     checks = CONFIG_CHECKS if plan.runner is None else CHECKS
     found = dict.fromkeys(chain.from_iterable(check(plan) for check in checks))
     return sorted(found, key=lambda each: each.level != 'error')
+
+
+def check_switches(cfg: Any) -> None:
+    """Refuse wrong values of `runnerkit.flow.switches.SWITCHES`, for commands that do not train.
+
+    Raises:
+        PreflightError: there are such values.
+    """
+    plan = Plan(cfg=cfg)
+    found = chain(values(plan), modes(plan))
+    without_errors(each for each in found if each.key.partition('.')[0] in SWITCHES)
 
 
 def is_complete(plan: Plan, checkpoint: str) -> list[Finding]:

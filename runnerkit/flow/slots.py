@@ -24,7 +24,7 @@ from runnerkit.flow.training import Runner, RunnerBase
 from runnerkit.registry import placed_errors
 from runnerkit.utils.exceptions import add_note
 from runnerkit.utils.suggest import near_miss, suggestion
-from runnerkit.utils.user_files import file_of_module
+from runnerkit.utils.user_files import is_ours
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def place_of(made: Any) -> str:
 def file_of_user(made: Any) -> str | None:
     """The file of a class or function, unless it is runnerkit's own."""
     name = getattr(made, '__module__', None) or ''
-    if name.startswith('runnerkit.') and file_of_module(name) is None:
+    if is_ours(name):
         return None
     return getattr(sys.modules.get(name), '__file__', None)
 

@@ -15,6 +15,10 @@ from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.config.config_dict import walk
 from runnerkit.config.pretty import path_of
+from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
+from runnerkit.hooks import HOOKS
+from runnerkit.nn.builder import LOSSES, METRICS, MODELS
+from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.utils.user_files import file_of_module, with_neighbours
 
 #: The folder with the user's files.
@@ -23,6 +27,9 @@ CODE = 'code'
 _HERE = '{{ fileDirname }}'
 #: Stands for `_HERE` until the config is printed, since braces in a value are escaped. It has the same length.
 _MARK = 'runnerkit_WORKDIR'
+
+#: Where a class may be registered that a config names.
+_REGISTRIES = (MODELS, LOSSES, METRICS, DATASETS, SAMPLERS, TRANSFORMS, OPTIMIZERS, OPTIMIZER_BUILDERS, HOOKS)
 
 #: ``path/to/file.py``, or ``path/to/file.py:Name``.
 _IN_FILE = re.compile(r'(.+\.py)(:[\w.]+)?')
@@ -83,6 +90,14 @@ def packages_needed(cfg: Any) -> list[str]:
     return sorted(
         {name for name in (each.partition('.')[0] for each in [*_imports(cfg), *dotted]) if _is_of_user(name)}
     )
+
+
+def files_needed(cfg: Any) -> list[Path]:
+    """The user's files that register classes which a config names, and that are not copied: it does not import them."""
+    names = {value for value in _values(cfg) if isinstance(value, str)}
+    registered = [made for each in _REGISTRIES for name, made in each.module_dict.items() if name in names]
+    files = {_file_in(made) for made in registered if made.__module__ not in _imports(cfg)}
+    return sorted(file for file in files - {*user_files(cfg)} if file is not None)
 
 
 def _imports(cfg: Any) -> list[str]:

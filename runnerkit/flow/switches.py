@@ -10,34 +10,18 @@ from torch import nn
 
 from runnerkit.nn.compiled import check_options
 from runnerkit.optim.update import AMP_DTYPES
-from runnerkit.registry import placed_errors
-from runnerkit.utils.numbers import check_whole_number
 
-#: Keys that are True, False or None.
-SWITCHES = ('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch')
-
-
-def check_switches(cfg: Any) -> None:
-    """Refuse wrong values before anything is built.
-
-    Raises:
-        TypeError: a value is of a wrong type.
-        ValueError: ``num_threads`` is below 1, ``compile`` has unknown keys, or ``amp`` is not known.
-    """
-    for key in SWITCHES:
-        value = cfg.get(key)
-        with placed_errors(cfg, key):
-            if value is not None and not isinstance(value, bool):
-                raise TypeError(f'{key} must be True or False, but got {value!r}')
-    with placed_errors(cfg, 'num_threads'):
-        check_whole_number('num_threads', cfg.get('num_threads'), at_least=1, or_none=True)
-    for key in ('compile', 'amp', 'fp16'):
-        with placed_errors(cfg, key):
-            check_mode(key, cfg.get(key))
+#: These keys.
+SWITCHES = ('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch', 'num_threads', 'compile', 'amp', 'fp16')
 
 
 def check_mode(key: str, value: Any) -> None:
-    """`check_switches` for one of the keys that have more values than True and False."""
+    """Refuse wrong values of ``amp``, ``fp16`` and ``compile``.
+
+    Raises:
+        TypeError: ``value`` is of a wrong type.
+        ValueError: ``compile`` has unknown keys, or ``amp`` is not known.
+    """
     if key == 'compile' and (options := compile_options({key: value})) is not None:
         check_options(options)
     if key == 'amp' and value is not None and not (isinstance(value, str) and value in AMP_DTYPES):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from runnerkit.config.parse import EXTENSIONS
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.earlier import read_record
 from runnerkit.flow.instance import choose_device, required_section
-from runnerkit.flow.untrusted import config_in
+from runnerkit.flow.untrusted import config_in, model_alone
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
@@ -83,7 +83,7 @@ def find_trained(
     config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
     which: str = 'best',
     trust: bool = False,
-    sections: tuple[str, ...] = ('model',),
+    parts: Callable[[Config], Iterable[Any]] = model_alone,
 ) -> Trained:
     """The checkpoint and the config of `load_model`, which has the same arguments.
 
@@ -92,11 +92,12 @@ def find_trained(
         config: see `load_model`.
         which: see `load_model`.
         trust: see `load_model`.
-        sections: what will be built of the config in a checkpoint.
+        parts: returns what will be built of the config in a checkpoint.
     """
-    if which not in WHICH:
+    check_which(which)
+    if isinstance(config, str) and config in WHICH:
         raise ValueError(
-            f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
+            f'config={config!r} is no config: to choose the checkpoint of a work dir, say which={config!r}'
         )
     source = os.fspath(source)
     if not is_url(source) and source.endswith(EXTENSIONS):
@@ -110,14 +111,28 @@ def find_trained(
         raise FileNotFoundError(f'{error}{_near_folders(Path(source).expanduser())}') from None
     file = config_of(source) if config is None else config
     content = _load_checkpoint(path, 'cpu')
-    if not isinstance(content, Mapping):
-        raise ValueError(f'{path} holds a {type(content).__name__}, but a checkpoint is a dict of weights by name')
+    weights = content.get('state_dict', content) if isinstance(content, Mapping) else content
+    if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):
+        raise ValueError(f'{path} holds a {type(weights).__name__}, but a checkpoint is a dict of weights by name')
+    if not isinstance(content.get('meta', {}), Mapping):
+        content = {**content, 'meta': {}}
     if file is None:
-        meta = content.get('meta')
-        return Trained(path, content, config_in(meta if isinstance(meta, Mapping) else {}, path, trust, sections))
+        return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
     if isinstance(file, Mapping):
         return Trained(path, content, Config(dict(file)))
     return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))
+
+
+def check_which(which: str) -> None:
+    """Check which checkpoint of a work dir is asked for.
+
+    Raises:
+        ValueError: it is none of `WHICH`.
+    """
+    if which not in WHICH:
+        raise ValueError(
+            f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
+        )
 
 
 def config_of(source: str | os.PathLike[str]) -> Path | None:
@@ -125,14 +140,15 @@ def config_of(source: str | os.PathLike[str]) -> Path | None:
 
     A work dir of another program has it if there is one config in it.
     """
-    folder = Path(local_path(source)).expanduser()
-    if is_url(source) or not folder.is_dir():
+    place = local_path(source)
+    folder = Path(place).expanduser()
+    if is_url(place) or not folder.is_dir():
         return None
     name = read_record(folder).get('config')
-    if isinstance(name, str) and (folder / name).is_file():
-        return folder / name
-    found = [path for path in sorted(folder.iterdir()) if path.suffix in EXTENSIONS and not path.name.startswith('.')]
-    return found[0] if len(found) == 1 else None
+    held = [path for path in sorted(folder.iterdir()) if path.suffix in EXTENSIONS and path.is_file()]
+    found = [path for path in held if not path.name.startswith('.') and not path.name.endswith('.log.json')]
+    noted = [path for path in found if path.name == name]  # the name may be anything, but the config lies in the folder
+    return (noted or found)[0] if noted or len(found) == 1 else None
 
 
 def _near_folders(path: Path) -> str:
@@ -147,19 +163,19 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     with placed_errors(trained.cfg, 'model'):
         model: Any = build_model(required_section(trained.cfg, 'model'))
     try:
-        load_state_dict(model, _weights(trained), strict=True)
+        load_state_dict(model, weights_of(trained), strict=True)
     except WeightsDoNotFit as error:
         raise ValueError(
             f'{trained.path} does not fit the model of its config. {error}\nGive the config of this checkpoint '
             '(config=…), or load what fits with runnerkit.load_checkpoint(model, path)'
         ) from None
-    classes = (trained.content.get('meta') or {}).get('CLASSES')
+    classes = trained.content.get('meta', {}).get('CLASSES')
     if classes is not None and not hasattr(model, 'CLASSES'):
         model.CLASSES = classes
     return model.to(target).eval()
 
 
-def _weights(trained: Trained) -> dict[str, Any]:
+def weights_of(trained: Trained) -> dict[str, Any]:
     """The weights to use. Where MMCV has saved averages beside the raw weights, they are under the averages' names."""
     weights = revised(trained.content.get('state_dict', trained.content), WITHOUT_WRAPPER)
     if is_mmcv_file(trained.content) and not _swapped_by_mmcv(trained.cfg):
@@ -171,10 +187,11 @@ def _weights(trained: Trained) -> dict[str, Any]:
 
 def _swapped_by_mmcv(cfg: Config) -> bool:
     """Whether MMCV's EMAHook had swapped weights and averages before the file was written; see our EMAHook."""
-    hooks = [
-        hook for hook in cfg.get('custom_hooks') or () if isinstance(hook, Mapping) and hook.get('type') == 'EMAHook'
-    ]
-    by_epoch = (cfg.get('runner') or {}).get('type', 'EpochBasedRunner') == 'EpochBasedRunner'
-    saves_by_epoch = (cfg.get('checkpoint_config') or {}).get('by_epoch', True)
+    hooks = cfg.get('custom_hooks')
+    hooks = [each for each in hooks if isinstance(each, Mapping)] if isinstance(hooks, list | tuple) else []
+    hooks = [each for each in hooks if each.get('type') == 'EMAHook']
+    runner, saving = (cfg.get(key) for key in ('runner', 'checkpoint_config'))
+    by_epoch = not isinstance(runner, Mapping) or runner.get('type', 'EpochBasedRunner') == 'EpochBasedRunner'
+    saves_by_epoch = not isinstance(saving, Mapping) or saving.get('by_epoch', True)
     early = any(get_priority(hook.get('priority', 'NORMAL')) < Priority.NORMAL.value for hook in hooks)
     return bool(early and by_epoch and saves_by_epoch)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from runnerkit.config.config import import_modules_of
 from runnerkit.config.literals import read_literals
 from runnerkit.config.pretty import path_of
 from runnerkit.data.builder import DATASETS, TRANSFORMS
+from runnerkit.nn import Supervised
 from runnerkit.nn.builder import LOSSES, MODELS
 from runnerkit.registry import Registry
 from runnerkit.utils.logging import printable
@@ -21,18 +23,26 @@ from runnerkit.utils.user_files import name_of_file
 REGISTRIES = (MODELS, LOSSES, DATASETS, TRANSFORMS)
 
 
-def config_in(meta: Mapping[str, Any], path: str, trust: bool, sections: tuple[str, ...] = ('model',)) -> Config:
+def model_alone(cfg: Config) -> list[Any]:
+    """What is built of a config if nothing but its model is needed."""
+    return [cfg.get('model')]
+
+
+def config_in(
+    meta: Mapping[str, Any], path: str, trust: bool, parts: Callable[[Config], Iterable[Any]] = model_alone
+) -> Config:
     """The config that the checkpoint at ``path`` holds in its ``meta``.
 
     Its text is never executed. Unless it is trusted, its ``custom_imports`` must be imported already, and every dotted
-    or ``file.py:Class`` type in ``sections`` must be a class that is registered already; it is replaced by that class.
-    Metrics are removed: predictions need none, and some of those in torchmetrics load models by name.
+    or ``file.py:Class`` type in its ``parts`` must be a class that is registered already; it is replaced by that class.
+    Metrics are removed: predictions need none, and some of those in torchmetrics load models by name. So is
+    ``num_threads``, since a number of threads that is much too large crashes the process.
 
     Args:
         meta: of the checkpoint.
         path: of the checkpoint, for messages.
         trust: import what the config names.
-        sections: what will be built.
+        parts: returns what will be built of the config; nothing else may be.
 
     Raises:
         ValueError: there is no config, its text is not data alone, or it names code that is not registered.
@@ -54,7 +64,9 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool, sections: tuple[s
     if trust:
         import_modules_of(cfg._cfg_dict)
         return cfg
-    code = [*_not_imported(cfg), *(name for key in sections for name in _use_registered(cfg.get(key)))]
+    if 'num_threads' in cfg:
+        del cfg['num_threads']
+    code = [*_not_imported(cfg), *(name for part in parts(cfg) for name in _use_registered(part))]
     if code:
         raise ValueError(
             f'the config in {path} names code: {printable(", ".join(dict.fromkeys(code)), 300)}. Nothing was imported. '
@@ -73,7 +85,7 @@ def _not_imported(cfg: Config) -> Iterator[str]:
     """The modules and files in ``custom_imports`` that have not been imported in this process."""
     wanted = cfg.get('custom_imports')
     names = wanted.get('imports') if isinstance(wanted, Mapping) else wanted
-    for name in [names] if isinstance(names, str) else names or ():
+    for name in names if isinstance(names, list | tuple) else [names] if names else ():
         is_file = isinstance(name, str) and name.endswith('.py')
         if (
             not isinstance(name, str)
@@ -90,33 +102,31 @@ def _use_registered(section: Any) -> Iterator[str]:
     if not isinstance(section, dict):
         return
     named = section.get('type')
-    if isinstance(named, str) and any(mark in named for mark in '.:/'):
-        found = _registered(named)
+    found = _registered(named) if isinstance(named, str) else None
+    if isinstance(named, str) and any(mark in named for mark in '.:'):
         if found is None:
             yield f'type {named!r}'
         else:
             section['type'] = found
-    if named == 'Supervised':
+    if inspect.isclass(found) and issubclass(found, Supervised):
         section.pop('metrics', None)
     for item in section.values():
         yield from _use_registered(item)
 
 
 def _registered(name: str) -> Any:
-    """The registered class that a name with a scope, a dotted path or ``file.py:Class`` stands for; None if none is.
+    """The registered class that a name, a dotted path or ``file.py:Class`` stands for; None if none is.
 
     Nothing is imported for it.
     """
-    last = name.replace(':', '.').rpartition('.')[2]
+    module, _, last = name.replace(':', '.').rpartition('.')
+    held = vars(sys.modules[module]).get(last) if module in sys.modules else None
     for registry in REGISTRIES:
         by_name = registry._get_by_name(name)
         if by_name is not None:
             return by_name
         for candidate in (registry._get_by_name(last), *_all_of(registry)):
-            if candidate is not None and name in (
-                path_of(candidate),
-                f'{candidate.__module__}.{candidate.__qualname__}',
-            ):
+            if candidate is not None and (candidate is held or path_of(candidate) == name):
                 return candidate
     return None
 

@@ -20,7 +20,7 @@ from runnerkit.flow.earlier import (
     timestamp_of,
     write_record,
 )
-from runnerkit.flow.snapshot import packages_needed, sources_in, write_snapshot
+from runnerkit.flow.snapshot import files_needed, packages_needed, sources_in, write_snapshot
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.logging import shortened
 
@@ -37,6 +37,13 @@ def take_over(context: Context) -> None:
     if needed:
         context.logger.info(
             'not copied to the work dir, and needed to use its config elsewhere: the packages %s', ', '.join(needed)
+        )
+    for file in files_needed(cfg):
+        context.logger.info(
+            'not copied to the work dir, and needed to use its config elsewhere: %s, which registers classes that '
+            'the config names (custom_imports=dict(imports=[%r]) copies it)',
+            shown(file),
+            str(file),
         )
 
 

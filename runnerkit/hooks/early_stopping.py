@@ -62,7 +62,6 @@ class EarlyStoppingHook(Hook):
         if self.monitor not in scores:
             self._miss(scores)
             return
-        self._others.clear()
         score = scores[self.monitor]
         if self._is_better(score):
             self.best, self.best_iter, self.waited = score, runner.completed_iters, 0
@@ -85,11 +84,12 @@ class EarlyStoppingHook(Hook):
         self._runner.stop(f'{self.monitor} has not improved for {times} (best: {best})')
 
     def _miss(self, scores: dict[str, float]) -> None:
-        """An evaluation without the monitored score. One of several data sets may lack it; when a score comes for the
-        second time, all of them have been evaluated."""
+        """An evaluation without the monitored score: of another data set, unless its scores have the same prefix. When
+        they come for the second time, all evaluations of that data set have been made."""
         if self.best is not None or self.waited:
             return
-        if not self._others.isdisjoint(scores):
+        data_set = self.monitor.rpartition('/')[0]
+        if any(name in self._others and name.rpartition('/')[0] == data_set for name in scores):
             known = sorted(self._others.union(scores))
             raise KeyError(
                 f'monitor={self.monitor!r} of EarlyStoppingHook is no score of this run: its evaluations give '
@@ -118,7 +118,6 @@ class EarlyStoppingHook(Hook):
             'best': self.best,
             'best_iter': self.best_iter,
             'waited': self.waited,
-            'others': sorted(self._others),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -135,5 +134,4 @@ class EarlyStoppingHook(Hook):
                 )
             return
         self.best, self.best_iter, self.waited = state['best'], state['best_iter'], state['waited']
-        self._others = set(state['others'])
         self._stop_if_due()

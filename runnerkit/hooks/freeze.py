@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -29,7 +29,8 @@ class FreezeHook(Hook):
     The gradients are thrown away before the optimizer's step; the weights are the same, but no time is saved.
 
     What is frozen follows from the run's position alone, so a resumed run goes on as if it had not been interrupted.
-    Parameters that did not require gradients before are left alone. After the run all of them are as they were.
+    Parameters that did not require gradients before are left alone. After the run all of them are as they were. With
+    several of these hooks, a parameter is frozen as long as one of them freezes it.
 
     Args:
         patterns: shell patterns over the whole names of parameters, in which ``*`` also stands for dots.
@@ -38,7 +39,7 @@ class FreezeHook(Hook):
     """
 
     def __init__(self, patterns: Sequence[str] | str, until: int | None = None, by_epoch: bool = True) -> None:
-        self.patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+        self.patterns = [patterns] if isinstance(patterns, str) else list(patterns) if _is_list(patterns) else []
         if not self.patterns or not all(isinstance(pattern, str) for pattern in self.patterns):
             raise WrongType(f"patterns must be names or patterns such as ['backbone.*'], but got {patterns!r}")
         check_whole_number('until', until, or_none=True, hint='None freezes to the end of the run')
@@ -56,7 +57,10 @@ class FreezeHook(Hook):
         model = unwrap(runner.model)
         names = check_patterns(self.patterns, model)
         parameters = dict(model.named_parameters())
-        self._parameters = [parameters[name] for name in names if parameters[name].requires_grad]
+        frozen = {id(each) for hook in self._others(runner) for each in hook._parameters}
+        self._parameters = [
+            parameters[name] for name in names if parameters[name].requires_grad or id(parameters[name]) in frozen
+        ]
         self._norms = [
             module
             for name, module in model.named_modules()
@@ -77,7 +81,7 @@ class FreezeHook(Hook):
 
     def after_run(self, runner: RunnerView) -> None:
         if self._is_on:
-            self._thaw()
+            self._thaw(runner)
         for handle in self._handles:
             handle.remove()
         self._handles, self._parameters, self._norms = [], [], []
@@ -91,7 +95,7 @@ class FreezeHook(Hook):
             self._freeze()
         elif self._is_on and not is_due:
             runner.logger.info('%d parameters are trained again: %s', len(self._parameters), ', '.join(self.patterns))
-            self._thaw()
+            self._thaw(runner)
         if self._is_on:
             # Whoever calls model.train() sets the norms' mode, too.
             for norm in self._norms:
@@ -107,13 +111,24 @@ class FreezeHook(Hook):
             if not self._drops_gradients:
                 parameter.requires_grad_(False)
 
-    def _thaw(self) -> None:
+    def _thaw(self, runner: RunnerView) -> None:
         self._is_on = False
+        others = self._others(runner)
+        frozen = {id(each) for hook in others for each in hook._parameters}
         for parameter in self._parameters:
-            parameter.requires_grad_(True)
+            if id(parameter) not in frozen:
+                parameter.requires_grad_(True)
         for norm in self._switched:
-            norm.training = True
+            heir = next((hook for hook in others if any(norm is each for each in hook._norms)), None)
+            if heir is None:
+                norm.training = True
+            else:
+                heir._switched.append(norm)
         self._switched = []
+
+    def _others(self, runner: RunnerView) -> list[FreezeHook]:
+        """The run's other hooks of this kind that freeze something now."""
+        return [hook for hook in runner.hooks if isinstance(hook, FreezeHook) and hook is not self and hook._is_on]
 
     def _drop(self, *_: Any) -> None:
         if self._is_on:
@@ -122,6 +137,10 @@ class FreezeHook(Hook):
 
 
 _OF_A_NORM = ('weight', 'bias')
+
+
+def _is_list(patterns: Any) -> bool:
+    return isinstance(patterns, Iterable) and not isinstance(patterns, (bytes, Mapping))
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:

@@ -20,6 +20,7 @@ from runnerkit.hooks.logger import LoggerHook
 from runnerkit.optim.finite import StepGuard, first_bad, is_fused, largest
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
+from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
 
@@ -316,7 +317,7 @@ def losses_of(outputs: dict[str, Any]) -> list[Tensor]:
     """Return the losses of a step's outputs: ``loss``, else the logged values whose names contain ``loss``."""
     loss = outputs.get('loss')
     if loss is None:
-        loss = {name: each for name, each in outputs.get('log_vars', {}).items() if 'loss' in name}
+        loss = {name: each for name, each in outputs.get('log_vars', {}).items() if names_a_loss(name)}
     values = list(loss.values()) if isinstance(loss, dict) else [loss]
     tensors = [each for each in values if isinstance(each, Tensor)]
     bad = any(isinstance(each, (int, float)) and not math.isfinite(each) for each in values)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from runnerkit.optim.torch_schedules import (
     plain_state,
     scheduler_names,
 )
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import did_you_mean, suggestion
 
 
 @HOOKS.register_module()
@@ -65,11 +67,14 @@ class TorchLrUpdaterHook(Hook):
         self._epoch: int | None = None
         self._epochs_unannounced = False
         self._stepped = False
+        self._logger = logging.getLogger('runnerkit')
+        self.schedule = f'{scheduler}({described({**kwargs, "by_epoch": by_epoch})})'
         self._pending: dict[str, Any] | None = None
         self._resumed: list[tuple[Group, Group]] = []
 
     def before_run(self, runner: RunnerView) -> None:
         """Build the schedulers."""
+        self._logger = runner.logger
         self._epochs_unannounced = self.by_epoch and not runner.by_epoch
         if self.schedulers:
             return
@@ -83,6 +88,31 @@ class TorchLrUpdaterHook(Hook):
         # A new scheduler sets the values of step 0, which would be wrong in a resumed run.
         self._resumed += [(group, copied(group)) for group in optimizer.param_groups]
         return build_scheduler(self.scheduler, optimizer, **self.arguments)
+
+    def _load(self, state: dict[str, Any]) -> None:
+        """Load the schedulers' states; of a run with another scheduler, only its position."""
+        was = state.get('schedule', self.schedule)  # checkpoints of earlier versions do not have it
+        kind = was.partition('(')[0]
+        if was != self.schedule:
+            follows = 'the new one goes on at the step that the former one has reached'
+            if kind == self.scheduler:
+                follows = (
+                    'a torch scheduler keeps its arguments in its state, so the former ones stay in effect; to begin '
+                    'with the new ones, load only the weights (load_from)'
+                )
+            self._logger.warning(
+                'the schedule has changed since the checkpoint: it was %s and is %s; %s', was, self.schedule, follows
+            )
+        for name, scheduler in self.schedulers.items():
+            if kind == self.scheduler:
+                load_plain_state(scheduler, state['schedulers'][name])
+            elif not hasattr(scheduler, '_schedulers'):
+                scheduler.last_epoch = state['schedulers'][name]['last_epoch']
+            else:
+                raise ValueError(
+                    f'{self.scheduler} cannot go on from the checkpoint, whose schedule is {was}: load only the '
+                    'weights (load_from), or keep the schedule'
+                )
 
     def before_train_iter(self, runner: RunnerView) -> None:
         """Step at each new epoch of an iteration runner, which has no epoch points."""
@@ -155,6 +185,7 @@ class TorchLrUpdaterHook(Hook):
     def state_dict(self) -> dict[str, Any]:
         """Return the schedulers' states and the unfinished average."""
         return {
+            'schedule': self.schedule,
             'schedulers': {name: plain_state(scheduler) for name, scheduler in self.schedulers.items()},
             'sum': self._sum,
             'count': self._count,
@@ -171,12 +202,26 @@ class TorchLrUpdaterHook(Hook):
                 f'{self.scheduler}: the checkpoint is of a run with schedulers for {list(state["schedulers"])}, '
                 f'this run has them for {list(self.schedulers)}'
             )
-        for name, scheduler in self.schedulers.items():
-            load_plain_state(scheduler, state['schedulers'][name])
+        self._load(state)
         for group, values in self._resumed:
             group.update(values)
         self._sum, self._count, self._epoch = state['sum'], state['count'], state['epoch']
         self._resumed, self._pending = [], None
+
+
+def described(arguments: Mapping[str, Any]) -> str:
+    """Arguments as text that is the same in each process: a function is its name."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return f'dict({described(value)})'
+        if isinstance(value, (list, tuple)):
+            return f'[{", ".join(map(text, value))}]'
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return repr(value)
+        return getattr(value, '__qualname__', type(value).__name__)
+
+    return ', '.join(f'{name}={text(value)}' for name, value in sorted(arguments.items()))
 
 
 def check_arguments(scheduler: str, monitor: str | None, arguments: dict[str, Any]) -> None:
@@ -201,4 +246,6 @@ def check_arguments(scheduler: str, monitor: str | None, arguments: dict[str, An
     try:
         inspect.signature(found).bind(optimizer=None, **arguments)
     except TypeError as error:
-        raise TypeError(f'{scheduler}: {error}; it takes {inspect.signature(found)}') from error
+        known = [name for name in inspect.signature(found).parameters if name not in ('optimizer', 'last_epoch')]
+        unknown = next((name for name in arguments if name not in known), '')
+        raise TypeError(f'{scheduler}: {error}; it takes {", ".join(known)}{suggestion(unknown, known)}') from error

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
 from runnerkit.utils.logging import get_logger
+from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.suggest import did_you_mean
 
 #: One field or output by name or 0-based position (negative from the end), several in a list, or a dict by argument.
@@ -117,14 +118,26 @@ class Supervised(BaseModule):
             LookupError: the batch or the output lacks a field.
             TypeError: the batch or the output is of the wrong kind.
         """
-        if isinstance(data, Tensor) and self.inputs == 0:
-            data = (data,)
-        args, kwargs = self._pick(data, 'inputs')
+        args, kwargs = self.arguments(data)
         output = self(*args, **kwargs)
         if self.outputs is None:
             return output
         outs, named = self._pick(output, 'outputs')
         return [*outs, *named.values()][0]
+
+    def arguments(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the positional and keyword arguments that the model gets for one batch.
+
+        Args:
+            data: as in `predict`.
+
+        Raises:
+            LookupError: the batch lacks a field.
+            TypeError: the batch is of the wrong kind.
+        """
+        if isinstance(data, Tensor) and self.inputs == 0:
+            data = (data,)
+        return self._pick(data, 'inputs')
 
     def _step(self, data: Any) -> tuple[dict[str, Any], Any, Any]:
         args, kwargs = self._pick(data, 'inputs')
@@ -254,7 +267,7 @@ def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
     if not isinstance(result, Mapping) or not all(isinstance(term, Tensor) for term in result.values()) or not result:
         raise TypeError(f'the loss must return a tensor or a dict of tensors, but it returned {result!r}')
     terms = {name: term.mean() if term.dim() else term for name, term in result.items()}
-    counted = [term for name, term in terms.items() if 'loss' in name] or list(terms.values())
+    counted = [term for name, term in terms.items() if names_a_loss(name)] or list(terms.values())
     loss = terms['loss'] if 'loss' in terms else torch.stack(counted).sum()
     return loss, {name: term.detach() for name, term in dict(terms, loss=loss).items()}
 

@@ -156,12 +156,18 @@ class Update:
             for optimizer in self.optimizers:
                 step(optimizer)
             return norm
-        for optimizer in self.optimizers:
+        # The scaler refuses an optimizer without any gradient, such as that of a frozen part.
+        scaled = [optimizer for optimizer in self.optimizers if has_gradients(optimizer)]
+        for optimizer in scaled:
             self.scaler.unscale_(optimizer)
         norm = self.clip()
         for optimizer in self.optimizers:
-            self.scaler.step(optimizer)
-        self.scaler.update(self.fixed_scale)
+            if optimizer in scaled:
+                self.scaler.step(optimizer)
+            else:
+                step(optimizer)
+        if scaled:
+            self.scaler.update(self.fixed_scale)
         return norm
 
     def clip(self) -> Tensor | None:
@@ -190,6 +196,11 @@ class Update:
 
     def _count_step(self, *_: Any) -> None:
         self.steps += 1
+
+
+def has_gradients(optimizer: Optimizer) -> bool:
+    """Whether any parameter of ``optimizer`` has a gradient."""
+    return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group['params'])
 
 
 def cycle_length(cumulative_iters: int, iteration: int, max_iters: int | None) -> int:

@@ -44,7 +44,7 @@ class Registration(RunnerState):
         if hasattr(hook, 'priority'):
             raise ValueError(
                 f'"priority" is a reserved attribute for hooks, but {type(hook).__name__} has one: give the '
-                'priority to register_hook, and register a hook once only'
+                'priority to register_hook, and register a hook once only (each run needs its own)'
             )
         self._hook_table.register(hook, get_priority(priority))
 

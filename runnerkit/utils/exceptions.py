@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+from runnerkit.utils.logging import printable
 from runnerkit.utils.suggest import suggestion
 
 #: The break after a line that ends without punctuation.
@@ -73,12 +74,16 @@ class ToldByFirstRank(RuntimeError):
 
 
 def one_line(error: BaseException) -> str:
-    """``error`` on one line: its message, or its class if it has none, and its notes."""
+    """``error`` on one line: its message, or its class if it has none, and its notes.
+
+    Escape sequences are escaped: a message may quote names from a file that somebody else has made.
+    """
     # str() of a KeyError is the repr of its message.
     message = str(error.args[0]) if isinstance(error, KeyError) and len(error.args) == 1 else str(error)
     notes = getattr(error, '__notes__', [])
     text = ' '.join([message or type(error).__name__, *(f'({note})' for note in notes)])
-    return _LINE_WITHOUT_END.sub('; ', text).replace('\n', ' ')
+    text = _LINE_WITHOUT_END.sub('; ', text).replace('\n', ' ').replace('\t', ' ')
+    return printable(text, len(text))
 
 
 def check_keywords(given: Iterable[str], function: Callable[..., Any], owner: str, *others: Callable[..., Any]) -> None:

@@ -8,6 +8,9 @@ A file is executed once, or its classes would be registered twice: if it was imp
 nets`` in a script, or as the script itself), that module is used; so is the module of an identical file elsewhere, such
 as the original of a copy in a work dir. A later ``import nets`` finds the module, too.
 
+A script that calls `runnerkit.train` may be such a file, too, since its classes are what it has trained. It is executed
+up to that call: it must not train again because somebody needs a class of it (`end_import`).
+
 ``sys.path`` is not changed. A file imports its neighbours as in any package: ``from .transforms import Flip``.
 """
 
@@ -19,17 +22,23 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from importlib.abc import Loader
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 #: An empty search path makes this module a package whose submodules only the finder finds.
 __path__: list[str] = []
 
 #: The files that were imported here: the module's name, and the texts of the file and its neighbours when it was.
 _imported: dict[Path, tuple[str, list[bytes]]] = {}
+
+
+#: Whether a file is being executed because it is imported here.
+_is_importing: ContextVar[bool] = ContextVar('is_importing', default=False)
 
 
 def module_of_file(file: str) -> ModuleType:
@@ -55,6 +64,36 @@ def module_of_file(file: str) -> ModuleType:
             advice = f'{path} imports {error.name!r}, which lies beside it: write `from .{error.name} import …`'
             raise ModuleNotFoundError(advice, name=error.name) from error
         raise
+
+
+def end_import() -> None:
+    """End the execution of the file that is being imported here, if one is; what it has defined so far is its module.
+
+    Called where a training begins.
+    """
+    if _is_importing.get():
+        raise _ImportEnds
+
+
+class _ImportEnds(BaseException):
+    """Not an error, and so not for the handlers in the user's file."""
+
+
+class _FileLoader(SourceFileLoader):
+    """Executes a file up to where it calls `end_import`, and leaves no ``__pycache__`` beside it: the folder may be the
+    work dir of a run."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        pass
+
+    def exec_module(self, module: ModuleType) -> None:
+        token = _is_importing.set(True)
+        try:
+            super().exec_module(module)
+        except _ImportEnds:
+            pass
+        finally:
+            _is_importing.reset(token)
 
 
 def with_neighbours(path: Path) -> list[Path]:
@@ -86,13 +125,29 @@ def file_of_module(name: str) -> str | None:
     return str(Path(_decode(folder), *stem.split('.')).with_suffix('.py'))
 
 
-def _imported_otherwise(path: Path) -> ModuleType | None:
-    """The module that was imported from ``path`` under another name."""
+def is_ours(module: str) -> bool:
+    """Whether the module of that name is part of runnerkit; a user's file, whose module is below this one, is not."""
+    return module.startswith('runnerkit.') and not module.startswith(__name__ + '.')
+
+
+def _imported_otherwise(path: Path, texts: list[bytes]) -> ModuleType | None:
+    """The module that was imported from ``path``, or from an identical file elsewhere, but not here."""
+    twin = None
     for module in list(sys.modules.values()):
         file = getattr(module, '__dict__', {}).get('__file__')  # not by getattr, which loads lazy modules
-        if isinstance(file, str) and os.path.basename(file) == path.name and Path(file).resolve() == path:
+        if not isinstance(file, str) or os.path.basename(file) != path.name:
+            continue
+        other = Path(file).resolve()
+        if other == path:
             return module
-    return None
+        if other not in _imported and other.is_file() and _texts(other) == texts:
+            twin = module
+    return twin
+
+
+def _texts(path: Path) -> list[bytes]:
+    """The texts of the file and of its neighbours."""
+    return [each.read_bytes() for each in with_neighbours(path)]
 
 
 def _twin(path: Path, texts: list[bytes]) -> ModuleType | None:
@@ -122,10 +177,12 @@ class _Finder:
 
 
 def _spec_of_file(name: str, file: Path) -> ModuleSpec | None:
-    texts = [each.read_bytes() for each in with_neighbours(file)]
-    known = _imported_otherwise(file) or _twin(file, texts)
+    texts = _texts(file)
+    known = _imported_otherwise(file, texts) or _twin(file, texts)
     _imported[file] = (name, texts)
-    return spec_from_file_location(name, file) if known is None else ModuleSpec(name, _Known(known), origin=str(file))
+    if known is not None:
+        return ModuleSpec(name, _Known(known), origin=str(file))
+    return spec_from_file_location(name, file, loader=_FileLoader(name, str(file)))
 
 
 def _spec_of_imported(name: str, path: Sequence[str] | None) -> ModuleSpec | None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from runnerkit.checkpoint import load_url
-from runnerkit.checkpoint.hub import _HASH
+from runnerkit.checkpoint.hub import HASH_IN_NAME
 
 
 def put(web, name, content=None):
@@ -94,7 +94,7 @@ NAMES = {
 
 @pytest.mark.parametrize('name', NAMES)
 def test_what_is_taken_for_a_hash(name):
-    found = _HASH.search(name)
+    found = HASH_IN_NAME.search(name)
     assert (found and found[1]) == NAMES[name]
 
 

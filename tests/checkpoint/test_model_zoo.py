@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from runnerkit.checkpoint import model_zoo
-from runnerkit.checkpoint.hub import _HASH
+from runnerkit.checkpoint.hub import HASH_IN_NAME
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_the_tables_are_mmcvs(home):
     assert (len(external), len(mmcls)) == (48, 57)
     assert external['msra/hrnetv2_w18'].endswith('/hrnetv2_w18-00eb2006.pth')
     assert all(url.startswith('https://') and url.endswith('.pth') for url in (*external.values(), *mmcls.values()))
-    assert all(_HASH.search(url) for url in mmcls.values())
+    assert all(HASH_IN_NAME.search(url) for url in mmcls.values())
     new_names = model_zoo.get_deprecated_model_names()
     assert new_names['resnet50_caffe'] == 'detectron/resnet50_caffe'
     assert set(new_names).isdisjoint(external)

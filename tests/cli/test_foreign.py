@@ -5,30 +5,36 @@ import re
 import pytest
 
 from runnerkit.cli import main
-from runnerkit.cli.foreign import COMMANDS, FLAGS, KEYS
+from runnerkit.cli.foreign import COMMANDS, FLAGS, KEYS, SECTIONS
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import parser
 from runnerkit.config.known_keys import TOP
 from runnerkit.hooks import HOOKS
 
 OWN = {flag for action in parser().arguments for flag in action.option_strings}
+HINTS = [(name, hint) for name, hints in FLAGS.items() for hint in ([hints] if isinstance(hints, str) else hints)]
+
+#: Flags that a hint names and only this tool has; all other hints are shown by train.
+TOOLS = {'--out': 'test', '--checkpoint': 'predict', '--shape': 'export'}
 
 
-@pytest.mark.parametrize('name', FLAGS)
-def test_a_hint_is_about_a_flag_that_we_lack_and_is_shown_by_some_tool(name, capsys):
+@pytest.mark.parametrize('name, hint', HINTS)
+def test_a_hint_is_about_a_flag_that_we_lack_and_is_shown_by_some_tool(name, hint, capsys):
     flag = name if name.startswith('-') else f'--{name}'
     assert flag not in OWN
-    tool = 'test' if 'second argument' in FLAGS[name] or 'FILE.json' in FLAGS[name] else 'train'
+    tool = next((tool for own, tool in TOOLS.items() if hint.startswith(own)), 'train')
+    if 'second argument' in hint:
+        tool = 'test'
     with pytest.raises(SystemExit):
         main.main([tool, 'cfg.py', flag, '7'])
-    assert capsys.readouterr().err.rstrip().endswith(f': {FLAGS[name].replace("VALUE", "7")}')
+    assert capsys.readouterr().err.rstrip().endswith(f': {hint.replace("VALUE", "7")}')
 
 
 def test_the_settings_that_hints_name_are_those_of_a_config():
-    named = [setting for hint in FLAGS.values() for setting in re.findall(r'(\w[\w.]*)=', hint)] + list(KEYS.values())
-    assert {name.split('.')[0] for name in named if name != 'KEY'} <= {*TOP}
-    hooks = [kind for hint in FLAGS.values() for kind in re.findall(r'_config.type=(\w+)', hint)]
-    assert hooks
+    named = [setting for _, hint in HINTS for setting in re.findall(r'(\w[\w.]*)=', hint)] + list(KEYS.values())
+    assert {name.split('.')[0] for name in [*named, *SECTIONS.values()] if name != 'KEY'} <= {*TOP}
+    hooks = [kind for _, hint in HINTS for kind in re.findall(r'(\w+Hook)\b', hint)]
+    assert len(set(hooks)) > 3
     assert all(kind in HOOKS for kind in hooks)
 
 

@@ -13,6 +13,7 @@ import torch
 
 import runnerkit
 from runnerkit.cli.predict import main
+from runnerkit.nn import Supervised
 
 READS_FILES = """
     @classmethod
@@ -77,6 +78,35 @@ def test_each_source_and_the_options(trained, said):
     assert '--trust' in error
 
 
+def test_which_checkpoint_and_how_many_samples_at_once(trained, said, monkeypatch):
+    run, sizes, call = trained / 'run', [], Supervised.predict
+    monkeypatch.setattr(Supervised, 'predict', lambda self, data: sizes.append(len(data[0])) or call(self, data))
+    best = said(run, 'test')[1]
+    weights = torch.load(run / 'epoch_1.pth')
+    for value in weights['state_dict'].values():
+        value.zero_()
+    torch.save(weights, run / 'epoch_1.pth')
+    assert said(run, 'test', '--which', 'best') == (0, best)
+    latest = said(run, 'test', '--which', 'latest', '--batch-size', '5')[1]
+    assert [row['prediction'] for row in latest] == [[0.0]] * 6
+    assert sizes == [4, 2, 4, 2, 5, 1]
+
+
+class Helper:
+    """An object that only an unrestricted pickle can hold."""
+
+
+def test_pickles_are_loaded_only_if_they_are_trusted(trained, said):
+    path = trained / 'run' / 'epoch_1.pth'
+    torch.save({**torch.load(path), 'helper': Helper()}, path)
+    words = (trained / 'cfg.py', 'test', '--checkpoint', path)
+    code, error = said(*words)
+    assert code == 1
+    assert 'could run code when loaded' in error
+    assert '--trust-pickles' in error
+    assert len(said(*words, '--trust-pickles')[1]) == 6
+
+
 def test_formats(trained, said, tmp_path):
     run, found = trained / 'run', {}
     for name in ('x.json', 'x.csv', 'x.npy'):
@@ -94,6 +124,7 @@ def test_wrong_usage(trained, said):
         ([run, 'tset'], 1, "did you mean 'test'?"),
         ([run.with_name('rnu'), 'test'], 1, "did you mean 'run'?"),
         ([run, 'test', '--out', 'x.txt'], 2, 'x.txt: predictions are written as .json, .csv, .npy'),
+        ([run, 'test', '--out', trained / 'nowhere' / 'x.csv'], 2, f'there is no folder {trained / "nowhere"}'),
         ([run, 'test', '--batch-size', '0'], 2, '--batch-size must be at least 1, but got 0'),
         ([trained / 'cfgg.py', 'test'], 2, "did you mean 'cfg.py'"),
     ):
@@ -107,6 +138,18 @@ def test_data_sets_that_take_no_files_are_refused_with_what_to_write(project, tr
     assert code == 1
     assert 'Points takes no files; its class needs a class method from_files(cls, files, **settings)' in error
     assert 'Traceback' not in error
+
+
+def test_a_file_may_hold_many_samples_which_are_numbered(trained, said):
+    (trained / 'rows.py').write_text(
+        'import torch\n\n\nclass Rows:\n    @classmethod\n    def from_files(cls, files, **settings):\n'
+        '        return [(row,) for file in files for row in torch.load(file)]\n'
+    )
+    torch.save(torch.eye(4)[:3], trained / 'table.pt')
+    rows_class = f'data.test.type={trained}/rows.py:Rows'
+    code, rows = said(trained / 'run', trained / 'table.pt', '--cfg-options', rows_class)
+    assert code == 0, rows
+    assert [row['input'] for row in rows] == [0, 1, 2]
 
 
 def test_a_copied_work_dir_predicts_when_the_project_is_gone(trained, said, tmp_path_factory):

@@ -32,6 +32,14 @@ def read(name, **kwargs):
     return Config.fromfile(name, **kwargs)._cfg_dict.to_dict()
 
 
+@pytest.mark.parametrize('name', ["Ann's runs", 'the "best"', 'it\'s "üñï" {{ fileDirname }}', 'two\nlines'])
+def test_a_folder_may_have_any_name(write, name, tmp_path):
+    folder = str(tmp_path / name)
+    write(f'{name}/a.py', 'a = \'{{ fileDirname }}/x\'\nb = ["{{ fileDirname }}"]')
+    write(f'{name}/b.json', '{"a": "{{ fileDirname }}/x", "b": ["{{ fileDirname }}"]}')
+    assert read(f'{name}/a.py') == read(f'{name}/b.json') == {'a': f'{folder}/x', 'b': [folder]}
+
+
 def test_bases_in_three_formats_and_folders(write):
     write('bases/a.py', 'a = 1\nmodel = dict(depth=1, width=2)\n')
     write('bases/deep/b.yaml', 'b: {x: 1}\n')

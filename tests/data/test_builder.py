@@ -221,3 +221,49 @@ def test_torchs_names_of_batch_size_and_workers_mean_the_same():
 def test_one_of_the_two_names_is_needed(options, error, words):
     with pytest.raises(error, match=words):
         build_dataloader(range(10), **options)
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        {},
+        {'seeded': False},
+        {'sampler': {'type': 'RandomSampler'}},
+        {'sampler': {'type': 'EpochSampler'}},
+        {'seeded': False, 'sampler': {'type': 'RandomSampler'}},
+        {'batch_sampler': {'type': 'BatchSampler'}, 'drop_last': True},
+    ],
+)
+def test_a_limit_of_batches_holds_for_every_kind_of_loader(options):
+    limited, whole = build(20, max_batches=2, **options), build(20, **options)
+    assert limited.max_batches == len(limited) == 2
+    torch.manual_seed(1)
+    found = indices(limited)
+    torch.manual_seed(1)
+    assert found == indices(whole)[:2]
+    more = build(5, max_batches=3, **{**options, 'drop_last': False})
+    assert len(more) == len(indices(more)) == 2
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_a_limited_stream_has_a_length(workers):
+    options = {'persistent_workers': True} if workers else {}
+    limited = build_dataloader(noisy.NoisyStream(40), 2, workers, seed=1, max_batches=3, **options)
+    whole = build_dataloader(noisy.NoisyStream(40), 2, workers, seed=1)
+    assert len(limited) == 3
+    for epoch in range(2):
+        for loader in (limited, whole):
+            loader.set_epoch(epoch)
+        assert [index.tolist() for index, _ in limited] == [index.tolist() for index, _ in whole][:3]
+    assert [index.tolist() for index, _ in limited.enter(1, 1)] == indices(limited)[1:]
+
+
+@pytest.mark.parametrize('limit, error', [(0, ValueError), (2.5, TypeError), (True, TypeError)])
+def test_limits_that_are_none(limit, error):
+    with pytest.raises(error, match='max_batches must be a whole number of at least 1'):
+        build(max_batches=limit)
+
+
+def test_a_stream_without_seeds_has_no_limit():
+    with pytest.raises(ValueError, match='leave out one of max_batches and seeded=False'):
+        build_dataloader(noisy.NoisyStream(40), 2, 0, seeded=False, max_batches=3)

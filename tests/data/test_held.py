@@ -16,6 +16,7 @@ from runnerkit.checkpoint.plain import to_plain
 from runnerkit.data.held import Held, generator_state, same_state, set_generator_state
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochSampler
+from runnerkit.utils.imports import import_object
 
 
 def through_a_file(states):
@@ -325,6 +326,17 @@ def same(one, other):
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and one.dtype == other.dtype and np.array_equal(one, other)
     return same_state(one, other)
+
+
+def test_a_class_in_a_file_of_the_user_is_not_ours(tmp_path):
+    (tmp_path / 'counting.py').write_text(
+        'class Counting:\n    count = 0\n    def __init__(self):\n        self.count = 0\n'
+        '    def __len__(self):\n        return 9\n    def __getitem__(self, index):\n        return index\n'
+    )
+    of = loader(import_object(f'{tmp_path}/counting.py:Counting')())
+    held = Held(of)
+    of.dataset.count = 3
+    assert set(held.states()) == {'loader.dataset.count'}
 
 
 @pytest.mark.parametrize('name', VALUES)

@@ -6,7 +6,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
-from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SampleBatch, SeededBatchSampler, epoch_order
+from runnerkit.data.sampler import (
+    EpochBatchSampler,
+    EpochSampler,
+    FirstBatches,
+    SampleBatch,
+    SeededBatchSampler,
+    epoch_order,
+)
 
 
 def test_order_is_a_function_of_seed_and_epoch():
@@ -301,3 +308,40 @@ def test_seeded_batch_sampler_is_copied_and_pickled():
     for other in (copy.deepcopy(batches), pickle.loads(pickle.dumps(batches))):
         assert list(other) == list(batches)
         assert other.batch_size == 4
+
+
+@pytest.mark.parametrize('world_size', [1, 2])
+@pytest.mark.parametrize('length', [7, 8, 20])
+def test_a_limit_takes_the_first_of_each_epochs_order(length, world_size):
+    samplers = [
+        EpochSampler(range(length), rank=rank, world_size=world_size, round_up=False, limit=8)
+        for rank in range(world_size)
+    ]
+    for epoch in (0, 3):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        first = epoch_order(length, 0, epoch).tolist()[:8]
+        assert [list(sampler) for sampler in samplers] == [first[rank::world_size] for rank in range(world_size)]
+        assert [len(sampler) for sampler in samplers] == [len(list(sampler)) for sampler in samplers]
+
+
+def test_a_limit_holds_from_any_position_on():
+    sampler = EpochSampler(range(20), rank=1, world_size=2, limit=8)
+    assert [sampler.share_of(start) for start in (0, 4, 7, 8, 12)] == [4, 2, 1, 0, 0]
+    assert sampler.consumed(0, 3) == 6
+    assert sampler.consumed(0, 4) == sampler.end == 8
+
+
+def test_the_first_batches_of_any_batch_sampler():
+    inner = BatchSampler(RandomSampler(range(9), generator=torch.Generator().manual_seed(2)), 2, False)
+    limited = FirstBatches(inner, 3)
+    passes = [list(limited) for _ in range(2)]
+    assert [len(batches) for batches in passes] == [3, 3]
+    assert len(limited) == 3
+    assert passes[0] != passes[1]
+    assert limited.batch_size == 2
+    assert limited.sampler is inner.sampler
+    assert len(FirstBatches(inner, 7)) == len(list(FirstBatches(inner, 7))) == 5
+    assert list(pickle.loads(pickle.dumps(limited)))
+    with pytest.raises(AttributeError):
+        limited.no_such

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support import tiny_runner
+from support import ROOT, tiny_runner
 
+from runnerkit.cli.main import main
 from runnerkit.flow.dry_run import DryRun, describe, sketch
 
 
@@ -87,3 +88,49 @@ def test_nothing_to_draw(capsys):
     nothing.rank = 1
     DryRun(None).show_schedules(nothing)
     assert capsys.readouterr().out == ''
+
+
+def test_the_loss_of_each_mode_is_that_of_its_own_batch():
+    runner = tiny_runner(max_epochs=1)
+    runner.outputs = {'loss': torch.tensor(7.0)}  # of an iteration before
+    batch = torch.ones(2, 4), torch.ones(2, 1)
+    expected = runner.model.eval().val_step(batch)['loss'].item()
+    said = DryRun(None).one_iteration(SimpleNamespace(runner=runner), 'val', batch)
+    assert said == f"One iteration of mode 'val': loss {expected:.4f}"
+
+
+STEPS = """
+import torch
+
+
+class Pair(torch.nn.Module):
+    def __init__(self, own):
+        super().__init__()
+        self.own, self.G, self.D = own, torch.nn.Linear(13, 3), torch.nn.Linear(13, 3)
+
+    def train_step(self, data, optimizer):
+        x, y = data
+        losses = {name: torch.nn.functional.cross_entropy(getattr(self, name)(x), y) for name in 'GD'}
+        if not self.own:
+            return dict(loss=losses, log_vars={}, num_samples=len(x))
+        for name, loss in losses.items():
+            optimizer[name].zero_grad()
+            loss.backward()
+            optimizer[name].step()
+        return dict(log_vars=losses, num_samples=len(x))
+"""
+
+
+@pytest.mark.parametrize('own', [True, False])
+def test_a_step_that_updates_itself_or_returns_several_losses(own, tmp_path, monkeypatch):
+    (tmp_path / 'pair.py').write_text(STEPS)
+    (tmp_path / 'config.py').write_text(f"""
+model = dict(type='{{{{ fileDirname }}}}/pair.py:Pair', own={own})
+data = dict(batch_size=16, train=dict(type='{ROOT}/configs/tabular/table.py:wines', part='train'))
+optimizer = dict(G=dict(type='SGD', lr=0.1), D=dict(type='SGD', lr=0.1))
+runner = dict(type='EpochBasedRunner', max_epochs=1)
+""")
+    taken = []
+    monkeypatch.setattr(torch.optim.SGD, 'step', lambda *args, plain=torch.optim.SGD.step: taken.append(plain(*args)))
+    assert main(['train', str(tmp_path / 'config.py'), '--dry-run', '--device', 'cpu']) == 0
+    assert len(taken) == 2

@@ -10,6 +10,7 @@ from torch import nn
 
 from runnerkit.flow import Context, Options
 from runnerkit.flow.find_lr import FindLr, RangeTest, picture, range_test
+from runnerkit.hooks import Fp16OptimizerHook, OptimizerHook
 
 
 class Bowl(nn.Module):
@@ -51,7 +52,25 @@ def test_weights_buffers_and_the_optimizer_are_as_before():
     range_test(runner, loader(8), 1e-3, 1.0, 5)
     assert torch.equal(weights(runner.model), before)
     assert runner.optimizer.state_dict() == state
+    assert not runner.optimizer._optimizer_step_post_hooks
     assert all(parameter.grad is None for parameter in runner.model.parameters())
+
+
+def test_each_pass_over_the_data_has_an_order_of_its_own():
+    class Sees(Tiny):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def train_step(self, data, optimizer, **kwargs):
+            self.seen.append(data[0][:, 2].tolist())
+            return super().train_step(data, optimizer)
+
+    runner = tiny_runner(model=Sees(), max_epochs=1)
+    range_test(runner, loader(8), 1e-5, 1e-4, 4)
+    seen = runner.model.seen
+    assert len(seen) == 4
+    assert seen[:2] != seen[2:]
 
 
 def test_groups_keep_their_ratios():
@@ -63,6 +82,57 @@ def test_groups_keep_their_ratios():
     assert model.rates == [pytest.approx([rate, rate / 10]) for rate in (1e-3, 1e-2, 1e-1)]
 
 
+def after_one_update(model=None, hook=None):
+    """The weight after an update at the learning rate 0.1, as the second loss shows it; and the model."""
+    runner = bowl() if model is None else tiny_runner(model=model, optimizer=sgd, max_epochs=1)
+    if hook is not None:
+        runner.register_hook(hook)
+    first, second, _ = range_test(runner, [0], 0.1, 0.1 + 1e-9, 3).losses
+    assert first == pytest.approx(1)
+    return math.sqrt((second * 0.19 - 0.09 * first) / 0.1), runner.model  # the smoothed loss has weights 0.09 and 0.1
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_an_update_is_that_of_the_run():
+    assert after_one_update()[0] == pytest.approx(0.8)  # 1 − 0.1 · 2
+    assert after_one_update(hook=OptimizerHook(grad_clip={'max_norm': 0.5}))[0] == pytest.approx(0.95)
+    weight, model = after_one_update(hook=OptimizerHook(cumulative_iters=4))
+    assert weight == pytest.approx(0.8)
+    assert len(model.rates) == 12
+
+    class Casts(Bowl):
+        def train_step(self, data, optimizer):
+            self.casts = torch.is_autocast_enabled('cpu')
+            self.fp16 = getattr(self, 'fp16_enabled', None)
+            return super().train_step(data, optimizer)
+
+    for hook, casts in ((OptimizerHook(), False), (OptimizerHook(amp='bf16'), True), (Fp16OptimizerHook(), False)):
+        weight, model = after_one_update(Casts(), hook)
+        assert weight == pytest.approx(0.8)
+        assert model.casts == casts
+
+    class Steps(Bowl):
+        def train_step(self, data, optimizer):
+            outputs = super().train_step(data, optimizer)
+            optimizer.zero_grad()
+            outputs['loss'].backward()
+            optimizer.step()
+            return outputs
+
+    assert after_one_update(Steps())[0] == pytest.approx(0.8)
+
+
+def test_the_modes_of_the_modules_are_as_before():
+    runner = tiny_runner(max_epochs=1)
+    runner.model.eval()
+    runner.model.head.train()
+    range_test(runner, loader(8), 1e-3, 1.0, 3)
+    assert [name for name, module in runner.model.named_modules() if module.training] == ['head']
+
+
 def test_what_cannot_be_tested():
     with pytest.raises(ValueError, match='0 < from < to'):
         range_test(bowl(), [0], 1.0, 0.1, 10)
@@ -72,6 +142,13 @@ def test_what_cannot_be_tested():
     runner.model.x.data.fill_(math.nan)
     with pytest.raises(ValueError, match='from the beginning, at 0.1'):
         range_test(runner, [0], 0.1, 1, 10)
+
+
+def test_noise_gives_no_advice():
+    noise = RangeTest([0.1, 1, 10, 100, 1000], [3.0, 2.0, 4.0, 3.5, 2.5], False)
+    assert noise.steepest > noise.lowest
+    assert 'too noisy to tell' in str(noise)
+    assert 'optimizer.lr=' not in str(noise)
 
 
 def test_the_picture(tmp_path):

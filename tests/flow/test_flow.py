@@ -1,5 +1,7 @@
 """The stages of a run, one after the other."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from support import weights
 
@@ -197,3 +199,23 @@ def test_an_error_in_a_file_of_the_user_names_file_and_line(tmp_path):
     with pytest.raises(KeyError) as caught:
         flow(tmp_path, cfg={**CONFIG, 'flow': {'startup': str(file)}}).run()
     assert caught.value.__notes__ == [f"stage 'startup', {shown(file)}:9"]
+
+
+def test_only_one_thread_runs_at_a_time(tmp_path):
+    """Both would draw from the same generators: neither could be repeated."""
+    with ThreadPoolExecutor(1) as other:
+
+        class MeetsAnother(StartupBase):
+            def startup(self, context):
+                flow(tmp_path / 'inside').run()
+                with pytest.raises(RuntimeError, match='another thread of this process is training'):
+                    other.submit(flow(tmp_path / 'other').run).result()
+
+        class Fails(StartupBase):
+            def startup(self, context):
+                raise ZeroDivisionError
+
+        flow(tmp_path / 'one', {'startup': MeetsAnother}).run()
+        with pytest.raises(ZeroDivisionError):
+            other.submit(flow(tmp_path / 'failing', {'startup': Fails}).run).result()
+        flow(tmp_path / 'last').run()

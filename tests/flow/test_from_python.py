@@ -8,9 +8,9 @@ import signal
 import pandas
 import pytest
 import torch
-from plans import CONFIG
+from plans import BY_ITER, CONFIG
 from ranks import on_ranks
-from support import weights
+from support import Noisy, weights
 
 import runnerkit
 from runnerkit.cli.train import main
@@ -97,6 +97,31 @@ def test_other_configs_are_refused():
         train('no_such_config.py')
 
 
+@pytest.mark.parametrize(
+    'arguments, error, words',
+    [
+        ({'work_dir': 3}, TypeError, 'work_dir must be the path or URL of a folder.*but got 3'),
+        ({'resume': None}, TypeError, 'resume must be True, False, or the path of a checkpoint or work dir.*None'),
+        ({'validate': 'no'}, TypeError, "validate must be True or False, but got 'no'"),
+        ({'cfg_options': ['optimizer.lr=1']}, TypeError, 'cfg_options must be a dict by dotted key'),
+        ({'cfg_options': {'optimizer.lr': 1.0}, 'optimizer__lr': 2.0}, ValueError, 'optimizer.lr is given twice'),
+        ({'epochs': 1}, TypeError, "the keyword 'epochs', which is no argument .*; set runner__max_epochs"),
+        ({'devise': 'cpu'}, TypeError, "; did you mean 'device'"),
+        ({'no_such_thing': 1}, TypeError, 'which is no argument and no key of the config$'),
+        ({'optimizer__': 1}, TypeError, "'optimizer__', which is no argument"),
+        ({'__optimizer': 1}, TypeError, "'__optimizer', which is no argument"),
+    ],
+)
+def test_wrong_arguments(arguments, error, words, tmp_path):
+    with pytest.raises(error, match=words):
+        train(CONFIG, **{'work_dir': tmp_path / 'run', **arguments})
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_key_of_the_config_that_no_run_reads_may_be_changed():
+    assert config_from({**CONFIG, 'classes': 3}, {}, {'classes': 4}).classes == 4
+
+
 def test_changes_of_the_config(tmp_path):
     options = {'optimizer.lr': 0.2, 'runner': {'max_epochs': 1}}
     result = train(CONFIG, tmp_path, validate=False, cfg_options=options, data__train__length=8, **QUICK)
@@ -116,6 +141,49 @@ def test_what_is_wrong_is_raised_and_not_printed(tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == captured.err == ''
     assert not (tmp_path / 'run').exists()
+
+
+class Scored(Noisy):
+    def evaluate(self, results, logger=None):
+        return {'error': 0.0}
+
+
+class Code:
+    """Unpickling this calls a function."""
+
+    def __reduce__(self):
+        return os.getcwd, ()
+
+
+def test_flags_of_the_command_line_are_keywords(tmp_path, caplog):
+    run = tmp_path / 'run'
+    first = train(CONFIG, run, runner__max_epochs=1, data__train={'type': Scored}, overfit=8, verbose=True, **QUICK)
+    assert {record['step'] for record in first.history} == {2}
+    assert 'Scored.evaluate is not asked' in caplog.text
+    assert 'Hooks, in the order' in caplog.text
+    with pytest.raises(FileExistsError, match='--if-used refuse'):
+        train(CONFIG, run, if_used='refuse', **QUICK)
+    second = train(CONFIG, run, if_used='resume', data__train={'type': Scored}, overfit=8, **QUICK)
+    assert {record['step'] for record in second.history} == {4, 6}
+    torch.save({'state_dict': first.model.state_dict(), 'meta': {'code': Code()}}, tmp_path / 'old.pth')
+    options = {**QUICK, 'load_from': str(tmp_path / 'old.pth'), 'optimizer__lr': 0.0}
+    with pytest.raises(ValueError, match='could run code'):
+        train(CONFIG, tmp_path / 'trusting', **options)
+    trusting = train(CONFIG, tmp_path / 'trusting', trust_pickles=True, diff_seed=True, **options)
+    assert torch.equal(weights(trusting.model), weights(first.model))
+
+
+@pytest.mark.parametrize(
+    'options, words',
+    [
+        ({'overfit': 0}, 'overfit must be a whole number of at least 1'),
+        ({'if_used': 'asid'}, "if_used must be one of resume, aside, refuse, but got 'asid'"),
+        ({'resume': True, 'if_used': 'aside'}, "resume=True and if_used='aside' contradict each other"),
+    ],
+)
+def test_keywords_that_cannot_be_meant(options, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        train(CONFIG, tmp_path, **options, **QUICK)
 
 
 def test_the_model_has_the_averages(tmp_path):
@@ -140,11 +208,35 @@ def test_a_stopped_run_is_resumed(whole, tmp_path, by_path):
     assert not (tmp_path / 'earlier').exists()
 
 
-def test_ctrl_c_ends_the_run_and_restores_the_process(tmp_path):
-    before = signal.getsignal(signal.SIGINT), torch.get_num_threads(), dict(os.environ)
+def test_the_history_of_a_resumed_run_begins_in_the_epoch_of_its_last_iteration(tmp_path):
+    """Here with a validation in the middle of the second epoch."""
+    config = {**CONFIG, **BY_ITER, 'evaluation': None, 'workflow': [('train', 2), ('val', 1)]}
+    config['checkpoint_config'] = {'interval': 1, 'by_epoch': False, 'max_keep_ckpts': -1}
+    whole = train(config, tmp_path / 'whole', **QUICK)
+    rest = train(config, tmp_path / 'rest', resume=tmp_path / 'whole' / 'iter_6.pth', **QUICK)
+    assert (rest.history[0]['mode'], rest.history[0]['epoch'], rest.history[0]['step']) == ('val', 2, 6)
+    assert without_times(rest.history) == without_times(whole.history)[-len(rest.history) :]
+
+
+@pytest.fixture
+def keyboard():
+    """SIGINT as in a terminal: a job in the background of a shell, as this suite may be, ignores it."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
+def of_the_process():
+    """What the run must restore; torch's first import of its compiler sets a variable."""
+    variables = {**os.environ, 'TORCHINDUCTOR_CACHE_DIR': None}
+    return signal.getsignal(signal.SIGINT), torch.get_num_threads(), variables
+
+
+def test_ctrl_c_ends_the_run_and_restores_the_process(tmp_path, keyboard):
+    before = of_the_process()
     with pytest.raises(KeyboardInterrupt):
         train(CONFIG, tmp_path, custom_hooks=[Interrupts('SIGINT', 6)], num_threads=2, deterministic=True, **QUICK)
-    assert (signal.getsignal(signal.SIGINT), torch.get_num_threads(), dict(os.environ)) == before
+    assert of_the_process() == before
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.load(tmp_path / 'latest.pth', weights_only=True)['meta']['iter'] == 7
 

@@ -10,7 +10,7 @@ from runnerkit.config import Config
 from runnerkit.fileio.paths import join
 from runnerkit.flow import Context, Instance, Options, instance
 from runnerkit.flow.instance import choose_device, first_samples, required_section, split_url
-from runnerkit.flow.switches import check_switches
+from runnerkit.flow.preflight import check_switches
 from runnerkit.utils.logging import close_logger
 
 
@@ -220,8 +220,8 @@ def test_a_work_dir_by_a_file_url_is_a_folder(tmp_path):
     [
         ("seed = 'abc'", Instance.settle_seed, "but got 'abc' (cfg.py:2)"),
         ("log_level = 'LOUD'", Instance.open_work_dir, "log_level: Unknown level: 'LOUD' (cfg.py:2)"),
-        ('num_threads = 0', lambda _, context: check_switches(context.cfg), 'but got 0 (cfg.py:2)'),
-        ("tf32 = 'no'", lambda _, context: check_switches(context.cfg), "but got 'no' (cfg.py:2)"),
+        ('num_threads = 0', lambda _, context: check_switches(context.cfg), 'num_threads (cfg.py:2): must be'),
+        ("tf32 = 'no'", lambda _, context: check_switches(context.cfg), 'tf32 (cfg.py:2): must be'),
         ("workflow = 'train'", Instance.load_data, "but got 'train' (cfg.py:2)"),
         (
             'data = dict(samples_per_gpu=1)',

@@ -12,7 +12,7 @@ from support import Noisy
 import runnerkit
 from runnerkit.cli.test import main
 from runnerkit.config import PreflightError
-from runnerkit.flow import Instance, Options
+from runnerkit.flow import Flow, Instance, Options
 from runnerkit.flow.preflight import Plan
 from runnerkit.hooks import Hook
 
@@ -156,7 +156,11 @@ def test_testing_gives_the_scores_of_all(tmp_path, capsys):
     [
         ({'evaluation.save_best': 'error'}, 'choose one of clean/error, noisy/error'),
         ({'evaluation.save_best': 'nosy/error'}, 'choose one of clean/error, noisy/error'),
-        ({'workflow': [('train', 1), ('val_hrd', 1)]}, r'val_hrd.*\(data has train, val, val_hard\)'),
+        (
+            {'workflow': [('train', 1), ('val_hrd', 1)]},
+            r"val_hrd.*\(data has train, val, val_hard\); did you mean 'val_hard'",
+        ),
+        ({'workflow': [('train', 1), ('hard', 1)]}, r'hard.*\(data has train, val, val_hard\)'),
         ({'workflow': [('val', 1), ('val_hard', 1)]}, 'never trains'),
         ({'data.train': {'_delete_': True, 'a': {'type': 'support.Noisy'}}}, 'trains on one'),
         ({'data.val': {'_delete_': True, 'typ': 'support.Noisy'}}, "its 'typ' is 'support.Noisy'"),
@@ -190,12 +194,34 @@ def test_where_one_is_needed_several_are_refused():
 
 
 def test_with_two_ranks_both_know_all_scores(tmp_path):
+    """Of data sets by name, of splits that are entries, and of the first samples; every group's rate is logged."""
     first, second = on_ranks(__file__, 'train_on_rank', str(tmp_path))
     assert first == second
-    assert scores_of(first[1]) == [BOTH[0], ['clean/error', 'clean/loss'], ['noisy/error', 'noisy/loss']] * 3
+    (_, history, _), (few, overfitted) = first
+    entries = [['clean/error', 'clean/loss'], ['noisy/error', 'noisy/loss'], ['val_hard/error', 'val_hard/loss']]
+    assert scores_of(history) == [BOTH[0], *entries] * 3
+    (log,) = (tmp_path / 'named').glob('*.log.json')
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert lines[1]['lr_groups'] == {'x10': 0.1}
+    assert set(few) == {'error', 'loss'}
+    assert max(record['step'] for record in overfitted) == 3  # an epoch is one batch of three samples on each rank
 
 
 def train_on_rank(rank, folder):
-    cfg = named(workflow=[('train', 1), ('val', 1)])
-    result = runnerkit.train(cfg, folder, evaluation__save_best='noisy/error', **QUICK)
-    return result.scores, without_times(result.history), result.best_checkpoint
+    workflow = [('train', 1), ('val', 1), ('val_hard', 1)]
+    rates = {'optimizer__lr': 0.1, 'optimizer__paramwise_cfg': {'custom_keys': {'model.0': {'lr_mult': 0.1}}}}
+    options = {**QUICK, **rates, 'evaluation__save_best': 'noisy/error'}
+    result = runnerkit.train(named(workflow=workflow), f'{folder}/named', **options)
+    few = runnerkit.train(CONFIG, f'{folder}/few', overfit=6, **QUICK)
+    named_result = result.scores, without_times(result.history), result.best_checkpoint
+    return named_result, (few.scores, without_times(few.history))
+
+
+def test_overfitting_keeps_the_names_of_the_scores(tmp_path):
+    """So that ``save_best`` and hooks find theirs; the workflow's other splits have the same samples, too."""
+    changes = {'evaluation': {'interval': 1, 'save_best': 'noisy/error'}, 'workflow': [('train', 1), ('val_hard', 1)]}
+    context = Flow(config(named(**changes)), Options(work_dir=str(tmp_path), overfit=4, **QUICK)).run()
+    scores = {name: score.value for name, score in context.runner.scores.items()}
+    assert {*scores} == {f'{name}/{score}' for name in (*NAMES, 'val_hard') for score in ('loss', 'error')}
+    assert scores['clean/error'] == scores['noisy/error']
+    assert [len(loader.dataset) for loader in (*context.loaders, *context.val_loader.values())] == [4] * 4

@@ -11,7 +11,7 @@ from torch import nn
 
 import runnerkit
 from runnerkit.checkpoint import save_checkpoint
-from runnerkit.config import Config
+from runnerkit.config import Config, PreflightError
 from runnerkit.data import DATASETS
 from runnerkit.flow import prediction
 from runnerkit.nn import MODELS, Supervised
@@ -116,13 +116,16 @@ def test_a_split_in_its_order_and_whole(cfg, monkeypatch):
     assert sizes[3:] == [5, 5]
 
 
-def test_files(cfg, tmp_path):
+def test_files(cfg, tmp_path, monkeypatch):
     x = torch.rand(3, 4)
     files = [tmp_path / f'{name}.npy' for name in 'cab']
     for file, row in zip(files, x):
         np.save(file, row.numpy())
     found = runnerkit.predict(cfg, files, batch_size=2)
     assert torch.allclose(torch.stack(found), expected(cfg, x))
+    assert torch.equal(torch.stack(runnerkit.predict(cfg, (file for file in files))), torch.stack(found))
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert torch.equal(runnerkit.predict(cfg, '~/c.npy')[0], found[0])
     assert torch.equal(runnerkit.predict(cfg, str(files[1]))[0], runnerkit.predict(cfg, [files[1]])[0])
 
 
@@ -154,6 +157,44 @@ def test_a_checkpoint_builds_no_data_set_that_is_not_registered(cfg, tmp_path):
     with pytest.raises(ValueError, match="names code: type 'os.mkdir'"):
         runnerkit.predict(tmp_path / 'run' / 'latest.pth')
     assert not (tmp_path / 'executed').exists()
+
+
+def test_of_the_data_in_a_checkpoint_only_what_is_predicted_is_looked_at(cfg, tmp_path):
+    cfg.data.val = dict(clean=dict(type='Rows', length=3), noisy=dict(type='nowhere.Noisy'))
+    cfg.data.train = dict(type='nowhere.Train')
+    cfg.data.train_dataloader = dict(worker_init_fn=dict(type='nowhere.function'))
+    save(cfg)
+    file, row = tmp_path / 'run' / 'latest.pth', tmp_path / 'a.npy'
+    np.save(row, np.zeros(4, np.float32))
+    assert len(runnerkit.predict(file, 'test')) == 10
+    assert len(runnerkit.predict(file, 'val/clean')) == 3
+    assert len(runnerkit.predict(file, row)) == 1
+    for inputs, found in (('train', "nowhere.Train', type 'nowhere.function"), ('val/noisy', 'nowhere.Noisy')):
+        with pytest.raises(ValueError, match=f"names code: type '{found}'"):
+            runnerkit.predict(file, inputs)
+    del cfg.data['test']  # then files are read by the first data set of val
+    save(cfg)
+    assert len(runnerkit.predict(file, row)) == 1
+
+
+def test_one_of_several_data_sets_by_name(cfg):
+    broken = dict(type='Rows', lenght=1)
+    cfg.data.val = dict(clean=dict(type='Rows'), noisy=dict(type='Rows', noise=1.0), broken=broken)
+    cfg.data.val['empty'] = dict(type='Rows', length=0)
+    assert torch.allclose(torch.stack(runnerkit.predict(cfg, 'val/clean')), expected(cfg))
+    assert not torch.allclose(torch.stack(runnerkit.predict(cfg, 'val/noisy')), expected(cfg))
+    for inputs, error, text in (
+        ('val', ValueError, 'data.val has several data sets by name: name one of them, val/clean or val/noisy or'),
+        (
+            'val/claen',
+            FileNotFoundError,
+            r"\(test, noisy, val/clean, val/noisy, val/broken, val/empty\); did you mean 'val/clean'",
+        ),
+        ('val/broken', TypeError, "'lenght'"),
+        ('val/empty', ValueError, 'no samples|is empty'),
+    ):
+        with pytest.raises(error, match=text):
+            runnerkit.predict(cfg, inputs)
 
 
 def test_the_samples_are_the_same_each_time_and_the_process_stays_as_it_was(cfg):
@@ -240,6 +281,17 @@ def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
         ValueError, match="apply must be a function or one of .* but got 'argmx'; did you mean 'argmax'"
     ):
         runnerkit.predict(cfg, apply='argmx')
+    with pytest.raises(ValueError, match='apply must be a function or one of .* but got 3$'):
+        runnerkit.predict(cfg, apply=3)
+    for inputs in (None, 3, torch.ones(2, 4), [np.ones(4)]):
+        with pytest.raises(
+            TypeError, match=r'inputs must be the name of a split, or paths of files, .*load_model\(…\)'
+        ):
+            runnerkit.predict(cfg, inputs)
+    with pytest.raises(PreflightError, match='tf32: must be True or False'):
+        runnerkit.predict(Config({**cfg._cfg_dict, 'tf32': 'yes'}))
+    with pytest.raises(TypeError, match='seed must be a whole number'):
+        runnerkit.predict(Config({**cfg._cfg_dict, 'seed': 'one'}))
     with pytest.raises(ValueError, match='samples_per_gpu must be'):
         runnerkit.predict(cfg, batch_size=0)
     with pytest.raises(TypeError, match='Silent has no method predict.*let Supervised train the network'):

@@ -40,6 +40,11 @@ def test_csv(tmp_path):
     ]
     lines = written(tmp_path, 'y.CSV', DICTS).read_text().splitlines()
     assert lines[:2] == ['input,box_0,box_1,label,score', 'a.png,1,2,é,0.5']
+    nested = [{'a': {'x': 1, 'y': [2]}, 'b': {'x': 3}, 'prediction': {'x': 4}}] * 2
+    assert written(tmp_path, 'n.csv', nested).read_text().splitlines()[:2] == [
+        'input,a.x,a.y_0,b.x,prediction.x',
+        'a.png,1,2,3,4',
+    ]
     assert written(tmp_path, 'z.csv', [torch.tensor(3), 4]).read_text() == 'input,prediction\na.png,3\n"b,c.png",4\n'
 
 
@@ -47,6 +52,8 @@ def test_npy(tmp_path):
     images = [torch.zeros(2, 3), torch.ones(2, 3)]
     assert np.array_equal(np.load(written(tmp_path, 'x.npy', images)), torch.stack(images).numpy())
     assert np.load(written(tmp_path, 'y.npy', [1, 2])).tolist() == [1, 2]
+    halves = [each.bfloat16() for each in VECTORS]
+    assert np.array_equal(np.load(written(tmp_path, 'z.npy', halves)), torch.stack(VECTORS))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +67,8 @@ def test_npy(tmp_path):
             [torch.ones(2, 2)] * 2,
             'several dimensions does not fit in a row of a CSV file: write .npy or .json',
         ),
+        ('x.csv', [{'input': 1}] * 2, "would be in the column 'input' of a CSV file: write .json"),
+        ('x.csv', [{'a': [1], 'a_0': 1}] * 2, "would be in the column 'a_0' of"),
         ('x.npy', [torch.ones(2), torch.ones(3)], 'do not fit in one array .*: write .json'),
         ('x.npy', DICTS, 'the predictions are no arrays of numbers, but dict: write .json'),
         ('x.npy', ['a', 'b'], 'no arrays of numbers, but str'),

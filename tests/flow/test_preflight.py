@@ -185,4 +185,4 @@ def test_the_gallery_has_no_findings(path, monkeypatch):
 
 
 def test_the_gallery_is_there():
-    assert [path.stem for path in GALLERY] == ['resnet_mnist', 'lenet', 'hela']
+    assert [path.stem for path in GALLERY] == ['resnet_mnist', 'lenet', 'onecycle', 'hela', 'wine']

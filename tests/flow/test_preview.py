@@ -1,6 +1,7 @@
 """What a dry run foretells of learning rates and momenta."""
 
 import copy
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +24,8 @@ def sgd(groups=1, **options):
 def preview(hooks, optimizer=None, max_epochs=None, max_iters=None, length=7, **more):
     """The curves as (title, source, values), of hooks and an optimizer that must stay as they are."""
     optimizer = sgd() if optimizer is None else optimizer
-    runner = SimpleNamespace(hooks=hooks, optimizer=optimizer, max_epochs=max_epochs, max_iters=max_iters, **more)
+    limits = {'max_epochs': max_epochs, 'max_iters': max_iters}
+    runner = SimpleNamespace(hooks=hooks, optimizer=optimizer, logger=logging.getLogger('runnerkit'), **limits, **more)
     before = copy.deepcopy((optimizer, [vars(hook) for hook in hooks]))
     found = preview_curves(runner, length)
     assert [vars(hook) for hook in hooks] == before[1]

@@ -8,7 +8,8 @@ import pytest
 
 from runnerkit.config import Config
 from runnerkit.flow import snapshot
-from runnerkit.flow.snapshot import packages_needed, sources_in, user_files, write_snapshot
+from runnerkit.flow.snapshot import files_needed, packages_needed, sources_in, user_files, write_snapshot
+from runnerkit.nn import MODELS
 from runnerkit.utils.imports import import_object
 from runnerkit.utils.user_files import module_of_file
 
@@ -144,6 +145,21 @@ def test_packages_that_are_not_copied(project, monkeypatch):
     assert packages_needed(cfg) == ['lab']
     assert packages_needed(Config({'model': {'type': 'torch.nn.ReLU', 'path': 'a.b/c'}})) == []
     del sys.modules['lab']
+
+
+def test_files_that_register_classes_and_are_not_copied(project, monkeypatch):
+    nets = project / 'lib' / 'nets_that_register.py'
+    nets.write_text('from runnerkit.nn import MODELS\n@MODELS.register_module()\nclass LibNet: ...\n')
+    monkeypatch.syspath_prepend(str(nets.parent))
+    __import__('nets_that_register')
+    try:
+        cfg = {'model': {'type': 'LibNet'}, 'other': {'type': 'EMAHook'}}
+        assert files_needed(Config(cfg)) == [nets]
+        assert files_needed(Config({'model': {'type': 'Supervised'}})) == []
+        for name in ('nets_that_register', str(nets)):
+            assert files_needed(Config({**cfg, 'custom_imports': {'imports': name}})) == []
+    finally:
+        del sys.modules['nets_that_register'], MODELS.module_dict['LibNet']
 
 
 def test_braces_of_the_users_stay(project):

@@ -6,7 +6,7 @@ from runnerkit.flow import STAGES, InstanceBase, NetworkBase, RunnerBase, Stage,
 
 
 def test_the_default_stages_have_names():
-    assert set(STAGES.module_dict) == {'Instance', 'Network', 'Startup', 'Runner', 'Terminal'}
+    assert {'Instance', 'Network', 'Startup', 'Runner', 'Terminal'} < set(STAGES.module_dict)
 
 
 def test_all_bases_are_stages():

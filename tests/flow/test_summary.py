@@ -43,11 +43,11 @@ def test_modules_that_are_called_often_or_never():
             self.shared, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
 
         def forward(self, x):
-            return self.shared(self.shared(x))
+            return self.shared(self.shared(x)[:1])
 
     rows = str(summary_of(Net(), torch.zeros(3, 4))).splitlines()
     assert rows[2].endswith('(3, 4), 2 calls')
-    assert '192' in rows[2]
+    assert '128' in rows[2]  # 96 for three rows, 32 for one
     assert rows[3].endswith('not called')
 
 

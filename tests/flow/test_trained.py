@@ -100,7 +100,8 @@ def test_which_checkpoint(run, tmp_path):
 
 def test_a_config_in_each_form(run):
     file = run / 'cfg.py'
-    for config in (file, str(file), Config.fromfile(file), {'model': Config.fromfile(file).model}):
+    cfg = Config.fromfile(file)
+    for config in (file, str(file), cfg, cfg._cfg_dict, {'model': cfg.model}):
         assert torch.equal(runnerkit.load_model(run, config)(X), runnerkit.load_model(run)(X))
 
 
@@ -142,6 +143,8 @@ def test_on_a_gpu(run):
         ({}, "[dict(type='EMAHook', priority='HIGH')]", 1.0),
         ({}, "[dict(type='EMAHook', priority='HIGH')]\ncheckpoint_config = dict(by_epoch=False)", 2.0),
         ({}, "[dict(type='EMAHook', priority='HIGH')]\nrunner = dict(type='IterBasedRunner')", 2.0),
+        ({}, "[3, dict(type='EMAHook', priority='HIGH')]\nrunner = 3\ncheckpoint_config = 3", 1.0),
+        ({}, '3', 2.0),
         ({'runnerkit_version': '0.1.0'}, '[]', 1.0),
     ],
 )
@@ -153,9 +156,19 @@ def test_averages_in_files_of_mmcv_and_of_ours(tmp_path, meta, hooks, expected):
     assert runnerkit.load_model(tmp_path / 'x.pth').model.weight[0, 0] == expected
 
 
+@pytest.mark.parametrize('meta', [None, [1], 'text'])
+def test_a_meta_that_is_no_dict_counts_as_none(tmp_path, meta):
+    state = {'model.weight': torch.ones(1, 4), 'model.bias': torch.zeros(1)}
+    torch.save({'meta': meta, 'state_dict': state}, tmp_path / 'x.pth')
+    model = runnerkit.load_model(tmp_path / 'x.pth', Config.fromstring(PLAIN, '.py'))
+    assert torch.equal(model.model.weight, state['model.weight'])
+    with pytest.raises(ValueError, match='holds no config'):
+        runnerkit.load_model(tmp_path / 'x.pth')
+
+
 def test_a_copy_is_used_when_the_project_is_gone(project, run, tmp_path):
     expected = runnerkit.load_model(run)(X).tolist()
-    copy, hidden = tmp_path / 'elsewhere', project.with_name('hidden')
+    copy, hidden = tmp_path / "Ann's läuf {{ fileDirname }}", project.with_name('hidden')
     shutil.copytree(run, copy, symlinks=True)
     project.rename(hidden)
     run.rename(project.with_name('hidden_run'))
@@ -176,18 +189,80 @@ def test_a_copy_is_used_when_the_project_is_gone(project, run, tmp_path):
     assert json.loads(done.stdout) == expected
 
 
+SCRIPT = """
+import pathlib, sys, torch, runnerkit, runnerkit.hooks
+
+
+@runnerkit.hooks.HOOKS.register_module()
+class Watcher(runnerkit.hooks.Hook): ...
+
+
+class Net(torch.nn.Linear): ...
+
+
+class Points(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return torch.full((4,), i / 4), torch.tensor([i / 4])
+
+
+pathlib.Path(sys.argv[0] + '.times').open('a').write('x')
+result = runnerkit.train(
+    dict(
+        model=dict(type='Supervised', model=dict(type=Net, in_features=4, out_features=1), loss=dict(type='MSELoss')),
+        data=dict(train=dict(type=Points)),
+        optimizer=dict(type='SGD', lr=0.05),
+        runner=dict(type='EpochBasedRunner', max_epochs=1),
+    ),
+    'run',
+    device='cpu',
+)
+model = runnerkit.load_model('run').model
+raise SystemExit(type(model) is not Net or not torch.equal(model.weight, result.model.model.weight.cpu()))
+"""
+
+
+def files_in(folder):
+    return {path for path in folder.rglob('*') if '__pycache__' not in path.parts}
+
+
+def test_a_model_of_a_script_that_trains_at_its_top_level_is_not_trained_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'argv', [str(tmp_path / 'lab.py')])
+    (tmp_path / 'lab.py').write_text(SCRIPT)
+    path = os.pathsep.join(sys.path)
+    subprocess.run([sys.executable, 'lab.py'], check=True, env={**os.environ, 'PYTHONPATH': path})
+    before = files_in(tmp_path)
+    assert 'lab.py' in {path.name for path in (tmp_path / 'run' / 'code').iterdir()}
+    model = runnerkit.load_model('run')
+    saved = torch.load('run/latest.pth')['state_dict']
+    assert torch.equal(model.model.weight, saved['model.weight'])
+    assert files_in(tmp_path) == before
+    assert (tmp_path / 'lab.py.times').read_text() == 'xx'  # executed, but only up to the training
+
+
 def test_the_config_of_a_folder(run, tmp_path):
     assert config_of(run) == run / 'cfg.py'
     assert config_of(str(run)) == run / 'cfg.py'
+    assert config_of(f'file://{run}') == run / 'cfg.py'
     assert config_of(run / 'epoch_1.pth') is None
     assert config_of('memory://run') is None
     assert config_of(tmp_path) is None
     (tmp_path / 'mine.yaml').write_text('')
+    (tmp_path / '20260101_000000.log.json').write_text('{}')  # no config
+    (tmp_path / 'folder.py').mkdir()
     assert config_of(tmp_path) == tmp_path / 'mine.yaml'
     (tmp_path / 'other.py').write_text('')
     assert config_of(tmp_path) is None
     (tmp_path / '.flow.json').write_text('{"config": "other.py"}')
     assert config_of(tmp_path) == tmp_path / 'other.py'
+    elsewhere = tmp_path.with_name(f'{tmp_path.name}_elsewhere.py')
+    elsewhere.write_text('')
+    for name in (f'../{elsewhere.name}', str(elsewhere), 3):
+        (tmp_path / '.flow.json').write_text(json.dumps({'config': name}))
+        assert config_of(tmp_path) is None
 
 
 def test_errors_say_what_to_do(run, tmp_path, monkeypatch):
@@ -207,5 +282,13 @@ def test_errors_say_what_to_do(run, tmp_path, monkeypatch):
     torch.save([1], tmp_path / 'list.pth')
     with pytest.raises(ValueError, match='list.pth holds a list'):
         runnerkit.load_model(tmp_path / 'list.pth')
+    torch.save({'state_dict': None, 'meta': {'config': PLAIN}}, tmp_path / 'none.pth')
+    with pytest.raises(ValueError, match='none.pth holds a NoneType, but a checkpoint is a dict of weights by name'):
+        runnerkit.load_model(tmp_path / 'none.pth')
+    torch.save({1: torch.ones(1)}, tmp_path / 'numbers.pth')
+    with pytest.raises(ValueError, match='numbers.pth holds a dict, but a checkpoint is a dict of weights by name'):
+        runnerkit.load_model(tmp_path / 'numbers.pth', run / 'cfg.py')
+    with pytest.raises(ValueError, match="config='latest' is no config: .* say which='latest'"):
+        runnerkit.load_model(run, 'latest')
     with pytest.raises(KeyError, match="has no 'model'"):
         runnerkit.load_model(run, config={})

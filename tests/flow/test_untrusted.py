@@ -8,7 +8,8 @@ import torch
 
 from runnerkit.config import Config
 from runnerkit.flow.untrusted import config_in
-from runnerkit.nn import MODELS
+from runnerkit.nn import MODELS, Supervised
+from runnerkit.registry import Registry
 
 CODE = "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\nfrom torch.nn import Linear as Net\n"
 
@@ -35,6 +36,8 @@ NAMES_CODE = {
         "custom_imports 'evil'",
     ),
     'list for imports': ("custom_imports = ['evil']", "custom_imports 'evil'"),
+    'number for imports': ('custom_imports = 3', 'custom_imports 3'),
+    'number for import': ('custom_imports = dict(imports=3)', 'custom_imports 3'),
     'no name for an import': ('custom_imports = dict(imports=[3])', 'custom_imports 3'),
     'dotted': ("model = dict(type='evil.Net')", "type 'evil.Net'"),
     'dotted deep': ("model = dict(type='package.evil.Net')", "type 'package.evil.Net'"),
@@ -42,6 +45,8 @@ NAMES_CODE = {
     'file from here': ("model = dict(type='evil.py:Net')", "type 'evil.py:Net'"),
     'built-in': ("model = dict(type='os.system', command='touch {folder}/evil.ran')", "type 'os.system'"),
     'builtins': ("model = dict(type='builtins.exec')", "type 'builtins.exec'"),
+    'class of torch': ("model = dict(type='torch.nn.Module.__subclasses__')", '__subclasses__'),
+    'function in torch.nn': ("model = dict(type='torch.nn.Parameter')", "type 'torch.nn.Parameter'"),
     'function of torch': ("model = dict(type='torch.hub.load')", "type 'torch.hub.load'"),
     'in a list': ("model = [dict(type='Linear', in_features=1, out_features=1), dict(type='evil.Net')]", 'evil.Net'),
     'in a tuple': ("model = (dict(type='evil.Net'),)", 'evil.Net'),
@@ -103,11 +108,28 @@ def test_registered_classes_by_path_are_used_without_an_import(monkeypatch):
     text = Config(
         {
             'custom_imports': {'imports': ['json']},
-            'model': [{'type': Mine}, {'type': torch.nn.Linear}, {'type': 'ReLU'}, {'type': f'{__name__}.Mine'}],
+            'model': [
+                {'type': Mine},
+                {'type': torch.nn.Linear},
+                {'type': 'ReLU'},
+                {'type': f'{__name__}.Mine'},
+                {'type': 'torch.nn.Linear'},
+                {'type': 'runnerkit.nn.Supervised'},
+            ],
         }
     ).pretty_text
     cfg = config_in({'config': text}, 'x.pth', trust=False)
-    assert [each.type for each in cfg.model] == [Mine, torch.nn.Linear, 'ReLU', Mine]
+    assert [each.type for each in cfg.model] == [Mine, torch.nn.Linear, 'ReLU', Mine, torch.nn.Linear, Supervised]
+
+
+def test_registered_classes_of_another_scope(monkeypatch):
+    child = Registry('model', parent=MODELS, scope='lab')
+    child.register_module('Other', module=Mine)
+    try:
+        for name in ('lab.Other', f'{__name__}.Mine'):
+            assert config_in({'config': f'model = dict(type={name!r})'}, 'x.pth', trust=False).model.type is Mine
+    finally:
+        del MODELS.children['lab']
 
 
 def test_a_file_that_was_imported_and_registers_its_class(tmp_path):
@@ -127,17 +149,34 @@ def test_a_file_that_was_imported_and_registers_its_class(tmp_path):
         MODELS.module_dict.pop('LabNet', None)
 
 
-def test_metrics_are_not_built():
-    text = "model = dict(type='Supervised', model=dict(type='ReLU'), metrics=dict(a=dict(type='evil.Net')))"
+class Task(Supervised):
+    """A class of a user, which has metrics, too."""
+
+
+@pytest.mark.parametrize(
+    'name', ['Supervised', 'runnerkit.Supervised', 'runnerkit.nn.supervised.Supervised', 'Task', f'{__name__}.Task']
+)
+def test_metrics_are_not_built(monkeypatch, name):
+    monkeypatch.setitem(MODELS.module_dict, 'Task', Task)
+    text = f"model = dict(type={name!r}, model=dict(type='ReLU'), metrics=dict(a=dict(type='CLIPScore')))"
     assert 'metrics' not in config_in({'config': text}, 'x.pth', trust=False).model
+    assert 'metrics' not in config_in({'config': f'{text[:-1]}, x=[{text[8:]}])'}, 'x.pth', trust=False).model.x[0]
     assert 'metrics' in config_in({'config': text}, 'x.pth', trust=True).model
+
+
+def test_the_number_of_threads_is_not_taken_over():
+    meta = {'config': 'num_threads = 100000\nseed = 1'}
+    cfg = config_in(meta, 'x.pth', trust=False)
+    assert 'num_threads' not in cfg
+    assert cfg.seed == 1
+    assert config_in(meta, 'x.pth', trust=True).num_threads == 100000
 
 
 def test_only_what_will_be_built_is_looked_at():
     meta = {'config': "custom_hooks = [dict(type='evil.Hook')]\ndata = dict(test=dict(type='evil.Data'))"}
     assert config_in(meta, 'x.pth', trust=False).custom_hooks
     with pytest.raises(ValueError, match='evil.Data'):
-        config_in(meta, 'x.pth', trust=False, sections=('model', 'data'))
+        config_in(meta, 'x.pth', trust=False, parts=lambda cfg: [cfg.data])
 
 
 def test_trust_imports(tmp_path):

@@ -5,13 +5,25 @@ import socket
 
 from runnerkit.checkpoint import Store
 from runnerkit.config import Config
-from runnerkit.flow import Context
+from runnerkit.flow import Context, work_dir
 from runnerkit.flow.work_dir import other_stores, set_checkpoints_aside
 from runnerkit.hooks import CheckpointHook, Hook
 
 
 class Fake:
     """A runner, as far as its hooks and its work dir."""
+
+
+def test_the_log_names_what_the_work_dir_lacks(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(work_dir, 'files_needed', lambda cfg: [tmp_path / 'nets.py'])
+    monkeypatch.setattr(work_dir, 'packages_needed', lambda cfg: ['lab'])
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        work_dir.take_over(Context(Config({}), work_dir=tmp_path, logger=logging.getLogger('runnerkit')))
+    assert 'elsewhere: the packages lab' in caplog.text
+    assert (
+        f"nets.py, which registers classes that the config names (custom_imports=dict(imports=['{tmp_path}"
+        in caplog.text
+    )
 
 
 def test_a_folder_has_one_store_whatever_it_is_called(tmp_path, monkeypatch):

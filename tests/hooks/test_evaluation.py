@@ -269,7 +269,14 @@ def test_wrong_arguments(arguments, error, text):
 
 
 @pytest.mark.parametrize(
-    'key, rule', [('acc', 'greater'), ('top_1_acc', 'greater'), ('val_loss', 'less'), ('bbox_mAP', 'greater')]
+    'key, rule',
+    [
+        ('acc', 'greater'),
+        ('top_1_acc', 'greater'),
+        ('val_loss', 'less'),
+        ('bbox_mAP', 'greater'),
+        ('mAP/50', 'greater'),
+    ],
 )
 def test_rules_by_name(key, rule):
     assert EvalHook(DataLoader(Scored([])), save_best=key).rule == rule

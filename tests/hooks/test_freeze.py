@@ -12,6 +12,9 @@ from runnerkit.parallel import MMDistributedDataParallel
 
 BODY = ['body.*']
 
+#: Small, so that the first step does not overflow.
+FP16 = {'amp': 'fp16', 'loss_scale': 8.0}
+
 
 class History(Hook):
     """What the body and the head are after each iteration, with the mode of the norm while it was trained."""
@@ -137,10 +140,28 @@ def test_a_resumed_run_is_the_same_run(tmp_path):
         assert torch.equal(weights(resumed.model), weights(whole.model))
 
 
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('is_first', [True, False])
+def test_of_two_hooks_the_longer_one_counts(kind, is_first):
+    """In whichever order they are registered, also after the run."""
+    history, model = History(), Tiny()
+    short = FreezeHook(BODY, until=2, by_epoch=False)
+    long = FreezeHook(['body.0.*', 'body.1.*'], until=4, by_epoch=False)
+    trained([*([short, long] if is_first else [long, short]), history], kind, model=model)
+    assert moved(history.body) == moved(history.statistics) == [k >= 4 for k in range(1, 6)]
+    assert history.norm_trains == [k >= 4 for k in range(6)]
+    short, long = FreezeHook(BODY), FreezeHook('body.1.*')
+    trained([*([short, long] if is_first else [long, short])], kind, model=model)
+    assert all(each.requires_grad for each in model.parameters())
+    assert model.body[1].training
+
+
 def test_what_is_refused():
     for wrong, error, words in (
         (dict(patterns=[]), TypeError, 'patterns'),
         (dict(patterns=[1]), TypeError, 'patterns'),
+        (dict(patterns=1), TypeError, 'patterns must be names or patterns .* but got 1'),
+        (dict(patterns={'body.*': 3}), TypeError, 'patterns'),
         (dict(patterns='a', until=0), ValueError, 'at least 1.*None freezes to the end'),
         (dict(patterns='a', by_epoch=1), TypeError, 'by_epoch'),
     ):
@@ -175,6 +196,25 @@ def test_without_gradients_and_with_gradients_thrown_away_it_is_the_same_run(upd
     assert torch.equal(weights(one.model), weights(other.model))
 
 
+@pytest.mark.parametrize('update', [{}, FP16, {**FP16, 'grad_clip': {'max_norm': 1.0}}])
+def test_an_optimizer_may_have_nothing_but_frozen_parameters(update):
+    history, steps = History(), []
+    runner = tiny_runner(
+        optimizer=lambda model: {
+            'body': torch.optim.SGD(model.body.parameters(), lr=0.1),
+            'head': torch.optim.SGD(model.head.parameters(), lr=0.1),
+        },
+        max_epochs=3,
+    )
+    runner.optimizer['body'].register_step_post_hook(lambda *_: steps.append(runner.iter))
+    for hook in (OptimizerHook(**update), FreezeHook(BODY, until=2), history):
+        runner.register_hook(hook)
+    runner.run([loader(8)], [('train', 1)])
+    assert moved(history.body) == [False, False, False, True, True]
+    assert all(moved(history.head))
+    assert steps == [0, 1, 2, 3, 4, 5]
+
+
 def test_gradients_are_thrown_away_whoever_steps():
     class Steps(Tiny):
         def train_step(self, data, optimizer, **kwargs):
@@ -191,6 +231,27 @@ def test_gradients_are_thrown_away_whoever_steps():
     runner.run([loader(8)], [('train', 1)])
     assert moved(history.body) == [False, False, False, True, True]
     assert not runner.optimizer._optimizer_step_pre_hooks
+
+
+def test_gradients_from_before_the_run_move_nothing():
+    class Steps(Tiny):
+        """Clears the gradients after its steps."""
+
+        def train_step(self, data, optimizer, **kwargs):
+            outputs = super().train_step(data, optimizer)
+            outputs['loss'].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return outputs
+
+    model = Steps()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = model.body[0].weight.detach().clone()
+    runner = tiny_runner(model=model, max_epochs=1)
+    runner.register_hook(FreezeHook(BODY))
+    runner.run([loader(8)], [('train', 1)])
+    assert torch.equal(model.body[0].weight, before)
 
 
 def frozen_on_rank(rank):

@@ -1,5 +1,6 @@
 import logging
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -126,6 +127,59 @@ def test_resuming_without_a_state_says_so(caplog):
     assert caplog.messages == ['StepLR starts anew at iteration 2: the checkpoint has no state of it']
 
 
+def constant(step):
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    'now, told',
+    [
+        (dict(policy='StepLR', step_size=3, gamma=0.5), None),
+        (
+            dict(policy='StepLR', step_size=3, gamma=0.1),
+            r'was StepLR\(by_epoch=True, gamma=0.5, .* former ones stay in',
+        ),
+        (dict(policy='StepLR', step_size=3, gamma=0.5, by_epoch=False), r'is StepLR\(by_epoch=False, gamma=0.5'),
+        (
+            dict(policy='LambdaLR', lr_lambda=[constant]),
+            r'is LambdaLR\(by_epoch=True, lr_lambda=\[constant\]\); the new one goes',
+        ),
+    ],
+)
+@pytest.mark.parametrize('early', [True, False])
+def test_a_schedule_that_has_changed_since_the_checkpoint_is_told(now, told, early, caplog):
+    hook = build_lr_hook(dict(policy='StepLR', step_size=3, gamma=0.5))
+    hook.before_run(make_view(sgd()))
+    state = hook.state_dict()
+    resumed = build_lr_hook(now)
+    if early:
+        resumed.load_state_dict(state)
+    resumed.before_run(make_view(sgd()))
+    if not early:
+        resumed.load_state_dict(state)
+    found = re.search(told, caplog.text) if told else not caplog.text
+    assert found, caplog.text
+
+
+def test_another_schedule_goes_on_at_the_step_that_was_reached():
+    optimizer = sgd()
+    hook, view = build_lr_hook(dict(policy='ConstantLR', factor=1.0, by_epoch=False)), make_view(optimizer)
+    hook.before_run(view)
+    drive(hook, view, 0, 4)
+    state, arguments = hook.state_dict(), dict(policy='OneCycleLR', max_lr=0.2, total_steps=12, by_epoch=False)
+    whole, resumed, fresh = build_lr_hook(arguments), build_lr_hook(arguments), make_view(sgd())
+    whole.before_run(fresh)
+    expected = drive(whole, fresh, 0, 12)
+    resumed.before_run(view)
+    resumed.load_state_dict(state)
+    assert drive(resumed, view, 4, 12)[1:] == expected[5:]  # the first value is the checkpoint's
+    parts = [dict(policy='LinearLR'), dict(policy='ExponentialLR', gamma=0.5)]
+    sequence = build_lr_hook(dict(policy='SequentialLR', schedulers=parts, milestones=[2]))
+    sequence.before_run(view)
+    with pytest.raises(ValueError, match=r'SequentialLR cannot go on .* is ConstantLR\(by_epoch=False, factor=1.0\)'):
+        sequence.load_state_dict(state)
+
+
 def test_a_second_run_goes_on():
     hook, view = build_lr_hook(dict(policy='CosineAnnealingLR', T_max=8)), make_view(sgd())
     hook.before_run(view)
@@ -240,6 +294,7 @@ def test_other_schedulers_do_not_mind_evaluations():
         (dict(policy='ReduceLROnPlateau'), ValueError, "monitor='train/loss' or 'val/accuracy', got None"),
         (dict(policy='ReduceLROnPlateau', monitor='loss'), ValueError, "got 'loss'"),
         (dict(policy='SequentialLR', milestones=[1]), TypeError, "'schedulers'"),
+        (dict(policy='StepLR', step_siz=1), TypeError, "it takes step_size, gamma; did you mean 'step_size'"),
         (dict(type='TorchLrUpdaterHook', scheduler='StepLr'), KeyError, "no 'StepLr'; did you mean 'StepLR'"),
     ],
 )
@@ -267,7 +322,7 @@ def test_several_ranks_take_the_same_steps(tmp_path):
             taken = []
             optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
             hook = build_lr_hook(dict(policy='ReduceLROnPlateau', monitor='train/loss'))
-            view = SimpleNamespace(optimizer=optimizer, epoch=0, iter=0, by_epoch=True)
+            view = SimpleNamespace(optimizer=optimizer, epoch=0, iter=0, by_epoch=True, logger=None)
             hook.before_run(view)
             hook.schedulers['optimizer'].step = taken.append
             view.outputs = dict(log_vars=dict(loss=1.0 + rank), num_samples=3 - 2 * rank)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from support import Noisy, loader, tiny_runner, weights
+from support import Measured, Noisy, loader, tiny_runner, weights
 from torch.utils.data import DataLoader
 
-from runnerkit.hooks import Hook, OptimizerHook
+from runnerkit.hooks import EvalHook, Hook, OptimizerHook
 
 
 class Stop(Hook):
@@ -108,3 +108,42 @@ def test_a_batch_at_which_a_run_failed_comes_again(kind, build):
     whole, again = run(), run(Fails())
     assert torch.equal(weights(again.model), weights(whole.model))
     assert again.model.losses == whole.model.losses
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('by', ['hook', 'entry'])
+def test_a_run_that_was_saved_after_its_end_is_continued_by_a_longer_one(kind, by, tmp_path):
+    """Also the order of validation data, which comes from a generator of its own."""
+
+    def run(epochs, checkpoint=None):
+        torch.manual_seed(0)
+        limit = {'max_epochs': epochs} if kind == 'epoch' else {'max_iters': 5 * epochs}
+        runner, scores = tiny_runner(kind, model=Measured(), **limit), []
+        runner.register_hook(OptimizerHook())
+        unit, batches = (1, 1) if kind == 'epoch' else (5, 2)
+        given, workflow = [shuffled()], [('train', unit)]
+        if by == 'hook':
+            runner.register_hook(EvalHook(shuffled(), interval=unit, by_epoch=kind == 'epoch'))
+        else:
+            given, workflow = [*given, shuffled()], [*workflow, ('val', batches)]
+        runner.register_hook(Notes(scores))
+        if checkpoint is not None:
+            runner.resume(checkpoint)
+        runner.run(given, workflow)
+        return runner, scores
+
+    whole, expected = run(4)
+    first, before = run(2)
+    longer, after = run(4, first.save_checkpoint(str(tmp_path)))
+    assert before + after == expected
+    assert torch.equal(weights(longer.model), weights(whole.model))
+
+
+class Notes(Hook):
+    """Keeps the scores of each evaluation."""
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    def after_evaluate(self, runner, scores):
+        self.scores.append(scores)

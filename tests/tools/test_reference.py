@@ -20,6 +20,7 @@ from runnerkit.hooks.hook import POINTS, RINGS
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim.torch_schedules import scheduler_names
 from runnerkit.utils.imports import import_object
+from runnerkit.utils.user_files import is_ours
 
 ROOT = Path(__file__).parents[2]
 TOOL = import_object(f'{ROOT}/tools/reference.py:regenerated').__globals__
@@ -28,7 +29,7 @@ DOCS = sorted([*(ROOT / 'docs').glob('*.md'), *ROOT.glob('*.md')])
 
 
 def ours(names):
-    return [name for name in names if getattr(HOOKS.get(name), '__module__', '').startswith('runnerkit.')]
+    return [name for name in names if is_ours(getattr(HOOKS.get(name), '__module__', ''))]
 
 
 def section(page, heading):

@@ -52,6 +52,12 @@ def test_where_the_message_is_fixed_there_is_a_note(error):
     assert one_line(error) == f'{error} (before: after) (the note)'
 
 
+def test_one_line_prints_no_escape_sequence():
+    error = KeyError('Net\x1b]0;title\x07\nerror: forged \u202e')
+    assert one_line(error) == 'Net\\x1b]0;title\\x07 error: forged \\u202e'
+    assert one_line(ValueError('wörk dir\nis 好 ' * 400)) == 'wörk dir; is 好 ' * 400
+
+
 def test_notes_on_python_without_add_note():
     class Old(Exception):
         @property
@@ -68,8 +74,6 @@ def test_notes_on_python_without_add_note():
 def test_one_line():
     assert one_line(KeyError('a "b"')) == 'a "b"'
     assert one_line(ValueError('two\nlines')) == 'two; lines'
-    assert (
-        one_line(ValueError("it has 'a'.\nIt needs one of:\n\tb (c)\nd")) == "it has 'a'. It needs one of: \tb (c); d"
-    )
+    assert one_line(ValueError("it has 'a'.\nIt needs one of:\n\tb (c)\nd")) == "it has 'a'. It needs one of:  b (c); d"
     assert one_line(RuntimeError()) == 'RuntimeError'
     assert one_line(KeyError(3)) == '3'

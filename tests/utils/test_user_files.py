@@ -13,7 +13,14 @@ import sys
 import pytest
 
 from runnerkit.utils.imports import import_object
-from runnerkit.utils.user_files import file_of_module, module_of_file, name_of_file, with_neighbours
+from runnerkit.utils.user_files import (
+    end_import,
+    file_of_module,
+    is_ours,
+    module_of_file,
+    name_of_file,
+    with_neighbours,
+)
 
 FILE = """\
 from .parts import scale
@@ -66,6 +73,23 @@ def test_a_file_comes_before_a_folder_of_its_name(folder):
     assert import_object(f'{folder}/net.py:Net').__name__ == 'Net'
 
 
+def test_a_file_is_executed_up_to_where_it_begins_a_training(folder):
+    ends = 'from runnerkit.utils.user_files import end_import\ntry:\n    end_import()\nexcept Exception: ...\nx = 2\n'
+    (folder / 'inner.py').write_text(f'x = 1\n{ends}')
+    (folder / 'outer.py').write_text(f'from .inner import x\ny = x + 1\n{ends}')
+    module = module_of_file(str(folder / 'outer.py'))
+    assert (module.x, module.y) == (1, 2)  # the end of the inner file's import is not that of the outer's
+    assert module_of_file(str(folder / 'outer.py')) is module
+    end_import()  # no file is being imported
+
+
+def test_no_bytecode_is_written_beside_a_file(folder, monkeypatch):
+    monkeypatch.setattr(sys, 'dont_write_bytecode', False)
+    (folder / 'fresh.py').write_text('y = 1  # as no other file\n')
+    assert module_of_file(str(folder / 'fresh.py')).y == 1
+    assert {path.name for path in folder.iterdir()} == {'fresh.py', 'net.py', 'parts.py'}
+
+
 def test_classes_pickle_into_a_fresh_process(folder):
     net = import_object(f'{folder}/net.py:Net')(3)
     file = folder / 'net.pkl'
@@ -114,6 +138,16 @@ def test_a_file_that_was_imported_by_its_name_is_not_executed_again(project):
     assert counted() == [project.stem]
 
 
+def test_a_copy_of_a_file_that_was_imported_by_its_name_is_not_executed(project):
+    module = importlib.import_module(project.stem)
+    for folder, text in (('same', ''), ('changed', '\n')):
+        copy = project.parent.parent / folder / project.name
+        copy.parent.mkdir()
+        copy.write_text(project.read_text() + text)
+        assert (module_of_file(str(copy)) is module) == (folder == 'same')
+    assert counted() == [project.stem, name_of_file(copy)]
+
+
 def test_a_later_import_by_its_name_finds_the_module_of_a_file(project):
     module = module_of_file(str(project))
     spec = module.__spec__
@@ -159,3 +193,10 @@ def test_errors(folder):
     assert module_of_file(str(folder / 'bad.py')).fine
     with pytest.raises(ModuleNotFoundError):
         __import__('runnerkit.utils.user_files._2f_no_2f_such.net')
+
+
+def test_a_file_of_the_user_is_not_ours(tmp_path):
+    (tmp_path / 'mine.py').write_text('')
+    assert not is_ours(module_of_file(str(tmp_path / 'mine.py')).__name__)
+    assert is_ours('runnerkit.utils.user_files')
+    assert not is_ours('torch.nn')

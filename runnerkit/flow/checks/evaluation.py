@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 from runnerkit.config.findings import Finding
-from runnerkit.data.kinds import length_of
+from runnerkit.data.kinds import is_limited, length_of
 from runnerkit.data.named import name_of_scores
 from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.checks.plan import Plan, amount
@@ -14,12 +14,14 @@ from runnerkit.flow.splits import splits_in
 from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.user_files import is_ours
 
 
 def workflow_fits(plan: Plan) -> Iterator[Finding]:
     """Modes that neither runner nor model knows, and empty loaders."""
-    if not plan.loaders or not type(plan.runner).run.__module__.startswith('runnerkit.'):
+    if not plan.loaders or not is_ours(type(plan.runner).run.__module__):
         return  # there is nothing to look at, or the runner has a loop of its own
     try:
         check_workflow(list(plan.loaders), plan.workflow, plan.runner)
@@ -47,6 +49,13 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
             if length_of(loader) == 0:
                 what = f'its loader{f" {name!r}" if name else ""} gives no batches: there is nothing to evaluate on'
                 yield plan.error(path, what, f'Look at data.val{f".{name}" if name else ""}.')
+            if hook.asks_dataset_of(loader) and is_limited(loader):
+                yield plan.error(
+                    ('data', 'val_dataloader', 'max_batches'),
+                    f'{type(loader.dataset).__name__}.evaluate scores the predictions of all samples, and '
+                    f'{loader.max_batches} batches are not all',
+                    'Leave max_batches out, or make the data set itself smaller.',
+                )
             if type(hook)._do_evaluate is not EvalHook._do_evaluate or hook.asks_dataset_of(loader):
                 continue
             if not _validates(plan):
@@ -117,7 +126,7 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
     for hook, key, score in wanted:
         name = score.rpartition('/')[2]  # without the data set's
         known = any(each in (score, name) or name.startswith(f'{each}_') for each in metrics)
-        if not known and 'loss' not in score:
+        if not known and not names_a_loss(score):
             there = f'has {", ".join(metrics)} and the loss' if metrics else 'has no metrics, only the loss'
             yield plan.error(
                 plan.key_of(hook, key),

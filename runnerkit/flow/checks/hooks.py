@@ -14,6 +14,7 @@ from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, overrides
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.runner.hook_table import CALLED, meant_points
+from runnerkit.utils.user_files import is_ours
 
 #: Points of other libraries, and what does the same here.
 FOREIGN = {
@@ -89,7 +90,7 @@ def hooks_listen(plan: Plan) -> Iterator[Finding]:
 
 def _dispatches_itself(runner: Any) -> bool:
     """Whether a runner of the user's own may call points of its own."""
-    return not type(runner).__module__.startswith('runnerkit.')
+    return not is_ours(type(runner).__module__)
 
 
 def _never(plan: Plan) -> dict[str, str]:
@@ -125,7 +126,7 @@ def methods_are_points(plan: Plan) -> Iterator[Finding]:
     if _dispatches_itself(plan.runner):
         return
     for hook in plan.hooks:
-        if type(hook).__module__.startswith('runnerkit.'):
+        if is_ours(type(hook).__module__):
             continue
         for name, meant in _foreign(type(hook)):
             hint = f'Call it {meant}' if meant else f'The points are {", ".join(STAGES)}'
@@ -139,7 +140,7 @@ def methods_are_points(plan: Plan) -> Iterator[Finding]:
 def methods_take_the_runner(plan: Plan) -> Iterator[Finding]:
     """Points with other parameters than ``(self, runner)``."""
     for hook in plan.hooks:
-        if type(hook).__module__.startswith('runnerkit.'):
+        if is_ours(type(hook).__module__):
             continue
         for point in _points(hook) & {*POINTS, *RINGS}:
             arguments: tuple[Any, ...] = ('runner', {}) if point == 'after_evaluate' else ('runner',)

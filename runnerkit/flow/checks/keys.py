@@ -11,11 +11,13 @@ from runnerkit.config.keys import is_ours, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value, wrong_values
 from runnerkit.flow.checks.plan import Plan, parts_of_optimizer
 from runnerkit.flow.defaults import is_experiment
-from runnerkit.flow.splits import validates
+from runnerkit.flow.splits import EVALUATED, splits_in, validates
 from runnerkit.flow.switches import check_mode
 from runnerkit.hooks import HOOKS
+from runnerkit.runner import RUNNERS
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.suggest import suggestion
 
 
 def values(plan: Plan) -> Iterator[Finding]:
@@ -69,6 +71,26 @@ def workflow(plan: Plan) -> Iterator[Finding]:
             "its 'val' entry validates on data.val, which is missing",
             "Add data.val, or leave the 'val' entry out.",
         )
+    yield from _missing_splits(plan, entries)
+
+
+def _missing_splits(plan: Plan, entries: Any) -> Iterator[Finding]:
+    """Entries whose names are those of splits to validate on, of which there are none. Other modes may be steps of the
+    model, which is not built yet."""
+    data, named = plan.get('data'), plan.get('runner', 'type')
+    runner = RUNNERS.module_dict.get(named) if isinstance(named, str) else named
+    if not isinstance(data, Mapping):
+        return
+    for mode in dict.fromkeys(mode for mode, _ in entries):
+        is_split = mode != 'val' and mode.partition('_')[0] in EVALUATED
+        if is_split and mode not in splits_in(data) and not callable(getattr(runner, mode, None)):
+            there = splits_in(data)
+            yield plan.error(
+                ('workflow',),
+                f'its {mode!r} entry validates on data.{mode}, which is missing (data has {", ".join(there)})'
+                f'{suggestion(mode, there)}',
+                f'Add data.{mode}, or leave the entry out.',
+            )
 
 
 def evaluation(plan: Plan) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from runnerkit.config.findings import Finding
+from runnerkit.data.kinds import length_of
 from runnerkit.flow.checks.plan import Plan, amount
 from runnerkit.hooks import CheckpointHook, EvalHook, OptimizerHook
 from runnerkit.hooks.logger import LoggerHook
@@ -112,8 +113,28 @@ def intervals_end(plan: Plan) -> Iterator[Finding]:
             )
 
 
+def limits_are_reached(plan: Plan) -> Iterator[Finding]:
+    """A ``max_batches`` that is more than the data has."""
+    evaluated = [loader for hook in plan.hooks_of(EvalHook) for loader in hook.dataloaders.values()]
+    for loader in (*plan.loaders, *evaluated):
+        limit, length = getattr(loader, 'max_batches', None), length_of(loader)
+        if limit is not None and length is not None and length < limit:
+            yield plan.warning(
+                _place_of_limit(plan, limit, any(loader is each for each in plan.training_loaders)),
+                f'has no effect: the data has {length} batches, and the limit is {limit}',
+                f'Let max_batches be less than {length}, or leave it out.',
+            )
+
+
+def _place_of_limit(plan: Plan, limit: int, trains: bool) -> tuple[Any, ...]:
+    sections = [name for name in plan.get('data') or () if plan.get('data', name, 'max_batches') == limit]
+    found = next((name for name in sections if name.startswith('train') == trains), None)
+    return () if found is None else ('data', found, 'max_batches')
+
+
 LENGTH_CHECKS = (
     run_is_not_empty,
+    limits_are_reached,
     checkpoints_are_saved,
     something_is_logged,
     cycles_end,

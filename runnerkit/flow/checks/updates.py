@@ -18,9 +18,13 @@ from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.default_constructor import DEFORMABLE, NORMS
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.user_files import is_ours
 
 #: Parts of the names of submodules that are not trained by an optimizer, as a rule: copies that follow other weights.
 _FOLLOWERS = ('ema', 'teacher', 'target', 'momentum')
+
+#: What the code of a hook mentions that lets parameters require gradients later.
+_UNFREEZING = ('requires_grad', 'requires_grad_', 'unfreeze')
 
 
 def something_updates(plan: Plan) -> Iterator[Finding]:
@@ -51,20 +55,25 @@ def precision_is_used(plan: Plan) -> Iterator[Finding]:
 
 def _may_update(hook: Hook) -> bool:
     """Whether a hook of the user's own may step the optimizer."""
-    return not type(hook).__module__.startswith('runnerkit.') and _calls(type(hook), ('step', 'update'))
+    return _is_own(hook) and _calls(type(hook), ('step', 'update'))
+
+
+def _is_own(hook: Hook) -> bool:
+    return not is_ours(type(hook).__module__)
 
 
 def _updates_itself(plan: Plan) -> bool:
     processor = getattr(plan.runner, 'batch_processor', None)
     steps = processor is not None and _names_in(processor) & {'step', 'update'}
-    own_loop = not type(plan.runner).__module__.startswith('runnerkit.') and _calls(type(plan.runner), ('step',))
+    own_loop = not is_ours(type(plan.runner).__module__) and _calls(type(plan.runner), ('step',))
     parts = {type(module) for module in plan.model.modules()}
     return bool(steps) or own_loop or any(_calls(part, ('step', 'update')) for part in parts)
 
 
 def _calls(cls: type, called: tuple[str, ...]) -> bool:
     """Whether a method of ``cls`` calls one of these names; torch's and our own base classes are not asked."""
-    theirs = (each for each in cls.__mro__ if not each.__module__.startswith(('torch.', 'runnerkit.', 'builtins')))
+    names = ((each, each.__module__) for each in cls.__mro__)
+    theirs = (each for each, name in names if not (is_ours(name) or name.startswith(('torch.', 'builtins'))))
     return any(_names_in(method) & set(called) for each in theirs for method in vars(each).values())
 
 
@@ -105,7 +114,7 @@ def one_updater(plan: Plan) -> Iterator[Finding]:
 
 def _updates_in_its_own_way(hook: OptimizerHook) -> bool:
     """Whether the user has written the update, which may be that of one optimizer among several."""
-    return not type(hook).after_train_iter.__module__.startswith('runnerkit.')
+    return not is_ours(type(hook).after_train_iter.__module__)
 
 
 def step_takes_the_batch(plan: Plan) -> Iterator[Finding]:
@@ -136,9 +145,12 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
     model = type(plan.model).__name__
     if not trainable:
         what = f'all {len(parameters)} parameters of {model} are frozen' if parameters else f'{model} has no parameters'
-        yield plan.error(
+        may_unfreeze = [hook for hook in plan.hooks if _is_own(hook) and _calls(type(hook), _UNFREEZING)]
+        tell = plan.warning if parameters and may_unfreeze else plan.error
+        yield tell(
             ('model',),
-            f'{what} (requires_grad=False): there is nothing to train',
+            f'{what} (requires_grad=False): there is nothing to train'
+            + (f' before {type(may_unfreeze[0]).__name__} changes that' if may_unfreeze else ''),
             'Let some parameters require gradients: look at frozen_stages, requires_grad_(False) and the like.',
         )
         return
@@ -222,7 +234,7 @@ def learning_rate(plan: Plan) -> Iterator[Finding]:
 
 def _may_raise(hook: Hook) -> bool:
     """Whether a hook may give a learning rate of 0 another value."""
-    if not type(hook).__module__.startswith('runnerkit.'):
+    if not is_ours(type(hook).__module__):
         return True
     has_end = getattr(hook, 'minimum', None) or hasattr(hook, '_max_lr')
     return isinstance(hook, TorchLrUpdaterHook) or (getattr(hook, 'key', '') == 'lr' and bool(has_end))

@@ -14,6 +14,7 @@ from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.optim.named import learning_rates, momenta, other_rates
+from runnerkit.utils.losses import names_a_loss
 
 _WAY_OUT = (
     'Lower the learning rate, clip gradients (optimizer_config=dict(grad_clip=dict(max_norm=…))), or find the batch: '
@@ -106,7 +107,7 @@ class LoggerHook(Hook):
         """Log an error at the first line with a NaN or infinite loss, and let the run's last lines repeat it."""
         notices = runner.notices if hasattr(runner, 'notices') else {}  # MMCV's runner has none
         for name, value in runner.log_buffer.output.items():
-            if 'loss' not in name or not isinstance(value, float):
+            if not names_a_loss(name) or not isinstance(value, float):
                 continue
             subject = f'{self.get_mode(runner)} {name}'
             since = f'{subject} is not finite since iteration '

@@ -15,7 +15,7 @@ class DvcliveLoggerHook(TrackerHook):
     """Logs to DVCLive: at the end of every epoch the results of hooks and validations, or else at every interval.
 
     Args:
-        model_file: the file to save the model to after every epoch; None saves nothing.
+        model_file: the file to save the model to after every epoch; None saves nothing. Give it on every rank.
         interval, ignore_last, reset_flag: as in `LoggerHook`.
         by_epoch: whether DVCLive's steps are epochs or iterations.
         dvclive: a ``dvclive.Live`` to log to, which is not closed at the end; by default the hook makes its own.
@@ -52,9 +52,9 @@ class DvcliveLoggerHook(TrackerHook):
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         super().after_train_epoch(runner)
-        if self.model_file is not None and runner.rank == 0:
+        if self.model_file is not None:
             file = Path(self.model_file)
-            runner.save_checkpoint(str(file.parent), filename_tmpl=file.name, create_symlink=False)
+            runner.save(str(file.parent), file.name, create_symlink=False)
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
         step = self.get_epoch(runner) if self.by_epoch else self.get_iter(runner)

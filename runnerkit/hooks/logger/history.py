@@ -7,7 +7,7 @@ from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
-from runnerkit.optim.named import learning_rates
+from runnerkit.optim.named import named_optimizers, other_rates
 from runnerkit.utils.numbers import plain_number
 
 
@@ -22,8 +22,9 @@ class HistoryHook(LoggerHook):
         records: dicts of numbers and texts, in the order of the run, which ``pandas.DataFrame`` takes as they are.
             Each has ``mode`` (``'train'``, another mode that trains, or ``'val'``), ``epoch`` (from 1, that of the last
             training iteration), and ``step`` (the training iterations completed). A record of a training has ``lr``
-            (``lr/<name>`` for each of several optimizers) and the averages of what was logged, one of an evaluation has
-            its scores.
+            (``lr/<name>`` for each of several optimizers, and for other rates of parameter groups, see
+            `runnerkit.optim.named.other_rates`) and the averages of what was logged, one of an evaluation has its
+            scores.
     """
 
     def __init__(self) -> None:
@@ -69,9 +70,9 @@ class HistoryHook(LoggerHook):
     def _log(self, runner: RunnerView) -> None:
         mode = self.get_mode(runner)
         if mode != 'val':
-            rates = {} if runner.optimizer is None else learning_rates(runner.optimizer)
-            by_name = rates if isinstance(rates, dict) else {'': rates}
-            lr = {f'lr/{name}' if name else 'lr': each[0] for name, each in by_name.items()}
+            firsts = {name: one.param_groups[0]['lr'] for name, one in named_optimizers(runner.optimizer).items()}
+            rates = {**firsts, **other_rates(runner.optimizer)}
+            lr = {f'lr/{name}' if name else 'lr': rate for name, rate in rates.items()}
             self._keep(runner, mode, {**lr, **runner.log_buffer.output})
         super()._log(runner)
 

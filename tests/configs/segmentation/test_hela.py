@@ -8,6 +8,7 @@ import runnerkit
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.config import Config
 from runnerkit.data import build_dataloader, build_dataset
+from runnerkit.flow.prediction import loader_of
 from runnerkit.nn import build_model
 from runnerkit.optim import build_optimizer
 
@@ -47,3 +48,24 @@ def test_predictions_for_frames_in_files(tmp_path):
     found = runnerkit.predict(cfg, files, checkpoint=tmp_path / 'epoch_1.pth', device='cpu')
     frames = torch.from_numpy(np.stack([(each - each.mean()) / each.std() for each in pixels])[:, None]).float()
     assert torch.allclose(torch.stack(found), model(frames), atol=1e-3)
+
+
+def test_exported_files_give_the_predictions(tmp_path):
+    import onnxruntime
+
+    cfg = Config.fromfile(str(FILE))
+    cfg.model.model.width = 2
+    cfg.data.test = dict(type=cfg.dataset, part='test', crop=32, length=3)
+    torch.manual_seed(0)
+    save_checkpoint(build_model(cfg.model), tmp_path / 'epoch_1.pth')
+    found = torch.stack(runnerkit.predict(cfg, 'test', checkpoint=tmp_path / 'epoch_1.pth', device='cpu'))
+    frames = torch.stack([sample['image'][0] for sample in loader_of(cfg, 'test')])
+    for name in ('x.onnx', 'x.pt2', 'x.safetensors'):
+        told = runnerkit.export(cfg, tmp_path / name, checkpoint=tmp_path / 'epoch_1.pth')
+        assert told.inputs == {'image': 'float32 [batch, 1, 32, 32]'}
+        assert told.outputs == {'output': 'float32 [batch, 32, 32]'}
+    (computed,) = onnxruntime.InferenceSession(tmp_path / 'x.onnx').run(None, {'image': frames.numpy()})
+    assert np.allclose(computed, found, atol=1e-4)
+    assert torch.allclose(torch.export.load(tmp_path / 'x.pt2').module()(frames), found, atol=1e-4)
+    model = runnerkit.load_model(tmp_path / 'x.safetensors', cfg)
+    assert torch.allclose(model(frames), found, atol=1e-4)

@@ -18,6 +18,18 @@ ERRORS = [
     ({'workflow': [('train', 0)]}, 'workflow', 'at least 1', {'workflow': [('train', 1)]}),
     ({'workflow': [('val', 1)]}, 'workflow', 'never ends', VAL),
     ({**VAL, 'data.val': ..., 'evaluation': None}, 'workflow', 'data.val, which is missing', {'workflow': ...}),
+    (
+        {'workflow': [('train', 1), ('val_hard', 1)]},
+        'workflow',
+        "'val_hard' entry validates on data.val_hard, which is missing (data has train, val)",
+        {'data.val_hard': {'type': 'support.Noisy'}},
+    ),
+    (
+        {'workflow': [('train', 1), ('test', 1)]},
+        'workflow',
+        'data.test, which',
+        {'data.test': {'type': 'support.Noisy'}},
+    ),
     ({'data.val': ...}, 'evaluation', "save_best='error' keeps nothing", {'evaluation': None}),
     ({'runner.max_iters': 5}, 'runner.max_iters', 'both say', {'runner.max_epochs': ...}),
     ({'amp': 'bf16', 'fp16': {}}, 'fp16', 'different number formats', {'amp': 'fp16'}),

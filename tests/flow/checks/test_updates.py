@@ -8,7 +8,7 @@ from support import Tiny, tiny_runner
 from runnerkit.flow.checks.updates import multipliers_match
 from runnerkit.flow.preflight import Plan
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
-from runnerkit.nn import MODELS
+from runnerkit.nn import MODELS, build_model
 from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.runner import EpochBasedRunner
 
@@ -32,6 +32,12 @@ class PlanUpdatesByRunner(Hook):
 class PlanUpdatesADict(Hook):
     def after_train_iter(self, runner):
         runner.meta.update(a=1)
+
+
+@HOOKS.register_module()
+class PlanThaws(Hook):
+    def before_train_epoch(self, runner):
+        runner.model.requires_grad_(True)
 
 
 @HOOKS.register_module()
@@ -105,6 +111,10 @@ CASES = [
      {'model': {'type': 'PlanBlind'}}),
     ('warning', {'custom_hooks': [{'type': 'OptimizerHook'}]}, 'custom_hooks[0]', 'updates nothing', NONE),
     ('error', {**TINY, 'model.frozen': True}, 'model', 'frozen', {'model.frozen': False}),
+    ('warning', {**TINY, 'model.frozen': True, 'custom_hooks': [{'type': 'PlanThaws'}]}, 'model', 'before PlanThaws',
+     {'model.frozen': False}),
+    ('error', {**TINY, 'model.frozen': True, 'custom_hooks': [{'type': 'FreezeHook', 'patterns': 'x', 'until': 1}]},
+     'model', 'frozen', {'model.frozen': False, 'custom_hooks': None}),
     ('error', freezing('bodi.*'), 'custom_hooks[0].patterns', "'bodi.*' matches no parameter", freezing('body.*')),
     ('error', freezing('*'), 'custom_hooks[0].patterns', 'nothing would be trained', freezing('head.*')),
     ('warning', freezing('body.*', until=3), 'custom_hooks[0].until', 'never reached', freezing('body.*', until=2)),
@@ -201,3 +211,13 @@ def test_freezing_what_is_frozen(tmp_path):
     assert said(of) == []
     of.model.body.requires_grad_(False)
     assert told(of, 'warning', 'custom_hooks[0].patterns', 'do not require gradients anyway (body.0.bias')
+
+
+def test_a_step_in_a_file_of_the_user_may_update(tmp_path):
+    (tmp_path / 'steps.py').write_text(
+        'import torch\n\n\nclass Steps(torch.nn.Linear):\n    def train_step(self, data, optimizer):\n'
+        '        optimizer.step()\n        return dict(log_vars={}, num_samples=1)\n'
+    )
+    model = build_model({'type': f'{tmp_path}/steps.py:Steps', 'in_features': 4, 'out_features': 1})
+    runner = tiny_runner(model=model, max_epochs=1)
+    assert said(Plan(runner=runner, loaders=[[1]], workflow=[('train', 1)])) == []

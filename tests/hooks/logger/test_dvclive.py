@@ -5,8 +5,10 @@ from unittest.mock import MagicMock, call
 
 import pytest
 import torch
+from ranks import on_ranks
+from support import loader, tiny_runner
 
-from runnerkit.hooks import Hook
+from runnerkit.hooks import Hook, OptimizerHook
 from runnerkit.hooks.logger import DvcliveLoggerHook
 
 
@@ -97,3 +99,18 @@ def test_the_real_client(train, tmp_path):
     train(DvcliveLoggerHook(**options, resume=True), resume='epoch_1.pth')
     rows = (folder / 'plots' / 'metrics' / 'train' / 'loss.tsv').read_text().split('\n')
     assert rows[1:3] == ['2\t1.5', '4\t1.5']
+
+
+def test_with_two_ranks_the_file_holds_the_states_of_both(tmp_path):
+    on_ranks(__file__, 'train_on_rank', str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ['m.pth']
+    saved = torch.load(tmp_path / 'm.pth')
+    assert saved['meta']['epoch'] == 2
+    assert len(saved['runnerkit']['ranks']) == 2
+
+
+def train_on_rank(rank, folder):
+    runner = tiny_runner(max_epochs=2)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(DvcliveLoggerHook(f'{folder}/m.pth', dvclive=MagicMock()))
+    runner.run([loader(8)], [('train', 1)])

@@ -64,6 +64,21 @@ def test_several_optimizers_and_other_modes():
     assert record == {'mode': 'dis', 'epoch': 1, 'step': 2, 'lr/body': 0.1, 'lr/head': 0.2, 'loss': 10.0}
 
 
+def test_other_rates_of_groups_have_names_of_their_own():
+    def groups(model):
+        return torch.optim.SGD(
+            [{'params': model.body.parameters()}, {'params': model.head.parameters(), 'lr': 1.0}], 0.1
+        )
+
+    def both(model):
+        return {'a': groups(model), 'b': torch.optim.SGD(model.head.parameters(), 0.2)}
+
+    (record,) = records('epoch', [('train', 1)], groups, max_epochs=1)
+    assert record == {'mode': 'train', 'epoch': 1, 'step': 2, 'lr': 0.1, 'lr/x10': 1.0, 'loss': 10.0}
+    (record,) = records('epoch', [('train', 1)], both, max_epochs=1)
+    assert {name: rate for name, rate in record.items() if 'lr' in name} == {'lr/a': 0.1, 'lr/b': 0.2, 'lr/a_x10': 1.0}
+
+
 def test_only_numbers_and_texts_are_kept():
     class Late(TextLoggerHook):
         """A logger that averages before the next hook adds to it, and does not write itself."""

@@ -1,0 +1,115 @@
+"""``runnerkit export work_dirs/lenet --out lenet.onnx``: write a trained model for other programs."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked
+from runnerkit.cli.parser import Parser
+from runnerkit.cli.train import add_shared, load_config
+from runnerkit.config.parse import EXTENSIONS
+from runnerkit.utils.logging import print_out
+from runnerkit.utils.suggest import suggestion
+
+#: `runnerkit.flow.export_formats.FORMATS`, which needs torch.
+FORMATS = ('.safetensors', '.pt2', '.onnx')
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """The shape of a sample on the command line: ``1,28,28``."""
+    words = text.strip('()[]').rstrip(',').split(',')
+    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+        raise argparse.ArgumentTypeError(
+            f'a shape is whole numbers above 0 with commas, such as 1,28,28 (without the batch), but got {text!r}'
+        )
+    return tuple(map(int, words))
+
+
+def tolerance(text: str) -> float:
+    """A tolerance of the command line: a finite number of at least 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f'a tolerance is a number of at least 0, but got {text!r}')
+    return value
+
+
+def parser(prog: str = 'runnerkit export') -> Parser:
+    """The command line."""
+    parse = Parser(
+        prog=prog,
+        description='Write a trained model to a file, load that back, and compare its outputs with the model.',
+    )
+    parse.add_argument(
+        'source', help='a work dir; a config, whose work dir has the model; or a checkpoint, which runs no code'
+    )
+    parse.add_argument(
+        '--out', required=True, metavar='FILE', help='the file: .safetensors (weights), .pt2 (torch.export) or .onnx'
+    )
+    parse.add_argument(
+        '--checkpoint', metavar='CKPT', help='the checkpoint or work dir to use with the config of source'
+    )
+    parse.add_argument('--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir')
+    parse.add_argument(
+        '--method', metavar='NAME', help='export this method of the network (default: forward_dummy or forward)'
+    )
+    parse.add_argument(
+        '--inputs',
+        nargs='+',
+        metavar='INPUT',
+        help='a split or files, whose first batch is the example (default: the first of test, val and train)',
+    )
+    parse.add_argument(
+        '--shape',
+        nargs='+',
+        type=sizes,
+        metavar='SIZES',
+        help='the shape of a sample, as 1,28,28, for each input: random numbers are the example',
+    )
+    parse.add_argument(
+        '--tolerance',
+        type=tolerance,
+        default=1e-4,
+        metavar='X',
+        help='how far outputs may differ, relative to the largest one (default: 1e-4)',
+    )
+    parse.add_argument(
+        '--trust', action='store_true', help='import the code that the config in a checkpoint names (default: refuse)'
+    )
+    add_shared(parse, '--cfg-options', '--trust-pickles')
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> int:
+    """Export; returns the exit code."""
+    args = parser(prog).parse_args(argv)
+    extension = os.path.splitext(args.out)[1].lower()
+    if extension not in FORMATS:
+        raise UsageError(
+            f'--out {args.out}: a model is exported as {", ".join(FORMATS)}{suggestion(extension, FORMATS)}'
+        )
+    if args.inputs and args.shape:
+        raise UsageError('--inputs and --shape both say what the example is: give one of them')
+    check_writable('--out', args.out)
+    named = args.source
+    cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
+    from runnerkit.checkpoint import trusted_pickles
+    from runnerkit.flow.export import export_found, find_to_export
+    from runnerkit.flow.export_formats import check_format
+
+    check_format(args.out)
+    example = args.inputs, args.shape
+    with trusted_pickles() if args.trust_pickles else nullcontext():
+        source = named if cfg is None else cfg
+        trained = find_to_export(source, args.checkpoint, None, args.which, args.trust, *example)
+        if cfg is None and args.cfg_options:
+            trained.cfg.merge_from_dict(args.cfg_options)
+        print_out(str(export_found(trained, args.out, args.method, *example, args.tolerance)))
+    return 0

