@@ -80,6 +80,7 @@ RUN = {
         'from runnerkit.config import Config',
         'workspace: configs/mnist',
     },
+    'docs/experiment.md': {'import torch', 'seed = 0'},
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
     'docs/mmcv.md': {
         'import runnerkit.compat',
@@ -345,6 +346,20 @@ def test_each_compile_of_the_switches_is_one(monkeypatch):
         model.forward = model.backbone.forward
         compile_model(model, **compile_options(Config.fromstring(line, '.py')))
     assert [options.get('mode') for options in seen] == [None, 'reduce-overhead', None, None]
+
+
+def test_the_experiment_trains_alone_and_from_a_config(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'configs').symlink_to(ROOT / 'configs')
+    code = text_of('docs/experiment.md', 'import torch')
+    exec(compile(code, 'docs/experiment.md', 'exec'), {})
+    done, score = capsys.readouterr().out.split(' ', 1)
+    assert done == '200'
+    assert float(re.search('value=([0-9.]+)', score)[1]) > 0.9
+    (tmp_path / 'my_experiment.py').write_text(code.partition('config = dict(')[0])
+    (tmp_path / 'config.py').write_text(text_of('docs/experiment.md', 'seed = 0'))
+    assert main(['config.py', '--work-dir', 'run', '--device', 'cpu']) == 0
+    assert list((tmp_path / 'run').glob('best_accuracy_iter_*.pth'))
 
 
 def test_the_preflight_in_python_says_what_the_page_says(capsys):

@@ -1314,7 +1314,12 @@ RUNS = (
 )
 
 #: Files beside the good config: broken ones, and good ones under wrong names.
+_EXPERIMENT = "runner = dict(type='experiments.Line')\ntraining = "
+
 FILES = {
+    'experiment_0.py': f'{_EXPERIMENT}dict(max_iteration=3, valid_interval=0)\n',
+    'experiment_1.py': f'{_EXPERIMENT}5\n',
+    'experiment_2.py': f'{_EXPERIMENT}dict(max_iteration=3, valid_intervall=5)\n',
     'empty.py': '',
     'broken.py': 'model = dict(\n',
     'indented.py': 'a = 1\n  b = 2\n',
@@ -1456,6 +1461,10 @@ COMMANDS = (
     Wrong('print-config good.py --cfg-options modle.x=3', "modle (--cfg-options) … 'model'", 0),
     Wrong('completion', 'shell'),
     Wrong('completion tcsh', "'tcsh' … 'bash'"),
+    # --- experiments
+    Wrong('train experiment_0.py', 'training.valid_interval … of at least 1, but got 0 … experiment_0.py:1', 1),
+    Wrong('train experiment_1.py', 'experiment_1.py:2 … training … dict', 1),
+    Wrong('train experiment_2.py', "experiment_2.py:2 … valid_intervall … 'valid_interval'", 0),
     # --- using a model
     Wrong('predict trained tset', "tset … did you mean 'test'", 1),
     Wrong('predict traind test', "traind … did you mean 'trained'", 1),

@@ -63,7 +63,7 @@ class IterBasedRunner(BaseRunner):
         if self._max_iters is None and not endless:
             raise WrongValue('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
         self._stops_by_iters = not endless  # a stream ends the run itself
-        self._readers.open(data_loaders, IterLoader)
+        self._open_readers(data_loaders)
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
         with self._running(workflow), self._rings('around_epoch'):
             self.model.train()
@@ -84,6 +84,10 @@ class IterBasedRunner(BaseRunner):
                         self.stop(ended.reason)
             if self._stop_reason is None:
                 self.call_hook('after_epoch')
+
+    def _open_readers(self, data_loaders: list[Any]) -> None:
+        """Have a reader for each workflow entry."""
+        self._readers.open(data_loaders, IterLoader)
 
     def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration, with ``model.<mode>_step``."""

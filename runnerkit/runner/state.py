@@ -61,7 +61,7 @@ class RunnerState:
         max_iters: int | None = None,
         max_epochs: int | None = None,
     ) -> None:
-        check_step(model, batch_processor)
+        self._check_step(model, batch_processor)
         check_optimizer(optimizer)
         check_settings(logger, meta, work_dir, max_epochs, max_iters)
         self.model: Any = model  # a module whose steps are found by name
@@ -101,6 +101,10 @@ class RunnerState:
         self._workflow: list[tuple[str, int]] = []
         self._readers = Readers()
         self._resumed: dict[str, Any] | None = None
+
+    def _check_step(self, model: nn.Module, batch_processor: Callable[..., dict[str, Any]] | None) -> None:
+        """Whether there is a step; subclasses that are given their model later ask when they run."""
+        check_step(model, batch_processor)
 
     # --- what hooks read ---------------------------------------------------------------------------------------------
 
