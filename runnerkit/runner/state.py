@@ -102,9 +102,8 @@ class RunnerState:
         self._readers = Readers()
         self._resumed: dict[str, Any] | None = None
 
-    def _check_step(self, model: nn.Module, batch_processor: Callable[..., dict[str, Any]] | None) -> None:
-        """Whether there is a step; subclasses that are given their model later ask when they run."""
-        check_step(model, batch_processor)
+    #: Whether there is a step; subclasses that are given their model later ask when they run.
+    _check_step = staticmethod(check_step)
 
     # --- what hooks read ---------------------------------------------------------------------------------------------
 
