@@ -19,11 +19,11 @@ PAGES = [
     *sorted(f'docs/{path.name}' for path in (ROOT / 'docs').glob('*.md')),
 ]
 
-#: The ids of the seed's features, by kind: M-S1 to M-S14, and so on.
 #: How many statements, additions and weaknesses each seed has, by page.
 IDS = {
     'docs/seeds.md': ('M', {'S': 14, 'A': 39, 'W': 15}),
     'docs/seeds_paddlerec.md': ('P', {'S': 14, 'A': 16, 'W': 9}),
+    'docs/seeds_parakeet.md': ('K', {'S': 12, 'A': 13, 'W': 6}),
 }
 
 #: A path begins with one of the repository's own folders; a file may also be called by its name alone.

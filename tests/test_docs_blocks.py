@@ -80,10 +80,17 @@ RUN = {
         'from runnerkit.config import Config',
         'workspace: configs/mnist',
     },
+    'docs/experiment.md': {'import torch', 'seed = 0'},
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
     'docs/mmcv.md': {
         'import runnerkit.compat',
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',
+    },
+    'docs/online.md': {
+        'python configs/online/serve.py --port 7007 --events 20000 &',
+        'runnerkit ctl work_dirs/online status',
+        "_base_ = ['configs/online/clicks.py']",
+        'import json',
     },
     'docs/preflight.md': {'import torch'},
     'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
@@ -341,6 +348,20 @@ def test_each_compile_of_the_switches_is_one(monkeypatch):
     assert [options.get('mode') for options in seen] == [None, 'reduce-overhead', None, None]
 
 
+def test_the_experiment_trains_alone_and_from_a_config(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'configs').symlink_to(ROOT / 'configs')
+    code = text_of('docs/experiment.md', 'import torch')
+    exec(compile(code, 'docs/experiment.md', 'exec'), {})
+    done, score = capsys.readouterr().out.split(' ', 1)
+    assert done == '200'
+    assert float(re.search('value=([0-9.]+)', score)[1]) > 0.9
+    (tmp_path / 'my_experiment.py').write_text(code.partition('config = dict(')[0])
+    (tmp_path / 'config.py').write_text(text_of('docs/experiment.md', 'seed = 0'))
+    assert main(['config.py', '--work-dir', 'run', '--device', 'cpu']) == 0
+    assert list((tmp_path / 'run').glob('best_accuracy_iter_*.pth'))
+
+
 def test_the_preflight_in_python_says_what_the_page_says(capsys):
     code = text_of('docs/preflight.md', 'import torch')
     exec(compile(code, 'docs/preflight.md', 'exec'), {})
@@ -566,3 +587,93 @@ def test_the_steps_from_plain_pytorch(wines, tmp_path, capsys):
     said = wines(text_of(page, 'runnerkit train my_config.py'))
     assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.85
     assert len((tmp_path / 'predictions.csv').read_text().splitlines()) == 49
+
+
+def test_the_stream_and_the_commands_of_the_online_page(shell, tmp_path, capsys):
+    """The page's processes, at another port than it says, which may be taken."""
+    online = tmp_path / 'configs' / 'online'
+    shutil.copytree(ROOT / 'configs' / 'online', online)
+    serve, train = text_of('docs/online.md', 'python configs/online/serve.py').splitlines()
+    words = [sys.executable, *shlex.split(serve)[1:-1], '--rate', '500']
+    words[words.index('7007')] = '0'
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        config = online / 'clicks.py'
+        url = server.stdout.readline().split(' at ')[1].strip()
+        config.write_text(config.read_text().replace('tcp://127.0.0.1:7007', url))
+        own = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}
+        command = [sys.executable, '-m', *shlex.split(train)]
+        training = subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in training.stdout:
+            if 'Start running' in line:
+                break
+        answers = []
+        for line in text_of('docs/online.md', 'runnerkit ctl').splitlines():
+            answers.append(json.loads(shell(line)))
+        status, paused, saved, lr, resumed, back, stopped = answers
+        assert training.wait(60) == 0, training.stdout.read()
+        training.stdout.close()
+    finally:
+        server.kill()
+        server.communicate()
+    assert {'iter', 'epoch', 'progress', 'lr', 'loss', 'scores', 'eta', 'paused', 'work_dir', 'stream'} <= set(status)
+    assert (paused['paused'], resumed['paused'], stopped['stops']) == (True, False, True)
+    assert paused['iter'] == saved['iter'] == lr['iter']
+    assert os.path.basename(saved['checkpoint']) == f'iter_{saved["iter"]}.pth'
+    assert (lr['lr'], back['lr']) == ([0.01], [0.1])
+    last = torch.load(tmp_path / 'work_dirs/online/latest.pth', weights_only=True)
+    assert last['meta']['iter'] == stopped['iter']
+    assert last['state_dict']['times'].sum() == 32 * stopped['iter']
+
+
+def test_the_folder_of_the_online_page(shell, tmp_path):
+    shutil.copytree(ROOT / 'configs' / 'online', tmp_path / 'configs' / 'online')
+    config, events = tmp_path / 'folder.py', tmp_path / 'events'
+    config.write_text(text_of('docs/online.md', "_base_ = ['configs/online/clicks.py']"))
+    events.mkdir()
+    read = import_object(f'{ROOT}/configs/online/ratings.py:read')
+    lines = [json.dumps({**rating, 'number': number}) for number, rating in enumerate(read()[:320])]
+    (events / 'a.jsonl').write_text('\n'.join(lines) + '\nno rating\n')
+    (events / 'END').touch()
+    assert main([str(config), '--work-dir', 'run', '--device', 'cpu']) == 0
+    last = torch.load('run/latest.pth', weights_only=True)
+    assert last['state_dict']['times'].sum() == 320
+    assert len((tmp_path / 'run' / 'malformed.jsonl').read_text().splitlines()) == 1
+    assert json.loads(lines[-1])['number'] == last['runnerkit']['ranks'][0]['readers'][0]['loader']['events'] - 1
+
+
+def test_the_source_of_the_online_page(monkeypatch):
+    """With a stand-in for the client of Redis."""
+    from types import SimpleNamespace
+
+    from runnerkit.data import SOURCES, Stream
+
+    class Redis:
+        entries = [((5, 0), b'1'), ((5, 1), b'{'), ((7, 0), b'2')]
+        trimmed = []
+
+        def xread(self, streams, count, block):
+            ((_, last),) = streams.items()
+            after = tuple(map(int, last.split('-')))
+            found = [(f'{a}-{b}'.encode(), {b'event': text}) for (a, b), text in self.entries if (a, b) > after]
+            return [(b'ratings', found)] if found else []
+
+        def xtrim(self, name, minid, approximate):
+            self.trimmed.append((name, minid))
+
+    client = Redis()
+    monkeypatch.setitem(sys.modules, 'redis', SimpleNamespace(Redis=SimpleNamespace(from_url=lambda url: client)))
+    space = {}
+    try:
+        exec(text_of('docs/online.md', 'import json'), space)
+        source = SOURCES.build({'type': 'RedisSource', 'url': 'redis://localhost', 'stream': 'ratings'})
+    finally:
+        SOURCES.module_dict.pop('RedisSource', None)
+    loader = Stream(source).make_loader(2)
+    assert next(iter(loader)).tolist() == [1, 2]
+    loader.acknowledge(loader.state_dict())
+    loader.close()
+    assert client.trimmed == [('ratings', '7-0')]
+    assert loader.state_dict() == {'offset': [7, 0], 'events': 2, 'malformed': 1, 'duplicates': 0}
+    records = source.read([5, 0])
+    assert [next(records).offset for _ in range(2)] == [[5, 1], [7, 0]]

@@ -1288,6 +1288,36 @@ CONFIGS = (
 
 #: What only a run shows.
 RUNS = (
+    # --- streams
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='DirectorySource', path='events')))",
+        "good.py:22 … reads a stream, which has no epochs … runner=dict(type='IterBasedRunner'",
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='DirectorySource', path='good.py')))",
+        'path must be a folder … good.py is a file',
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='DirectorySorce', path='events')))",
+        "DirectorySorce is not in the source registry … 'DirectorySource'",
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='EndpointSource', url='host:7007')))",
+        "url must be tcp://host:port or http://host:port/path … 'host:7007'",
+        1,
+    ),
+    Wrong("data = dict(train=dict(_delete_=True, type='Stream', source='events'))", "source … 'events'", 1),
+    Wrong(
+        "data = dict(workers_per_gpu=2, train=dict(_delete_=True, type='Stream', "
+        "source=dict(type='DirectorySource', path='events')))",
+        'makes its own loader … workers_per_gpu=2',
+        1,
+    ),
+    Wrong("custom_hooks = [dict(type='ControlHook', http='8000')]", "Write 8000 in place of '8000'", 1),
+    Wrong("custom_hooks = [dict(type='ControlHook', http=80000)]", 'http must be a port from 0 to 65535 … 80000', 1),
     Wrong("work_dir = 'good.py'", 'work dir … cannot be created … --work-dir', 1),
     Wrong("work_dir = 'good.py/sub'", 'work dir … cannot be created … --work-dir', 1),
     Wrong('optimizer = dict(lr=1e30)', 'loss is not finite since iteration … Lower the learning rate … <nowhere>', 0),
@@ -1300,7 +1330,12 @@ RUNS = (
 )
 
 #: Files beside the good config: broken ones, and good ones under wrong names.
+_EXPERIMENT = "runner = dict(type='experiments.Line')\ntraining = "
+
 FILES = {
+    'experiment_0.py': f'{_EXPERIMENT}dict(max_iteration=3, valid_interval=0)\n',
+    'experiment_1.py': f'{_EXPERIMENT}5\n',
+    'experiment_2.py': f'{_EXPERIMENT}dict(max_iteration=3, valid_intervall=5)\n',
     'empty.py': '',
     'broken.py': 'model = dict(\n',
     'indented.py': 'a = 1\n  b = 2\n',
@@ -1397,6 +1432,15 @@ COMMANDS = (
     Wrong('train good.py --cfg-options optimizer.lrr=3', "'lrr' … 'lr' … (--cfg-options)", 1),
     Wrong('train good.py --cfg-options optimizer.lr=abc', "optimizer.lr (--cfg-options) … 'abc'", 1),
     Wrong('train good.py --cfg-options runner.max_epochs=1e3', '(--cfg-options) … Write 1000 in place of', 1),
+    # --- ctl
+    Wrong('ctl', 'work_dir, COMMAND'),
+    Wrong('ctl trained', 'COMMAND'),
+    Wrong('ctl trained sing', "'sing' … 'pause'"),
+    Wrong('ctl trained lr', 'lr needs a VALUE'),
+    Wrong('ctl trained save now', "save takes no VALUE, but got 'now'"),
+    Wrong('ctl trained status --timeout soon', "--timeout … 'soon'"),
+    Wrong('ctl trained status', "no run can be controlled in trained … custom_hooks=[dict(type='ControlHook')]", 1),
+    Wrong('ctl nowhere status', 'there is no folder nowhere', 1),
     # --- flags of the others
     Wrong('test', 'config, checkpoint'),
     Wrong('test good.py', 'checkpoint'),
@@ -1433,6 +1477,10 @@ COMMANDS = (
     Wrong('print-config good.py --cfg-options modle.x=3', "modle (--cfg-options) … 'model'", 0),
     Wrong('completion', 'shell'),
     Wrong('completion tcsh', "'tcsh' … 'bash'"),
+    # --- experiments
+    Wrong('train experiment_0.py', 'training.valid_interval … of at least 1, but got 0 … experiment_0.py:1', 1),
+    Wrong('train experiment_1.py', 'experiment_1.py:2 … training … dict', 1),
+    Wrong('train experiment_2.py', "experiment_2.py:2 … valid_intervall … 'valid_interval'", 0),
     # --- using a model
     Wrong('predict trained tset', "tset … did you mean 'test'", 1),
     Wrong('predict traind test', "traind … did you mean 'trained'", 1),

@@ -71,6 +71,7 @@ TOP: dict[str, Key] = {
     'timer_config': Key('dict or None', "`dict(type='IterTimerHook')`", 'The hook that logs `time` and `data_time`.'),
     'profiler_config': Key('dict', 'None', "Run torch's profiler for some epochs or iterations."),
     'flow': Key('dict', 'the default stages', 'Stages of your own: what the program around the training does.'),
+    'training': Key('dict', 'None', "An `Experiment`'s length, and how often it validates and saves."),
 }
 
 #: Keys by section, and further ones of sections whose other keys have docstrings.
@@ -122,6 +123,12 @@ MEANINGS: dict[str, dict[str, Key]] = {
     },
     'FixedLrUpdaterHook': {
         'policy': Key('str', 'required', 'The schedule, by name: see the tables below.'),
+    },
+    'training': {
+        'max_iteration': Key('int', '900000', 'The number of training batches.'),
+        'valid_interval': Key('int', '1000', 'Iterations between two validations.'),
+        'save_interval': Key('int', '10000', 'Iterations between two checkpoints, without a `checkpoint_config`.'),
+        'log_interval': Key('int', '50, or a tenth of a short run', 'Iterations between two log lines.'),
     },
     'flow': {
         'instance': Key('str or dict', "`'Instance'`", 'What comes first, such as a download.'),

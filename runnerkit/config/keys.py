@@ -254,7 +254,7 @@ def _in_nobodys_name(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
         if _is_new_option(root, key):
             what = 'nobody reads it: neither a run nor a file of the config has such a key'
         yield Finding('warning', key, where, what, f'Set {way_out}.' if way_out else 'Set the keys that depend on it.')
-    elif origin is not None and not _is_used(root, key):
+    elif origin is not None and 'training' not in root and not _is_used(root, key):  # an Experiment reads any key
         way_out = f'Write {BELONGS[key]}.' if key in BELONGS else 'Remove it, or begin its name with an underscore.'
         yield Finding('warning', key, where, 'neither a run nor a file of this config reads it', way_out)
 

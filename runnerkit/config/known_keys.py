@@ -134,6 +134,7 @@ _LEAST_MOMENTUM = ('min_momentum', 'min_momentum_ratio', *_WARMUP)
 _WITHOUT_DOCSTRING = (
     'log_config',
     'flow',
+    'training',
     'fp16',
     'auto_scale_lr',
     'custom_keys',
@@ -262,7 +263,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 
 #: Readers in `KEYS` that hand other keys on: EvalHook to the data set's ``evaluate``.
-OPEN = ('EvalHook',)
+OPEN = ('EvalHook', 'training')
 
 #: Readers in `KEYS` that are functions of torch: a later version may know more.
 OF_TORCH = ('grad_clip', 'loss_scale', 'schedule', 'dist_params')

@@ -204,7 +204,9 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(('deterministic', 'auto_resume', 'find_unused_parameters'), BOOL),
     **dict.fromkeys(('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch'), BOOL),
     **dict.fromkeys(('load_from', 'resume_from', 'work_dir'), PATH),
-    **dict.fromkeys(('data', 'evaluation', 'log_config', 'dist_params', 'optimizer', 'auto_scale_lr', 'flow'), SECTION),
+    **dict.fromkeys(
+        ('data', 'evaluation', 'log_config', 'dist_params', 'optimizer', 'auto_scale_lr', 'flow', 'training'), SECTION
+    ),
     'model': MODEL,
     'runner': SECTION,
     **dict.fromkeys(('lr_config', 'momentum_config', 'optimizer_config', 'checkpoint_config', 'timer_config'), HOOK),

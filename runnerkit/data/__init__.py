@@ -2,31 +2,44 @@
 
 builder.py builds data sets and loaders from configs; sampler.py has the order and the positions, seeding.py the random
 streams, samples.py and loader.py bring both together. reader.py passes over any loader and enters it anywhere; held.py
-finds all that a loader holds, checksum.py compares batches.
+finds all that a loader holds, checksum.py compares batches. stream.py reads events as they come, from a
+source (source.py).
 """
 
 from __future__ import annotations
 
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, build_dataloader, build_dataset
 from runnerkit.data.compose import Compose
+from runnerkit.data.directory_source import DirectorySource
+from runnerkit.data.endpoint_source import EndpointSource
 from runnerkit.data.kinds import is_cheap_to_enter, loader_seed, set_epoch
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.named import name_of_scores, name_scores
 from runnerkit.data.reader import IterLoader, Reader, epoch_batches
 from runnerkit.data.sampler import EpochSampler, epoch_order
 from runnerkit.data.seeding import private_streams
+from runnerkit.data.source import SOURCES, Event, Malformed, Source
+from runnerkit.data.stream import Stream, StreamLoader
 from runnerkit.data.wrappers import RepeatDataset
 
 __all__ = [
     'DATASETS',
     'SAMPLERS',
+    'SOURCES',
     'TRANSFORMS',
     'Compose',
+    'DirectorySource',
+    'EndpointSource',
     'EpochSampler',
+    'Event',
     'IterLoader',
+    'Malformed',
     'Reader',
     'RepeatDataset',
     'SeededLoader',
+    'Source',
+    'Stream',
+    'StreamLoader',
     'build_dataloader',
     'build_dataset',
     'epoch_batches',

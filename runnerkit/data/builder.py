@@ -145,7 +145,8 @@ def build_dataloader(
     out where there are none, so that a config can be tried with ``workers_per_gpu=0``.
 
     Args:
-        dataset: built already; map-style with a length, or iterable.
+        dataset: built already; map-style with a length, or iterable. A `Stream` makes its own loader; its order is
+            that of its events, whatever ``shuffle`` is.
         samples_per_gpu: samples in a batch on each device, at least 1. It must be given, by this name or as
             ``batch_size``.
         workers_per_gpu: worker processes for each device; 0 loads in the main process. It must be given, by this name
@@ -197,6 +198,11 @@ def build_dataloader(
     batch_size, num_workers = samples_per_gpu * scale, workers_per_gpu * scale
     if seed is None:
         seed = int(torch.randint(2**31, ()))
+    if hasattr(dataset, 'make_loader'):
+        refused = {'workers_per_gpu': num_workers, 'prefetch_to': prefetch_to, 'max_batches': max_batches, **kwargs}
+        _check_own_loader(dataset, refused)
+        shares = {'seed': seed, 'rank': rank, 'world_size': world_size, 'drop_last': drop_last}
+        return dataset.make_loader(batch_size, **shares, **kwargs)
     options = dict(kwargs, num_workers=num_workers, persistent_workers=persistent_workers)
     if num_workers == 0:
         options = {key: value for key, value in options.items() if key not in _WORKER_OPTIONS}
@@ -232,6 +238,16 @@ def build_dataloader(
             f'{world_size} rank(s). Make samples_per_gpu smaller, or say drop_last=False'
         )
     return loader
+
+
+def _check_own_loader(dataset: Any, options: dict[str, Any]) -> None:
+    """Refuse what a data set that makes its own loader cannot do."""
+    for name, value in options.items():
+        if value and name != 'collate_fn':
+            raise ValueError(
+                f'the data set {type(dataset).__name__} makes its own loader, which reads ahead in a thread and takes '
+                f'no {name}={value!r}: leave it out (workers_per_gpu=0)'
+            )
 
 
 def _one_of(name: str, value: Any, other_name: str, other: Any, at_least: int) -> int:

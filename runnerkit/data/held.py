@@ -38,11 +38,16 @@ _PARTS = {
     'worker_init_fn': False,
 }
 
+
+class Opaque:
+    """A base for what a loader holds and no checkpoint is to look into."""
+
+
 _ATOMS = (type(None), bool, float, complex, str, bytes)
 _SCALARS = (*_ATOMS, int)
 _PLAIN_CONTAINERS = (list, tuple, set, frozenset, deque, dict)
 _CONTAINERS = (*_PLAIN_CONTAINERS, Mapping)
-_LEAVES = (type, ModuleType, nn.Module, torch.device, torch.dtype, np.dtype, io.IOBase)
+_LEAVES = (type, ModuleType, nn.Module, torch.device, torch.dtype, np.dtype, io.IOBase, Opaque)
 
 #: Objects that are values: they are looked at as a whole, and one is put in the place of another.
 _VALUES = (*_SCALARS, Tensor, np.ndarray, np.generic, Enum, PurePath)

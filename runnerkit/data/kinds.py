@@ -66,6 +66,8 @@ def about(loader: Any) -> dict[str, Any]:
         'batches': length_of(loader),
         'workers': getattr(loader, 'num_workers', None),
     }
+    if is_unbounded(loader):
+        found['is_stream'] = True
     if order is not None:
         found.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
     return found
@@ -110,6 +112,12 @@ def has_state(loader: Any) -> bool:
     return is_stateful(loader) and not isinstance(loader, SeededLoader)
 
 
+def is_unbounded(loader: Any) -> bool:
+    """Whether ``loader`` reads a stream: it has one pass, keeps its place in every checkpoint whatever is built around
+    it, and its end is the run's."""
+    return bool(getattr(loader, 'is_unbounded', False))
+
+
 def workers_live(loader: Any) -> bool:
     """Whether ``loader`` has workers that wait for its next pass."""
     return bool(getattr(loader, 'persistent_workers', False)) and getattr(loader, '_iterator', None) is not None
@@ -138,7 +146,7 @@ def in_workers(loader: Any) -> str:
 
 def fetches_again(loader: Any) -> bool:
     """Whether a batch is the same one when it is fetched again, after the process's generators have moved on."""
-    if isinstance(loader, (SeededLoader, Sequence)):
+    if isinstance(loader, (SeededLoader, Sequence)) or is_unbounded(loader):
         return True
     known = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
     return (

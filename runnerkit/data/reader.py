@@ -30,6 +30,7 @@ from runnerkit.data.kinds import (
     is_cheap_to_enter,
     is_pure,
     is_seeded_map,
+    is_unbounded,
     length_of,
     named,
     order_of,
@@ -40,6 +41,7 @@ from runnerkit.data.kinds import (
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
+from runnerkit.utils.waiting import WaitEnded
 
 _END = object()
 
@@ -209,11 +211,17 @@ class Reader:
             held=self.held.states(),
             of_files=True,
             unsaved=self.held.unsaved(),
-            loader=self._dataloader.state_dict() if has_state(self._dataloader) else None,
+            loader=self._state_of_loader(batches),
             workers_live=workers_live(self._dataloader),
             checksums=checksums if batches else {},
             waits=waits,
         )
+
+    def _state_of_loader(self, batches: int) -> Any:
+        """What the loader says of its place itself; a stream's is the one after ``batches`` batches."""
+        if is_unbounded(self._dataloader):
+            return self._dataloader.state_dict(batches)
+        return self._dataloader.state_dict() if has_state(self._dataloader) else None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """`load` what `state_dict` gave."""
@@ -281,7 +289,7 @@ class Reader:
         if self._began is not None:
             self._go_back(self._began)
         set_epoch(loader, self._epoch)
-        if not batches and not state.samples:
+        if not batches and not state.samples and not is_unbounded(loader):
             self._iterator = iter(loader)
         elif state.loader is not None and has_state(loader):
             loader.load_state_dict(state.loader)
@@ -495,6 +503,8 @@ class IterLoader(Reader):
             self._first = self._states()
         batch = next(batches, _END)
         if batch is _END:
+            if is_unbounded(self._dataloader):
+                raise WaitEnded('the stream has ended')
             batches = self.begin(self._epoch + 1)
             self._first = self._states()
             batch = next(batches, _END)

@@ -1,6 +1,7 @@
 """The program around a training: five stages that share one typed context, each of which a config may replace."""
 
 from runnerkit.flow.context import Context, Options
+from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.flow import Flow
 from runnerkit.flow.from_python import TrainResult, train
 from runnerkit.flow.inference import Infer, InferNetwork
@@ -15,6 +16,7 @@ __all__ = [
     'STAGES',
     'Context',
     'EngineMode',
+    'Experiment',
     'Flow',
     'Infer',
     'InferNetwork',

@@ -34,9 +34,11 @@ def fill_in(cfg: Any) -> None:
     """
     hooks_by_name(cfg)
     by_epoch, max_iters = length_of_run(cfg)
+    training = cfg.get('training') if is_experiment(cfg) else None
     tenth = None if by_epoch or max_iters is None else max(1, max_iters // PARTS)
+    interval = 1 if by_epoch else (training or {}).get('save_interval') or tenth or SAVE_INTERVAL
     if 'checkpoint_config' not in cfg and not has_custom(cfg, CheckpointHook):
-        cfg.checkpoint_config = {'interval': 1 if by_epoch else tenth or SAVE_INTERVAL, 'max_keep_ckpts': KEPT}
+        cfg.checkpoint_config = {'interval': interval, 'max_keep_ckpts': KEPT}
     if 'log_config' not in cfg and not has_custom(cfg, TextLoggerHook):
         cfg.log_config = {'interval': min(LOG_INTERVAL, tenth or LOG_INTERVAL)}
     if isinstance(cfg.get('log_config'), Mapping) and 'hooks' not in cfg.log_config:
@@ -60,7 +62,16 @@ def length_of_run(cfg: Any) -> tuple[bool, int | None]:
     kind = runner.get('type')
     found = RUNNERS.get(kind) if isinstance(kind, str) else kind
     max_iters = runner.get('max_iters')
+    if max_iters is None and is_experiment(cfg):
+        max_iters = (cfg.get('training') or {}).get('max_iteration')
     return getattr(found, 'by_epoch', True), max_iters if isinstance(max_iters, int) else None
+
+
+def is_experiment(cfg: Any) -> bool:
+    """Whether the config's runner is an `Experiment`, which has a section ``training``."""
+    runner = cfg.get('runner')
+    kind = runner.get('type') if isinstance(runner, Mapping) else None
+    return hasattr(RUNNERS.get(kind) if isinstance(kind, str) else kind, 'train_batch')
 
 
 def has_custom(cfg: Any, kind: type[Hook]) -> bool:

@@ -9,6 +9,7 @@ import torch
 from runnerkit.config.objects import refuse_marks
 from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of
+from runnerkit.flow.building import build_experiment, experiment_of
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import InstanceBase, loader_settings, required_section
 from runnerkit.flow.stage import STAGES, Stage
@@ -96,9 +97,19 @@ class Network(NetworkBase):
 
     def build_network(self, context: Context) -> None:
         """Build the data, the model, the optimizer."""
-        self.build_data(context)
-        self.build_model(context)
-        self.build_optimizer(context)
+        if experiment_of(context.cfg) is None:
+            self.build_data(context)
+            self.build_model(context)
+            self.build_optimizer(context)
+            return
+        for section, build in (
+            ('data', self.build_data),
+            ('model', self.build_model),
+            ('optimizer', self.build_optimizer),
+        ):
+            if context.cfg.get(section) is not None:
+                build(context)
+        build_experiment(context)  # which has the rest
 
 
 def wrapped(model: torch.nn.Module, context: Context) -> torch.nn.Module:

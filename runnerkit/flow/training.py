@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any
 
 from runnerkit.distributed import from_first_rank
+from runnerkit.flow.building import build_experiment, experiment_of, parts_of
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import runner_config, updating
+from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.work_dir import take_over
@@ -64,13 +66,10 @@ class RunnerBase(Stage):
 
     def build_runner(self, context: Context) -> None:
         """Build the runner that the config names."""
-        default_args = {
-            'model': context.model,
-            'optimizer': context.optimizer,
-            'work_dir': str(context.work_dir),
-            'logger': context.logger,
-            'meta': context.meta,
-        }
+        if experiment_of(context.cfg) is not None:
+            if context.runner is None:  # a network stage of the user's own
+                build_experiment(context)
+            return
         with placed_errors(context.cfg, 'runner'):
             config = runner_config(context.cfg)
         is_ours = config.get('type') in ('EpochBasedRunner', 'IterBasedRunner')
@@ -78,7 +77,7 @@ class RunnerBase(Stage):
             with placed_errors(context.cfg, 'model'):  # the runner would find it, too, and blame its own section
                 check_step(context.model, None)
         with placed_errors(context.cfg, 'runner'):
-            context.runner = build_runner(config, default_args)
+            context.runner = build_runner(config, parts_of(context))
         context.runner.timestamp = context.timestamp
 
     def register_hooks(self, context: Context) -> None:
@@ -86,14 +85,17 @@ class RunnerBase(Stage):
         cfg, runner = context.cfg, context.runner
         by_config: dict[str, Any] = {
             'lr_config': cfg.get('lr_config'),
-            'optimizer_config': updating(cfg),
+            'optimizer_config': runner.updating(cfg) if isinstance(runner, Experiment) else updating(cfg),
             'checkpoint_config': cfg.get('checkpoint_config'),
             'log_config': cfg.get('log_config'),
             'momentum_config': cfg.get('momentum_config'),
             'timer_config': cfg.get('timer_config', DEFAULT_TIMER),
         }
         runner.register_training_hooks(**by_config)
-        if context.val_loader is not None:
+        if isinstance(runner, Experiment):
+            with placed_errors(cfg, 'evaluation'):
+                runner.register_valid_hook(cfg.get('evaluation', {}))
+        elif context.val_loader is not None:
             with placed_errors(cfg, 'evaluation'):
                 evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
                 runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')

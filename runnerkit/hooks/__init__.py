@@ -2,6 +2,7 @@
 
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.closure import ClosureHook
+from runnerkit.hooks.control import ControlHook
 from runnerkit.hooks.early_stopping import EarlyStoppingHook
 from runnerkit.hooks.ema import EMAHook
 from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
@@ -61,6 +62,7 @@ __all__ = [
     'CheckpointHook',
     'ClearMLLoggerHook',
     'ClosureHook',
+    'ControlHook',
     'CosineAnnealingLrUpdaterHook',
     'CosineAnnealingMomentumUpdaterHook',
     'CosineRestartLrUpdaterHook',

@@ -54,6 +54,7 @@ class CheckpointHook(StoringHook):
 
     runs_last = True
     _saved_at: int | None = None  # how many iterations were done at the last save
+    _saved_as: str | None = None  # its path
     _failure: str | None = None  # why the last save failed, if it did
 
     def __init__(
@@ -145,6 +146,25 @@ class CheckpointHook(StoringHook):
                 + ('No other was saved' if last is None else f'Resume from {last} (--auto-resume) when that is fixed')
             )
 
+    def save_now(self, runner: RunnerView) -> str:
+        """Save between two intervals, as ``iter_<n>.pth``; every rank calls it. The file is kept.
+
+        Returns:
+            its path.
+
+        Raises:
+            NotSavedError: the storage could not take it.
+        """
+        last = runner.last_checkpoint()
+        if last is not None and (self._saved_at, self._saved_as) == (runner.completed_iters, last):
+            return last
+        self._synchronise(runner)
+        name = BY_ITER.format(runner.completed_iters)
+        saved = self._save(runner, name, {**self.args, 'filename_tmpl': name})
+        if saved is None:
+            raise NotSavedError(self._failure)
+        return saved
+
     def state_dict(self) -> dict[str, Any]:
         """Return the checkpoints that could not be written, and those of stopped runs."""
         return {'missed': sorted(self._missed), 'stops': list(self._stops)}
@@ -172,7 +192,7 @@ class CheckpointHook(StoringHook):
         self._missed.discard(number)
         self._save(runner, name, args, number)
 
-    def _save(self, runner: RunnerView, name: str, args: dict[str, Any], number: int | None = None) -> None:
+    def _save(self, runner: RunnerView, name: str, args: dict[str, Any], number: int | None = None) -> str | None:
         store = self.store(runner)
         if runner.rank == 0 and self._saved_at is not None and not store.exists():
             runner.logger.warning('%s is gone, with the checkpoints in it; it is created again', store)
@@ -185,7 +205,8 @@ class CheckpointHook(StoringHook):
             **args,
         )
         if saved is not None:
-            self._failure, self._saved_at = None, runner.completed_iters
+            self._failure, self._saved_at, self._saved_as = None, runner.completed_iters, store.path(name)
+        return saved
 
     def _report_failed_save(self, runner: RunnerView, path: str, number: int | None, error: NotSavedError) -> None:
         """Log that the checkpoint ``path`` is missing, or stop."""

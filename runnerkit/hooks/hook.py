@@ -27,8 +27,9 @@ and for an evaluation, whoever starts it (a validation epoch above, `EvalHook`, 
     after_evaluate(scores)                              # on every rank, with the same scores
 
 ``around_save`` spans the writing of each checkpoint; ``after_save`` is called when the file is written;
-``after_roll_back`` is called after a return to an older checkpoint. At every point, hooks with a lower priority number
-are called first, before and after alike. Rings (``around_*``) nest instead: the lowest number is the outermost.
+``after_roll_back`` is called after a return to an older checkpoint; ``while_waiting`` some times a second while the run
+waits for the data of a stream. At every point, hooks with a lower priority number are called first, before and after
+alike. Rings (``around_*``) nest instead: the lowest number is the outermost.
 """
 
 from __future__ import annotations
@@ -163,6 +164,8 @@ class RunnerView(Protocol):
     def hooks(self) -> list[Hook]: ...
     @property
     def outcome(self) -> Outcome | None: ...
+    @property
+    def is_ending(self) -> bool: ...
 
     def save(self, out_dir: str | None = None, filename_tmpl: str | None = None, **options: Any) -> str | None: ...
     def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> str: ...

@@ -56,7 +56,7 @@ _LOADER_FOLLOWS = {
     'kind': 'its batches may be others, or come in another order',
     'dataset': 'its samples are others',
     'length': 'the order is another one: some samples of the open epoch come twice or not at all',
-    'batch_size': 'the epoch goes on with the same sample, in other batches',
+    'batch_size': 'it goes on with the same sample, in other batches',
     'batches': 'an epoch has another number of iterations',
     'seed': 'the order is another one: some samples of the open epoch come twice or not at all',
     'shuffle': 'the order is another one: some samples of the open epoch come twice or not at all',
@@ -101,7 +101,7 @@ def loader_changes(number: int, was: Mapping[str, Any], now: Mapping[str, Any]) 
                 continue
             if what == 'batches' and was.get('world_size') != now.get('world_size'):
                 continue
-            if what == 'batch_size' and 'seed' not in now:
+            if what == 'batch_size' and 'seed' not in now and 'is_stream' not in now:
                 follows = 'the open epoch begins anew: only the order of a loader made by build_dataloader is known'
             found.append(Change(f'loader {number}: {what}', was[what], now[what], follows))
     return found

@@ -121,7 +121,7 @@ def priority_name(hook: Hook) -> str:
 
 
 #: Every method of a hook that a runner calls, with the points that only some hooks have.
-CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back')
+CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'while_waiting')
 
 
 @cache

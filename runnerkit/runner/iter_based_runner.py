@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from runnerkit.checkpoint.store import BY_ITER
-from runnerkit.data.kinds import is_cheap_to_enter
+from runnerkit.data.kinds import is_cheap_to_enter, is_unbounded
 from runnerkit.data.named import name_of_scores
 from runnerkit.data.reader import IterLoader
 from runnerkit.data.reader_state import ReaderState
@@ -23,6 +23,7 @@ from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.workflow import Workflow, check_workflow, first_training_loader, iters_in, trains, unit_of
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
+from runnerkit.utils.waiting import WaitEnded
 
 
 @RUNNERS.register_module()
@@ -39,7 +40,7 @@ class IterBasedRunner(BaseRunner):
     _val_scores: Scores
 
     def run(self, data_loaders: list[Any], workflow: Workflow, max_iters: int | None = None, **kwargs: Any) -> None:
-        """Run ``workflow`` over ``data_loaders`` until ``max_iters`` is reached.
+        """Run ``workflow`` over ``data_loaders`` until ``max_iters`` is reached; over streams, it may be None.
 
         Args:
             data_loaders: one for each entry of ``workflow``.
@@ -58,10 +59,11 @@ class IterBasedRunner(BaseRunner):
         if self._max_iters is None:
             loader = first_training_loader(data_loaders, workflow, self)
             self._max_iters = iters_in(self._max_epochs, data_loaders[0] if loader is None else loader)
-        if self._max_iters is None:
+        endless = self._max_iters is None and bool(data_loaders) and all(map(is_unbounded, data_loaders))
+        if self._max_iters is None and not endless:
             raise WrongValue('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
-        self._stops_by_iters = True
-        self._readers.open(data_loaders, IterLoader)
+        self._stops_by_iters = not endless  # a stream ends the run itself
+        self._open_readers(data_loaders)
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
         with self._running(workflow), self._rings('around_epoch'):
             self.model.train()
@@ -77,8 +79,15 @@ class IterBasedRunner(BaseRunner):
                         self._progress.units = self._unit + 1
                 except GoBack as asked:
                     self._return_to(asked.checkpoint)
+                except WaitEnded as ended:  # the next boundary stops the run, or another iteration waits again
+                    if ended.reason is not None:
+                        self.stop(ended.reason)
             if self._stop_reason is None:
                 self.call_hook('after_epoch')
+
+    def _open_readers(self, data_loaders: list[Any]) -> None:
+        """Have a reader for each workflow entry."""
+        self._readers.open(data_loaders, IterLoader)
 
     def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration, with ``model.<mode>_step``."""
@@ -86,7 +95,8 @@ class IterBasedRunner(BaseRunner):
             self.model.train()
         if data_loader not in self._readers.entries:
             self._admit(data_loader)
-        self.mode, self.data_loader, self.data_batch = mode, data_loader, next(data_loader)
+        self.mode, self.data_loader = mode, data_loader
+        self.data_batch = next(data_loader)
         self._epoch = data_loader._epoch
         self._train_iter(kwargs)
         if self._stop_reason is not None:

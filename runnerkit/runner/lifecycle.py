@@ -18,6 +18,7 @@ from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import DETAIL
 from runnerkit.utils.report import scope as report_scope
+from runnerkit.utils.waiting import waiting_scope
 
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
 
@@ -40,10 +41,13 @@ class Lifecycle(Rollback):
         with ExitStack() as stack:
             signals = stack.enter_context(StopSignals(self._rank, self._world_size))
             stack.enter_context(report_scope(self.log_buffer))
+            stack.enter_context(waiting_scope(self._while_waiting))
             self._signals = signals
             error: BaseException | None = None
             try:
                 stack.enter_context(self._rings('around_run'))
+                for stream in self._readers.streams():
+                    stream.open(self.work_dir)
                 self.call_hook('before_run')
                 yield
             except BaseException as caught:
@@ -64,6 +68,9 @@ class Lifecycle(Rollback):
                     if error is None:
                         raise
                     self.logger.exception('after_run of a hook failed')
+                finally:
+                    for stream in self._readers.streams():  # only now: the end of the run is saved and acknowledged
+                        stream.close()
                 self._resumed = None
                 self.stop_signal = self.stop_signal or signals.received
         if self.stop_signal == signal.SIGINT and not signals.is_nested:
@@ -88,6 +95,8 @@ class Lifecycle(Rollback):
         self._is_restored = True
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
         limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
+        if self._max_iters is None and self._max_epochs is None:
+            limit = 'as much as the stream has'
         work_dir = self.work_dir and shown(self.work_dir)
         self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, work_dir)
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info(), extra=DETAIL)
@@ -157,6 +166,14 @@ class Lifecycle(Rollback):
             self._stop_reason = reason
         else:
             self._signals.request(reason)
+
+    def _while_waiting(self) -> bool:
+        """What the run does while it waits for data; returns whether it has been asked to end."""
+        if self._saver.in_flight is not None:
+            self._saver.poll()
+        for call in self._hook_table.calls['while_waiting']:
+            call(self)
+        return self.is_ending
 
     def _stop_if_signalled(self, signals: StopSignals) -> None:
         """At a boundary: stop here because of a signal, or because some rank has called `stop`."""

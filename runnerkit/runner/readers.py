@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from runnerkit.data.kinds import is_unbounded
 from runnerkit.data.reader import IterLoader, Reader, new_iter_loaders, numbers
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.runner.workflow import Workflow
@@ -83,6 +84,16 @@ class Readers:
             'readers': [state_of_entry(reader).state_dict() for reader in self.entries],
             'evaluations': [reader.state_dict() for reader in self.evaluations],
         }
+
+    def streams(self) -> list[Any]:
+        """The loaders that read a stream."""
+        return [reader.dataloader for reader in self.entries if is_unbounded(reader.dataloader)]
+
+    def acknowledge(self, state: Mapping[str, Any]) -> None:
+        """``state``, as `state_dict` gave it, is in a checkpoint on disk: tell the streams."""
+        for reader, each in self.entries_in(state):
+            if is_unbounded(reader.dataloader) and each.loader is not None:
+                reader.dataloader.acknowledge(each.loader)
 
     def restore_held(self, state: Mapping[str, Any]) -> None:
         """Give all loaders back what they held when `state_dict` was called."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import SequentialSampler
 
-from runnerkit.data.kinds import WAY_OUT, about, length_of, named, order_of
+from runnerkit.data.kinds import WAY_OUT, about, is_unbounded, length_of, named, order_of
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.hooks.hook import Hook, Score
@@ -96,7 +96,7 @@ class Resuming(Checkpoints):
         other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
         if self._counted_otherwise():
             state.begin_anew()
-        elif state.begun and (other_ranks or other_batches):
+        elif state.begun and (other_ranks or other_batches) and not is_unbounded(reader.dataloader):
             if state.samples is None or order_of(reader.dataloader) is None:
                 state.begin_anew()
                 if progress.epoch_is_open:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.content import checkpoint_of, weights_on_cpu
-from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects
+from runnerkit.hooks.checkpoint import CheckpointHook
 
 if TYPE_CHECKING:
     from runnerkit.checkpoint.async_writer import AsyncWriter
@@ -48,6 +49,7 @@ class Saver:
         self._request: _Request | None = None
         self._writer: AsyncWriter | None = None  # made by the first save in the background
         self.in_flight: _Request | None = None
+        self._to_acknowledge: Any = None  # the state of rank 0 in it, if a resumed run would go on from it
 
     def save(
         self,
@@ -113,22 +115,36 @@ class Saver:
         runner = self._runner
         store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
         counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
+        ranks = request.ranks if request else [runner._rank_state()]
         with runner._rings('around_save'):
             checkpoint = checkpoint_of(
                 runner.model,
                 optimizer=runner.optimizer if save_optimizer else None,
                 meta={**(meta or {}), **runner.meta, **counts},
                 # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number.
-                state={**runner._common_state(), 'ranks': request.ranks if request else [runner._rank_state()]},
+                state={**runner._common_state(), 'ranks': ranks},
             )
+            counts_as_done = self._is_resumed_from(store, name, create_symlink)
             if request is not None and request.async_save:
+                self._to_acknowledge = ranks[0] if counts_as_done else None
                 self._start(request, checkpoint, store, name, create_symlink)
                 return store.path(name)
             store.write(name, weights_on_cpu(checkpoint), create_symlink)
         if request is not None:
             request.after_write()
+        if counts_as_done:
+            runner._readers.acknowledge(ranks[0])
         runner.call_hook('after_save')
         return store.path(name)
+
+    def _is_resumed_from(self, store: Store, name: str, latest: bool) -> bool:
+        """Whether a resumed run looks for that file: the events of streams in it are done then."""
+        if not (latest or number_in(name) is not None):
+            return False
+        hooks = [hook for hook in self._runner.hooks if isinstance(hook, CheckpointHook)]
+        places: list[Any] = [hook.store(self._runner).place for hook in hooks]
+        places = places or [self._runner.work_dir]
+        return store.place in places
 
     def _start(self, request: _Request, checkpoint: dict[str, Any], store: Store, name: str, latest: bool) -> None:
         def write(copy: dict[str, Any]) -> None:
@@ -161,7 +177,10 @@ class Saver:
         except Exception as error:
             failure = error
         request, self.in_flight = self.in_flight, None
+        done, self._to_acknowledge = self._to_acknowledge, None
         if failure is None:
+            if done is not None:
+                self._runner._readers.acknowledge(done)
             self._runner.call_hook('after_save')
         else:
             request.on_failure(failure)

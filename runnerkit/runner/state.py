@@ -61,7 +61,7 @@ class RunnerState:
         max_iters: int | None = None,
         max_epochs: int | None = None,
     ) -> None:
-        check_step(model, batch_processor)
+        self._check_step(model, batch_processor)
         check_optimizer(optimizer)
         check_settings(logger, meta, work_dir, max_epochs, max_iters)
         self.model: Any = model  # a module whose steps are found by name
@@ -101,6 +101,9 @@ class RunnerState:
         self._workflow: list[tuple[str, int]] = []
         self._readers = Readers()
         self._resumed: dict[str, Any] | None = None
+
+    #: Whether there is a step; subclasses that are given their model later ask when they run.
+    _check_step = staticmethod(check_step)
 
     # --- what hooks read ---------------------------------------------------------------------------------------------
 
@@ -168,3 +171,8 @@ class RunnerState:
     def outcome(self) -> Outcome | None:
         """How the run ended; None before it has."""
         return self._outcome
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the run has been asked to end, by `stop` or a signal: it does at the next boundary."""
+        return self._stop_reason is not None or (self._signals is not None and self._signals.pending)

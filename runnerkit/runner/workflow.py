@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from runnerkit.data.kinds import length_of
+from runnerkit.data.kinds import is_unbounded, length_of
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
@@ -34,11 +34,31 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
         )
     for loader, entry in zip(data_loaders, workflow, strict=True):
         unit_of(runner, entry[0])
+        if is_unbounded(loader):
+            check_stream(runner, entry)
         if length_of(loader) == 0:
             raise WrongValue(
                 f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or '
                 'fewer than one batch, with drop_last)'
             )
+
+
+def check_stream(runner: Any, entry: Any) -> None:
+    """Whether the workflow entry ``entry`` can read a stream.
+
+    Raises:
+        ValueError: it counts epochs, or validates.
+    """
+    if runner.by_epoch:
+        raise WrongValue(
+            f'the workflow entry {tuple(entry)} reads a stream, which has no epochs: take an iteration runner, '
+            "runner=dict(type='IterBasedRunner', max_iters=1000000); the run ends when the stream does"
+        )
+    if not trains(entry[0], runner):
+        raise WrongValue(
+            f'the workflow entry {tuple(entry)} reads a stream, each event of which is there once, to train on: '
+            'validate on a data set of its own'
+        )
 
 
 def check_entries(workflow: Any) -> None:

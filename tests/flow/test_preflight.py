@@ -185,4 +185,6 @@ def test_the_gallery_has_no_findings(path, monkeypatch):
 
 
 def test_the_gallery_is_there():
-    assert [path.stem for path in GALLERY] == ['resnet_mnist', 'lenet', 'onecycle', 'hela', 'wine']
+    assert [path.stem for path in GALLERY] == [
+        'resnet_mnist', 'lenet', 'onecycle', 'clicks', 'hela', 'speakers', 'wine',
+    ]  # fmt: skip

@@ -10,6 +10,7 @@ from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value, wrong_values
 from runnerkit.flow.checks.plan import Plan, parts_of_optimizer
+from runnerkit.flow.defaults import is_experiment
 from runnerkit.flow.splits import EVALUATED, splits_in, validates
 from runnerkit.flow.switches import check_mode
 from runnerkit.hooks import HOOKS
@@ -29,6 +30,13 @@ def unread(plan: Plan) -> Iterator[Finding]:
     """Keys that nobody reads."""
     if plan.cfg is not None:
         yield from unread_keys(plan.cfg)
+
+
+def training(plan: Plan) -> Iterator[Finding]:
+    """The section of an `Experiment`, for another runner."""
+    if plan.get('training') is not None and not is_experiment(plan.cfg):
+        what = 'nobody reads it: the runner is no Experiment'
+        yield plan.warning(('training',), what, 'Leave it out, or name your Experiment as the type of runner.')
 
 
 def modes(plan: Plan) -> Iterator[Finding]:
@@ -343,6 +351,7 @@ def hook_arguments(plan: Plan) -> Iterator[Finding]:
 KEY_CHECKS = (
     values,
     unread,
+    training,
     hook_arguments,
     modes,
     workflow,

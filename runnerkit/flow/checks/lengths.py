@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.data.kinds import length_of
+from runnerkit.data.kinds import is_unbounded, length_of
 from runnerkit.flow.checks.plan import Plan, amount
 from runnerkit.hooks import CheckpointHook, EvalHook, OptimizerHook
 from runnerkit.hooks.logger import LoggerHook
@@ -14,7 +14,8 @@ from runnerkit.hooks.logger import LoggerHook
 
 def run_is_not_empty(plan: Plan) -> Iterator[Finding]:
     """A run of no epochs or iterations, or of an unknown number of both."""
-    if plan.cfg is not None and plan.runner.max_epochs is None and plan.runner.max_iters is None:
+    is_open = plan.runner.max_epochs is None and plan.runner.max_iters is None
+    if plan.cfg is not None and is_open and not all(map(is_unbounded, plan.loaders or [None])):
         unit = 'max_epochs' if plan.by_epoch else 'max_iters'
         yield plan.error(('runner',), 'does not say how long the run is', f'Set runner.{unit}.')
     for name in ('max_epochs', 'max_iters'):

@@ -31,7 +31,7 @@ def something_updates(plan: Plan) -> Iterator[Finding]:
     """A run without an `OptimizerHook`, whose steps do not look as if they update the weights themselves."""
     if not plan.optimizers or plan.hooks_of(OptimizerHook) or not plan.training_loaders:
         return
-    if any(_may_update(hook) for hook in plan.hooks) or _updates_itself(plan):
+    if hasattr(plan.runner, 'train_batch') or any(map(_may_update, plan.hooks)) or _updates_itself(plan):
         return
     yield plan.warning(
         ('optimizer_config',),

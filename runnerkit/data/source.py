@@ -1,0 +1,90 @@
+"""What a stream is read from: one small protocol, which an endpoint, a folder or a message queue can speak."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from runnerkit.data.held import Opaque
+from runnerkit.registry import Registry
+
+SOURCES = Registry('source')
+
+
+class Event(NamedTuple):
+    """One event of a stream.
+
+    Attributes:
+        offset: its place: a number, a text, or a list of these. Offsets grow from event to event.
+        payload: what is trained on, once it is decoded.
+    """
+
+    offset: Any
+    payload: Any
+
+
+class Malformed(NamedTuple):
+    """A record that is no event. It is counted and kept aside.
+
+    Attributes:
+        text: the record, as far as it could be read.
+        problem: what is wrong with it.
+        offset: its place; None if that is not known.
+    """
+
+    text: str
+    problem: str
+    offset: Any = None
+
+
+#: What a source gives; None while there is nothing.
+Record: TypeAlias = 'Event | Malformed | None'
+
+
+class Source(ABC, Opaque):
+    """Where events come from.
+
+    A source keeps its events until they are acknowledged, and gives those after any later offset again, in the same
+    order. Then each event is trained on once, whatever happens to the run: a checkpoint holds the offset up to which it
+    has trained, a resumed run asks for what follows, and an event is acknowledged when a checkpoint that contains its
+    update is on disk.
+
+    In a distributed run the source is read on rank 0 alone, and its events are dealt out to the ranks.
+    """
+
+    @abstractmethod
+    def read(self, after: Any) -> Iterator[Record]:
+        """The records after an offset; the stream has ended when the iterator has. Called in a thread of its own.
+
+        Args:
+            after: the offset; None for the beginning. What lies at it or before it may come again, and is dropped.
+
+        Returns:
+            events in the order of their offsets, malformed records, and None now and then while there is nothing, so
+            that the thread can be ended.
+        """
+
+    def acknowledge(self, offset: Any) -> None:
+        """The updates of all events up to ``offset`` are in a checkpoint on disk. Called in the main thread, so it must
+        not wait for long. It may be called again with the same offset, and need not have an effect at once."""
+
+    def close(self) -> None:
+        """End a `read` that waits, in another thread; `read` may be called again later."""
+
+
+def parse_line(line: bytes, offset: Any = None) -> Any:
+    """The JSON value in a line, or a `Malformed`."""
+    try:
+        return json.loads(line)
+    except ValueError as error:  # wrong UTF-8 is one, too
+        return Malformed(shortened_text(line), f'no JSON: {error}', offset)
+    except RecursionError:
+        return Malformed(shortened_text(line), 'no JSON: it is nested too deeply', offset)
+
+
+def shortened_text(line: bytes, longest: int = 10000) -> str:
+    """A line as text of at most so many characters, whatever is in it."""
+    text = line.decode('utf-8', 'backslashreplace').rstrip('\n')
+    return text if len(text) <= longest else f'{text[:longest]}…'

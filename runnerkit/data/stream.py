@@ -1,0 +1,314 @@
+"""Batches of a stream of events: each event is trained on once, whatever happens to the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch.utils.data import IterableDataset, default_collate
+
+from runnerkit.data.builder import DATASETS, TRANSFORMS
+from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams
+from runnerkit.data.source import SOURCES, Event, Malformed, Source
+from runnerkit.data.stream_buffer import StreamBuffer
+from runnerkit.distributed import broadcast_object
+from runnerkit.utils.exceptions import ToldByFirstRank, WrongType
+from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.waiting import WaitEnded, pulse
+
+_POLL = 0.1  # seconds between two pulses while the run waits
+
+#: Where malformed records are kept, in the work dir.
+ASIDE = 'malformed.jsonl'
+
+logger = logging.getLogger('runnerkit')
+
+
+@DATASETS.register_module()
+class Stream(IterableDataset[Any]):
+    """A stream as a data set of a config; `runnerkit.data.build_dataloader` makes a `StreamLoader` of it.
+
+    Args:
+        source: a `Source`, or the config of one.
+        decode: makes a sample of an event's payload: a function, or the config of a transform. What it raises makes the
+            record a malformed one. None: the payload is the sample.
+        buffer: how many records are read ahead, at least 1.
+        aside: the file for malformed records, a line of JSON for each; by default ``malformed.jsonl`` in the work dir.
+    """
+
+    def __init__(self, source: Any, decode: Any = None, buffer: int = 1024, aside: str | None = None) -> None:
+        check_whole_number('buffer', buffer)
+        self.source: Source = SOURCES.build(source) if isinstance(source, dict) else source
+        if not isinstance(self.source, Source):
+            raise WrongType(f'source must be a runnerkit.data.Source or the config of one, but got {source!r}')
+        self.decode: Callable[[Any], Any] | None = TRANSFORMS.build(decode) if isinstance(decode, dict) else decode
+        if self.decode is not None and not callable(self.decode):
+            raise WrongType(f'decode must be a function or the config of a transform, but got {decode!r}')
+        self.buffer = buffer
+        self.aside = aside
+
+    def make_loader(self, batch_size: int, **options: Any) -> StreamLoader:
+        """Called by `runnerkit.data.build_dataloader`, see `StreamLoader`."""
+        return StreamLoader(self, batch_size, **options)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(
+            'a Stream is read by the loader that runnerkit.data.build_dataloader(stream, samples_per_gpu, 0) makes of '
+            'it, not by itself'
+        )
+
+
+class StreamLoader:
+    """The batches of a stream, in the order of its events.
+
+    Where the loader is, is part of every checkpoint: the offset of the last event that was trained on. A resumed run
+    asks the source for what follows, and drops what comes again. When a checkpoint is on disk, the run acknowledges its
+    events (`acknowledge`). At most ``stream.buffer`` records and one batch are read ahead; nothing else of the stream
+    is, however fast it comes.
+
+    While a batch is waited for, the run stays responsive: see `runnerkit.utils.waiting`. A batch is only given when it
+    is full, or the stream has ended; which events are in it does not depend on when they came.
+
+    In a distributed run rank 0 alone reads, and deals the events of each batch out to the ranks. If fewer events than
+    ranks are left at the end, they are neither trained on nor acknowledged.
+
+    Args:
+        stream: what is read.
+        batch_size: events a batch and rank, at least 1.
+        collate_fn: makes a batch of a list of samples.
+        drop_last: leave out what does not fill a last batch; it is not acknowledged.
+        seed: randomness in ``decode`` is a function of this and of the event's number in the stream.
+        rank: of this process.
+        world_size: how many ranks share the stream.
+    """
+
+    #: It has no length, and when it ends, the run does.
+    is_unbounded = True
+
+    def __init__(
+        self,
+        stream: Stream,
+        batch_size: int,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        drop_last: bool = False,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        check_whole_number('batch_size', batch_size)
+        self.dataset = stream
+        self.batch_size = batch_size
+        self.collate_fn = default_collate if collate_fn is None else collate_fn
+        self.drop_last = drop_last
+        self.seed, self.rank, self.world_size = seed, rank, world_size
+        self._buffer: StreamBuffer | None = None
+        self._samples: list[Any] = []  # of the batch to come
+        self._read: dict[str, Any] = {'offset': None, 'events': 0, 'malformed': 0, 'duplicates': 0}  # with these
+        self._given = 0  # batches since the pass was begun or entered
+        self._places = {0: dict(self._read)}  # after this and the batch before
+        self._acknowledged: Any = None
+        self._work_dir: str | None = None
+        self._told = 0
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        """Goes on where the loader is; a stream has one pass."""
+        self._given, self._places = 0, {0: self._places[self._given]}
+        return _Batches(self)
+
+    def next_batch(self) -> Any:
+        """The next batch, waited for.
+
+        Raises:
+            StopIteration: the stream has ended.
+            WaitEnded: the run around it has been asked to end. It may be called again.
+        """
+        leaves = False
+        while True:
+            what, samples, place = self._from_first_rank(leaves)
+            if what == 'batch':
+                break
+            if what == 'end':
+                raise StopIteration
+            if what == 'leave':
+                raise WaitEnded
+            leaves = pulse()
+        self._given += 1
+        self._places = {self._given - 1: self._places[self._given - 1], self._given: place}
+        return self.collate_fn(samples[self.rank :: self.world_size])
+
+    def _from_first_rank(self, leaves: bool) -> tuple[str, list[Any], dict[str, Any]]:
+        """What rank 0 has found, on every rank: a batch, the end, that one goes on waiting, or leaves."""
+        if self.world_size == 1:
+            return self._look(leaves)
+        found: Any = None
+        failure: Exception | None = None
+        if self.rank == 0:
+            try:
+                found = self._look(leaves)
+            except Exception as error:
+                failure, found = error, ('failed', [], {'error': repr(error)})
+        found = broadcast_object(found)
+        if failure is not None:
+            raise failure
+        if found[0] == 'failed':
+            raise ToldByFirstRank(f'rank 0 has failed: {found[2]["error"]}')
+        return found
+
+    def _look(self, leaves: bool) -> tuple[str, list[Any], dict[str, Any]]:
+        """Read for a tenth of a second at most, unless a batch is there before."""
+        if leaves:
+            return 'leave', [], {}
+        if self._buffer is None:
+            self._buffer = StreamBuffer(self.dataset.source, self._read['offset'], self.dataset.buffer)
+        wanted, until = self.batch_size * self.world_size, time.monotonic() + _POLL
+        while len(self._samples) < wanted and not self._buffer.ended:
+            if not self._take(wanted - len(self._samples), until):
+                break
+        if self._buffer.ended and self._samples and self._is_too_few():
+            self._samples = []
+        if len(self._samples) == wanted or (self._buffer.ended and self._samples):
+            samples, self._samples = self._samples, []
+            return 'batch', samples, dict(self._read)
+        return 'end' if self._buffer.ended else 'wait', [], {}
+
+    def _is_too_few(self) -> bool:
+        """Whether the last events do not make a batch; that is told."""
+        few, wanted = len(self._samples), self.batch_size * self.world_size
+        if few >= wanted or (few >= self.world_size and not self.drop_last):
+            return False
+        why = 'drop_last=True' if self.drop_last else f'there are {self.world_size} ranks'
+        logger.warning('the last %d events of the stream are not trained on and not acknowledged: %s', few, why)
+        return True
+
+    def _take(self, number: int, until: float) -> bool:
+        """Take up to ``number`` events out of the buffer and decode them; returns whether to go on."""
+        events: list[Event] = []
+        buffer, offset = self._buffer, self._read['offset']
+        goes_on = True
+        while buffer is not None and len(events) < number:
+            record = buffer.take(until - time.monotonic())
+            if record is None:
+                goes_on = False
+                break
+            try:
+                is_old = record.offset is not None and offset is not None and record.offset <= offset
+            except TypeError as error:  # a number behind a text
+                payload = record.payload if isinstance(record, Event) else record.text
+                record, is_old = Malformed(as_text(payload), f'its offset {record.offset!r}: {error}'), False
+            if is_old:
+                self._read['duplicates'] += 1
+            elif isinstance(record, Malformed):
+                self._set_aside(record)
+                offset = offset if record.offset is None else record.offset
+            else:
+                events.append(record)
+                offset = record.offset
+        self._decode(events)
+        self._read['offset'] = offset
+        return goes_on
+
+    def _decode(self, events: list[Event]) -> None:
+        decode = self.dataset.decode
+        if decode is None or not events:
+            self._samples += [event.payload for event in events]
+            self._read['events'] += len(events)
+            return
+        base = mix_seed(self.seed, 0)
+        with private_streams():
+            for event in events:
+                seed_streams(sample_seed(base, self._read['events']))
+                try:
+                    sample = decode(event.payload)
+                except Exception as error:  # a record of any kind must not end the run
+                    problem = f'{type(error).__name__}: {error}'
+                    self._set_aside(Malformed(as_text(event.payload), problem, event.offset))
+                    continue
+                self._samples.append(sample)
+                self._read['events'] += 1
+
+    def _set_aside(self, record: Malformed) -> None:
+        """Count a malformed record and keep it in the file for them."""
+        self._read['malformed'] += 1
+        self._told += 1
+        path = self.dataset.aside or (None if self._work_dir is None else os.path.join(self._work_dir, ASIDE))
+        if path is not None:
+            try:
+                with open(path, 'a', encoding='utf-8') as file:
+                    file.write(json.dumps(record._asdict()) + '\n')
+            except OSError as error:
+                logger.warning('a malformed record of the stream cannot be kept in %s: %s', path, error)
+        if self._told in (1, 10, 100) or self._told % 1000 == 0:
+            where = 'not kept (give the Stream a file aside=…)' if path is None else f'kept in {path}'
+            logger.warning(
+                'malformed records of the stream: %d so far, %s. The last one: %s', self._told, where, record.problem
+            )
+
+    # --- the place, and the run --------------------------------------------------------------------------------------
+
+    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
+        """Where the loader is after so many batches since the pass was begun or entered: the last one, which is the
+        default, or the one before.
+
+        Raises:
+            ValueError: another number.
+        """
+        batches = self._given if batches is None else batches
+        if batches not in self._places:
+            raise ValueError(
+                f'a stream knows where it was after {" and ".join(map(str, self._places))} batches, not after {batches}'
+            )
+        return dict(self._places[batches])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Be where `state_dict` was."""
+        self.close()
+        self._read = dict(state)
+        self._samples, self._given, self._places = [], 0, {0: dict(state)}
+
+    def open(self, work_dir: str | None) -> None:
+        """A run begins; malformed records go to its work dir, unless the stream names a file."""
+        self._work_dir = work_dir
+
+    def acknowledge(self, state: Mapping[str, Any]) -> None:
+        """A checkpoint with this state is on disk: tell the source."""
+        if state['offset'] is not None:
+            self.dataset.source.acknowledge(state['offset'])
+            self._acknowledged = state['offset']
+
+    def close(self) -> None:
+        """Stop reading. What was read and not trained on is read again when the loader goes on."""
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            buffer.close()
+            self._read, self._samples = dict(self._places[self._given]), []
+
+    def counts(self) -> dict[str, Any]:
+        """What the stream has given so far, for a status; may be called in any thread."""
+        buffer = self._buffer
+        waiting = 0 if buffer is None else len(buffer)
+        return {**self._places.get(self._given, self._read), 'acknowledged': self._acknowledged, 'waiting': waiting}
+
+
+class _Batches:
+    """The batches of a loader; unlike a generator it goes on after an exception."""
+
+    def __init__(self, loader: StreamLoader) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> Any:
+        return self._loader.next_batch()
+
+
+def as_text(payload: Any) -> str:
+    """An event's payload in the file for malformed records."""
+    return payload if isinstance(payload, str) else json.dumps(payload, default=repr)

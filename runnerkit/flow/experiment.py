@@ -1,0 +1,450 @@
+"""A training that its user writes: a class with the model, the loaders, a training batch and a validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from runnerkit.data.reader import IterLoader, Reader
+from runnerkit.data.reader_state import ReaderState
+from runnerkit.distributed import from_first_rank, reduce_named_sums
+from runnerkit.flow.experiment_setup import ExperimentSetup, NoBatches
+from runnerkit.hooks import CheckpointHook
+from runnerkit.log_buffer import LogBuffer
+from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel import to_device, unwrap
+from runnerkit.runner.checkpoints import EXACTNESS
+from runnerkit.runner.checks import check_optimizer
+from runnerkit.runner.workflow import Workflow
+from runnerkit.utils.numbers import plain_number
+from runnerkit.utils.report import scope as report_scope
+from runnerkit.utils.suggest import suggestion
+
+
+class Experiment(ExperimentSetup):
+    """A runner whose user writes the training: subclass it and implement four methods. ::
+
+        class Digits(Experiment):
+            def setup_dataloader(self):
+                self.train_loader, self.valid_loader = …
+
+            def setup_model(self):
+                self.model = …
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+            def train_batch(self):
+                image, digit = self.read_batch()
+                loss = F.cross_entropy(self.model(image), digit)
+                self.update(loss)
+                return dict(loss=loss)
+
+            def valid(self):
+                right = [(self.model(image).argmax(1) == digit).float() for image, digit in self.valid_loader]
+                return dict(accuracy=torch.cat(right).mean())
+
+        experiment = Digits(config, args)
+        experiment.setup()
+        experiment.resume_or_load()
+        experiment.run()
+
+    ``run`` trains ``config.training.max_iteration`` batches, calls ``valid`` every ``valid_interval`` of them, and then
+    ``save`` every ``save_interval``. It is a runner in all: hooks, logs, checkpoints, exact resumes, several processes.
+
+    What ``train_batch`` returns (None, or a dict of numbers; a ``loss`` for an OptimizerHook) and what it reports with
+    `runnerkit.utils.report` is logged. ``valid`` is called on every rank in evaluation mode, without gradients, over
+    averaged weights if there is an EMAHook, wherever it is called; what it returns or reports, averaged over the ranks,
+    are the scores.
+
+    Checkpoints hold ``model``, ``optimizer``, the place in the loaders, and of everything else that the experiment sets
+    as an attribute (schedulers, scalers, further networks and optimizers) its ``state_dict``.
+
+    Args:
+        config: a `Config` or a dict; copied. Its section ``training`` has ``max_iteration`` (900000),
+            ``valid_interval`` (1000), ``save_interval`` (10000) and ``log_interval``; ``seed`` (0), ``log_config``,
+            ``checkpoint_config``, ``evaluation``, ``lr_config``, ``optimizer_config``, ``amp`` and ``custom_hooks``
+            mean what they do in other configs; everything else is yours.
+        args: the flags, ``output``, ``checkpoint_path``, ``device`` and ``nprocs`` among them, of
+            `runnerkit.flow.experiment_main.parser`.
+        model: a model that is there; otherwise `setup_model` sets it.
+        optimizer: its optimizer, or several by name.
+        work_dir: where logs and checkpoints go, without `setup`.
+        logger: by default runnerkit's own.
+        meta: what every checkpoint should remember.
+        max_iters: another ``max_iteration``.
+
+    Attributes:
+        train_loader: one loader, or several in a dict by name. In a run, read it with `read_batch`.
+        valid_loader: yours to iterate over, in ``valid``.
+        device: where the model is, and what `read_batch` gives.
+        seed: the config's.
+    """
+
+    _in_batch = False  # from the beginning of a training iteration to its end
+    _has_begun = False  # whether train_batch has begun in it
+    _is_validating = False
+    _is_running = False
+
+    def __init__(self, config: Any = None, args: Any = None, **kwargs: Any) -> None:
+        super().__init__(config, args, **kwargs)
+        self.batch_processor = self._step
+        self._read: list[tuple[Reader, Any]] = []  # what the running iteration has read
+        self._last: dict[int, Any] = {}  # the last batch of each loader, which a resumed run compares
+        self._told: set[str] = set()
+        self._base_attributes = {*vars(self), '_base_attributes'}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._has_own_train = cls.train is not Experiment.train
+        if vars(cls).get('valid', ExperimentSetup.valid) is not ExperimentSetup.valid:
+            cls.valid = _as_evaluation(vars(cls)['valid'])  # type: ignore[method-assign]
+
+    # --- what the user writes ----------------------------------------------------------------------------------------
+
+    def train_batch(self) -> dict[str, Any] | None:
+        """Train one batch: read it, compute the loss, update the weights, in any way.
+
+        Returns:
+            None, or a dict of numbers and one-element tensors, which are logged; with ``log_vars``, those alone.
+            ``num_samples`` is their weight in averages. If nothing has updated the weights yet, a registered
+            OptimizerHook does so with ``loss``.
+
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(f'{type(self).__name__} must override train_batch')
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        data_loaders: Sequence[Any] | None = None,
+        workflow: Workflow | None = None,
+        max_iters: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Train until ``max_iteration``.
+
+        Args:
+            data_loaders: one for each entry of ``workflow``, as in `IterBasedRunner`; by default ``train_loader``.
+            workflow: by default ``[('train', 1)]``. Other modes are those of `IterBasedRunner`.
+            max_iters: another ``max_iteration``.
+            **kwargs: handed to ``train_batch``.
+
+        Raises:
+            RuntimeError: there is no model.
+        """
+        self.check_model()
+        check_optimizer(self.optimizer)
+        self._model_name = type(unwrap(self.model)).__name__
+        self._one_checkpointer()
+        loaders = list(self.train_loaders.values())[:1] if data_loaders is None else list(data_loaders)
+        if self._owns_work_dir:
+            from_first_rank(self._claim)
+            if not self._iter:
+                from_first_rank(self._set_aside)
+        self._is_running = True
+        try:
+            super().run([_own(loader) for loader in loaders], workflow or [('train', 1)], max_iters, **kwargs)
+        finally:
+            self._is_running = False
+            self.close()
+
+    def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
+        """Train one iteration: ``train_batch``, or in other modes as in `IterBasedRunner`."""
+        self._in_batch = True
+        try:
+            if mode != 'train':
+                super().train(data_loader, mode, **kwargs)
+                return
+            if not self.model.training:
+                self.model.train()
+            if data_loader not in self._readers.entries:
+                self._admit(data_loader)
+            self.mode, self.data_loader, self._epoch = mode, data_loader, data_loader.epoch
+            self._read.clear()
+            self._train_iter(kwargs)
+            self._read.clear()
+            self.data_batch = None
+            self._inner_iter += 1
+        finally:
+            self._in_batch = self._has_begun = False
+        self._iter += 1
+
+    def _step(self, model: Any, data: Any, train_mode: bool, **kwargs: Any) -> dict[str, Any]:
+        """The step of a runner: a batch of the experiment's, or in other modes a step of the model's."""
+        if not train_mode:
+            return model.val_step(data, **kwargs)
+        if self.mode != 'train':
+            return getattr(model, f'{self.mode}_step')(data, self.optimizer, **kwargs)
+        self._has_begun = True
+        with nullcontext() if self._is_running else report_scope(self.log_buffer):
+            return _as_outputs(self.train_batch(**kwargs), type(self).__name__)
+
+    @property
+    def iteration(self) -> int:
+        """The running iteration, from 1; between two, how many are done (0 before the first)."""
+        return self._iter + self._in_batch
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def train_loader(self) -> Any:
+        """The loader to train on, or several in a dict by name."""
+        if not self._is_running or self._train_loader is None:
+            return self._train_loader
+        views = {name: _ReadByHand(loader, self._tell_by_hand) for name, loader in self.train_loaders.items()}
+        return views if isinstance(self._train_loader, Mapping) else views['']
+
+    @train_loader.setter
+    def train_loader(self, loader: Any) -> None:
+        self._train_loader = loader
+
+    def read_batch(self, loader_name: str | None = None) -> Any:
+        """The next batch, on ``device``. After the last one of a pass over the loader, the next epoch begins.
+
+        A batch of training may read none, one, or several; a resumed run goes on behind what was read.
+
+        Args:
+            loader_name: which of several loaders; None: the first one.
+
+        Raises:
+            KeyError: there is no such loader.
+        """
+        reader = self._reader(loader_name)
+        batch = next(reader)
+        self._epoch = self._epoch if reader is not self.data_loader else reader.epoch
+        self.data_batch = self._last[id(reader)] = batch
+        self._read.append((reader, batch))
+        return batch if self.device.type == 'cpu' else to_device(batch, self.device)
+
+    def new_epoch(self, loader_name: str | None = None) -> None:
+        """Leave the rest of the running pass over a loader: the next batch is the first one of the next epoch."""
+        reader = self._reader(loader_name)
+        reader.begin(reader.epoch + 1)
+        self._epoch = self._epoch if reader is not self.data_loader else reader.epoch
+
+    def _reader(self, name: str | None) -> Any:
+        if name is None and isinstance(self.data_loader, IterLoader):
+            return self.data_loader
+        loaders = self.train_loaders
+        name = next(iter(loaders)) if name is None else name
+        if name not in loaders:
+            raise KeyError(
+                f'there is no train loader {name!r}{suggestion(name, loaders)}; '
+                + (f'there are {", ".join(loaders)}' if '' not in loaders else 'train_loader is a single one')
+            )
+        if not self._readers.entries:
+            self._open_readers([next(iter(loaders.values()))])
+        return self._readers.find(loaders[name], -1)
+
+    def _open_readers(self, data_loaders: list[Any]) -> None:
+        """Have a reader for each workflow entry, and for each further loader of ``train_loader``."""
+        rest = [each for each in self.train_loaders.values() if not any(each is entry for entry in data_loaders)]
+        super()._open_readers([*data_loaders, *(each for each in rest if not isinstance(each, NoBatches))])
+
+    def evaluate(self, loader: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """As in every runner, with the model's ``val_step``."""
+        return super().evaluate(_own(loader), *args, **kwargs)
+
+    def _tell_by_hand(self) -> None:
+        if 'by hand' not in self._told:
+            self._told.add('by hand')
+            self.logger.warning(
+                '%s iterates over train_loader by itself: what it reads so is not part of checkpoints, and a resumed '
+                'run reads other batches there. Read with self.read_batch()',
+                type(self).__name__,
+                extra=EXACTNESS,
+            )
+
+    # --- saving ------------------------------------------------------------------------------------------------------
+
+    def _one_checkpointer(self) -> None:
+        """Leave saving to the user's own CheckpointHook, if there is one."""
+        own = self._checkpointer
+        if own in self.hooks and any(isinstance(hook, CheckpointHook) and hook is not own for hook in self.hooks):
+            self.hooks.remove(own)
+            self.logger.info('training.save_interval has no effect: another CheckpointHook is registered, which saves')
+
+    def state_dict(self) -> dict[str, Any]:
+        """Values of your own that checkpoints should hold, on each rank: tensors and plain Python values."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+
+    def _rank_state(self) -> dict[str, Any]:
+        if self._has_begun and self._progress.iters == self._iter:
+            raise RuntimeError(
+                'save is called inside train_batch, in the middle of an iteration: a run could not go on from there. '
+                'Save in valid, in after_train_iter of a hook, or by training.save_interval'
+            )
+        if self._is_validating and 'save in valid' not in self._told:
+            self._told.add('save in valid')
+            self.logger.info(
+                'a checkpoint is saved inside valid: a run that resumes from it does not repeat the rest of that '
+                'validation',
+                extra=EXACTNESS,
+            )
+        if not self._told & {'by hand', 'nothing read'} and self._has_read_nothing():
+            self._told.add('nothing read')
+            self.logger.info(
+                '%s has not called read_batch: if it iterates over train_loader by itself, its place there is not part '
+                'of checkpoints, and a resumed run reads other batches',
+                type(self).__name__,
+                extra=EXACTNESS,
+            )
+        states = {name: each.state_dict() for name, each in self._stateful()}
+        return {
+            **super()._rank_state(),
+            'loaders': [self._name_of(reader) for reader in self._readers.entries],
+            'experiment': {'attributes': states, 'own': self.state_dict()},
+        }
+
+    def _has_read_nothing(self) -> bool:
+        readers = [reader for reader in self._readers.entries if isinstance(reader, IterLoader)]
+        return (
+            bool(self._iter)
+            and self._train_loader is not None
+            and not any(reader.position or reader.epoch for reader in readers)
+        )
+
+    def _stateful(self) -> Iterator[tuple[str, Any]]:
+        """The attributes that a subclass has set and that have a state which is not saved otherwise."""
+        saved = {id(each) for each in named_optimizers(self.optimizer).values()} if self.optimizer else set()
+        saved |= {id(module) for module in self.model.modules()} if self.model is not None else set()
+        for name, value in vars(self).items():
+            if name in self._base_attributes or id(value) in saved or not _has_state(value):
+                continue
+            if isinstance(value, (nn.Module, Optimizer)) or not type(value).__module__.startswith('runnerkit.'):
+                yield name, value
+
+    def _restore(self) -> None:
+        super()._restore()
+        if self._resumed is None:
+            return
+        states = self._own_rank().get('experiment', {'attributes': {}, 'own': {}})
+        stateful = dict(self._stateful())
+        for name, state in states['attributes'].items():
+            if name in stateful:
+                stateful[name].load_state_dict(state)
+            else:
+                self.logger.warning('the checkpoint holds a state of %s, which is not there now', name, extra=EXACTNESS)
+        for name in stateful.keys() - states['attributes'].keys():
+            if not stateful[name].state_dict():  # a loss, for example
+                continue
+            self.logger.warning('the checkpoint holds no state of %s, which begins anew', name, extra=EXACTNESS)
+        self.load_state_dict(states['own'])
+
+    def _own_rank(self) -> dict[str, Any]:
+        """As in every runner; loaders are known by name."""
+        own = super()._own_rank()
+        saved = own.get('loaders')
+        if saved is None or '' in saved:
+            return own
+        by_name = dict(zip(saved, own['readers'], strict=True))
+        return {**own, 'readers': [by_name.get(self._name_of(reader)) for reader in self._readers.entries]}
+
+    def _name_of(self, reader: Reader) -> str:
+        return next((name for name, each in self.train_loaders.items() if each is reader.dataloader), '')
+
+    def _state_of(self, reader: Any) -> ReaderState:
+        if reader is self.data_loader and self.mode not in (None, 'train'):
+            return super()._state_of(reader)
+        return reader.state(None, self._last.get(id(reader)))
+
+    def _give_back_batch(self) -> None:
+        """After an error: what the cut iteration has read comes first if this runner runs again."""
+        if self.mode != 'train' or self._progress.iters != self._iter:
+            return
+        for reader, batch in reversed(self._read):
+            reader.give_back(batch)
+        self._read.clear()
+        self.data_batch = None
+
+
+Experiment._has_own_train = False  # its train counts as the base's does
+
+
+class _ReadByHand:
+    """A loader as an experiment sees it in a run: one who iterates over it is told what follows.
+
+    Args:
+        loader: the loader.
+        tell: called when it is iterated over.
+    """
+
+    def __init__(self, loader: Any, tell: Callable[[], None]) -> None:
+        self.loader = loader
+        self._tell = tell
+
+    def __iter__(self) -> Iterator[Any]:
+        self._tell()
+        return iter(self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+
+def _own(loader: Any) -> Any:
+    return loader.loader if isinstance(loader, _ReadByHand) else loader
+
+
+def _has_state(value: Any) -> bool:
+    return callable(getattr(value, 'state_dict', None)) and callable(getattr(value, 'load_state_dict', None))
+
+
+def _as_outputs(returned: Any, name: str) -> dict[str, Any]:
+    """What a runner keeps of what ``train_batch`` has returned: its numbers are logged.
+
+    Raises:
+        TypeError: it is neither None nor a dict.
+    """
+    if returned is None:
+        return {}
+    if not isinstance(returned, dict):
+        raise TypeError(f'{name}.train_batch must return None or a dict such as dict(loss=loss), but got {returned!r}')
+    if 'log_vars' in returned:
+        return {'num_samples': 1, **returned}
+    logged = {key: value for key, value in returned.items() if key != 'num_samples' and _is_number(value)}
+    return {'num_samples': 1, **returned, 'log_vars': logged}
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.numel() == 1
+    return isinstance(plain_number(value), (int, float))
+
+
+def _as_evaluation(valid: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """``valid`` of a subclass, surrounded by all that an evaluation is."""
+
+    @wraps(valid)
+    def evaluated(self: Experiment, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if self._is_validating:  # one of a subclass calls that of its base
+            return valid(self, *args, **kwargs)
+        log, self.log_buffer, self._is_validating = self.log_buffer, LogBuffer(), True
+        try:
+            with self.around_val() as found, report_scope(self.log_buffer), torch.no_grad():
+                self.mode = 'val'
+                returned = valid(self, *args, **kwargs)
+                if returned is not None and not isinstance(returned, Mapping):
+                    name = type(self).__name__
+                    raise TypeError(f'{name}.valid must return None or a dict of scores, but got {returned!r}')
+                self.log_buffer.update(dict(returned or {}))
+                self.log_buffer.average(reduce=reduce_named_sums)
+                scores = dict(self.log_buffer.output)
+                found.update(scores)
+        finally:
+            self.log_buffer, self._is_validating = log, False
+        return scores
+
+    return evaluated

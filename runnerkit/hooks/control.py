@@ -1,0 +1,359 @@
+"""The hook that lets another process look at a run and control it."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from runnerkit.checkpoint.store import BY_ITER
+from runnerkit.distributed import broadcast_object, get_dist_info
+from runnerkit.hooks.checkpoint import CheckpointHook
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.param_schedule import read, write
+from runnerkit.optim.named import named_optimizers
+from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.suggest import suggestion
+
+if TYPE_CHECKING:
+    from runnerkit.utils.control import ControlServer
+
+#: What a run can be told, and what that does.
+COMMANDS = {
+    'status': 'tell where the run is, as JSON',
+    'pause': 'wait after the running iteration',
+    'resume': 'go on after a pause',
+    'save': 'save a checkpoint after the running iteration',
+    'stop': 'end the run after the running iteration',
+    'lr': 'set the learning rate, until another one is set; "schedule" gives it back to the schedule',
+}
+
+#: The value of ``lr`` that ends what a number has set.
+SCHEDULE = 'schedule'
+
+_POLL = 0.1  # seconds between two looks while nothing moves
+_RENDEZVOUS = 0.5  # seconds between two rendezvous of the ranks, about
+
+
+class _Request:
+    """A command of another process, and the promise of an answer."""
+
+    def __init__(self, command: str, value: Any) -> None:
+        self.command, self.value = command, value
+        self.answer: Future[dict[str, Any]] = Future()
+
+
+@HOOKS.register_module()
+class ControlHook(Hook):
+    """Obeys commands of other processes: ``runnerkit ctl WORK_DIR status|pause|resume|save|stop|lr``.
+
+    Commands are obeyed at the end of the running training iteration, after all other hooks, and while the run waits for
+    data. In a distributed run all ranks obey at the same iteration. Until somebody asks, an iteration costs next to
+    nothing on a single process; several ranks meet about twice a second, at an iteration that rank 0 has named when
+    they met last.
+
+    Who may give commands: the user who runs the process, through a Unix socket in the work dir that only its owner can
+    open (see `runnerkit.utils.control.ControlServer`).
+
+    A learning rate that was set holds against every schedule, also in a resumed run, until another one is set or
+    ``lr schedule`` gives it back. Parameter groups keep their ratios to the first one. A pause ends with the process.
+
+    Args:
+        http: the port on 127.0.0.1 for HTTP requests; 0 lets the system choose one. The token that they need is in
+            ``control.json`` in the work dir. None: no HTTP.
+    """
+
+    runs_last = True
+
+    def __init__(self, http: int | None = None) -> None:
+        if http is not None and (isinstance(http, bool) or not isinstance(http, int)):
+            raise WrongType(f'http must be a port (0: the system chooses one) or None, but got {http!r}')
+        if http is not None and not 0 <= http < 65536:
+            raise WrongValue(f'http must be a port from 0 to 65535, but got {http}')
+        self.http = http
+        self.paused = False
+        self._server: ControlServer | None = None
+        self._runner: RunnerView | None = None
+        self._requests: deque[_Request] = deque()
+        self._asked = threading.Event()
+        self._is_over = False
+        self._leaves = False  # the run is to end: no pause any more
+        self._lrs: dict[str, list[float]] | None = None  # what was set, for each group of each optimizer
+        self._schedule: dict[str, list[float | None]] = {}  # what the groups would have without that
+        self._next_meeting = 0  # the ranks meet when so many iterations are done
+        self._met_at = (0.0, 0)
+        self._began = (0.0, 0)
+        self._paused_for = 0.0
+        self._done = 0  # iterations, when the run obeyed last
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    def before_run(self, runner: RunnerView) -> None:
+        if runner.work_dir is None:
+            raise WrongValue('ControlHook has nowhere to listen: give the runner a work_dir')
+        self._runner, self.paused, self._is_over = runner, False, False
+        self._requests.clear()
+        self._alone = get_dist_info()[1] == 1
+        self._next_meeting, self._paused_for = 0, 0.0
+        self._began = self._met_at = time.monotonic(), runner.iter
+        if runner.rank == 0:
+            from runnerkit.utils.control import ControlServer
+
+            self._server = ControlServer(runner.work_dir, self._answer, self.http)
+            place = f'{self._server.socket}{" and " + self._server.url if self._server.url else ""}'
+            runner.logger.info('Control: runnerkit ctl %s status (through %s)', runner.work_dir, place)
+
+    def before_train_iter(self, runner: RunnerView) -> None:
+        if self._lrs is not None:
+            self._hold_lrs(runner, self._lrs)
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        # This is called in every iteration.
+        if self._requests if self._alone else runner.iter + 1 >= self._next_meeting:
+            self._meet(runner, runner.iter + 1)
+
+    def while_waiting(self, runner: RunnerView) -> None:
+        """Called while the run waits for data: on every rank, or on none."""
+        if self._requests or not self._alone:
+            self._meet(runner, runner.iter)
+
+    def after_roll_back(self, runner: RunnerView) -> None:
+        """Let the ranks meet at once: the iteration that was named may be far away now."""
+        self._next_meeting = 0
+
+    def after_run(self, runner: RunnerView) -> None:
+        self._is_over = True
+        server, self._server = self._server, None
+        while self._requests:
+            self._requests.popleft().answer.set_exception(RuntimeError(f'the run has ended ({runner.outcome})'))
+        if server is not None:
+            server.close()
+        self._runner = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the learning rates that were set, and those of the schedule."""
+        return {'lrs': self._lrs, 'schedule': self._schedule}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._lrs, self._schedule = state['lrs'], state['schedule']
+        if self._lrs is not None and self._runner is not None:
+            self._runner.logger.info('the learning rate that was set holds: %s', _shown(self._lrs))
+
+    # --- obeying -----------------------------------------------------------------------------------------------------
+
+    def _meet(self, runner: RunnerView, done: int) -> None:
+        """Obey what was asked; if that is a pause, until it ends.
+
+        Args:
+            runner: the run.
+            done: how many iterations are done.
+        """
+        self._obey(runner, done)
+        if not self.paused:
+            return
+        began = time.monotonic()
+        runner.logger.info('Paused after iteration %d', done)
+        while self.paused and not self._leaves:
+            if runner.rank == 0:
+                self._asked.wait(_POLL)
+            self._obey(runner, done)
+        self.paused = False
+        self._paused_for += time.monotonic() - began
+        self._met_at = time.monotonic(), done
+        runner.logger.info('Going on after iteration %d', done)
+
+    def _obey(self, runner: RunnerView, done: int) -> None:
+        """Obey all commands that have come in, on every rank in the same order."""
+        self._done = done
+        self._asked.clear()
+        asked = []
+        while self._requests:
+            asked.append(self._requests.popleft())
+        orders = [(request.command, request.value) for request in asked]
+        self._leaves = runner.is_ending
+        if not self._alone:
+            plan = broadcast_object((orders, self._leaves, self._until_next(done)))
+            orders, self._leaves, iterations = plan
+            self._next_meeting = done + iterations
+        for number, (command, value) in enumerate(orders):
+            answer: dict[str, Any] = {}
+            error: Exception | None = None
+            try:
+                answer = getattr(self, f'_do_{command}')(runner, value)
+            except Exception as caught:
+                error = caught
+                runner.logger.error('Control: %s failed: %s', command, caught)
+            if runner.rank == 0 and error is not None:
+                asked[number].answer.set_exception(error)
+            elif runner.rank == 0:
+                asked[number].answer.set_result({**answer, 'iter': done})
+
+    def _until_next(self, done: int) -> int:
+        """In how many iterations the ranks meet again: half a second's worth."""
+        now, (then, before) = time.monotonic(), self._met_at
+        self._met_at = now, done
+        iterations = done - before
+        return max(1, min(2 * iterations, int(iterations * _RENDEZVOUS / max(now - then, 1e-9))))
+
+    def _do_pause(self, runner: RunnerView, value: Any) -> dict[str, Any]:
+        self.paused = True
+        return {'paused': True}
+
+    def _do_resume(self, runner: RunnerView, value: Any) -> dict[str, Any]:
+        self.paused = False
+        return {'paused': False}
+
+    def _do_stop(self, runner: RunnerView, value: Any) -> dict[str, Any]:
+        runner.logger.info('Control: stop')
+        runner.stop('runnerkit ctl stop')
+        self._leaves = True
+        return {'stops': True}
+
+    def _do_save(self, runner: RunnerView, value: Any) -> dict[str, Any]:
+        hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+        name = BY_ITER.format(runner.completed_iters)
+        path = runner.save(filename_tmpl=name) if hook is None else hook.save_now(runner)
+        runner.logger.info('Control: saved %s', path)
+        return {'checkpoint': path}
+
+    def _do_lr(self, runner: RunnerView, value: Any) -> dict[str, Any]:
+        optimizers = named_optimizers(runner.optimizer)
+        if value == SCHEDULE:
+            for name, optimizer in optimizers.items():
+                for group, own in zip(optimizer.param_groups, self._schedule.get(name, ()), strict=False):
+                    if own is not None:
+                        write(group, 'lr', own)
+            self._lrs, self._schedule = None, {}
+            runner.logger.info('Control: the learning rate follows its schedule again')
+            return {'lr': _current(runner)}
+        former = self._lrs or {}
+        self._lrs = {
+            name: [value * share for share in _ratios(optimizer.param_groups)] for name, optimizer in optimizers.items()
+        }
+        for name, optimizer in optimizers.items():
+            if name not in former:
+                self._schedule[name] = [read(group, 'lr') for group in optimizer.param_groups]
+            for group, lr in zip(optimizer.param_groups, self._lrs[name], strict=True):
+                write(group, 'lr', lr)
+        runner.logger.info('Control: the learning rate is %s from now on', _shown(self._lrs))
+        return {'lr': _current(runner)}
+
+    def _hold_lrs(self, runner: RunnerView, lrs: dict[str, list[float]]) -> None:
+        """Set the learning rates again; remember what a schedule has put there instead."""
+        for name, optimizer in named_optimizers(runner.optimizer).items():
+            groups, own = optimizer.param_groups, self._schedule.get(name, [])
+            for number, (group, lr) in enumerate(zip(groups, lrs.get(name, ()), strict=False)):
+                found = read(group, 'lr')
+                if found != lr:
+                    if number < len(own):
+                        own[number] = found
+                    write(group, 'lr', lr)
+
+    # --- in the server's threads -------------------------------------------------------------------------------------
+
+    def _answer(self, command: str, value: Any) -> dict[str, Any]:
+        """Answer another process: at once if it asks for the status, else when the run has obeyed."""
+        value = check_command(command, value)
+        runner = self._runner
+        if runner is None or self._is_over:
+            raise RuntimeError('the run has ended')
+        if command == 'status':
+            return self._status(runner)
+        request = _Request(command, value)
+        self._requests.append(request)
+        self._asked.set()
+        if self._is_over:  # after_run may not have seen it
+            raise RuntimeError('the run has ended')
+        return request.answer.result()
+
+    def _status(self, runner: RunnerView) -> dict[str, Any]:
+        """Where the run is; reads only what another thread may read while the run goes on."""
+        done, last = self._done if self.paused else runner.iter, runner.max_iters
+        seconds = time.monotonic() - self._began[0] - self._paused_for
+        trained = done - self._began[1]
+        left = None if last is None or trained <= 0 else seconds / trained * max(0, last - done)
+        return {
+            'paused': self.paused,
+            'iter': done,
+            'epoch': runner.epoch,
+            'max_iters': last,
+            'max_epochs': runner.max_epochs,
+            'progress': None if not last else min(1.0, done / last),
+            'lr': _current(runner),
+            'lr_is_set': self._lrs is not None,
+            'loss': _plain(runner.outputs.get('loss')),
+            'scores': {name: _plain(score.value) for name, score in dict(runner.scores).items()},
+            'eta': left,
+            'work_dir': runner.work_dir,
+            'checkpoint': runner.meta.get('hook_msgs', {}).get('last_ckpt'),
+            'pid': os.getpid(),
+            **_of_stream(runner.data_loader),
+        }
+
+
+def check_command(command: str, value: Any) -> Any:
+    """The value of a command, checked; learning rates may be text.
+
+    Raises:
+        WrongValue: there is no such command, or its value is missing, wrong or too much.
+    """
+    if command not in COMMANDS:
+        raise WrongValue(
+            f'there is no command {command!r}{suggestion(command, COMMANDS)}; there are {", ".join(COMMANDS)}'
+        )
+    if command != 'lr':
+        if value is not None:
+            raise WrongValue(f'{command} takes no value, but got {value!r}')
+        return None
+    if value == SCHEDULE:
+        return value
+    try:
+        lr = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        lr = math.nan
+    if not (math.isfinite(lr) and lr >= 0):
+        given = 'none' if value is None else repr(value)
+        raise WrongValue(f'lr takes a number of at least 0, or {SCHEDULE!r}, but got {given}')
+    return lr
+
+
+def _ratios(groups: list[dict[str, Any]]) -> list[float]:
+    """The learning rate of each group as a multiple of the first one's, by what they began with if a schedule has
+    noted that."""
+    values = [float(group.get('initial_lr', read(group, 'lr') or 0.0)) for group in groups]
+    return [value / values[0] if values[0] else 1.0 for value in values]
+
+
+def _current(runner: RunnerView) -> Any:
+    """The learning rate of each group, by optimizer where there are several."""
+    found = {
+        name: [_plain(group.get('lr')) for group in optimizer.param_groups]
+        for name, optimizer in named_optimizers(runner.optimizer).items()
+    }
+    return found.get('', found)
+
+
+def _plain(value: Any) -> Any:
+    """A number for JSON, which has neither NaN nor infinity: these become text. None for what is no number."""
+    if isinstance(value, Tensor):
+        value = value.detach().float().item() if value.numel() == 1 else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) else str(value)
+
+
+def _shown(lrs: dict[str, list[float]]) -> str:
+    parts = [(f'{name} ' if name else '') + ', '.join(f'{lr:g}' for lr in values) for name, values in lrs.items()]
+    return '; '.join(parts)
+
+
+def _of_stream(loader: Any) -> dict[str, Any]:
+    """What a loader that reads a stream tells of it."""
+    stream = getattr(getattr(loader, 'dataloader', loader), 'counts', None)
+    return {} if not callable(stream) else {'stream': stream()}

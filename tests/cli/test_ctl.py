@@ -1,0 +1,69 @@
+"""``runnerkit ctl`` gives a command to another process and prints its answer."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from runnerkit.cli import ctl
+from runnerkit.cli.main import main
+from runnerkit.hooks import control
+from runnerkit.utils.control import ControlServer
+
+
+def answer(command, value):
+    if command == 'save':
+        raise RuntimeError('the disk is full')
+    return {'did': command, 'value': value}
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+    server = ControlServer(tmp_path, answer)
+    yield str(tmp_path)
+    server.close()
+
+
+def test_the_answer_is_printed_as_json(work_dir, capsys):
+    assert main(['ctl', work_dir, 'status']) == 0
+    assert json.loads(capsys.readouterr().out) == {'did': 'status', 'value': None}
+    assert main(['ctl', work_dir, 'lr', '0.5', '--timeout', '5']) == 0
+    assert json.loads(capsys.readouterr().out) == {'did': 'lr', 'value': '0.5'}
+
+
+def test_a_command_that_fails_is_told(work_dir, capsys):
+    assert main(['ctl', work_dir, 'save']) == 1
+    assert capsys.readouterr().err == 'error: the disk is full\n'
+
+
+@pytest.mark.parametrize(
+    ('words', 'told'),
+    [
+        (['lr'], 'lr needs a VALUE'),
+        (['pause', '3'], "pause takes no VALUE, but got '3'"),
+        (['status', '--timeout', '0'], "'0'"),
+        (['paus'], 'paus'),
+    ],
+)
+def test_wrong_usage(work_dir, words, told, capsys):
+    try:
+        code = main(['ctl', work_dir, *words])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_command_line_knows_what_the_hook_obeys():
+    assert list(ctl.COMMANDS) == list(control.COMMANDS)
+
+
+def test_no_torch_is_imported(tmp_path):
+    code = (
+        'import sys; from runnerkit.cli.main import main; '
+        f"assert main(['ctl', {str(tmp_path)!r}, 'status']) == 1; assert 'torch' not in sys.modules"
+    )
+    ended = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert 'no run can be controlled' in ended.stderr

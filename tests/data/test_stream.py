@@ -1,0 +1,505 @@
+"""Each event of a stream is trained on once: in batches of any size, after kills at any moment, on several ranks."""
+
+import json
+import logging.handlers
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from forks import Fork
+from ranks import on_ranks
+from torch import nn
+
+from runnerkit.checkpoint import find_latest_checkpoint
+from runnerkit.data import SOURCES, Event, Malformed, Source, Stream, StreamLoader, build_dataloader
+from runnerkit.hooks import ControlHook, Hook
+from runnerkit.runner import EpochBasedRunner, IterBasedRunner
+from runnerkit.utils.control import ask
+
+NUMBER = 150
+
+
+class Listed(Source):
+    """Events from a list; it gives everything again, whatever was asked for.
+
+    Args:
+        records: payloads, and malformed records; the offsets are their places.
+        log: a file for what is acknowledged.
+        waits_at: before this place it gives nothing until ``goes_on`` is set.
+        pause: how many seconds each record takes.
+    """
+
+    def __init__(self, records, log=None, waits_at=None, pause=0.0):
+        self.records, self.log, self.waits_at, self.pause = records, log, waits_at, pause
+        self.asked, self.acknowledged = [], []
+        self.goes_on, self.closed = threading.Event(), threading.Event()
+
+    def read(self, after):
+        self.closed.clear()
+        self.asked.append(after)
+        for place, each in enumerate(self.records):
+            while place == self.waits_at and not self.goes_on.is_set():
+                yield None
+                time.sleep(0.005)
+            if self.pause:
+                time.sleep(self.pause)
+            yield each._replace(offset=place) if isinstance(each, Malformed) else Event(place, each)
+
+    def acknowledge(self, offset):
+        self.acknowledged.append(offset)
+        if self.log is not None:
+            with open(self.log, 'a') as file:
+                file.write(f'{offset}\n')
+
+
+class Once(nn.Module):
+    """Counts in its weights how often each event was trained on, and in which order."""
+
+    def __init__(self, delay=0.0):
+        super().__init__()
+        self.times = nn.Parameter(torch.zeros(NUMBER))
+        self.order = nn.Parameter(torch.ones(3))
+        self.delay, self.fails_at = delay, None
+
+    def train_step(self, data, optimizer, **kwargs):
+        time.sleep(self.delay)
+        if self.fails_at is not None and self.fails_at in data:
+            self.fails_at = None
+            raise ZeroDivisionError('a bug')
+        order = ((self.order * data[0] / NUMBER - 0.5) ** 2).sum() * 0.1
+        loss = -self.times[data].sum() + order
+        return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(data)}
+
+    @property
+    def counts(self):
+        return self.times.tolist()
+
+
+def runner_of(work_dir, model=None, interval=4, **options):
+    model = model or Once()
+    # Without momentum the gradient of an event is added once, and nothing else moves its weight.
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    runner = IterBasedRunner(model, optimizer=optimizer, work_dir=str(work_dir), max_iters=10**6)
+    runner.register_training_hooks(None, {}, {'interval': interval, **options})
+    return runner
+
+
+def loader_of(source, batch=4, **options):
+    return build_dataloader(Stream(source, **options), batch, 0, seed=3)
+
+
+def trained(runner):
+    """Of how many events the weights tell that they were trained on once, from the first one; none was twice."""
+    counts = runner.model.counts
+    done = int(sum(counts))
+    assert counts == [1.0] * done + [0.0] * (NUMBER - done)
+    return done
+
+
+# --- the loader ------------------------------------------------------------------------------------------------------
+
+
+def test_batches_are_full_but_the_last_one_and_in_order():
+    assert [batch.tolist() for batch in loader_of(Listed(range(10)))] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    stream = build_dataloader(Stream(Listed(range(10))), 4, 0, drop_last=True, collate_fn=list)
+    assert list(stream) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert stream.state_dict()['offset'] == 7
+
+
+def test_the_place_is_behind_the_last_batch_or_the_one_before():
+    loader = loader_of(Listed(range(12)))
+    batches = iter(loader)
+    assert loader.state_dict() == {'offset': None, 'events': 0, 'malformed': 0, 'duplicates': 0}
+    next(batches)
+    next(batches)
+    assert loader.state_dict()['offset'] == loader.state_dict(2)['offset'] == 7
+    assert loader.state_dict(1)['offset'] == 3
+    with pytest.raises(ValueError, match='knows where it was after 1 and 2 batches, not after 0'):
+        loader.state_dict(0)
+    for state, rest in ((loader.state_dict(1), [4, 5, 6, 7]), (loader.state_dict(2), [8, 9, 10, 11])):
+        other = loader_of(Listed(range(12)))
+        other.load_state_dict(state)
+        assert next(iter(other)).tolist() == rest
+        assert other.dataset.source.asked == [state['offset']]
+        assert other.state_dict()['duplicates'] == state['offset'] + 1  # this source gives everything again
+        other.close()
+    loader.close()  # what is read ahead comes again
+    assert next(batches).tolist() == [8, 9, 10, 11]
+
+
+def test_a_full_buffer_holds_the_source_back():
+    class Endless(Source):
+        given = 0
+
+        def read(self, after):
+            while True:
+                self.given += 1
+                yield Event(self.given, self.given)
+
+    source = Endless()
+    loader = loader_of(source, buffer=10)
+    next(iter(loader))
+    time.sleep(0.3)
+    assert source.given <= 4 + 10 + 1
+    assert loader.counts()['waiting'] == 10
+    loader.close()
+
+
+def noisy(payload):
+    """What draws from all generators, and takes no text."""
+    return payload * 1.0 + random.random() + np.random.rand() + torch.rand(()).item()
+
+
+def test_random_numbers_of_decode_depend_on_the_event_alone():
+    def run(batch, start=None):
+        loader = loader_of(Listed([0, 1, 'x', *range(3, 12)]), batch, decode=noisy)
+        if start is not None:
+            loader.load_state_dict(start)
+        found = []
+        for part in loader:
+            found += part.tolist()
+            torch.rand(1)  # the run's own stream
+        return found, loader.state_dict()
+
+    before = torch.get_rng_state()
+    found, state = run(4)
+    assert run(3)[0] == found
+    assert len(set(np.subtract(found, [0, 1, *range(3, 12)]))) == 11
+    assert (state['events'], state['malformed'], state['offset']) == (11, 1, 11)
+    loader = loader_of(Listed([0, 1, 'x', *range(3, 12)]), 4, decode=noisy)
+    next(iter(loader))
+    middle = loader.state_dict()
+    assert run(5, middle)[0] == found[4:]
+    torch.set_rng_state(before)
+    next(iter(loader_of(Listed(range(3)), decode=noisy)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_malformed_records_are_counted_kept_and_never_fatal(tmp_path, caplog):
+    records = [0, Malformed('{', 'no JSON'), 'text', 3, Malformed('?', 'no JSON'), 5, [], 7]
+    aside = tmp_path / 'aside.jsonl'
+    loader = loader_of(Listed(records), 2, decode=lambda payload: payload + 0, aside=str(aside))
+    assert [batch.tolist() for batch in loader] == [[0, 3], [5, 7]]
+    assert loader.state_dict()['malformed'] == 4
+    kept = [json.loads(line) for line in aside.read_text().splitlines()]
+    assert [(each['offset'], each['text']) for each in kept] == [(1, '{'), (2, 'text'), (4, '?'), (6, '[]')]
+    assert kept[1]['problem'].startswith('TypeError')
+    assert 'malformed records of the stream: 1 so far, kept in' in caplog.text
+    aside.unlink()
+    aside.mkdir()  # not even that is fatal
+    assert len(list(loader_of(Listed(records), 2, decode=lambda payload: payload + 0, aside=str(aside)))) == 2
+    assert 'cannot be kept' in caplog.text
+
+
+def test_offsets_of_another_kind_are_malformed():
+    class Mixed(Source):
+        def read(self, after):
+            yield from (Event(1, 1), Event('two', 2), Event(3, 3))
+
+    loader = loader_of(Mixed(), 2)
+    assert [batch.tolist() for batch in loader] == [[1, 3]]
+    assert loader.state_dict()['malformed'] == 1
+
+
+def test_what_the_source_raises_ends_the_run(tmp_path):
+    class Fails(Source):
+        def read(self, after):
+            yield Event(1, 1)
+            raise PermissionError('not for you')
+
+    with pytest.raises(PermissionError, match='not for you'):
+        runner_of(tmp_path).run([loader_of(Fails(), 1)], [('train', 1)])
+
+
+def test_it_is_built_from_a_config():
+    SOURCES.register_module(module=Listed)
+    try:
+        stream = Stream({'type': 'Listed', 'records': [1, 2]}, decode={'type': 'Compose', 'transforms': [float]})
+    finally:
+        SOURCES.module_dict.pop('Listed')
+    assert isinstance(stream.make_loader(2), StreamLoader)
+    assert next(iter(stream.make_loader(2))).tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ('make', 'told'),
+    [
+        (lambda: Stream([1, 2]), r'source must be a runnerkit\.data\.Source'),
+        (lambda: Stream(Listed([]), decode=3), 'decode must be a function'),
+        (lambda: Stream(Listed([]), buffer=0), 'buffer must be a whole number'),
+        (lambda: iter(Stream(Listed([]))), 'is read by the loader'),
+        (lambda: build_dataloader(Stream(Listed([])), 4, 2), 'workers_per_gpu=2: leave it out'),
+        (lambda: build_dataloader(Stream(Listed([])), 4, 0, timeout=3), 'takes no timeout=3'),
+        (lambda: build_dataloader(Stream(Listed([])), 4, 0, max_batches=3), 'takes no max_batches=3'),
+        (lambda: build_dataloader(Stream(Listed([])), 4, 0, prefetch_to='cpu'), "takes no prefetch_to='cpu'"),
+    ],
+)
+def test_what_a_stream_cannot_do(make, told):
+    with pytest.raises((TypeError, ValueError), match=told):
+        make()
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_the_stream_ends_the_run_and_is_saved_and_acknowledged(tmp_path):
+    source = Listed([*range(10), Malformed('?', 'no JSON')])
+    runner = runner_of(tmp_path)
+    runner.run([loader_of(source, 1)], [('train', 1)])
+    assert str(runner.outcome) == 'stopped: the stream has ended'
+    assert trained(runner) == 10
+    assert source.acknowledged == [3, 7, 9]
+    assert (tmp_path / 'malformed.jsonl').exists()
+    assert not [thread for thread in threading.enumerate() if thread.name == 'runnerkit-stream']
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+def test_events_are_acknowledged_when_their_checkpoint_is_on_disk_and_not_before(tmp_path, async_save, monkeypatch):
+    source, written = Listed(range(40)), []
+    acknowledge = Listed.acknowledge
+
+    def seen(self, offset):
+        found = find_latest_checkpoint(tmp_path)
+        state = torch.load(found, weights_only=True)['runnerkit']['ranks'][0]['readers'][0]['loader']
+        written.append((offset, state['offset']))
+        acknowledge(self, offset)
+
+    monkeypatch.setattr(Listed, 'acknowledge', seen)
+    runner = runner_of(tmp_path, async_save=async_save)
+    runner.run([loader_of(source)], [('train', 1)])
+    assert source.acknowledged == [15, 31, 39]
+    assert all(acknowledged <= on_disk for acknowledged, on_disk in written)
+
+
+def test_a_checkpoint_that_no_resume_looks_for_acknowledges_nothing(tmp_path):
+    source = Listed(range(20))
+    runner = runner_of(tmp_path / 'run', interval=-1, save_last=False)
+
+    class Saves(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 1:
+                runner.save(str(tmp_path / 'elsewhere'))
+                runner.save(filename_tmpl='best_x_iter_{}.pth', create_symlink=False)
+            elif runner.iter == 2:
+                runner.save()
+
+    runner.register_hook(Saves(), 'VERY_LOW')
+    runner.run([loader_of(source)], [('train', 1)])
+    assert source.acknowledged == [11]
+
+
+def test_a_batch_that_was_not_trained_on_is_not_in_the_checkpoint(tmp_path):
+    """A hook saves when the third batch is at hand and not trained on."""
+
+    class Saves(Hook):
+        def before_train_iter(self, runner):
+            if runner.iter == 2:
+                runner.save()
+
+    source = Listed(range(20))
+    runner = runner_of(tmp_path, interval=-1, save_last=False)
+    runner.register_hook(Saves())
+    runner.run([loader_of(source)], [('train', 1)])
+    assert source.acknowledged == [7]
+    again = runner_of(tmp_path)
+    again.resume(str(tmp_path / 'latest.pth'))
+    again.run([loader_of(Listed(range(20)))], [('train', 1)])
+    assert trained(again) == 20
+
+
+def test_a_batch_on_which_the_step_failed_comes_again(tmp_path):
+    runner, loader = runner_of(tmp_path), loader_of(Listed(range(20)))
+    runner.model.fails_at = 9
+    with pytest.raises(ZeroDivisionError):
+        runner.run([loader], [('train', 1)])
+    runner.save()
+    state = torch.load(tmp_path / 'latest.pth', weights_only=True)['runnerkit']['ranks'][0]['readers'][0]
+    assert (state['batches'], state['loader']['offset']) == (2, 7)
+    runner.run([loader], [('train', 1)])
+    assert trained(runner) == 20
+
+
+@pytest.mark.parametrize('batch', [4, 3])
+def test_another_batch_size_goes_on_with_the_next_event(tmp_path, batch, caplog):
+    first = runner_of(tmp_path)
+    first._max_iters = 4
+    first.run([loader_of(Listed(range(30)))], [('train', 1)])
+    assert trained(first) == 16
+    second = runner_of(tmp_path)
+    second.resume(str(tmp_path / 'latest.pth'))
+    second.run([loader_of(Listed(range(30)), batch)], [('train', 1)])
+    assert trained(second) == 30
+    assert 'begins anew' not in caplog.text
+
+
+def test_a_run_that_was_resumed_and_trained_nothing_keeps_its_place(tmp_path):
+    for _ in range(2):
+        runner = runner_of(tmp_path)
+        runner._max_iters = 4
+        if (tmp_path / 'latest.pth').exists():
+            runner.resume(str(tmp_path / 'latest.pth'))
+        runner.run([loader_of(Listed(range(30)))], [('train', 1)])
+        runner.save()
+    runner = runner_of(tmp_path)
+    runner.resume(str(tmp_path / 'latest.pth'))
+    runner.run([loader_of(Listed(range(30)))], [('train', 1)])
+    assert trained(runner) == 30
+
+
+def test_streams_need_iterations_and_train(tmp_path):
+    model = Once()
+    by_epoch = EpochBasedRunner(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), max_epochs=1)
+    with pytest.raises(ValueError, match="reads a stream, which has no epochs.*'IterBasedRunner'"):
+        by_epoch.run([loader_of(Listed([]))], [('train', 1)])
+    with pytest.raises(ValueError, match='validate on a data set of its own'):
+        runner_of(tmp_path).run([loader_of(Listed([])), loader_of(Listed([]))], [('train', 1), ('val', 1)])
+
+
+# --- while it waits --------------------------------------------------------------------------------------------------
+
+
+def waiting_run(work_dir):
+    """A run that waits for its 11th event, for ever."""
+    torch.manual_seed(0)
+    runner = runner_of(work_dir)
+    runner.run([loader_of(Listed(range(20), waits_at=10))], [('train', 1)])
+    print(runner.outcome, trained(runner), flush=True)
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_that_waits_for_data(tmp_path, number):
+    fork = Fork(waiting_run, tmp_path, folder=tmp_path)
+    until(lambda: 'Start running' in fork.said() or 'Start running' in fork.said('stdout'))
+    time.sleep(0.3)
+    began = time.monotonic()
+    fork.send(number)
+    assert fork.code() == (0 if number == signal.SIGTERM else 130)
+    assert time.monotonic() - began < 20
+    assert (tmp_path / 'iter_2.pth').exists()
+    if number == signal.SIGTERM:
+        assert fork.said('stdout').endswith('stopped: SIGTERM 8\n')
+
+
+def test_commands_are_obeyed_while_the_run_waits(tmp_path):
+    source = Listed(range(20), waits_at=10)
+    runner, loader = runner_of(tmp_path, async_save=True, interval=2), loader_of(source)
+    runner.register_hook(ControlHook())
+    answers = []
+
+    def script():
+        try:
+            until(lambda: runner.iter == 2 and loader._samples)
+            until(lambda: source.acknowledged == [7])  # the checkpoint in the background is reported
+            answers.append(ask(tmp_path, 'save', timeout=30))
+            answers.append(ask(tmp_path, 'pause', timeout=30))
+            source.goes_on.set()
+            time.sleep(0.3)
+            answers.append(ask(tmp_path, 'status', timeout=30))
+            answers.append(ask(tmp_path, 'resume', timeout=30))
+        finally:
+            source.goes_on.set()
+
+    thread = threading.Thread(target=script)
+    thread.start()
+    runner.run([loader], [('train', 1)])
+    thread.join()
+    saved, _, status, _ = answers
+    assert Path(saved['checkpoint']).name == 'iter_2.pth'
+    assert (status['paused'], status['iter']) == (True, 2)
+    assert status['stream'].items() >= {'events': 8, 'offset': 7, 'malformed': 0, 'acknowledged': 7}.items()
+    assert trained(runner) == 20
+
+
+# --- kill -9 ---------------------------------------------------------------------------------------------------------
+
+
+def killed_run(work_dir, log, kills=True):
+    torch.manual_seed(0)
+    runner = runner_of(work_dir, Once(delay=0.004 if kills else 0), interval=3, async_save=True, max_keep_ckpts=2)
+    found = find_latest_checkpoint(work_dir)
+    if found is not None:
+        runner.resume(str(found))
+    source = Listed([n if n % 10 != 3 else n for n in range(NUMBER)], log=log, pause=0.001 if kills else 0)
+    runner.run([loader_of(source, 2, buffer=7)], [('train', 1)])
+
+
+def test_after_kills_at_any_moment_the_weights_are_those_of_an_undisturbed_run(tmp_path):
+    work_dir, log, draw = tmp_path / 'killed', tmp_path / 'acknowledged', random.Random(7)
+    killed_run(tmp_path / 'whole', None, kills=False)
+    work_dir.mkdir()
+    log.write_text('')
+    kills = 0
+    for _ in range(4):
+        fork = Fork(killed_run, work_dir, log, folder=tmp_path)
+        time.sleep(0.1 + 0.25 * draw.random())
+        fork.send(signal.SIGKILL)
+        kills += fork.code() == -signal.SIGKILL
+        acknowledged = [int(line) for line in log.read_text().splitlines()]
+        found = find_latest_checkpoint(work_dir)
+        assert acknowledged == sorted(acknowledged)
+        if acknowledged:  # every acknowledged event is in the checkpoint
+            state = torch.load(found, weights_only=True)
+            assert sum(state['state_dict']['times'][: acknowledged[-1] + 1]) == acknowledged[-1] + 1
+    killed_run(work_dir, log)
+    whole, last = (
+        torch.load(folder / 'latest.pth', weights_only=True)['state_dict'] for folder in (tmp_path / 'whole', work_dir)
+    )
+    assert kills >= 2
+    assert last['times'].tolist() == [1.0] * NUMBER
+    assert all(torch.equal(whole[name], last[name]) for name in whole)
+
+
+# --- several ranks ---------------------------------------------------------------------------------------------------
+
+
+def ranked(rank, number, work_dir, waits_at=None):
+    source = Listed(range(number), waits_at=waits_at)
+    loader = loader_of(source, 2)
+    batches, said = [], logging.handlers.BufferingHandler(10**6)
+    logging.getLogger('runnerkit').addHandler(said)
+
+    class Kept(Once):
+        def train_step(self, data, optimizer, **kwargs):
+            batches.append(data.tolist())
+            return super().train_step(data, optimizer)
+
+    runner = runner_of(work_dir, Kept())
+    if waits_at is not None:
+        runner.register_hook(ControlHook())
+        if rank == 1:  # not the rank that reads
+            threading.Timer(1.0, runner.stop, ['rank 1 has had enough']).start()
+    runner.run([loader], [('train', 1)])
+    told = [record.getMessage() for record in said.buffer if 'the last 1 events' in record.getMessage()]
+    return batches, source.asked, told, loader.state_dict()['offset'], str(runner.outcome), runner.iter
+
+
+@pytest.mark.parametrize(('number', 'last'), [(11, [[8, 10], [9]]), (9, [])])
+def test_ranks_share_the_events_and_end_together(tmp_path, number, last):
+    first, second = on_ranks(__file__, 'ranked', number, str(tmp_path))
+    expected = [[[0, 2], [4, 6]], [[1, 3], [5, 7]]]
+    for share, rest in zip(expected, last, strict=False):
+        share.append(rest)
+    assert [first[0], second[0]] == expected
+    assert (first[1], second[1]) == ([None], [])  # rank 0 reads
+    assert (len(first[2]), len(second[2])) == (0 if last else 1, 0)
+    assert first[3:] == second[3:]
+    assert first[3:5] == (10 if last else 7, 'stopped: the stream has ended')
+
+
+def test_all_ranks_leave_a_wait_together(tmp_path):
+    first, second = on_ranks(__file__, 'ranked', 20, str(tmp_path), 10)
+    assert first[3:] == second[3:] == (7, 'stopped: rank 1 has had enough', 2)
+    assert os.path.exists(tmp_path / 'iter_2.pth')

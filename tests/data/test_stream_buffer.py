@@ -1,0 +1,79 @@
+"""The thread that reads ahead: not further than its buffer, and to its end."""
+
+import threading
+import time
+
+import pytest
+
+from runnerkit.data.source import Event, Source
+from runnerkit.data.stream_buffer import StreamBuffer
+
+
+class Counting(Source):
+    """Counts what it has given."""
+
+    def __init__(self, number, fails=False):
+        self.number, self.fails, self.given, self.closed = number, fails, 0, threading.Event()
+
+    def read(self, after):
+        for n in range(0 if after is None else after + 1, self.number):
+            self.given += 1
+            yield Event(n, n)
+            yield None
+        if self.fails:
+            raise OSError('the disk is gone')
+
+    def close(self):
+        self.closed.set()
+
+
+def settled(source):
+    """Wait until it gives nothing more."""
+    given = -1
+    while given != source.given:
+        given = source.given
+        time.sleep(0.05)
+    return given
+
+
+def test_it_reads_no_further_than_there_is_room():
+    source = Counting(100)
+    buffer = StreamBuffer(source, None, 5)
+    assert settled(source) <= 6  # one more waits for room
+    assert len(buffer) == 5
+    assert [buffer.take(5).offset for _ in range(3)] == [0, 1, 2]
+    assert settled(source) <= 9
+    buffer.close()
+    assert source.closed.is_set()
+    assert not buffer._thread.is_alive()
+
+
+def test_it_begins_after_an_offset_and_ends():
+    buffer = StreamBuffer(Counting(4), 1, 10)
+    assert [buffer.take(5).payload for _ in range(2)] == [2, 3]
+    assert not buffer.ended
+    assert buffer.take(5) is None
+    assert buffer.ended
+    assert buffer.take(5) is None
+
+
+def test_what_the_source_raises_comes_behind_what_it_gave():
+    buffer = StreamBuffer(Counting(1, fails=True), None, 10)
+    assert buffer.take(5).offset == 0
+    with pytest.raises(OSError, match='the disk is gone'):
+        buffer.take(5)
+
+
+def test_nothing_there_is_told_in_time():
+    class Waits(Source):
+        def read(self, after):
+            closed.wait(10)
+            yield from ()
+
+    closed = threading.Event()
+    buffer = StreamBuffer(Waits(), None, 1)
+    assert buffer.take(0) is None
+    assert buffer.take(0.01) is None
+    assert not buffer.ended
+    closed.set()
+    buffer.close()

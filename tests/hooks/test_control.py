@@ -1,0 +1,351 @@
+"""A run obeys another process: at the end of an iteration, on all ranks at the same one, and without being asked it
+costs nothing."""
+
+import itertools
+import json
+import threading
+import time
+
+import pytest
+import torch
+from ranks import on_ranks
+from support import loader, tiny_runner
+
+from runnerkit.hooks import CheckpointHook, ControlHook, Hook, OptimizerHook
+from runnerkit.hooks.control import check_command
+from runnerkit.runner import IterBasedRunner
+from runnerkit.utils.control import ControlError, ask, read_address
+
+
+class Lrs(Hook):
+    """The learning rate with which each iteration was trained, and a word when some are done."""
+
+    def __init__(self):
+        self.lrs = []
+        self.some = threading.Event()
+
+    def after_train_iter(self, runner):
+        self.lrs.append(runner.optimizer.param_groups[0]['lr'])
+        if len(self.lrs) > 5:
+            self.some.set()
+
+
+def make(work_dir, schedule=None, kind='iter', **limits):
+    runner = tiny_runner(kind, work_dir=work_dir, **(limits or {'max_iters': 10**6}))
+    runner.register_lr_hook(schedule)
+    runner.register_optimizer_hook({})
+    runner.register_checkpoint_hook({'interval': 10**6})
+    control, lrs = ControlHook(), Lrs()
+    runner.register_hook(control)
+    runner.register_hook(lrs, 'VERY_LOW')
+    return runner, control, lrs
+
+
+def run_and(script, runner, lrs):
+    """Run, while ``script`` gives commands in another thread; it ends the run. Returns what it returns."""
+    found = []
+
+    def scripted():
+        try:
+            lrs.some.wait(60)
+            found.append(script())
+        except BaseException:
+            runner.stop('the script has failed')
+            raise
+
+    thread = threading.Thread(target=scripted)
+    thread.start()
+    runner.run([loader()], [('train', 1)])
+    thread.join()
+    return found[0]
+
+
+def test_status_save_pause_resume_and_stop(tmp_path):
+    runner, control, lrs = make(tmp_path)
+
+    def script():
+        first = ask(tmp_path, 'status')
+        saved = ask(tmp_path, 'save')
+        paused = ask(tmp_path, 'pause')
+        done = len(lrs.lrs)
+        time.sleep(0.3)
+        while_paused = ask(tmp_path, 'status')
+        again = ask(tmp_path, 'save')
+        still = len(lrs.lrs)
+        ask(tmp_path, 'resume')
+        while len(lrs.lrs) == still:
+            time.sleep(0.001)
+        with pytest.raises(ControlError, match="there is no command 'stp'; did you mean 'stop'"):
+            ask(tmp_path, 'stp')
+        ask(tmp_path, 'stop')
+        return first, saved, paused, done, while_paused, again, still
+
+    first, saved, paused, done, while_paused, again, still = run_and(script, runner, lrs)
+    json.dumps(first, allow_nan=False)
+    assert first['iter'] > 4
+    assert first['max_iters'] == 10**6
+    assert first['progress'] == pytest.approx(first['iter'] / 10**6)
+    assert first['work_dir'] == str(tmp_path)
+    assert isinstance(first['loss'], float)
+    assert first['eta'] > 0
+    assert (first['paused'], first['lr'], first['scores'], first['lr_is_set']) == (False, [0.1], {}, False)
+    assert saved['checkpoint'] == str(tmp_path / f'iter_{saved["iter"]}.pth')
+    assert torch.load(saved['checkpoint'], weights_only=True)['meta']['iter'] == saved['iter']
+    assert (done, still) == (paused['iter'], paused['iter'])  # nothing moved meanwhile
+    assert (while_paused['paused'], while_paused['iter']) == (True, paused['iter'])
+    assert torch.load(again['checkpoint'], weights_only=True)['meta']['iter'] == paused['iter']
+    assert str(runner.outcome) == 'stopped: runnerkit ctl stop'
+    assert (tmp_path / f'iter_{runner.iter}.pth').exists()  # the end of a stopped run
+    assert read_address(tmp_path) == {}
+
+
+def test_a_run_ends_a_pause_when_it_is_stopped(tmp_path):
+    runner, control, lrs = make(tmp_path)
+
+    def script():
+        ask(tmp_path, 'pause')
+        runner.stop('enough')
+
+    run_and(script, runner, lrs)
+    assert str(runner.outcome) == 'stopped: enough'
+
+
+def test_who_asks_when_the_run_has_ended_is_told(tmp_path):
+    runner, control, lrs = make(tmp_path, max_iters=3)
+
+    class Asks(Hook):
+        def after_train_iter(self, hooked):
+            if hooked.iter == 2:  # nobody obeys any more
+                self.thread = threading.Thread(target=self.ask)
+                self.thread.start()
+                while not control._requests:
+                    time.sleep(0.001)
+                control._requests, self.kept = type(control._requests)(), control._requests
+
+        def after_run(self, hooked):
+            control._requests.extend(self.kept)
+
+        def ask(self):
+            with pytest.raises(ControlError, match=r'the run has ended \(completed\)'):
+                ask(tmp_path, 'save')
+            self.told = True
+
+    asks = Asks()
+    runner.register_hook(asks, 'VERY_HIGH')
+    runner.run([loader()], [('train', 1)])
+    asks.thread.join()
+    assert asks.told
+    with pytest.raises(RuntimeError, match='the run has ended'):
+        control._answer('save', None)
+
+
+def test_a_learning_rate_holds_over_the_schedule_until_it_is_given_back(tmp_path):
+    schedule = {'policy': 'exp', 'gamma': 0.999999, 'by_epoch': False}
+    runner, control, lrs = make(tmp_path, schedule)
+    expected = 0.1 * 0.999999 ** torch.arange(10**5, dtype=torch.float64)
+
+    def script():
+        at = ask(tmp_path, 'lr', '0.5')
+        while len(lrs.lrs) < at['iter'] + 5:
+            time.sleep(0.001)
+        back = ask(tmp_path, 'lr', 'schedule')
+        while len(lrs.lrs) < back['iter'] + 5:
+            time.sleep(0.001)
+        ask(tmp_path, 'stop')
+        return at, back
+
+    at, back = run_and(script, runner, lrs)
+    own = lrs.lrs[: at['iter']] + lrs.lrs[back['iter'] :]
+    wanted = [*expected[: at['iter']].tolist(), *expected[back['iter'] : len(lrs.lrs)].tolist()]
+    assert own == pytest.approx(wanted)
+    assert lrs.lrs[at['iter'] : back['iter']] == [0.5] * (back['iter'] - at['iter'])
+    assert (at['lr'], back['lr']) == ([0.5], [pytest.approx(float(expected[back['iter'] - 1]))])
+
+
+def obedient(runner, command, value, at):
+    """Obey ``command`` after iteration ``at``, as if another process had asked then."""
+
+    class Asks(Hook):
+        def after_train_iter(self, hooked):
+            if hooked.iter + 1 == at:
+                control = next(hook for hook in hooked.hooks if isinstance(hook, ControlHook))
+                getattr(control, f'_do_{command}')(hooked, check_command(command, value))
+
+    runner.register_hook(Asks(), 'VERY_LOW')
+
+
+@pytest.mark.parametrize('schedule', [None, {'policy': 'step', 'step': [1, 2], 'by_epoch': True}])
+def test_a_learning_rate_holds_over_a_resume_bit_for_bit(tmp_path, schedule):
+    """Of two runs, one is undisturbed; the other is cut and resumed after the rate was set. 5 iterations an epoch."""
+
+    def run(work_dir, iters, resume_from=None):
+        runner, _, lrs = make(work_dir, schedule, kind='epoch', max_iters=iters)
+        if resume_from is None:
+            obedient(runner, 'lr', 0.02, at=3)
+        obedient(runner, 'lr', 'schedule', at=9)
+        if resume_from is not None:
+            runner.resume(str(resume_from / 'latest.pth'))
+        runner.run([loader()], [('train', 1)])
+        return lrs.lrs, runner.model
+
+    lrs, model = run(tmp_path / 'whole', 14)
+    own = [0.1] * 14 if schedule is None else [0.1] * 5 + [0.01] * 5 + [0.001] * 4
+    assert lrs == pytest.approx(own[:3] + [0.02] * 6 + own[9:])
+    run(tmp_path / 'cut', 7)
+    rest, resumed = run(tmp_path / 'rest', 14, tmp_path / 'cut')
+    assert rest == lrs[7:]
+    for one, other in zip(model.state_dict().values(), resumed.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_parameter_groups_and_optimizers_keep_their_ratios(tmp_path):
+    def two(model):
+        groups = [{'params': model.body.parameters()}, {'params': model.head.parameters(), 'lr': 0.3}]
+        return torch.optim.SGD(groups, lr=0.1)
+
+    runner = tiny_runner('iter', optimizer=two, work_dir=tmp_path, max_iters=1)
+    control = ControlHook()
+    assert control._do_lr(runner, 0.01)['lr'] == pytest.approx([0.01, 0.03])
+    assert control._do_lr(runner, 'schedule')['lr'] == pytest.approx([0.1, 0.3])
+    body, head = (torch.optim.Adam(part.parameters(), lr=0.1) for part in (runner.model.body, runner.model.head))
+    runner.optimizer = {'body': body, 'head': head}
+    head.param_groups[0]['lr'] = torch.tensor(0.1)  # as compiled optimizers have it
+    assert control._do_lr(runner, 0.5)['lr'] == {'body': [0.5], 'head': [0.5]}
+    assert isinstance(head.param_groups[0]['lr'], torch.Tensor)
+
+
+@pytest.mark.parametrize(
+    ('command', 'value', 'told'),
+    [
+        ('paus', None, "there is no command 'paus'; did you mean 'pause'"),
+        ('save', 3, 'save takes no value, but got 3'),
+        ('lr', None, "lr takes a number of at least 0, or 'schedule', but got none"),
+        ('lr', 'fast', "but got 'fast'"),
+        ('lr', -1, 'but got -1'),
+        ('lr', 'nan', "but got 'nan'"),
+        ('lr', True, 'but got True'),
+        ('lr', [1], r'but got \[1\]'),
+    ],
+)
+def test_wrong_commands(command, value, told):
+    with pytest.raises(ValueError, match=told):
+        check_command(command, value)
+
+
+@pytest.mark.parametrize('http', ['8000', True, -1, 70000])
+def test_wrong_ports(http):
+    with pytest.raises((TypeError, ValueError), match=f'http must be a port.*{http!r}'):
+        ControlHook(http=http)
+
+
+def test_a_run_without_a_work_dir_cannot_be_controlled():
+    runner = tiny_runner('iter', max_iters=1)
+    runner.register_hook(ControlHook())
+    with pytest.raises(ValueError, match='give the runner a work_dir'):
+        runner.run([loader()], [('train', 1)])
+
+
+def test_without_a_checkpoint_hook_the_runner_saves(tmp_path):
+    runner = tiny_runner('iter', work_dir=tmp_path, max_iters=2)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(ControlHook())
+    obedient(runner, 'save', None, at=1)
+    runner.run([loader()], [('train', 1)])
+    assert (tmp_path / 'iter_1.pth').exists()
+    assert not (tmp_path / 'iter_2.pth').exists()
+
+
+def test_save_does_not_write_twice_what_is_there(tmp_path):
+    runner = tiny_runner('iter', work_dir=tmp_path, max_iters=4)
+    runner.register_hook(OptimizerHook())
+    hook = CheckpointHook(2, by_epoch=False, async_save=True)
+    paths = []
+
+    class Asks(Hook):
+        runs_last = True
+
+        def after_train_iter(self, hooked):
+            paths.append(hook.save_now(hooked))
+            paths.append((tmp_path / f'iter_{hooked.iter + 1}.pth').stat().st_ino)
+
+    runner.register_hook(hook)
+    runner.register_hook(Asks())
+    obedient(runner, 'save', None, at=10**6)
+    written = []
+    runner.register_hook(type('Counts', (Hook,), {'after_save': lambda self, hooked: written.append(hooked.iter)})())
+    runner.run([loader()], [('train', 1)])
+    assert paths[::2] == [str(tmp_path / f'iter_{n}.pth') for n in (1, 2, 3, 4)]
+    assert len(written) == 4
+
+
+def test_nothing_is_done_in_an_iteration_until_somebody_asks(tmp_path, monkeypatch):
+    runner, control, lrs = make(tmp_path, max_iters=20)
+    for name in ('_meet', '_obey', '_hold_lrs', '_status'):
+        monkeypatch.setattr(control, name, lambda *args: pytest.fail('it did something'))
+    runner.run([loader()], [('train', 1)])
+
+
+# --- several ranks ---------------------------------------------------------------------------------------------------
+
+
+def controlled_ranks(rank, work_dir):
+    runner, control, lrs = make(work_dir)
+    paused = []
+    thread = None
+    if rank == 0:
+
+        def script():
+            lrs.some.wait(60)
+            paused.append(ask(work_dir, 'lr', 0.5)['iter'])
+            paused.append(ask(work_dir, 'pause')['iter'])
+            ask(work_dir, 'save')
+            ask(work_dir, 'resume')
+            ask(work_dir, 'lr', 'schedule')
+            with pytest.raises(ControlError, match='no command'):
+                ask(work_dir, 'sing')
+            ask(work_dir, 'stop')
+
+        thread = threading.Thread(target=script)
+        thread.start()
+    runner.run([loader(dist=True)], [('train', 1)])
+    if thread is not None:
+        thread.join()
+    return lrs.lrs, paused, str(runner.outcome), runner.iter
+
+
+def test_all_ranks_obey_at_the_same_iteration(tmp_path):
+    (lrs, asked, outcome, end), (others, _, outcome_there, end_there) = on_ranks(
+        __file__, 'controlled_ranks', str(tmp_path)
+    )
+    assert lrs == others
+    assert [lr for lr, _ in itertools.groupby(lrs)] == [0.1, 0.5, 0.1]
+    assert lrs.index(0.5) == asked[0]
+    assert (outcome, end) == (outcome_there, end_there) == ('stopped: runnerkit ctl stop', len(lrs))
+    assert (tmp_path / f'iter_{asked[1]}.pth').exists()
+
+
+def test_ranks_meet_about_twice_a_second(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, 'monotonic', lambda: clock[0])
+    control = ControlHook()
+    control._met_at = 0.0, 0
+    done, meetings = 0, []
+    for _ in range(20):  # 10 ms an iteration
+        iterations = control._until_next(done)
+        meetings.append(iterations)
+        clock[0] += 0.01 * iterations
+        done += iterations
+    assert meetings[:4] == [1, 2, 4, 8]
+    assert meetings[-1] == 50
+    control._next_meeting = done + 50
+    control.after_roll_back(None)
+    assert control._next_meeting == 0
+    clock[0] += 100  # one very slow iteration
+    assert control._until_next(done + 1) == 1
+
+
+def test_it_is_built_by_its_name():
+    runner = tiny_runner('iter', max_iters=1)
+    runner.register_custom_hooks([{'type': 'ControlHook', 'http': 0}])
+    assert isinstance(runner, IterBasedRunner)
+    assert runner.hooks[0].http == 0
