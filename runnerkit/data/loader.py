@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -151,6 +152,7 @@ class SeededLoader(DataLoader[Any]):
             self.generator.manual_seed(mix_seed(self.seed, self.epoch, self.rank))
         with self._seeded_parts():
             batches: Any = super().__iter__()
+        keep_queues(batches)
         if self.prefetch_to is not None:
             from runnerkit.data.prefetch import prefetched
 
@@ -178,3 +180,20 @@ class SeededLoader(DataLoader[Any]):
         # have one.
         for name, value in attributes.items():
             object.__setattr__(self, name, value)
+
+
+#: The queues of live iterators with workers, by the iterator's id.
+_queues: dict[int, Any] = {}
+
+
+def keep_queues(batches: Any) -> None:
+    """Let an iterator's queues to its workers live as long as the iterator, also if it is part of a reference cycle.
+
+    A garbage collection that finds queue and iterator together closes the queue first. The iterator's ``__del__`` can
+    then not tell its workers to end, and waits ten seconds for each of them, at any moment. A runner that is dropped in
+    the middle of an epoch is in such a cycle.
+    """
+    queues = getattr(batches, '_index_queues', None)
+    if queues and id(batches) not in _queues:
+        _queues[id(batches)] = queues
+        weakref.finalize(batches, _queues.pop, id(batches), None).atexit = False

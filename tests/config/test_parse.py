@@ -312,7 +312,7 @@ def test_a_file_of_another_type_is_refused_unread(write):
         ('a = 1\nreturn a\n', SyntaxError, r'There are syntax errors in config file .*outside function'),
         ("_base_ = 'one.py'\nb = (2\n", SyntaxError, r'There are syntax errors .*line 2'),
         ('a = 1\nb = a / 0\n', ZeroDivisionError, r'cfg.py:2: division by zero'),
-        ('def f():\n    raise KeyError("x")\nf()\n', KeyError, r'cfg.py:3: x'),
+        ('def f():\n    raise KeyError("x")\nf()\n', KeyError, 'cfg.py:3: KeyError: .*x'),
         ('import nonexistent_module\n', ModuleNotFoundError, r"cfg.py:1: No module named 'nonexistent_module'"),
         ('filename = 1', KeyError, r'filename is reserved for config file \(cfg.py:1\)'),
         ('text = 1', KeyError, 'text is reserved for config file'),

@@ -1,4 +1,5 @@
 import copy
+import gc
 import pickle
 import random
 from pathlib import Path
@@ -297,3 +298,17 @@ def test_streams_are_entered_by_reading_up_to_there():
     assert same(flat(stream().enter(1, 2)), flat(whole[2:]))
     assert list(stream().enter(1, 9)) == []
     assert isinstance(stream().dataset, IterableDataset)
+
+
+@pytest.mark.parametrize('persistent', [False, True])
+def test_workers_of_a_dropped_pass_end_by_themselves(persistent):
+    """Also if it is part of a reference cycle, as in a runner: once, each worker was waited for in vain."""
+    loader = make(num_workers=2, persistent_workers=persistent)
+    batches = iter(loader)
+    next(batches)
+    workers = list(batches._workers)
+    cycle = [batches]
+    cycle.append(cycle)
+    del batches, loader, cycle
+    gc.collect()
+    assert [worker.exitcode for worker in workers] == [0, 0]
