@@ -605,7 +605,7 @@ def test_the_stream_and_the_commands_of_the_online_page(shell, tmp_path, capsys)
         command = [sys.executable, '-m', *shlex.split(train)]
         training = subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for line in training.stdout:
-            if 'Start running' in line:
+            if 'Iter [' in line:  # it has data
                 break
         answers = []
         for line in text_of('docs/online.md', 'runnerkit ctl').splitlines():
