@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from runnerkit.flow.context import Context
+from runnerkit.flow.defaults import runner_class
 from runnerkit.flow.experiment import Experiment
 from runnerkit.registry import placed_errors
-from runnerkit.runner import RUNNERS, build_runner
+from runnerkit.runner import build_runner
 
 
 def experiment_of(cfg: Any) -> type[Experiment] | None:
     """The class of the config's runner, if it is an `Experiment`."""
-    runner = cfg.get('runner')
-    kind = runner.get('type') if isinstance(runner, Mapping) else None
-    found = RUNNERS.get(kind) if isinstance(kind, str) else kind
+    found = runner_class(cfg)
     return found if isinstance(found, type) and issubclass(found, Experiment) else None
 
 

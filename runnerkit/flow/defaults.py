@@ -59,19 +59,22 @@ def length_of_run(cfg: Any) -> tuple[bool, int | None]:
     runner = cfg.get('runner')
     if not isinstance(runner, Mapping):
         return True, None
-    kind = runner.get('type')
-    found = RUNNERS.get(kind) if isinstance(kind, str) else kind
     max_iters = runner.get('max_iters')
     if max_iters is None and is_experiment(cfg):
         max_iters = (cfg.get('training') or {}).get('max_iteration')
-    return getattr(found, 'by_epoch', True), max_iters if isinstance(max_iters, int) else None
+    return getattr(runner_class(cfg), 'by_epoch', True), max_iters if isinstance(max_iters, int) else None
+
+
+def runner_class(cfg: Any) -> Any:
+    """The class of the config's runner; None if it names none that is known."""
+    runner = cfg.get('runner')
+    kind = runner.get('type') if isinstance(runner, Mapping) else None
+    return RUNNERS.get(kind) if isinstance(kind, str) else kind
 
 
 def is_experiment(cfg: Any) -> bool:
     """Whether the config's runner is an `Experiment`, which has a section ``training``."""
-    runner = cfg.get('runner')
-    kind = runner.get('type') if isinstance(runner, Mapping) else None
-    return hasattr(RUNNERS.get(kind) if isinstance(kind, str) else kind, 'train_batch')
+    return hasattr(runner_class(cfg), 'train_batch')
 
 
 def has_custom(cfg: Any, kind: type[Hook]) -> bool:

@@ -23,9 +23,6 @@ from runnerkit.utils.logging import print_result
 class DryRun(RunnerBase):
     """The runner stage of ``--dry-run``."""
 
-    def begin(self, context: Context) -> None:
-        """Leave the work dir, a temporary one, as it is."""
-
     def run(self, context: Context) -> None:
         """Show what a run would do, and run one iteration of each mode."""
         say = printer(context)

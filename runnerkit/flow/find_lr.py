@@ -197,9 +197,6 @@ class FindLr(RunnerBase):
     def __init__(self, context: Context, low: float, high: float, iters: int) -> None:
         self.low, self.high, self.iters = low, high, iters
 
-    def begin(self, context: Context) -> None:
-        """Leave the work dir, a temporary one, as it is."""
-
     def run(self, context: Context) -> None:
         """Test."""
         for (mode, _), loader in zip(context.workflow, context.loaders, strict=True):

@@ -190,9 +190,10 @@ def _named(config: Any) -> dict[str, Any]:
         return {'': config}
 
 
-def _read_by(cfg: Config, inputs: Inputs) -> tuple[str, Any]:
-    """The key of ``data`` and the data set's config below it that read ``inputs``; no key if the config has none."""
-    data, meant = required_section(cfg, 'data'), split_meant(cfg, inputs)
+def _read_by(cfg: Config, meant: str | None) -> tuple[str, Any]:
+    """The key of ``data`` and the data set's config below it for the split ``meant``, or for files if that is None; no
+    key if the config has none."""
+    data = required_section(cfg, 'data')
     if meant is None:
         key = next((name for name in READERS if data.get(name) is not None), '')
         return key, next(iter(_named(data[key]).values())) if key else None
@@ -204,7 +205,8 @@ def _parts_read(cfg: Config, inputs: Inputs | Callable[[Config], Inputs] | None)
     """What is built of ``cfg``: the model; and, for ``inputs``, their data set and what its loader gets."""
     if inputs is None:
         return [cfg.get('model')]
-    data, (key, dataset) = required_section(cfg, 'data'), _read_by(cfg, inputs(cfg) if callable(inputs) else inputs)
+    data = required_section(cfg, 'data')
+    key, dataset = _read_by(cfg, split_meant(cfg, inputs(cfg) if callable(inputs) else inputs))
     others = {split for split in splits_in(data) if split not in KEYS['data']}
     others |= {f'{split}_dataloader' for split in others if split != key}
     return [cfg.get('model'), dataset, *(value for name, value in data.items() if name not in others)]
@@ -224,7 +226,7 @@ def words_of(inputs: Inputs) -> list[str]:
 def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any:
     """The loader of ``inputs``, in their order; see `predict`."""
     data, meant = required_section(cfg, 'data'), split_meant(cfg, inputs)
-    key, config = _read_by(cfg, inputs)
+    key, config = _read_by(cfg, meant)
     refuse_marks(config, 'data', *(meant or key).split('/'))
     if meant is not None:
         with placed_errors(data, key, name=f'data.{meant}'):

@@ -55,9 +55,6 @@ class Profile(RunnerBase):
         """How many iterations were traced."""
         return max(0, self.done - self.warmup - self.iters)
 
-    def begin(self, context: Context) -> None:
-        """Leave the work dir, a temporary one, as it is."""
-
     def run(self, context: Context) -> None:
         """Measure."""
         runner = context.runner

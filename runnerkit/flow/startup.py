@@ -11,12 +11,12 @@ from runnerkit.checkpoint import Store, load_checkpoint, why_damaged
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.distributed import from_first_rank
-from runnerkit.fileio.paths import join
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import custom_of_kind
 from runnerkit.flow.places import is_in, load_from, restarts, resume_from, resumes
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.hooks import CheckpointHook
+from runnerkit.hooks.storage import store_for
 from runnerkit.log_files import set_aside
 from runnerkit.registry import placed_errors
 
@@ -85,9 +85,8 @@ def checkpoint_stores(context: Context) -> list[Store]:
     with placed_errors(cfg, 'checkpoint_config'):
         for hook in hooks:
             read = hook.get if isinstance(hook, Mapping) else partial(getattr, hook)
-            out_dir, args = read('out_dir', None), read('file_client_args', None)
-            below = context.work_dir if out_dir is None else join(Store(out_dir, args).place, context.work_dir.name)
-            found.append(Store(below, args))
+            out_dir = read('out_dir', None) or context.work_dir
+            found.append(store_for(out_dir, read('file_client_args', None), str(context.work_dir))[0])
     found.append(Store(context.work_dir))
     return list({store.place: store for store in reversed(found)}.values())
 

@@ -158,9 +158,6 @@ class Summarize(RunnerBase):
     ``context['summary']`` is what was found; there is none if the workflow does not train.
     """
 
-    def begin(self, context: Context) -> None:
-        """Leave the work dir, a temporary one, as it is."""
-
     def run(self, context: Context) -> None:
         """Take the step."""
         runner = context.runner

@@ -19,9 +19,8 @@ from runnerkit.flow.instance import Instance, check_split, required_section, wor
 from runnerkit.flow.network import Network
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
-from runnerkit.flow.trained import WHICH, config_of
+from runnerkit.flow.trained import check_which, config_of
 from runnerkit.runner import build_runner
-from runnerkit.utils.suggest import suggestion
 
 
 def test(
@@ -60,10 +59,7 @@ def test(
         KeyError: the config has no such split.
         ValueError: the weights do not fit the model, or ``which`` is not known.
     """
-    if which not in WHICH:
-        raise ValueError(
-            f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
-        )
+    check_which(which)
     config: Any = source
     place = checkpoint
     if isinstance(source, (str, os.PathLike)) and not os.fspath(source).endswith(EXTENSIONS):

@@ -53,8 +53,10 @@ class RunnerBase(Stage):
         raise NotImplementedError(f'{type(self).__name__} must override run')
 
     def begin(self, context: Context) -> None:
-        """Make the work dir this run's. Only now, so that a run refused earlier changes nothing there."""
-        from_first_rank(partial(take_over, context))
+        """Make the work dir this run's, unless nothing is kept. Only now, so that a run refused earlier changes nothing
+        there."""
+        if not context.options.dry_run:
+            from_first_rank(partial(take_over, context))
 
     def resume(self, context: Context) -> None:
         """Resume from the checkpoint that the startup stage has noted, if any."""

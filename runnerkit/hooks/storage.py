@@ -42,10 +42,7 @@ class StoringHook(Hook):
                 raise ValueError(
                     f'{type(self).__name__} has nowhere to save to: give the runner a work_dir, or the hook an out_dir'
                 )
-            store = Store(out_dir, self.file_client_args)
-            if runner.work_dir is not None and store.place != runner.work_dir:
-                below = join(store.place, os.path.basename(runner.work_dir.rstrip('/\\')))
-                store, self._is_below_out_dir = Store(below, self.file_client_args), True
+            store, self._is_below_out_dir = store_for(out_dir, self.file_client_args, runner.work_dir)
             self._store, self.out_dir, self.file_client = store, store.place, store.client
         return self._store
 
@@ -60,3 +57,14 @@ class StoringHook(Hook):
             messages = runner.meta.setdefault('hook_msgs', {})
             messages['run'] = from_first_rank(partial(claim, store, runner.work_dir, messages.get('run')))
         return store
+
+
+def store_for(
+    out_dir: str | os.PathLike[str], file_client_args: dict[str, Any] | None, work_dir: str | None
+) -> tuple[Store, bool]:
+    """The store of a run that saves in ``out_dir``: its folder ``<out_dir>/<name of the work dir>``, unless ``out_dir``
+    is the work dir; and whether it is such a folder."""
+    store = Store(out_dir, file_client_args)
+    if work_dir is None or store.place == work_dir:
+        return store, False
+    return Store(join(store.place, os.path.basename(work_dir.rstrip('/\\'))), file_client_args), True
