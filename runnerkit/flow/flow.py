@@ -72,6 +72,8 @@ class Flow:
             try:
                 for slot in working:
                     self._run_stage(slot)
+                if context.outcome is None:  # the runner stage has a loop of its own, or none
+                    context.outcome = Outcome('completed')
             except BaseException:
                 try:
                     self._run_stage(last)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from operator import methodcaller
 from typing import Any
 
 from runnerkit.checkpoint import Store
+from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.context import Context
 from runnerkit.flow.instance import InstanceBase, required_section
 from runnerkit.flow.network import NetworkBase
@@ -66,7 +68,8 @@ class Infer(RunnerBase):
         """Evaluate."""
         context['scores'] = found = [self.scores(context, path) for path in self.paths()]
         if context.rank == 0:
-            (context.work_dir / SCORES).write_text(json.dumps(found, indent=2) + '\n', encoding='utf-8')
+            content = json.dumps(found, indent=2) + '\n'
+            write_atomically(context.work_dir / SCORES, methodcaller('write', content.encode()))
 
     def paths(self) -> list[str]:
         """The checkpoints to evaluate.

@@ -14,7 +14,6 @@ from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.work_dir import take_over
 from runnerkit.hooks import EvalHook
-from runnerkit.hooks.hook import Outcome
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
@@ -41,8 +40,6 @@ class RunnerBase(Stage):
                 self.run(context)
             finally:
                 context.outcome = context.runner.outcome or context.outcome
-        if context.outcome is None:  # the stage has a loop of its own
-            context.outcome = Outcome('completed')
 
     def run(self, context: Context) -> None:
         """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.

@@ -46,6 +46,7 @@ def test_each_checkpoint_has_its_own_scores(trained, tmp_path, capsys):
         (f'epoch_{n}.pth', n, 2 * n) for n in (1, 2, 3)
     ]
     assert context.optimizer is None
+    assert context.outcome.kind == 'completed'
     out = capsys.readouterr().out
     for each in found:
         alone = inferred(tmp_path / 'alone', trained / each['checkpoint'])['scores'][0]
