@@ -84,6 +84,12 @@ def parser(prog: str = 'runnerkit train') -> Parser:
         metavar='N',
         help='train and evaluate on the first N training samples, to see whether the model can learn them',
     )
+    parse.add_argument(
+        '--stop-after',
+        type=number_of_units,
+        metavar='N',
+        help='end after N epochs (iterations in an iteration runner); schedules keep the length of the whole run',
+    )
     parse.add_argument('--verbose', action='store_true', help='also show environment, config and hooks')
     return parse
 
@@ -189,6 +195,15 @@ def number_of_samples(text: str) -> int:
     """A number of samples from the command line: a whole number of at least 1."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f'a number of samples is a whole number of at least 1, but got {text!r}')
+    return int(text)
+
+
+def number_of_units(text: str) -> int:
+    """A number of epochs or iterations from the command line: a whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f'a number of epochs (or iterations) is a whole number of at least 1, but got {text!r}'
+        )
     return int(text)
 
 

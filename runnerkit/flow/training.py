@@ -13,7 +13,7 @@ from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.work_dir import take_over
-from runnerkit.hooks import EvalHook
+from runnerkit.hooks import EvalHook, StopAfterHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
@@ -103,6 +103,8 @@ class RunnerBase(Stage):
         with placed_errors(cfg, 'custom_hooks'):
             runner.register_custom_hooks(cfg.get('custom_hooks'))
         runner.register_profiler_hook(cfg.get('profiler_config'))
+        if context.options.stop_after is not None:
+            runner.register_hook(StopAfterHook(context.options.stop_after))
         for hook, priority in context.hooks:
             runner.register_hook(hook, priority=priority)
 

@@ -55,7 +55,9 @@ from runnerkit.hooks.optimizer import (
 )
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.hooks.profiler import ProfilerHook
+from runnerkit.hooks.report import ReportHook
 from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
+from runnerkit.hooks.stop_after import StopAfterHook
 from runnerkit.hooks.sync_buffer import SyncBuffersHook
 
 __all__ = [
@@ -105,11 +107,13 @@ __all__ = [
     'Priority',
     'ProfilerHook',
     'ProgressBarHook',
+    'ReportHook',
     'RunnerView',
     'Score',
     'SegmindLoggerHook',
     'StepLrUpdaterHook',
     'StepMomentumUpdaterHook',
+    'StopAfterHook',
     'SyncBuffersHook',
     'TensorboardLoggerHook',
     'TextLoggerHook',

@@ -1,0 +1,5 @@
+"""stub"""
+
+
+class Forbidden(Exception):
+    pass
