@@ -10,8 +10,8 @@ from typing import Any
 
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
 from runnerkit.search.record import COMPLETED, PRUNED, Record
-from runnerkit.search.space import Forbidden
 from runnerkit.search.seeds import derived_seed
+from runnerkit.search.space import Forbidden
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
 

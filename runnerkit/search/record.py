@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any

@@ -14,7 +14,7 @@ from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgori
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
 from runnerkit.search.optuna_algorithm import DECLINED, JOURNAL, OptunaAlgorithm, as_proposal
-from runnerkit.search.record import COMPLETED, FAILED, RUNNING, Record, records_in
+from runnerkit.search.record import COMPLETED, FAILED, Record, records_in
 from runnerkit.search.report import Report
 from runnerkit.search.seeds import derived_seed
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
@@ -262,8 +262,12 @@ def replayed(algorithm: SearchAlgorithm, records: list[Record]) -> None:
 
 def told(record: Record) -> str:
     """A trial in a few words."""
-    values = ', '.join(f'{key}={value:.4g}' if isinstance(value, float) else f'{key}={value}' for key, value in record.hps.items())
-    scores = ', '.join(f'{name} {record.performance[name]:.4g}' for name in record.objectives if name in record.performance)
+    values = ', '.join(
+        f'{key}={value:.4g}' if isinstance(value, float) else f'{key}={value}' for key, value in record.hps.items()
+    )
+    scores = ', '.join(
+        f'{name} {record.performance[name]:.4g}' for name in record.objectives if name in record.performance
+    )
     return '; '.join(part for part in (scores, values, record.message) if part)
 
 
@@ -293,5 +297,7 @@ def checked_objectives(objectives: Mapping[str, str]) -> dict[str, str]:
         raise WrongValue("objectives must name at least one score, such as dict(accuracy='max')")
     for name, rule in objectives.items():
         if rule not in ('max', 'min'):
-            raise WrongValue(f"the objective {name!r} must be 'max' or 'min', but got {rule!r}{suggestion(str(rule), ['max', 'min'])}")
+            raise WrongValue(
+                f"the objective {name!r} must be 'max' or 'min', but got {rule!r}{suggestion(str(rule), ['max', 'min'])}"
+            )
     return dict(objectives)

@@ -31,7 +31,9 @@ def test_a_study_finds_something(whole):
     assert len(statuses) == 5
     assert set(statuses) == {'completed', 'pruned'}
     best = report.best()
-    assert best.performance['error'] == min(each.performance['error'] for each in report.all_records if each.status == 'completed')
+    assert best.performance['error'] == min(
+        each.performance['error'] for each in report.all_records if each.status == 'completed'
+    )
     files = json.loads((folder / 'study' / 'reports.json').read_text())
     assert [each['number'] for each in files] == [0, 1, 2, 3, 4]
     assert (folder / 'study' / 'output.csv').read_text().splitlines()[0].startswith('step,number,status,optimizer.lr')
@@ -81,7 +83,9 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path):
         def draw(self, suggest):
             return {'optimizer.lr': suggest.suggest_categorical('optimizer.lr', [0.1, -1.0])}
 
-    report = small_study(tmp_path, {'type': 'GridSearch', 'pruner': None, 'search_space': {'optimizer.lr': [0.1, -1.0]}}, Sometimes()).run()
+    report = small_study(
+        tmp_path, {'type': 'GridSearch', 'pruner': None, 'search_space': {'optimizer.lr': [0.1, -1.0]}}, Sometimes()
+    ).run()
     assert sorted(each.status for each in report.all_records) == ['completed', 'failed']
     failed = next(each for each in report.all_records if each.status == 'failed')
     assert 'Invalid learning rate: -1.0' in failed.message
@@ -90,7 +94,9 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path):
 
 def test_a_trial_without_the_objective_fails(tmp_path):
     config_file(tmp_path)
-    study = Study(tmp_path / 'config.py', _One(), {'acuracy': 'max'}, tmp_path / 'study', {'type': 'RandomSearch', 'trials': 1})
+    study = Study(
+        tmp_path / 'config.py', _One(), {'acuracy': 'max'}, tmp_path / 'study', {'type': 'RandomSearch', 'trials': 1}
+    )
     (record,) = study.run().all_records
     assert record.status == 'failed'
     assert 'the run gave no score acuracy; it gave' in record.message
@@ -127,7 +133,9 @@ def test_an_algorithm_of_ones_own_goes_on_by_repeating_its_calls(tmp_path):
     config_file(tmp_path)
 
     def study(folder, trials=4):
-        return Study(tmp_path / 'config.py', _One(), {'error': 'min'}, tmp_path / folder, {'type': 'Halving', 'trials': trials})
+        return Study(
+            tmp_path / 'config.py', _One(), {'error': 'min'}, tmp_path / folder, {'type': 'Halving', 'trials': trials}
+        )
 
     expected = outcome(study('whole').run())
     study('cut', 2).run()
@@ -167,7 +175,11 @@ def test_two_objectives_give_a_front(tmp_path):
     assert report.pareto_front('search', nums=1) == front[:1]
     assert report.pareto_front('another') == []
     for each in front:
-        assert not any(other.performance['error'] < each.performance['error'] and other.performance['loss'] > each.performance['loss'] for other in report.all_records)
+        assert not any(
+            other.performance['error'] < each.performance['error']
+            and other.performance['loss'] > each.performance['loss']
+            for other in report.all_records
+        )
 
 
 @pytest.mark.parametrize(
@@ -182,13 +194,22 @@ def test_two_objectives_give_a_front(tmp_path):
         ({'algorithm': {'type': 'TPE', 'pruner': 'AHSA'}}, KeyError, "'ASHA'"),
         ({'algorithm': {'type': 'TPE', 'pruner': {'type': 'ASHA', 'eta': 3}}}, TypeError, 'eta'),
         ({'algorithm': {'type': 'TPE', 'candidates': 3}}, TypeError, 'candidates'),
-        ({'objectives': {'error': 'min', 'loss': 'min'}, 'algorithm': {'type': 'TPE', 'pruner': 'ASHA'}}, ValueError, 'a pruner compares one objective'),
+        (
+            {'objectives': {'error': 'min', 'loss': 'min'}, 'algorithm': {'type': 'TPE', 'pruner': 'ASHA'}},
+            ValueError,
+            'a pruner compares one objective',
+        ),
         ({'executor': 'Seriall'}, KeyError, 'Serial'),
     ],
 )
 def test_wrong_arguments(changes, error, words, tmp_path):
     config_file(tmp_path)
-    arguments = {'config': tmp_path / 'config.py', 'space': _One(), 'objectives': {'error': 'min'}, 'work_dir': tmp_path / 'study'}
+    arguments = {
+        'config': tmp_path / 'config.py',
+        'space': _One(),
+        'objectives': {'error': 'min'},
+        'work_dir': tmp_path / 'study',
+    }
     with pytest.raises(error, match=words):
         Study(**{**arguments, **changes}).run()
 
