@@ -98,8 +98,8 @@ def train(
         if_used: what to do if an earlier run has used the work dir: ``'resume'`` continues it, ``'aside'`` moves its
             files (the default), ``'refuse'`` raises an error.
         overfit: train and evaluate on so many samples, the first of the training data; at least 1.
-        stop_after: end after so many epochs, or iterations in an iteration runner, at least 1; schedules keep the length
-            of the whole run.
+        stop_after: end after so many epochs, or iterations in an iteration runner, at least 1; schedules keep the
+            length of the whole run.
         hooks: hooks to register after those of the config, in their order, with the priority NORMAL.
         diff_seed: whether each process of a distributed run has another seed.
         verbose: whether the log shows environment, config and hooks, too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def derived_seed(seed: int, number: int) -> int:
-    """A seed for trial ``number`` of a study with ``seed``, below ``2**31``. (`numpy.random.SeedSequence` mixes them.)"""
+    """The seed of trial ``number`` in a study with ``seed``, below ``2**31``: mixed by `numpy.random.SeedSequence`."""
     import numpy as np
 
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0]) % 2**31

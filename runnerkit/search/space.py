@@ -1,5 +1,5 @@
-"""stub"""
+"""Spaces."""
 
 
 class Forbidden(Exception):
-    pass
+    """A combination of values that must not occur."""

@@ -129,8 +129,8 @@ class Study:
         found = self.algorithm.search()
         if found is None and not self.executor.running:
             raise WrongValue(
-                f'{type(self.algorithm).__name__}.search has proposed nothing, no trial is running, and is_completed is '
-                'False: the search would wait for ever'
+                f'{type(self.algorithm).__name__}.search has proposed nothing, no trial is running, and is_completed '
+                'is False: the search would wait for ever'
             )
         return None if found is None else as_proposal(found)
 
@@ -237,7 +237,8 @@ class Study:
         """Bring the algorithm to where it was; returns what was proposed and not recorded."""
         if isinstance(self.algorithm, OptunaAlgorithm):
             return self.algorithm.restore(records)
-        return replayed(self.algorithm, records)
+        replayed(self.algorithm, records)
+        return None
 
 
 def replayed(algorithm: SearchAlgorithm, records: list[Record]) -> None:
@@ -255,20 +256,21 @@ def replayed(algorithm: SearchAlgorithm, records: list[Record]) -> None:
         proposal = None if algorithm.is_completed else algorithm.search()
         if proposal is None or as_proposal(proposal).hps != record.hps or as_proposal(proposal).desc != record.desc:
             raise WrongValue(
-                f'{type(algorithm).__name__} does not propose again what it proposed for trial {record.number} when the '
-                'study was begun, so the study cannot go on: it must draw from self.rng alone; or take a new work dir'
+                f'{type(algorithm).__name__} does not propose again what it proposed for trial {record.number} when '
+                'the study began, so the study cannot go on: it must draw from self.rng alone; or take a new work dir'
             )
 
 
 def told(record: Record) -> str:
     """A trial in a few words."""
-    values = ', '.join(
-        f'{key}={value:.4g}' if isinstance(value, float) else f'{key}={value}' for key, value in record.hps.items()
-    )
-    scores = ', '.join(
-        f'{name} {record.performance[name]:.4g}' for name in record.objectives if name in record.performance
-    )
+    values = ', '.join(f'{key}={shown(value)}' for key, value in record.hps.items())
+    scores = ', '.join(f'{name} {shown(record.performance.get(name))}' for name in record.objectives)
     return '; '.join(part for part in (scores, values, record.message) if part)
+
+
+def shown(value: Any) -> str:
+    """A value with four digits."""
+    return f'{value:.4g}' if isinstance(value, float) else str(value)
 
 
 def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:
@@ -297,7 +299,6 @@ def checked_objectives(objectives: Mapping[str, str]) -> dict[str, str]:
         raise WrongValue("objectives must name at least one score, such as dict(accuracy='max')")
     for name, rule in objectives.items():
         if rule not in ('max', 'min'):
-            raise WrongValue(
-                f"the objective {name!r} must be 'max' or 'min', but got {rule!r}{suggestion(str(rule), ['max', 'min'])}"
-            )
+            hint = suggestion(str(rule), ['max', 'min'])
+            raise WrongValue(f"the objective {name!r} must be 'max' or 'min', but got {rule!r}{hint}")
     return dict(objectives)

@@ -41,13 +41,13 @@ class Executor(metaclass=ABCMeta):
     def running(self) -> int:
         """How many jobs have begun and have not been returned by `wait`."""
 
-    def stop(self) -> None:
+    def stop(self) -> None:  # noqa: B027  # what runs in this process has got the signal itself
         """Ask the running jobs to save and end: they end as ``'stopped'``."""
 
     def __enter__(self) -> Executor:
         return self
 
-    def __exit__(
+    def __exit__(  # noqa: B027
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave no process behind."""

@@ -165,9 +165,13 @@ class LocalExecutor(Executor):
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of a process group, and wait for its leader."""
+    """Kill what is left of a process group, and wait for its end."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for _ in range(100):  # those that it has started are waited for by the system, not by us
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)
     process.wait()
 
 
