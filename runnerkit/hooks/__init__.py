@@ -55,6 +55,7 @@ from runnerkit.hooks.optimizer import (
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.hooks.profiler import ProfilerHook
 from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
+from runnerkit.hooks.step_record import StepRecord
 from runnerkit.hooks.sync_buffer import SyncBuffersHook
 
 __all__ = [
@@ -108,6 +109,7 @@ __all__ = [
     'SegmindLoggerHook',
     'StepLrUpdaterHook',
     'StepMomentumUpdaterHook',
+    'StepRecord',
     'SyncBuffersHook',
     'TensorboardLoggerHook',
     'TextLoggerHook',

@@ -29,7 +29,7 @@ class Rollback(Resuming):
 
     def _return_to(self, checkpoint: str) -> None:
         """Be where a run would be that has just resumed ``checkpoint``."""
-        self.data_batch, self.outputs, self._round_began = None, {}, None
+        self.data_batch, self.outputs, self._stepped, self._round_began = None, {}, None, None
         for update in self._updates.values():
             update.accumulated = 0  # what an update that the file does not know has gathered is void
         for reader in self._readers.entries:
