@@ -1,5 +1,6 @@
 """Hooks: one behaviour per file, with MMCV's file names."""
 
+from runnerkit.hooks.capture import CaptureHook
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.closure import ClosureHook
 from runnerkit.hooks.control import ControlHook
@@ -60,6 +61,7 @@ from runnerkit.hooks.sync_buffer import SyncBuffersHook
 
 __all__ = [
     'HOOKS',
+    'CaptureHook',
     'CheckpointHook',
     'ClearMLLoggerHook',
     'ClosureHook',
