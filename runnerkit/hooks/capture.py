@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -60,12 +61,11 @@ class Captured:
 
     def _listen(self, output: Any) -> None:
         """Keep the gradients of ``output`` when they are computed."""
+        # The graph lives as long as the step's outputs: it is not to keep this alive.
+        captured = weakref.ref(self)
         for i, tensor in enumerate(_tensors(output)):
             if tensor.requires_grad:
-                tensor.register_hook(partial(self._keep, i))
-
-    def _keep(self, i: int, grad: Tensor) -> None:
-        self._grads[i] = grad.detach()
+                tensor.register_hook(partial(_keep_grad, captured, i))
 
 
 @HOOKS.register_module()
@@ -243,6 +243,12 @@ class CaptureHook(Hook):
                     yield f'{place}.grad', captured._unscaled(grad)
             for key, grad in captured.parameters.items():
                 yield f'{name}.{key}.grad', grad
+
+
+def _keep_grad(captured: weakref.ref[Captured], i: int, grad: Tensor) -> None:
+    found = captured()
+    if found is not None:
+        found._grads[i] = grad.detach()
 
 
 def find_modules(names: Sequence[str], model: nn.Module) -> dict[str, nn.Module]:

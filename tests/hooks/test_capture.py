@@ -206,8 +206,8 @@ def test_an_iteration_that_was_left_to_go_back_leaves_no_listener(tmp_path):
 def test_values_of_the_last_captured_iteration_alone_are_kept():
     hook, references = CaptureHook([NORM]), []
 
-    class Before(Hook):
-        def after_forward(self, runner):
+    class Behind(Hook):
+        def before_train_iter(self, runner):  # before the model computes new ones
             gc.collect()
             assert [reference() is None for reference in references] == [True] * runner.iter
 
@@ -217,7 +217,7 @@ def test_values_of_the_last_captured_iteration_alone_are_kept():
         assert captured.grad.grad_fn is None
         references.append(weakref.ref(captured.output))
 
-    trained([hook, Before()], look)
+    trained([hook, Behind()], look)
     assert len(references) == 6
 
 
@@ -345,6 +345,13 @@ def test_evaluations_are_captured_if_asked(how):
         runner = trained([EMAHook(), *more, Watch()], val=val, max_epochs=1)
         assert listeners(runner.model) == 0
     assert seen == [None, (torch.Size([2, 1]), None)]
+
+
+def test_an_evaluation_in_the_middle_of_a_captured_iteration_is_not_logged_as_training():
+    hook = CaptureHook([HEAD], evaluation=True, log=['norm'])
+    runner = trained([EvalHook(loader(6, round_up=False), interval=6, by_epoch=False), hook])
+    assert 'head.output_norm' not in runner.log_buffer.val_history  # which the evaluation has cleared
+    assert hook.captured[HEAD].output.shape == (2, 1)
 
 
 def test_a_module_that_is_not_called_is_told_once(caplog):
