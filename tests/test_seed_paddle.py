@@ -403,9 +403,8 @@ def test_averages_are_applied_for_the_test_and_restored_after_it():
 
     class Training(Hook):
         def after_train_iter(self, runner):
-            weight = weights(runner.model.head)
-            seen['average'] = weight if 'average' not in seen else (seen['average'] + weight) / 2
-            seen['training'] = weight
+            seen['training'] = weights(runner.model.head)
+            seen['average'] = (seen['average'] + seen['training']) / 2
 
     class AtTheEnd(Hook):
         def after_train_epoch(self, runner):
@@ -417,8 +416,7 @@ def test_averages_are_applied_for_the_test_and_restored_after_it():
     runner.register_hook(Training())
     runner.register_hook(EvalHook(loader(8), hooks=[Look()]), 'LOW')
     runner.register_hook(AtTheEnd(), 'LOWEST')
-    first = weights(runner.model.head)
-    seen['average'] = first
+    seen['average'] = weights(runner.model.head)
     runner.run([loader(12)], [('train', 1)])
     assert torch.allclose(seen['test'], seen['average'])
     assert not torch.allclose(seen['test'], seen['training'])
