@@ -68,6 +68,16 @@ class Captured:
                 tensor.register_hook(partial(_keep_grad, captured, i))
 
 
+class _ByName(dict[str, Captured]):
+    """What was captured; a name that is not there is answered with those that are."""
+
+    def __missing__(self, name: str) -> Captured:
+        raise KeyError(
+            f'nothing is captured of {name!r}{suggestion(name, self)} (there is {", ".join(self) or "nothing yet"}). '
+            f'Name it in modules; it is there from the first captured forward pass on'
+        )
+
+
 @HOOKS.register_module()
 class CaptureHook(Hook):
     """Makes outputs and gradients of submodules readable, by their names in the model.
@@ -120,7 +130,7 @@ class CaptureHook(Hook):
                 raise WrongType(f'{argument} must be True or False, but got {value!r}')
         self.interval, self.begin = interval, begin
         self.gradients, self.parameters, self.evaluation = gradients, parameters, evaluation
-        self.captured: dict[str, Captured] = {}
+        self.captured: dict[str, Captured] = _ByName()
         self._found: dict[str, nn.Module] = {}
         self._listening: ExitStack | None = None  # what ends it
         self._is_due = False

@@ -10,6 +10,7 @@ from ranks import on_ranks
 from support import Tiny, loader, tiny_runner, weights
 from torch import Tensor, nn
 
+from runnerkit.flow import Experiment
 from runnerkit.hooks import CaptureHook, CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
 from runnerkit.nn.compiled import compile_model
 from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel, unwrap
@@ -352,6 +353,57 @@ def test_an_evaluation_in_the_middle_of_a_captured_iteration_is_not_logged_as_tr
     runner = trained([EvalHook(loader(6, round_up=False), interval=6, by_epoch=False), hook])
     assert 'head.output_norm' not in runner.log_buffer.val_history  # which the evaluation has cleared
     assert hook.captured[HEAD].output.shape == (2, 1)
+
+
+def test_a_name_that_is_not_captured_is_answered_with_those_that_are():
+    hook = CaptureHook([HEAD])
+    with pytest.raises(KeyError, match=r"nothing is captured of 'head' \(there is nothing yet\)"):
+        hook.captured[HEAD]
+    trained(hook)
+    with pytest.raises(KeyError, match="nothing is captured of 'haed'; did you mean 'head'?"):
+        hook.captured['haed']
+    assert hook.captured.get('haed') is None
+
+
+def test_an_experiment_that_updates_by_hand():
+    class Fit(Experiment):
+        def setup_dataloader(self):
+            self.train_loader = self.valid_loader = loader(8)
+
+        def setup_model(self):
+            self.model = Plain()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+        def train_batch(self):
+            x, y = self.read_batch()
+            self.out = self.model(x)
+            self.out.retain_grad()
+            loss = nn.functional.mse_loss(self.out, y)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            return {'loss': loss}
+
+        def valid(self):
+            return {'mean': torch.cat([self.model(x) for x, _ in self.valid_loader]).mean()}
+
+    hook, seen = CaptureHook([HEAD], evaluation=True), []
+
+    def look(runner):
+        seen.append(hook.captured[HEAD].grad)
+        assert torch.equal(seen[-1], runner.out.grad)
+
+    experiment = Fit({'training': {'max_iteration': 3, 'valid_interval': 3}}, {})
+    experiment.setup_dataloader()
+    experiment.setup_model()
+    experiment.register_hook(hook)
+    experiment.register_hook(Look(look))
+    experiment.run()
+    assert len(seen) == 3
+    assert hook.captured[HEAD].grad is not None
+    experiment.valid()
+    assert hook.captured[HEAD].grad is None
+    assert listeners(experiment.model) == 0
 
 
 def test_a_module_that_is_not_called_is_told_once(caplog):

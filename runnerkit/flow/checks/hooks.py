@@ -204,15 +204,20 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
         places.add(place)
 
 
-def captured_modules_exist(plan: Plan) -> Iterator[Finding]:
+def captures_are_right(plan: Plan) -> Iterator[Finding]:
     """Submodules of `CaptureHook` that the model does not have, and captures that never come."""
-    for hook in plan.hooks_of(CaptureHook):
+    inner = [(plan.key_of(each, 'hooks'), hook) for each in plan.hooks_of(EvalHook) for hook in each.hooks]
+    guests = [(path, hook) for path, hook in inner if isinstance(hook, CaptureHook)]
+    for path, hook in [*((plan.key_of(hook, 'modules'), hook) for hook in plan.hooks_of(CaptureHook)), *guests]:
         try:
             find_modules(hook.modules, plan.model)
         except ValueError as error:
-            way_out = 'Write names of submodules, as in model.named_modules().'
-            yield plan.error(plan.key_of(hook, 'modules'), one_line(error), way_out)
-        length = plan.length(by_epoch=False)
+            yield plan.error(path, one_line(error), 'Write names of submodules, as in model.named_modules().')
+    for path, hook in guests:
+        if not hook.evaluation:
+            yield plan.warning(path, 'CaptureHook captures nothing in an evaluation', 'Set evaluation=True in it.')
+    length = plan.length(by_epoch=False)
+    for hook in plan.hooks_of(CaptureHook):
         if length and hook.interval <= length < hook.begin + hook.interval:
             yield plan.warning(
                 plan.key_of(hook, 'begin'),
@@ -254,7 +259,7 @@ HOOK_CHECKS = (
     methods_are_points,
     methods_take_the_runner,
     hooks_are_single,
-    captured_modules_exist,
+    captures_are_right,
     average_is_slow,
     text_log_stays,
 )
