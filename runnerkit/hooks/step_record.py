@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from runnerkit.parallel.steps import required_output
@@ -35,13 +36,24 @@ class StepRecord:
     values: Mapping[str, Any] = field(repr=False)
 
     @property
-    def loss(self) -> Tensor | dict[str, Tensor]:
-        """The loss; by optimizer name where the step has returned several.
+    def loss(self) -> Tensor:
+        """The loss, a tensor of one element; the sum where the step has returned several.
 
         Raises:
             KeyError: the step has returned none, as one may that updates the weights itself.
         """
-        return required_output('loss', self.values, self.model_name)
+        losses = list(self.losses.values())
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    @property
+    def losses(self) -> dict[str, Tensor]:
+        """The losses by the names of their optimizers; a single one has the name ``''``.
+
+        Raises:
+            KeyError: as `loss`.
+        """
+        loss = required_output('loss', self.values, self.model_name)
+        return {name: torch.as_tensor(each) for name, each in (loss if isinstance(loss, dict) else {'': loss}).items()}
 
     @property
     def log_vars(self) -> dict[str, Tensor | float]:

@@ -9,6 +9,7 @@ from support import Tiny, loader, tiny_runner
 from runnerkit.flow import Experiment
 from runnerkit.hooks import EvalHook, Hook, OptimizerHook, StepRecord
 from runnerkit.hooks.hook import STAGES, UPDATE_POINTS
+from runnerkit.hooks.step_record import record_of
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 
 
@@ -101,7 +102,7 @@ def test_what_the_step_did_not_return_is_named():
 
     class Silent(Tiny):
         def train_step(self, data, optimizer):
-            return {'loss': {'g': torch.ones(()), 'd': torch.zeros(())}}
+            return {'loss': {'g': torch.ones(()), 'd': torch.full((), 2.0)}}
 
     reads, other = Reads(), Reads()
     for model, hook in ((Adversarial(), reads), (Silent(), other)):
@@ -114,7 +115,14 @@ def test_what_the_step_did_not_return_is_named():
         record.loss  # noqa: B018
     with pytest.raises(KeyError, match="Silent's step returned no 'num_samples'"):
         silent.num_samples  # noqa: B018
-    assert {name: float(loss) for name, loss in silent.loss.items()} == {'g': 1, 'd': 0}
+    assert {name: float(loss) for name, loss in silent.losses.items()} == {'g': 1, 'd': 2}
+    assert float(silent.loss) == 3
+
+
+def test_a_loss_is_a_tensor_whatever_the_step_returns():
+    record = record_of({'loss': 0.5}, 'Model', 0, 0, 'val')
+    assert torch.equal(record.loss, torch.tensor(0.5))
+    assert list(record.losses) == ['']
 
 
 @pytest.mark.parametrize('base', [EpochBasedRunner, IterBasedRunner])

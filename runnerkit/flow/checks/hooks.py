@@ -224,6 +224,12 @@ def captures_are_right(plan: Plan) -> Iterator[Finding]:
                 f'nothing is captured in training: the run ends after {amount(length, by_epoch=False)}',
                 f'Let begin be at most {length - hook.interval}.',
             )
+        if plan.get('compile') and hook.interval == 1:
+            yield plan.warning(
+                plan.key_of(hook, 'modules'),
+                'CaptureHook captures every iteration, and a captured one runs without compile',
+                'Set its interval, to that of the log for example.',
+            )
 
 
 def average_is_slow(plan: Plan) -> Iterator[Finding]:

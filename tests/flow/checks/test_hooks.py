@@ -76,6 +76,8 @@ CASES = [
      "no submodule 'model.3'; did you mean 'model.1'", custom(CAPTURE)),
     ('error', {'evaluation.hooks': [{**CAPTURE, 'modules': 'modle'}]}, 'evaluation.hooks', "no submodule 'modle'",
      {'evaluation.hooks': [{**CAPTURE, 'evaluation': True}]}),
+    ('warning', {'compile': {'backend': 'eager'}, **custom(CAPTURE)}, FIRST + '.modules', 'runs without compile',
+     custom({**CAPTURE, 'interval': 2})),
     ('warning', {'evaluation.hooks': [CAPTURE]}, 'evaluation.hooks', 'captures nothing in an evaluation',
      {'evaluation.hooks': [{**CAPTURE, 'evaluation': True}]}),
     ('warning', custom({**CAPTURE, 'begin': 15}), FIRST + '.begin', 'Let begin be at most 14',
