@@ -75,6 +75,19 @@ def test_an_evaluation_inside_an_iteration_gives_the_trainings_step_back():
         assert (before.mode, before.iter, float(before.loss)) == (after.mode, after.iter, float(after.loss))
 
 
+def test_an_evaluation_right_after_the_forward_pass_does_so_too():
+    class Early(Hook):
+        def after_forward(self, runner):
+            if runner.mode == 'train':
+                runner.evaluate(loader(4))
+
+    runner, reads = tiny_runner(max_iters=2), Reads()
+    for hook in (Early(), reads):
+        runner.register_hook(hook)
+    runner.run([loader(8)], [('train', 1)])
+    assert [each.mode for each in reads.found['after_forward']] == ['val', 'train'] * 2
+
+
 def test_a_failed_step_leaves_nothing_for_the_next_run():
     class Fails(Hook):
         def after_forward(self, runner):
