@@ -154,10 +154,14 @@ class OptunaAlgorithm(SearchAlgorithm):
         states, trial = self._optuna.trial.TrialState, self._open.pop(record.number, None)
         if trial is None:
             return
-        if record.status == COMPLETED and record.values is not None:
-            self.study.tell(trial, record.values)
-        else:
-            self.study.tell(trial, state=states.PRUNED if record.status == PRUNED else states.FAIL)
+        completed = record.status == COMPLETED and record.values is not None
+        state = states.COMPLETE if completed else states.PRUNED if record.status == PRUNED else states.FAIL
+        try:
+            self.study.tell(trial, record.values if completed else None, state)
+        except RuntimeError:
+            # The last trial of a grid has told Optuna's own loop to stop, which there is none of.
+            if not self.is_completed:
+                raise
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Whether the pruner ends the trial."""
