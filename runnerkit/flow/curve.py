@@ -1,14 +1,17 @@
-"""The learning curve of a work dir: read from its JSON logs, and drawn."""
+"""Losses and scores over the iterations as a picture: the learning curve of a work dir, read from its JSON logs."""
 
 from __future__ import annotations
 
+import logging
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runnerkit.fileio.paths import shown
 from runnerkit.log_files import parsed_line
+from runnerkit.utils.logging import print_result
 from runnerkit.utils.losses import names_a_loss
 
 #: Pairs of (completed iterations, value).
@@ -175,7 +178,12 @@ def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
     """
-    lines = read_log(work_dir)
+    lines, title = read_log(work_dir), f'{Path(work_dir).absolute().name}: learning curve'
+    return picture(lines, Path(work_dir) / 'curve.png', title, None if best is None else best_of(lines, best))
+
+
+def picture(lines: list[dict[str, Any]], path: Path, title: str, best: Best | None = None) -> Path | None:
+    """Draw log lines into the file ``path``, see `plot`; None if there is nothing to draw."""
     found = curves(lines)
     if not found:
         return None
@@ -196,17 +204,31 @@ def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(7 if columns == 1 else 11, 0.6 + 2.2 * rows), layout='constrained')
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
-    marked = None if best is None else best_of(lines, best)
     for axis, (label, group) in zip(axes, panels.items(), strict=False):
-        draw(axis, label, group, marked)
+        draw(axis, label, group, best)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axis in axes[len(panels) :]:
         axis.axis('off')
     for axis in axes[max(0, len(panels) - columns) : len(panels)]:
         axis.set_xlabel('iterations')
         axis.tick_params(labelbottom=True)
-    title = f'{Path(work_dir).absolute().name}: learning curve'
     figure.suptitle(title + (f' (without {", ".join(left_out)})' if left_out else ''), fontsize='medium')
-    path = Path(work_dir) / 'curve.png'
     figure.savefig(path, dpi=100)
     return path
+
+
+def draw_and_tell(what: str, draw_it: Callable[[], Path | None], logger: logging.Logger) -> None:
+    """Draw a picture and print where it is, or log that matplotlib is missing.
+
+    Args:
+        what: it shows, such as ``'learning curve'``.
+        draw_it: returns the picture's path, or None if there is nothing to draw.
+        logger: for the message.
+    """
+    try:
+        path = draw_it()
+    except ModuleNotFoundError:
+        logger.info("no %s is drawn: it needs matplotlib (pip install 'runnerkit[plot]')", what)
+        return
+    if path is not None:
+        print_result(f'{what.capitalize()} {shown(path)}', logger)
