@@ -143,7 +143,7 @@ def limits(groups: Iterable[Points]) -> tuple[float, float] | None:
     return low - margin, high + margin
 
 
-def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None) -> None:
+def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None, focus: bool) -> None:
     """Draw one panel: its curves, their first and last values, and the best evaluation."""
     is_rate = label == 'learning rate'
     for name, points in group.items():
@@ -156,7 +156,7 @@ def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None) 
     if best is not None and (label == best.score or best.score in group):
         text = f'best {best.value:.4g}, {best.when}'
         axis.plot([best.step], [best.value], marker='*', markersize=12, color='tab:red', linestyle='', label=text)
-    chosen = limits(group.values())
+    chosen = limits(group.values()) if focus else None
     if chosen is not None:
         axis.set_ylim(*chosen)
     axis.set_ylabel(label)
@@ -182,8 +182,18 @@ def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
     return picture(lines, Path(work_dir) / 'curve.png', title, None if best is None else best_of(lines, best))
 
 
-def picture(lines: list[dict[str, Any]], path: Path, title: str, best: Best | None = None) -> Path | None:
-    """Draw log lines into the file ``path``, see `plot`; None if there is nothing to draw."""
+def picture(
+    lines: list[dict[str, Any]], path: Path, title: str, best: Best | None = None, focus: bool = True
+) -> Path | None:
+    """Draw log lines into the file ``path``, see `plot`; None if there is nothing to draw.
+
+    Args:
+        lines: of the log.
+        path: of the picture.
+        title: stands above it.
+        best: the evaluation to mark.
+        focus: cut off values at the beginning that would squash the rest, see `limits`.
+    """
     found = curves(lines)
     if not found:
         return None
@@ -205,7 +215,7 @@ def picture(lines: list[dict[str, Any]], path: Path, title: str, best: Best | No
     figure = Figure(figsize=(7 if columns == 1 else 11, 0.6 + 2.2 * rows), layout='constrained')
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
     for axis, (label, group) in zip(axes, panels.items(), strict=False):
-        draw(axis, label, group, best)
+        draw(axis, label, group, best, focus)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axis in axes[len(panels) :]:
         axis.axis('off')

@@ -101,7 +101,8 @@ class Infer(RunnerBase):
         lines = [{'mode': 'test', 'step': each['iter'], **each} for each in context['scores']]
         if len(lines) < 2 or any(line['step'] is None for line in lines):  # one point, or files of other programs
             return None
-        return picture(lines, context.work_dir / PICTURE, f'{context.work_dir.name}: validation curve')
+        title = f'{context.work_dir.name}: validation curve'
+        return picture(lines, context.work_dir / PICTURE, title, focus=False)
 
     def paths(self) -> list[str]:
         """The checkpoints to evaluate.
