@@ -43,9 +43,9 @@ class DeepFM(nn.Module):
 class Model(Supervised):
     """What PaddleRec looks for in the file of a phase's ``model``: the network with its loss and its metric.
 
-    Args:
-        settings: arguments of `DeepFM`.
+    Its arguments, those of `DeepFM`, are the config's hyper-parameters.
     """
 
-    def __init__(self, **settings: int | float | list[int]) -> None:
-        super().__init__(DeepFM(**settings), nn.BCEWithLogitsLoss(), {'auc': BinaryAUROC()})
+    def __init__(self, fields: int, features: int, size: int, widths: list[int], dropout: float) -> None:
+        net = DeepFM(fields, features, size, widths, dropout)
+        super().__init__(net, nn.BCEWithLogitsLoss(), {'auc': BinaryAUROC()})
