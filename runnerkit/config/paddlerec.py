@@ -113,7 +113,7 @@ class _Shape:
             raise WrongKey(f'the config has the runners {held}: say which in `mode`{_at(self.root, "mode")}')
         modes = modes or list(self.runners)
         for mode in modes:
-            sections, device = self.sections(mode, alone=len(modes) == 1)
+            sections, device = self.sections(mode)
             cfg = Config(as_config(_filled(sections, self.workspace())), self.cfg.text, self.cfg.filename)
             yield Run(mode, cfg, device)
 
@@ -155,7 +155,7 @@ class _Shape:
         own = self.root.get('workspace')
         return str(own) if own else os.path.dirname(os.path.abspath(self.cfg.filename or 'config.yaml'))
 
-    def sections(self, name: str, alone: bool) -> tuple[ConfigDict, str | None]:
+    def sections(self, name: str) -> tuple[ConfigDict, str | None]:
         """The sections of the run of one runner, and its device."""
         runner = self.runners[name]
         where = f'the runner {name!r}'
@@ -189,7 +189,7 @@ class _Shape:
             found['flow'] = _moved({**flow, **found.get('flow', {})}, runner, paths)
         stem = os.path.splitext(os.path.basename(self.cfg.filename or 'run'))[0]
         own = runner.get('save_checkpoint_path') if trains else None
-        found.setdefault('work_dir', own or os.path.join('work_dirs', stem, *([] if alone else [name])))
+        found.setdefault('work_dir', own or os.path.join('work_dirs', stem, *([name] if len(self.runners) > 1 else [])))
         return self.placed(found, runner), self.device(runner, where)
 
     def check(self, part: Mapping[str, Any], known: tuple[str, ...], where: str, others: Mapping[str, str]) -> None:

@@ -86,6 +86,8 @@ def test_runners_one_after_another():
     }
     assert second.cfg.work_dir == 'work_dirs/run/infer_runner'
     assert 'runner' not in second.cfg
+    (alone,) = runs_of(changed(('mode', 'infer_runner')))
+    assert alone.cfg._cfg_dict == second.cfg._cfg_dict
 
 
 def test_phases_are_entries_of_the_workflow():
