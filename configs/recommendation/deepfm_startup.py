@@ -34,10 +34,11 @@ class Startup(StartupBase):
         ids, share = features[:, :2].flatten(), liked.mean()  # user and film of each rating
         size = len(net.weights.weight)
         number, likings = ids.bincount(minlength=size), ids.bincount(liked.repeat_interleave(2), minlength=size)
-        share_of_each = (likings + self.more * share) / (number + self.more)
+        shares = (likings + self.more * share) / (number + self.more)
+        bias, odds = (torch.logit(each, eps=0.001) for each in (share, shares))  # of few samples, all may be likings
         with torch.no_grad():
-            net.bias.copy_(torch.logit(share, eps=0.001))  # eps: with a few samples, all may be likings
-            net.weights.weight[:, 0] = torch.logit(share_of_each, eps=0.001) - net.bias
+            net.bias.copy_(bias)
+            net.weights.weight[:, 0].copy_(odds - bias)
         told = 'the weights of %d users and films are those of %d ratings'
         context.logger.info(told, number.count_nonzero(), len(liked))
 

@@ -176,7 +176,7 @@ class _Shape:
         self.add_model(found, phases)
         self.add_data(found, phases, trains)
         paths = {stage: f'{stage}_class_path' for stage in STAGES}
-        flow = _moved({stage: runner[path] for stage, path in paths.items() if runner.get(path)}, runner, paths)
+        flow = {stage: runner[path] for stage, path in paths.items() if runner.get(path)}
         if trains:
             self.add_training(found, runner, where)
         else:
@@ -184,7 +184,7 @@ class _Shape:
                 place = _at(runner, 'name')
                 raise WrongKey(f'{where} needs init_model_path: the folder whose checkpoints it evaluates{place}')
             infer = {'type': 'Infer', 'checkpoints': runner['init_model_path']}
-            flow = _moved({'network': 'InferNetwork', 'startup': None, 'runner': infer, **flow}, runner, paths)
+            flow = {'network': 'InferNetwork', 'startup': None, 'runner': infer, **flow}
         if flow:
             found['flow'] = _moved({**flow, **found.get('flow', {})}, runner, paths)
         stem = os.path.splitext(os.path.basename(self.cfg.filename or 'run'))[0]
