@@ -2,9 +2,12 @@
 
 import json
 import os
+import random
 import signal
+from collections import deque
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from experiments import Line, config, started, trained
@@ -122,7 +125,10 @@ def test_three_lines_are_an_experiment(tmp_path):
     exp.setup()
     assert (exp.iteration, exp.epoch) == (0, 0)
     exp.run()
+    exp.valid()
+    exp.save()
     assert exp.args is args
+    assert exp._own_attributes() == {}  # it has set none
     assert exp.config.training.valid_interval == 3
     assert (exp.iteration, exp.epoch, exp.outcome.kind) == (12, 2, 'completed')
     assert all(getattr(exp, name) is not None for name in ('model', 'optimizer', 'train_loader', 'valid_loader'))
@@ -151,7 +157,7 @@ def test_iterations_are_counted_for_users_from_1(tmp_path):
     made.run()
     assert seen == [('before', 0, 0, 0), ('batch', 1, 0, 0), ('batch', 2, 1, 1), ('valid', 2, 1, 2)]
     assert made.iteration == 2
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match=r'Counts\.iteration cannot be set: the run counts.*leave the assignment'):
         made.iteration = 5
 
 
@@ -461,6 +467,23 @@ def test_valid_is_an_evaluation_wherever_it_is_called(tmp_path):
     assert made.log_buffer is made._train_log
 
 
+def test_a_valid_of_another_base_is_an_evaluation_too():
+    seen = []
+
+    class Mixin:
+        def valid(self):
+            seen.append((torch.is_grad_enabled(), self.mode))
+
+    class Both(Mixin, Line):
+        pass
+
+    made = Both(config(), model=Tiny())
+    made.valid()
+    assert seen == [(False, 'val')]
+    with pytest.raises(RuntimeError, match=r'Both has no model: call its setup\(\) first'):
+        Both(config()).valid()
+
+
 def test_scores_decide_what_is_best_and_when_to_stop(tmp_path):
     class Gets(Line):
         def valid(self):
@@ -481,6 +504,30 @@ def test_without_a_valid_there_is_no_validation(tmp_path):
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
+
+
+class SavesShortly(Line):
+    """As in the seed document, ``save`` takes nothing."""
+
+    def save(self):
+        self.saves = [*getattr(self, 'saves', []), self.iteration]
+        super().save()
+
+
+class SavesTwice(SavesShortly):
+    def save(self, filename_tmpl='iter_{}.pth'):
+        super().save()
+
+
+def test_a_save_of_ones_own_need_not_take_what_hooks_say(tmp_path):
+    for kind in (SavesShortly, SavesTwice):
+        made = trained(kind, tmp_path / kind.__name__, evaluation={'save_best': 'error', 'rule': 'less'})
+        assert {4, 8, 12} <= set(made.saves)
+        folder = tmp_path / kind.__name__
+        assert {path.name for path in folder.glob('iter*')} == {'iter_4.pth', 'iter_8.pth', 'iter_12.pth'}
+        assert len(list(folder.glob('best_error_iter_*.pth'))) == 1
+        assert made.meta['hook_msgs']['best_ckpt'] == str(next(folder.glob('best*')))
+        assert made.save(str(tmp_path / 'by hand')) == str(tmp_path / 'by hand' / 'iter_12.pth')
 
 
 class Saves(Line):
@@ -562,6 +609,86 @@ def test_everything_with_a_state_is_saved(tmp_path):
     assert resumed.current_lr() == whole.current_lr() == [pytest.approx(0.1 / 16)]
     saved = torch.load(tmp_path / 'cut' / 'latest.pth')['runnerkit']['ranks'][0]['experiment']
     assert set(saved['attributes']) == {'scheduler', 'critic', 'of_critic', 'loss'}
+
+
+class Adversarial(Line):
+    """A GAN as people write it: lists of schedules, generators, averages in a dict, numbers that move on."""
+
+    def setup_model(self):
+        self.model = nn.ModuleDict({'gen': nn.Linear(3, 4), 'dis': nn.Linear(4, 1)})
+        parts = {name: module.parameters() for name, module in self.model.items()}
+        self.optimizer = {name: torch.optim.Adam(each, lr=0.01) for name, each in parts.items()}
+        self.schedules = [torch.optim.lr_scheduler.ExponentialLR(each, 0.9) for each in self.optimizer.values()]
+        self.noise = torch.Generator().manual_seed(5)
+        self.shuffling = {'numpy': np.random.default_rng(1), 'python': random.Random(2)}
+        self.averages = {name: value.detach().clone() for name, value in self.model['gen'].named_parameters()}
+        self.temperature = torch.zeros(1, requires_grad=True)
+        self.of_temperature = torch.optim.SGD([self.temperature], lr=0.1)
+        self.weight, self.recent, self.untouched = 1.0, deque(maxlen=3), [torch.ones(2)]
+
+    def train_batch(self):
+        real = self.read_batch()[0]
+        fake = self.model['gen'](torch.randn(4, 3, generator=self.noise)) + self.shuffling['numpy'].random()
+        judged = self.model['dis'](torch.cat([real, fake.detach()])) * self.weight
+        labels = torch.cat([torch.ones(4, 1), torch.zeros(4, 1)])
+        self.update(functional.binary_cross_entropy_with_logits(judged, labels), optimizer='dis')
+        cold = self.model['dis'](fake) * self.temperature.exp().detach() + sum(self.recent)
+        self.update(-cold.mean(), optimizer='gen')
+        self.of_temperature.zero_grad()
+        (self.temperature - real.mean()).square().sum().backward()
+        self.of_temperature.step()
+        for schedule in self.schedules:
+            schedule.step()
+        for name, value in self.model['gen'].named_parameters():
+            self.averages[name].lerp_(value.detach(), 0.1)
+        self.weight = 0.9 * self.weight + 0.1 * self.shuffling['python'].random()
+        self.recent.append(real.mean().item())
+        if self.iteration == 10 and self.work_dir.endswith('cut'):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    valid = Experiment.valid
+
+
+def test_all_that_a_gan_holds_goes_on_after_a_kill(tmp_path):
+    (tmp_path / 'cut').mkdir()
+    whole = trained(Adversarial, tmp_path / 'whole')
+    assert Fork(trained, Adversarial, tmp_path / 'cut', folder=tmp_path).code() == -signal.SIGKILL
+    saved = torch.load(tmp_path / 'cut' / 'iter_8.pth')['runnerkit']['ranks'][0]['experiment']
+    assert set(saved['values']) == {'averages', 'temperature', 'weight', 'recent'}
+    resumed = started(Adversarial, tmp_path / 'cut')
+    averages, temperature = resumed.averages['weight'], resumed.temperature
+    os.rename(tmp_path / 'cut', tmp_path / 'end')
+    resumed.work_dir = str(tmp_path / 'end')
+    resumed.run()
+    assert resumed.iteration == 12
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    assert torch.equal(resumed.averages['weight'], whole.averages['weight'])
+    assert torch.equal(resumed.temperature, whole.temperature)
+    assert (resumed.weight, resumed.recent, resumed.current_lr()) == (whole.weight, whole.recent, whole.current_lr())
+    assert (resumed.averages['weight'] is averages, resumed.temperature is temperature) == (True, True)
+
+
+def test_what_cannot_be_saved_and_has_changed_is_told(tmp_path, caplog):
+    class Arrays(Line):
+        def setup_model(self):
+            super().setup_model()
+            self.counts, self.fixed, self.many = np.zeros(3), np.ones(3), [0] * 20000
+
+        def train_batch(self):
+            self.counts += 1
+            self.many.append(1)
+            return super().train_batch()
+
+    class Gives(Arrays):
+        def state_dict(self):
+            return {'counts': torch.from_numpy(self.counts)}
+
+    caplog.set_level('INFO')
+    trained(Gives, tmp_path / 'gives')
+    assert 'has changed since the run began' not in caplog.text
+    trained(Arrays, tmp_path / 'one')
+    for name, times in {'counts': 1, 'many': 1, 'fixed': 0}.items():
+        assert caplog.text.count(f'self.{name} has changed since the run began, and checkpoints do not') == times
 
 
 def test_what_has_come_and_gone_is_told(tmp_path, caplog):
