@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from runnerkit.parallel import to_device, unwrap
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.checks import check_optimizer
 from runnerkit.runner.workflow import Workflow
+from runnerkit.utils.exceptions import add_note
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.suggest import suggestion
@@ -106,6 +107,11 @@ class Experiment(ExperimentSetup):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._has_own_train = cls.train is not Experiment.train
+        if cls._has_own_train and len(inspect.signature(cls.train).parameters) == 1:
+            raise TypeError(
+                f'{cls.__name__}.train takes no loader: in an Experiment, train(self, data_loader) is one iteration of '
+                'the loop, and the loop is run(). Write train_batch, or override run'
+            )
         # Whatever a subclass, or a class that it inherits from besides, has written keeps what the base promises.
         for name, made in (('valid', _as_evaluation), ('save', _with_options)):
             method = getattr(cls, name)
@@ -126,7 +132,7 @@ class Experiment(ExperimentSetup):
         Raises:
             NotImplementedError: a subclass does not override it.
         """
-        raise NotImplementedError(f'{type(self).__name__} must override train_batch')
+        raise self._not_written('train_batch')
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
@@ -149,6 +155,7 @@ class Experiment(ExperimentSetup):
             RuntimeError: there is no model.
         """
         self.check_model()
+        self.check_loaders()
         check_optimizer(self.optimizer)
         self._model_name = type(unwrap(self.model)).__name__
         self._one_checkpointer()
@@ -194,8 +201,35 @@ class Experiment(ExperimentSetup):
         if self.mode != 'train':
             return getattr(model, f'{self.mode}_step')(data, self.optimizer, **kwargs)
         self._has_begun = True
-        with nullcontext() if self._is_running else report_scope(self.log_buffer):
+        with (
+            nullcontext() if self._is_running else report_scope(self.log_buffer),
+            self._noted('optimizer', 'setup_model'),
+        ):
             return _as_outputs(self.train_batch(**kwargs), type(self).__name__)
+
+    @contextmanager
+    def _noted(self, name: str, method: str) -> Iterator[None]:
+        """Note on an error of the user's method that an attribute was not set, which it may have needed."""
+        try:
+            yield
+        except Exception as error:
+            if getattr(self, name) is None:
+                add_note(error, f'self.{name} is None: {type(self).__name__}.{method} has not set it')
+            raise
+
+    def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:
+        """``outputs[key]`` of the running iteration.
+
+        Raises:
+            KeyError: ``train_batch`` did not return it.
+        """
+        outputs = self.outputs if outputs is None else outputs
+        if self.mode == 'train' and key not in outputs:
+            raise KeyError(
+                f'{type(self).__name__}.train_batch returned no {key!r} (it returned {sorted(outputs)}), which a hook '
+                f'needs: return dict({key}=…)'
+            )
+        return super().required(key, outputs)
 
     @property
     def iteration(self) -> int:
@@ -204,9 +238,21 @@ class Experiment(ExperimentSetup):
 
     @iteration.setter
     def iteration(self, value: int) -> None:
+        self._refuse('iteration')
+
+    @property
+    def epoch(self) -> int:
+        """The running pass over the first loader that is read, from 0."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._refuse('epoch')
+
+    def _refuse(self, name: str) -> NoReturn:
         raise AttributeError(
-            f'{type(self).__name__}.iteration cannot be set: the run counts iterations, and a resumed one goes on '
-            'counting; leave the assignment out'
+            f'{type(self).__name__}.{name} cannot be set: the run counts, and a resumed one goes on counting; leave '
+            'the assignment out'
         )
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -498,7 +544,8 @@ def _as_evaluation(valid: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
         try:
             with self.around_val() as found, report_scope(self.log_buffer), torch.no_grad():
                 self.mode = 'val'
-                returned = valid(self, *args, **kwargs)
+                with self._noted('valid_loader', 'setup_dataloader'):
+                    returned = valid(self, *args, **kwargs)
                 if returned is not None and not isinstance(returned, Mapping):
                     name = type(self).__name__
                     raise TypeError(f'{name}.valid must return None or a dict of scores, but got {returned!r}')

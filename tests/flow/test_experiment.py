@@ -159,6 +159,8 @@ def test_iterations_are_counted_for_users_from_1(tmp_path):
     assert made.iteration == 2
     with pytest.raises(AttributeError, match=r'Counts\.iteration cannot be set: the run counts.*leave the assignment'):
         made.iteration = 5
+    with pytest.raises(AttributeError, match=r'Counts\.epoch cannot be set'):
+        made.epoch = 0
 
 
 def test_new_epoch_leaves_the_rest_of_a_pass(tmp_path):
@@ -515,8 +517,8 @@ class SavesShortly(Line):
 
 
 class SavesTwice(SavesShortly):
-    def save(self, filename_tmpl='iter_{}.pth'):
-        super().save()
+    def save(self, filename_tmpl=None):
+        super().save(filename_tmpl=filename_tmpl or 'iter_{}.pth')
 
 
 def test_a_save_of_ones_own_need_not_take_what_hooks_say(tmp_path):
@@ -743,10 +745,11 @@ def test_wrong_use_is_told():
         made.run()
 
     class Nothing(Experiment):
-        pass
+        def train_bacth(self):
+            pass
 
     made = Nothing(config(), model=Tiny())
-    with pytest.raises(NotImplementedError, match='Nothing must override train_batch'):
+    with pytest.raises(NotImplementedError, match="Nothing must override train_batch; did you mean 'train_bacth'"):
         made.run([[1]])
     with pytest.raises(NotImplementedError, match=r'must override setup_dataloader: set self\.train_loader'):
         made.setup_dataloader()
@@ -770,6 +773,46 @@ def test_wrong_use_is_told():
 
     with pytest.raises(TypeError, match=r'Number\.valid must return None or a dict of scores, but got 0\.9'):
         Number(config(), model=Tiny()).valid()
+
+
+def test_an_error_names_what_was_not_set(tmp_path):
+    class NoOptimizer(Line):
+        def setup_model(self):
+            self.model = Tiny()
+
+        def train_batch(self):
+            self.optimizer.zero_grad()
+
+    class NoLoader(Line):
+        def setup_dataloader(self):
+            super().setup_dataloader()
+            self.valid_loader = None
+
+    for kind, name, method in (
+        (NoOptimizer, 'optimizer', 'setup_model'),
+        (NoLoader, 'valid_loader', 'setup_dataloader'),
+    ):
+        with pytest.raises((AttributeError, TypeError)) as caught:
+            trained(kind, tmp_path / name)
+        assert caught.value.__notes__ == [f'self.{name} is None: {kind.__name__}.{method} has not set it']
+
+    class Forgets(Line):
+        def train_batch(self):
+            self.batch()
+
+    with pytest.raises(
+        KeyError, match=r"Forgets\.train_batch returned no 'loss' \(it returned \[\]\), which a hook needs"
+    ):
+        trained(Forgets, tmp_path / 'loss', optimizer_config={})
+
+
+def test_a_loop_of_ones_own_is_refused_where_it_is_written():
+    with pytest.raises(TypeError, match=r'Loop\.train takes no loader: .* the loop is run\(\)\. Write train_batch'):
+
+        class Loop(Line):
+            def train(self):
+                while self.iteration < 3:
+                    self.train_batch()
 
 
 def test_it_is_a_runner_and_other_runners_are_as_they_were():

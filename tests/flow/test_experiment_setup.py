@@ -11,7 +11,8 @@ from support import weights
 
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.config import Config
-from runnerkit.flow.experiment_setup import TRAINING, ExperimentSetup, as_config
+from runnerkit.flow import Experiment
+from runnerkit.flow.experiment_setup import ExperimentSetup
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook, TextLoggerHook
 from runnerkit.utils.logging import get_logger
@@ -88,20 +89,6 @@ def test_hooks_by_default_and_from_the_config(tmp_path):
         'TextLoggerHook',
     ]
     assert next(hook for hook in made.hooks if isinstance(hook, CheckpointHook)).interval == 7
-
-
-def test_the_config_is_copied_and_filled_in():
-    mine = {'training': {'max_iteration': 5}, 'free': {'key': 1}}
-    made = Line(mine)
-    assert mine == {'training': {'max_iteration': 5}, 'free': {'key': 1}}
-    assert made.config.training == {**TRAINING, 'max_iteration': 5}
-    assert made.config.free.key == 1
-    assert (made.max_iters, made.iteration, made.model) == (5, 0, None)
-    own = Config({'training': {'valid_interval': 3}})
-    assert Line(own, max_iters=7).config.training == {**TRAINING, 'valid_interval': 3, 'max_iteration': 7}
-    assert own.training == {'valid_interval': 3}
-    assert Line().config.training == TRAINING == as_config(None).training
-    assert TRAINING == {'max_iteration': 900000, 'valid_interval': 1000, 'save_interval': 10000}
 
 
 def test_flags_may_be_a_namespace_or_a_dict():
@@ -187,24 +174,60 @@ def test_the_seed_decides_and_weights_do_not_depend_on_the_data(tmp_path):
     assert not torch.equal(weights(one.model), weights(started(Line, tmp_path / 'c').model))
 
 
-def test_wrong_configs_and_a_second_setup(tmp_path, caplog):
-    with pytest.raises(TypeError, match=r'config must be a Config, a dict or None.*Experiment\(config, args\)'):
-        Line(torch.nn.Linear(1, 1))
-    with pytest.raises(TypeError, match=r'training must be a dict such as dict\(max_iteration=1000\), but got 5'):
-        Line({'training': 5})
-    with pytest.raises(ValueError, match=r'training\.valid_interval must be a whole number of at least 1, but got 0'):
-        Line(config(valid_interval=0))
-    with pytest.raises(TypeError, match=r'training\.max_iteration must be a whole number'):
-        Line(config(max_iteration='12'))
-    with pytest.raises(ValueError, match='seed must be'):
-        Line(config(seed=-1))
+def test_what_looks_wrong_is_told_at_the_setup(tmp_path, caplog):
     made = started(Line, tmp_path, max_iteration=2)
     with pytest.raises(RuntimeError, match=r'Line\.setup has been called before'):
         made.setup()
     caplog.set_level('INFO')
-    other = Line({**config(), 'training': {'valid_intervall': 3}}, {'output': tmp_path / 'other'})
+    other = Line({**config(), 'trainig': {'valid_interval': 3}}, {'output': tmp_path / 'other'})
     other.setup()
-    assert 'training.valid_intervall of the config is read by nobody but you: is it valid_interval?' in caplog.text
+    assert 'trainig of the config is read by nobody but you: is it training?' in caplog.text
+    assert 'no validation' not in caplog.text
+
+    class Misspelt(Line):
+        valid = Experiment.valid
+
+        def validate(self):
+            return {}
+
+    started(Misspelt, tmp_path / 'misspelt')
+    assert "no validation: Misspelt has no method valid; did you mean 'validate'?" in caplog.text
+
+    class Ported(Line):
+        def __init__(self, config, args):
+            self.config, self.args = config, args
+
+    for call in (Ported.setup, Ported.run, Ported.resume_or_load):
+        with pytest.raises(RuntimeError, match=r'Ported\.__init__ must call super\(\)\.__init__\(config, args\)'):
+            call(Ported(config(), {}))
+
+
+def test_the_visualizer_draws_beside_the_curves(tmp_path):
+    class Draws(Line):
+        def valid(self):
+            self.visualizer.add_scalar('mine', 0.5, self.iteration)
+
+    log = {'interval': 1, 'hooks': [{'type': 'TextLoggerHook'}, {'type': 'TensorboardLoggerHook'}]}
+    made = started(Draws, tmp_path / 'one', max_iteration=3, log_config=log)
+    with pytest.raises(AttributeError, match=r'the visualizer is open while run\(\) runs'):
+        made.visualizer  # noqa: B018
+    made.run()
+    events = b''.join(path.read_bytes() for path in (tmp_path / 'one' / 'tf_logs').iterdir())
+    assert b'mine' in events
+    assert b'train/loss' in events
+
+    made = started(Draws, tmp_path / 'two')
+    with pytest.raises(AttributeError, match='there is no visualizer, since nothing draws curves: install tensorboard'):
+        made.run()
+
+    class Own(Draws):
+        def setup_visualizer(self):
+            self.visualizer, self.drawn = self, []
+
+        def add_scalar(self, *point):
+            self.drawn.append(point)
+
+    assert trained(Own, tmp_path / 'three', max_iteration=3).drawn == [('mine', 0.5, 3)]
 
 
 def test_devices(monkeypatch):
