@@ -162,6 +162,8 @@ class Experiment(ExperimentSetup):
         if self._own_state is None:
             self._own_state = OwnState(self._own_attributes())
         loaders = list(self.train_loaders.values())[:1] if data_loaders is None else list(data_loaders)
+        if self._log_file is not None:
+            self._open_log()
         if self._owns_work_dir:
             from_first_rank(self._claim)
             if not self._iter:

@@ -36,7 +36,7 @@ from runnerkit.runner.checks import absolute_work_dir
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
-from runnerkit.utils.logging import DETAIL, get_logger
+from runnerkit.utils.logging import DETAIL, close_log_file, get_logger
 from runnerkit.utils.paths import mkdir_or_exist
 from runnerkit.utils.seed import set_random_seed
 from runnerkit.utils.suggest import suggestion
@@ -65,6 +65,7 @@ class ExperimentSetup(IterBasedRunner):
     _is_set_up = False
     _owns_work_dir = False  # not in a Flow, whose stages take care of it
     _checkpointer: CheckpointHook | None = None  # the one of save_interval
+    _log_file: str | None = None
     _visualizer: Any = None  # one of the user's own
 
     def __init__(
@@ -195,8 +196,8 @@ class ExperimentSetup(IterBasedRunner):
     def setup_logger(self) -> None:
         """Log to the console and to ``<timestamp>.log``: a line every ``training.log_interval`` iterations, with the
         times of iterations; or what ``log_config`` says."""
-        log_file = os.path.join(self._folder, f'{self.timestamp}.log')
-        self.logger = get_logger('runnerkit', log_file, self.config.get('log_level', logging.INFO))
+        self._log_file = os.path.join(self._folder, f'{self.timestamp}.log')
+        self.logger = self._open_log('w')
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
         self.meta.update(env_info=env, runnerkit_version=__version__)
         self.logger.info('Environment:\n%s', env, extra=DETAIL)
@@ -412,13 +413,18 @@ class ExperimentSetup(IterBasedRunner):
         training = self.config.training
         return training.get('log_interval', max(1, min(LOG_INTERVAL, training['max_iteration'] // 10)))
 
+    def _open_log(self, file_mode: str = 'a') -> logging.Logger:
+        return get_logger('runnerkit', self._log_file, self.config.get('log_level', logging.INFO), file_mode)
+
     def _claim(self) -> None:
         """On rank 0: lock the work dir."""
         if self._lock is None:
             self._lock = claim(Path(self._folder))
 
     def close(self) -> None:
-        """Let others use the work dir; the end of a run does so. It may be called again."""
+        """Let others use the work dir, and close the log file; the end of a run does so. It may be called again."""
+        if self._log_file is not None:
+            close_log_file(logging.getLogger('runnerkit'), self._log_file)
         if self._lock is not None:
             self._lock.release()
             self._lock = None

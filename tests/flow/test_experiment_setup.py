@@ -154,12 +154,14 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
     assert Fork(holds, tmp_path / 'run', folder=tmp_path).code() == 0
 
 
-def test_a_second_experiment_does_not_write_to_the_first_ones_log_twice(tmp_path):
-    trained(Line, tmp_path / 'one', max_iteration=2)
-    trained(Line, tmp_path / 'two', max_iteration=2)
-    log = next((tmp_path / 'two').glob('*.log')).read_text()
-    assert log.count('Iter [1/2]') == 1
+def test_experiments_of_one_process_write_to_their_own_logs(tmp_path):
+    one, other = (trained(Line, tmp_path / name, max_iteration=2) for name in ('one', 'other'))
+    for made in (one, other):
+        assert next((tmp_path / made.work_dir).glob('*.log')).read_text().count('Iter [1/2]') == 1
     assert get_logger('runnerkit').handlers
+    one.run()
+    log = next((tmp_path / 'one').glob('*.log')).read_text()
+    assert (log.count('Iter [1/2]'), log.count('Start running')) == (1, 2)
 
 
 def test_the_seed_decides_and_weights_do_not_depend_on_the_data(tmp_path):
