@@ -235,13 +235,24 @@ class ExperimentSetup(IterBasedRunner):
         raise self._not_written('setup_model', 'set self.model and self.optimizer there')
 
     def wrap_model(self) -> None:
-        """Move the model to ``device``, and wrap it for data parallel training if there are several processes."""
+        """Move the model to ``device``, and wrap it for data parallel training if there are several processes; of a
+        ``ModuleDict`` each network, which are called one by one."""
         self.model.to(self.device)
-        trains = any(parameter.requires_grad for parameter in self.model.parameters())
-        if self._world_size > 1 and trains and not is_module_wrapper(self.model):
-            device_ids = [self.device.index] if self.device.type == 'cuda' else None
-            unused = bool(self.config.get('find_unused_parameters', False))
-            self.model = MMDistributedDataParallel(self.model, device_ids=device_ids, find_unused_parameters=unused)
+        if self._world_size == 1:
+            return
+        if isinstance(self.model, nn.ModuleDict):
+            for name, network in self.model.items():
+                self.model[name] = self._wrapped(network)
+        else:
+            self.model = self._wrapped(self.model)
+
+    def _wrapped(self, network: nn.Module) -> nn.Module:
+        trains = any(parameter.requires_grad for parameter in network.parameters())
+        if not trains or is_module_wrapper(network):
+            return network
+        device_ids = [self.device.index] if self.device.type == 'cuda' else None
+        unused = bool(self.config.get('find_unused_parameters', False))
+        return MMDistributedDataParallel(network, device_ids=device_ids, find_unused_parameters=unused)
 
     def setup_hooks(self) -> None:
         """Register what the config says of ``lr_config``, ``momentum_config``, ``optimizer_config`` (or ``amp``) and

@@ -733,6 +733,40 @@ def test_two_ranks_train_one_model_and_resume_exactly(tmp_path):
     assert scores == others == {'rank': 0.75, 'twice': 1.0}
 
 
+class Networks(Line):
+    """Two networks, each called by its name; the ranks read other samples."""
+
+    def setup_model(self):
+        self.model = nn.ModuleDict({'gen': nn.Linear(4, 4), 'dis': nn.Linear(4, 1), 'fixed': nn.Linear(4, 4)})
+        self.model['fixed'].requires_grad_(False)
+        self.optimizer = {name: torch.optim.Adam(self.model[name].parameters(), lr=0.01) for name in ('gen', 'dis')}
+
+    def train_batch(self):
+        x, y = self.batch()
+        fake = self.model['gen'](self.model['fixed'](x))
+        self.update(functional.mse_loss(self.model['dis'](fake.detach()), y), 'dis')
+        self.update(-self.model['dis'](fake).mean(), 'gen')
+
+    valid = Experiment.valid
+
+
+def networks_on_rank(rank, folder):
+    whole = trained(Networks, f'{folder}/whole')
+    trained(Networks, f'{folder}/cut', max_iteration=7)
+    resumed = trained(Networks, f'{folder}/cut')
+    return weights(whole.model), weights(resumed.model), type(whole.model['gen']).__name__
+
+
+def test_each_of_several_networks_averages_its_gradients(tmp_path):
+    (whole, resumed, name), (other, _, _) = on_ranks(__file__, 'networks_on_rank', tmp_path)
+    assert name == 'MMDistributedDataParallel'
+    assert torch.equal(whole, resumed)
+    assert torch.equal(whole, other)
+    alone = started(Networks, tmp_path / 'whole')  # the names in the file are the networks' own
+    assert torch.equal(weights(alone.model), whole)
+    alone.close()
+
+
 # --- wrong use -------------------------------------------------------------------------------------------------------
 
 
