@@ -5,26 +5,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import wraps
 from typing import Any, NoReturn
-
-import torch
-from torch import Tensor
 
 from runnerkit.data.reader import IterLoader, Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.distributed import from_first_rank, reduce_named_sums
+from runnerkit.distributed import from_first_rank
+from runnerkit.flow.experiment_methods import as_evaluation, as_outputs, by_name, with_options
 from runnerkit.flow.experiment_setup import ExperimentSetup, NoBatches
 from runnerkit.flow.own_state import OwnState, load_state, put_back, state_of, stateful
 from runnerkit.hooks import CheckpointHook
-from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.checks import check_optimizer
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.exceptions import add_note
-from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.suggest import suggestion
 
@@ -113,7 +108,7 @@ class Experiment(ExperimentSetup):
                 'the loop, and the loop is run(). Write train_batch, or override run'
             )
         # Whatever a subclass, or a class that it inherits from besides, has written keeps what the base promises.
-        for name, made in (('valid', _as_evaluation), ('save', _with_options)):
+        for name, made in (('valid', as_evaluation), ('save', with_options)):
             method = getattr(cls, name)
             if method is not getattr(Experiment, name) and not hasattr(method, '_is_made'):
                 setattr(cls, name, made(method))
@@ -207,7 +202,7 @@ class Experiment(ExperimentSetup):
             nullcontext() if self._is_running else report_scope(self.log_buffer),
             self._noted('optimizer', 'setup_model'),
         ):
-            return _as_outputs(self.train_batch(**kwargs), type(self).__name__)
+            return as_outputs(self.train_batch(**kwargs), type(self).__name__)
 
     @contextmanager
     def _noted(self, name: str, method: str) -> Iterator[None]:
@@ -339,7 +334,7 @@ class Experiment(ExperimentSetup):
 
     def save(self, *args: Any, **options: Any) -> str | None:
         """As in every runner. A ``save`` of your own may take no arguments and call this one without any."""
-        self._saved_to = super().save(**{**self._save_options, **_by_name(args, options)})
+        self._saved_to = super().save(**{**self._save_options, **by_name(args, options)})
         return self._saved_to
 
     def state_dict(self) -> dict[str, Any]:
@@ -485,78 +480,3 @@ class _ReadByHand:
 
 def _own(loader: Any) -> Any:
     return loader.loader if isinstance(loader, _ReadByHand) else loader
-
-
-def _as_outputs(returned: Any, name: str) -> dict[str, Any]:
-    """What a runner keeps of what ``train_batch`` has returned: its numbers are logged.
-
-    Raises:
-        TypeError: it is neither None nor a dict.
-    """
-    if returned is None:
-        return {}
-    if not isinstance(returned, dict):
-        raise TypeError(f'{name}.train_batch must return None or a dict such as dict(loss=loss), but got {returned!r}')
-    if 'log_vars' in returned:
-        return {'num_samples': 1, **returned}
-    logged = {key: value for key, value in returned.items() if key != 'num_samples' and _is_number(value)}
-    return {'num_samples': 1, **returned, 'log_vars': logged}
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value.numel() == 1
-    return isinstance(plain_number(value), (int, float))
-
-
-def _by_name(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `Experiment.save`."""
-    return {**dict(zip(('out_dir', 'filename_tmpl'), args, strict=False)), **options}
-
-
-def _with_options(save: Callable[..., Any]) -> Callable[..., Any]:
-    """``save`` of a subclass, which need not know the options of the hooks that call it: the base's does."""
-    parameters = inspect.signature(save).parameters
-    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-    @wraps(save)
-    def saved(self: Experiment, *args: Any, **options: Any) -> Any:
-        given, former = _by_name(args, options), self._save_options
-        taken = {name: value for name, value in given.items() if takes_all or name in parameters}
-        self._save_options = {**former, **{name: value for name, value in given.items() if name not in taken}}
-        self._saved_to = None
-        try:
-            returned = save(self, **taken)
-        finally:
-            self._save_options = former
-        return self._saved_to if returned is None else returned
-
-    return saved
-
-
-def _as_evaluation(valid: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """``valid`` of a subclass, surrounded by all that an evaluation is."""
-
-    @wraps(valid)
-    def evaluated(self: Experiment, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if self._is_validating:  # one of a subclass calls that of its base
-            return valid(self, *args, **kwargs)
-        self.check_model()
-        log, self.log_buffer, self._is_validating = self.log_buffer, LogBuffer(), True
-        try:
-            with self.around_val() as found, report_scope(self.log_buffer), torch.no_grad():
-                self.mode = 'val'
-                with self._noted('valid_loader', 'setup_dataloader'):
-                    returned = valid(self, *args, **kwargs)
-                if returned is not None and not isinstance(returned, Mapping):
-                    name = type(self).__name__
-                    raise TypeError(f'{name}.valid must return None or a dict of scores, but got {returned!r}')
-                self.log_buffer.update(dict(returned or {}))
-                self.log_buffer.average(reduce=reduce_named_sums)
-                scores = dict(self.log_buffer.output)
-                found.update(scores)
-        finally:
-            self.log_buffer, self._is_validating = log, False
-        return scores
-
-    return evaluated

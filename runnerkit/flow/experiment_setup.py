@@ -22,7 +22,7 @@ from runnerkit.data.kinds import length_of
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.defaults import KEPT, LOG_INTERVAL, optimizer_config
-from runnerkit.flow.earlier import files_of_a_run, finish_move, free_name, move_aside, timestamp_of
+from runnerkit.flow.earlier import files_of_a_run, finish_move, free_name, free_timestamp, move_aside, timestamp_of
 from runnerkit.flow.experiment_checks import as_config, misspelt, problem_of_loader
 from runnerkit.flow.instance import choose_device, claim
 from runnerkit.flow.startup import newest
@@ -155,7 +155,8 @@ class ExperimentSetup(IterBasedRunner):
         mkdir_or_exist(self.work_dir)
         self._owns_work_dir = True
         from_first_rank(self._claim)
-        self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir)))
+        now = time.strftime('%Y%m%d_%H%M%S')
+        self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir), now))
 
     def dump_config(self) -> None:
         """Write the config, with all changes and defaults, to ``config.yaml``."""
@@ -472,13 +473,3 @@ class NoBatches:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Nothing to restore."""
-
-
-def free_timestamp(folder: Path) -> str:
-    """The time, with a number if a log in ``folder`` has that name."""
-    now = time.strftime('%Y%m%d_%H%M%S')
-    number, name = 1, now
-    while (folder / f'{name}.log').exists():
-        number += 1
-        name = f'{now}_{number}'
-    return name

@@ -469,23 +469,6 @@ def test_valid_is_an_evaluation_wherever_it_is_called(tmp_path):
     assert made.log_buffer is made._train_log
 
 
-def test_a_valid_of_another_base_is_an_evaluation_too():
-    seen = []
-
-    class Mixin:
-        def valid(self):
-            seen.append((torch.is_grad_enabled(), self.mode))
-
-    class Both(Mixin, Line):
-        pass
-
-    made = Both(config(), model=Tiny())
-    made.valid()
-    assert seen == [(False, 'val')]
-    with pytest.raises(RuntimeError, match=r'Both has no model: call its setup\(\) first'):
-        Both(config()).valid()
-
-
 def test_scores_decide_what_is_best_and_when_to_stop(tmp_path):
     class Gets(Line):
         def valid(self):
@@ -506,30 +489,6 @@ def test_without_a_valid_there_is_no_validation(tmp_path):
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
-
-
-class SavesShortly(Line):
-    """As in the seed document, ``save`` takes nothing."""
-
-    def save(self):
-        self.saves = [*getattr(self, 'saves', []), self.iteration]
-        super().save()
-
-
-class SavesTwice(SavesShortly):
-    def save(self, filename_tmpl=None):
-        super().save(filename_tmpl=filename_tmpl or 'iter_{}.pth')
-
-
-def test_a_save_of_ones_own_need_not_take_what_hooks_say(tmp_path):
-    for kind in (SavesShortly, SavesTwice):
-        made = trained(kind, tmp_path / kind.__name__, evaluation={'save_best': 'error', 'rule': 'less'})
-        assert {4, 8, 12} <= set(made.saves)
-        folder = tmp_path / kind.__name__
-        assert {path.name for path in folder.glob('iter*')} == {'iter_4.pth', 'iter_8.pth', 'iter_12.pth'}
-        assert len(list(folder.glob('best_error_iter_*.pth'))) == 1
-        assert made.meta['hook_msgs']['best_ckpt'] == str(next(folder.glob('best*')))
-        assert made.save(str(tmp_path / 'by hand')) == str(tmp_path / 'by hand' / 'iter_12.pth')
 
 
 class Saves(Line):

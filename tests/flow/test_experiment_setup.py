@@ -1,6 +1,7 @@
 """The steps before the training of an experiment."""
 
 import argparse
+import logging
 import os
 
 import pytest
@@ -123,6 +124,57 @@ def test_resume_or_load(tmp_path, caplog):
         of(tmp_path / 'none.pth')
     with pytest.raises(RuntimeError, match='Line has no model'):
         Line(config(), {}).resume_or_load()
+
+
+def test_a_damaged_newest_checkpoint_is_skipped(tmp_path, caplog):
+    trained(Line, tmp_path)
+    damaged = bytearray((tmp_path / 'iter_12.pth').read_bytes())
+    damaged[len(damaged) // 2] ^= 255
+    (tmp_path / 'iter_12.pth').write_bytes(damaged)
+    made = started(Line, tmp_path)
+    made.close()
+    assert made.iteration == 8
+    assert 'iter_12.pth is skipped' in caplog.text
+
+
+def test_each_step_may_be_ones_own(tmp_path):
+    """None of them needs its base."""
+    log = logging.getLogger('of the experiment')
+    log.setLevel('INFO')
+
+    class Own(Line):
+        def set_device(self):
+            self.device = torch.device('cpu')
+
+        def setup_output_dir(self):
+            self.work_dir = str(tmp_path)
+
+        def dump_config(self):
+            (tmp_path / 'mine.txt').write_text(self.config.pretty_text)
+
+        def setup_visualizer(self):
+            self.visualizer = 'mine'
+
+        def setup_logger(self):
+            self.logger = log
+            log.addHandler(logging.FileHandler(tmp_path / 'mine.log'))
+
+        def setup_checkpointer(self):
+            self.register_checkpoint_hook({'interval': 5})
+
+        def wrap_model(self):
+            self.wrapped = True
+
+        def setup_hooks(self):
+            self.register_valid_hook({'interval': 6})
+
+    made = trained(Own, tmp_path)
+    made.close()
+    log.handlers.pop().close()
+    names = {'mine.txt', 'mine.log', 'iter_5.pth', 'iter_10.pth', 'iter_12.pth', 'latest.pth'}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert (made.visualizer, made.wrapped, made.scores['error'].iter) == ('mine', True, 12)
+    assert 'Run completed' in (tmp_path / 'mine.log').read_text()
 
 
 def test_a_run_that_does_not_go_on_moves_the_earlier_one_aside(tmp_path, caplog):
