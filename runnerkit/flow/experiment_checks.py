@@ -6,9 +6,10 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from runnerkit.config import Config
+from runnerkit.data.kinds import order_of
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import near_miss
@@ -68,3 +69,15 @@ def problem_of_loader(loader: Any) -> str | None:
     if not hasattr(loader, '__iter__') and not hasattr(loader, '__getitem__'):
         return f'got {loader!r}'
     return None
+
+
+def is_shared_by_all(loader: Any) -> bool:
+    """Whether each of several ranks would read all samples of ``loader``, since nothing gives it a part of them."""
+    if (
+        not isinstance(loader, DataLoader)
+        or isinstance(loader.dataset, IterableDataset)
+        or order_of(loader) is not None
+    ):
+        return False
+    is_torchs = type(loader.batch_sampler) in (type(None), BatchSampler)
+    return is_torchs and type(loader.sampler) in (RandomSampler, SequentialSampler)

@@ -23,7 +23,7 @@ from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.defaults import KEPT, LOG_INTERVAL, optimizer_config
 from runnerkit.flow.earlier import files_of_a_run, finish_move, free_name, free_timestamp, move_aside, timestamp_of
-from runnerkit.flow.experiment_checks import as_config, misspelt, problem_of_loader
+from runnerkit.flow.experiment_checks import as_config, is_shared_by_all, misspelt, problem_of_loader
 from runnerkit.flow.instance import choose_device, claim
 from runnerkit.flow.startup import newest
 from runnerkit.flow.valid_hook import ValidHook
@@ -65,6 +65,7 @@ class ExperimentSetup(IterBasedRunner):
     _is_set_up = False
     _owns_work_dir = False  # not in a Flow, whose stages take care of it
     _checkpointer: CheckpointHook | None = None  # the one of save_interval
+    _has_told_shared = False
     _log_file: str | None = None
     _visualizer: Any = None  # one of the user's own
 
@@ -402,6 +403,14 @@ class ExperimentSetup(IterBasedRunner):
             problem = problem_of_loader(loader)
             if problem is not None:
                 raise WrongType(f'self.train_loader{name and [name]} must be a loader, but {problem}')
+            if self._world_size > 1 and is_shared_by_all(loader) and not self._has_told_shared:
+                self._has_told_shared = True
+                self.logger.warning(
+                    'each of the %d processes trains on all samples of self.train_loader%s, not on a part of its own: '
+                    'build it with runnerkit.data.build_dataloader, or with torch.utils.data.DistributedSampler',
+                    self._world_size,
+                    name and [name],
+                )
         if self.valid_loader is not None and length_of(self.valid_loader) == 0:
             raise WrongValue(
                 f'self.valid_loader is empty: got {self.valid_loader!r}. Set one with batches, or None if nothing is '

@@ -9,7 +9,7 @@ from support import Noisy, Tiny
 
 from runnerkit.config import Config
 from runnerkit.data import build_dataloader
-from runnerkit.flow.experiment_checks import TRAINING, as_config, misspelt, problem_of_loader
+from runnerkit.flow.experiment_checks import TRAINING, as_config, is_shared_by_all, misspelt, problem_of_loader
 
 
 def test_the_config_is_copied_and_filled_in():
@@ -90,3 +90,20 @@ def test_an_empty_valid_loader_is_told(tmp_path):
 
     with pytest.raises(ValueError, match=r'self\.valid_loader is empty: got \[\]\. Set one with batches, or None'):
         Empty(config(), {'output': tmp_path, 'device': 'cpu'}).setup()
+
+
+def test_a_loader_that_all_ranks_would_read_alike_is_told(caplog):
+    data = Noisy(8)
+    shared = [torch.utils.data.DataLoader(data, 4, shuffle=shuffle) for shuffle in (True, False)]
+    parts = torch.utils.data.DistributedSampler(data, 2, 0)
+    mine = torch.utils.data.DataLoader(data, batch_sampler=[[0, 1]])
+    right = [loader(), [1, 2], mine, torch.utils.data.DataLoader(data, 4, sampler=parts)]
+    assert [is_shared_by_all(each) for each in [*shared, *right]] == [True] * 2 + [False] * 4
+    made = Line(config(), model=Tiny())
+    made.train_loader = shared[0]
+    made.check_loaders()
+    assert caplog.text == ''
+    made._world_size = 2
+    for _ in range(2):
+        made.check_loaders()
+    assert caplog.text.count('each of the 2 processes trains on all samples of self.train_loader, not on a part') == 1
