@@ -80,6 +80,7 @@ RUN = {
         "flow = dict(startup='{{ fileDirname }}/my_startup.py')",
         'from runnerkit.config import Config',
         'workspace: configs/mnist',
+        'runnerkit train configs/recommendation/deepfm.yaml',
     },
     'docs/experiment.md': {'import torch', 'seed = 0'},
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
@@ -501,6 +502,16 @@ def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     runner.register_hook(names['TestEvery'](loader(8), interval=4))
     runner.run([loader(20)], [('train', 1)])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ['4', '8']
+
+
+def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):
+    for name in ('online', 'recommendation'):
+        shutil.copytree(ROOT / 'configs' / name, tmp_path / 'configs' / name)
+    config = tmp_path / 'configs' / 'recommendation' / 'deepfm.yaml'
+    assert 'epochs: 6' in config.read_text()
+    config.write_text(config.read_text().replace('epochs: 6', 'epochs: 1'))
+    said = shell(text_of('docs/flow.md', 'runnerkit train configs/recommendation'))
+    assert re.search(r'epoch_1.pth: .*auc 0.77', said)
 
 
 def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
