@@ -279,8 +279,10 @@ class StreamLoader:
     def _drop(self, place: Any, offset: Any) -> None:
         """Count what came again. Behind new events that is told, since it may be new as well, with a wrong offset."""
         self._read['duplicates'] += 1
-        self._came_again += self._has_new
-        if self._has_new and _is_told(self._came_again):
+        if not self._has_new:
+            return
+        self._came_again += 1
+        if _is_told(self._came_again):
             logger.warning(
                 'events of the stream that came behind others and are dropped: %d so far. The last one has the offset '
                 '%r, and those up to %r are read already: either they came twice, or their offsets do not grow',
