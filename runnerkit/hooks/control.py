@@ -18,24 +18,11 @@ from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.param_schedule import read, write
 from runnerkit.optim.named import named_optimizers
+from runnerkit.utils.commands import SCHEDULE, check_command
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.suggest import suggestion
 
 if TYPE_CHECKING:
     from runnerkit.utils.control import ControlServer
-
-#: What a run can be told, and what that does.
-COMMANDS = {
-    'status': 'tell where the run is, as JSON',
-    'pause': 'wait after the running iteration',
-    'resume': 'go on after a pause',
-    'save': 'save a checkpoint after the running iteration',
-    'stop': 'end the run after the running iteration',
-    'lr': 'set the learning rate, until another one is set; "schedule" gives it back to the schedule',
-}
-
-#: The value of ``lr`` that ends what a number has set.
-SCHEDULE = 'schedule'
 
 _POLL = 0.1  # seconds between two looks while nothing moves
 _RENDEZVOUS = 0.5  # seconds between two rendezvous of the ranks, about
@@ -295,32 +282,6 @@ class ControlHook(Hook):
             'pid': os.getpid(),
             **_of_stream(runner.data_loader),
         }
-
-
-def check_command(command: str, value: Any) -> Any:
-    """The value of a command, checked; learning rates may be text.
-
-    Raises:
-        WrongValue: there is no such command, or its value is missing, wrong or too much.
-    """
-    if command not in COMMANDS:
-        raise WrongValue(
-            f'there is no command {command!r}{suggestion(command, COMMANDS)}; there are {", ".join(COMMANDS)}'
-        )
-    if command != 'lr':
-        if value is not None:
-            raise WrongValue(f'{command} takes no value, but got {value!r}')
-        return None
-    if value == SCHEDULE:
-        return value
-    try:
-        lr = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        lr = math.nan
-    if not (math.isfinite(lr) and lr >= 0):
-        given = 'none' if value is None else repr(value)
-        raise WrongValue(f'lr takes a number of at least 0, or {SCHEDULE!r}, but got {given}')
-    return lr
 
 
 def _ratios(groups: list[dict[str, Any]]) -> list[float]:

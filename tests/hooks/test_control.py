@@ -12,8 +12,8 @@ from ranks import on_ranks
 from support import loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, ControlHook, Hook, OptimizerHook
-from runnerkit.hooks.control import check_command
 from runnerkit.runner import IterBasedRunner
+from runnerkit.utils.commands import COMMANDS, check_command
 from runnerkit.utils.control import ControlError, ask, read_address
 
 
@@ -97,6 +97,14 @@ def test_status_save_pause_resume_and_stop(tmp_path):
     assert str(runner.outcome) == 'stopped: runnerkit ctl stop'
     assert (tmp_path / f'iter_{runner.iter}.pth').exists()  # the end of a stopped run
     assert read_address(tmp_path) == {}
+
+
+def test_the_hook_has_a_method_for_each_command():
+    assert {name for name in dir(ControlHook) if name.startswith('_do_')} == {
+        f'_do_{command}'
+        for command in COMMANDS
+        if command != 'status'  # which is answered at once
+    }
 
 
 def test_a_run_ends_a_pause_when_it_is_stopped(tmp_path):
@@ -212,24 +220,6 @@ def test_parameter_groups_and_optimizers_keep_their_ratios(tmp_path):
     head.param_groups[0]['lr'] = torch.tensor(0.1)  # as compiled optimizers have it
     assert control._do_lr(runner, 0.5)['lr'] == {'body': [0.5], 'head': [0.5]}
     assert isinstance(head.param_groups[0]['lr'], torch.Tensor)
-
-
-@pytest.mark.parametrize(
-    ('command', 'value', 'told'),
-    [
-        ('paus', None, "there is no command 'paus'; did you mean 'pause'"),
-        ('save', 3, 'save takes no value, but got 3'),
-        ('lr', None, "lr takes a number of at least 0, or 'schedule', but got none"),
-        ('lr', 'fast', "but got 'fast'"),
-        ('lr', -1, 'but got -1'),
-        ('lr', 'nan', "but got 'nan'"),
-        ('lr', True, 'but got True'),
-        ('lr', [1], r'but got \[1\]'),
-    ],
-)
-def test_wrong_commands(command, value, told):
-    with pytest.raises(ValueError, match=told):
-        check_command(command, value)
 
 
 @pytest.mark.parametrize('http', ['8000', True, -1, 70000])
