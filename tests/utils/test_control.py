@@ -284,6 +284,7 @@ def test_a_process_that_dies_while_it_answers(tmp_path, said):
 
         def die():
             connection, _ = dying.accept()
+            connection.recv(1000)  # what is left unread would end the connection in another way
             connection.sendall(said)
             connection.close()
 
