@@ -12,9 +12,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runnerkit.data.source import SOURCES, Event, Lines, Malformed, Record, Source, parse_line
+from runnerkit.data.source import SOURCES, Lines, Malformed, Record, Source, parse_event
 from runnerkit.utils.exceptions import WrongValue
-from runnerkit.utils.logging import shortened
+from runnerkit.utils.logging import printable, shortened
 from runnerkit.utils.suggest import near_miss, suggestion
 
 _KEEP, _DELETE = 'keep', 'delete'
@@ -145,14 +145,16 @@ class DirectorySource(Source):
         try:
             found = path.stat()
             if (found.st_ino, found.st_size) != (file.inode, file.size):
-                logger.warning('%s has changed since it was read. What is new in it is not read, and it stays', path)
+                logger.warning(
+                    '%s has changed since it was read. What is new in it is not read, and it stays', printable(path)
+                )
             elif self.read_files == _DELETE:
                 path.unlink()
             else:
                 os.makedirs(self.read_files, exist_ok=True)
                 shutil.move(path, Path(self.read_files) / name)  # to another disk, too
         except OSError as error:
-            logger.warning('%s is read and acknowledged, but cannot be put away: %s', path, error)
+            logger.warning('%s is read and acknowledged, but cannot be put away: %s', printable(path), error)
 
     def close(self) -> None:
         """See `Source`."""
@@ -206,11 +208,7 @@ class _File:
             self._last = self._number
             if self._number <= self._skipped:
                 continue
-            if isinstance(line, Malformed):
-                yield line._replace(offset=offset)
-            else:
-                value = parse_line(line, offset)
-                yield value if isinstance(value, Malformed) else Event(offset, value)
+            yield line._replace(offset=offset) if isinstance(line, Malformed) else parse_event(line, offset)
 
     def finished(self) -> _Finished:
         """What it was when it was read to its end."""

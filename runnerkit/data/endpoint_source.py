@@ -26,6 +26,7 @@ from runnerkit.data.source import (
     shortened_text,
 )
 from runnerkit.utils.exceptions import WrongValue
+from runnerkit.utils.logging import printable
 
 _PATIENCE = 10.0  # seconds for a connection, and for an acknowledgement
 _QUIET = 60.0  # seconds between two warnings that nobody answers
@@ -97,7 +98,7 @@ class EndpointSource(Source):
                 problem = 'the connection was closed'
                 failures = 0 if self._is_http else failures
             except (OSError, http.client.HTTPException) as error:
-                problem = str(error) or type(error).__name__
+                problem = printable(error, 200) or type(error).__name__
             finally:
                 connection, self._socket = self._socket, None
                 if connection is not None:
@@ -174,7 +175,7 @@ class EndpointSource(Source):
                     connection.shutdown(socket.SHUT_WR)
                     connection.recv(1)  # it is closed when the server has read the line
         except (OSError, http.client.HTTPException) as error:
-            logger.warning('%s cannot be told what is done: %s', self.url, error)
+            logger.warning('%s cannot be told what is done: %s', self.url, printable(error, 200))
             self._has_failed = True
         else:
             self._has_failed = False

@@ -128,6 +128,12 @@ class Lines:
             yield line
 
 
+def parse_event(line: bytes, offset: Any) -> Event | Malformed:
+    """The event at ``offset`` whose payload is the JSON value in ``line``, or a `Malformed`."""
+    value = parse_line(line, offset)
+    return value if isinstance(value, Malformed) else Event(offset, value)
+
+
 def parse_line(line: bytes, offset: Any = None) -> Any:
     """The JSON value in a line, or a `Malformed`."""
     try:

@@ -20,6 +20,7 @@ from runnerkit.data.source import SOURCES, Event, Malformed, Source, is_offset
 from runnerkit.data.stream_buffer import StreamBuffer
 from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongType, WrongValue
+from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.waiting import WaitEnded, pulse
 
@@ -324,8 +325,9 @@ class StreamLoader:
                 logger.warning('a malformed record of the stream cannot be kept in %s: %s', path, error)
         if _is_told(self._told):
             where = 'not kept (give the Stream a file aside=…)' if path is None else f'kept in {path}'
+            problem = printable(record.problem, 300)  # it may quote what came
             logger.warning(
-                'malformed records of the stream: %d so far, %s. The last one: %s', self._told, where, record.problem
+                'malformed records of the stream: %d so far, %s. The last one: %s', self._told, where, problem
             )
 
     # --- the place, and the run --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from runnerkit.data import source as source_file
-from runnerkit.data.source import Event, Lines, Malformed, Source, is_offset, parse_line, shortened_text
+from runnerkit.data.source import Event, Lines, Malformed, Source, is_offset, parse_event, parse_line, shortened_text
 
 
 def test_a_line_is_json_or_kept_aside():
@@ -16,6 +16,11 @@ def test_a_line_is_json_or_kept_aside():
         assert isinstance(found, Malformed)
         assert found.offset == 7
         assert found.problem.startswith('no JSON: ')
+
+
+def test_an_event_is_parsed_with_its_offset():
+    assert parse_event(b'{"a": 1}', [7, 1]) == Event([7, 1], {'a': 1})
+    assert (parse_event(b'', 7).problem[:7], parse_event(b'', 7).offset) == ('no JSON', 7)
 
 
 def test_what_is_kept_is_text_and_short():

@@ -253,6 +253,13 @@ def test_where_no_more_than_half_of_a_batch_fits_the_error_is_raised():
     assert [batch.tolist() for batch in loader_of(Listed([None, 1]), 1)] == [[1]]  # batches of one
 
 
+def test_what_comes_cannot_forge_lines_of_the_log(caplog):
+    list(loader_of(Listed(['\n\x1b[31mRun completed']), decode=lambda payload: {}[payload]))
+    assert r'\x1b[31mRun completed' in caplog.records[0].getMessage()
+    assert '\n' not in caplog.records[0].getMessage()
+    assert '\x1b' not in caplog.records[0].getMessage()
+
+
 def test_a_run_is_not_deaf_in_a_flood_of_what_it_cannot_use(tmp_path):
     class Flood(Source):
         def read(self, after):
@@ -477,9 +484,10 @@ def test_streams_need_iterations_and_train(tmp_path):
 
 
 def waiting_run(work_dir):
-    """A run that waits for its 11th event, for ever."""
+    """A run that waits for its 11th event, for ever, and can be paused."""
     torch.manual_seed(0)
     runner = runner_of(work_dir)
+    runner.register_hook(ControlHook())
     runner.run([loader_of(Listed(range(20), waits_at=10))], [('train', 1)])
     print(runner.outcome, trained(runner), flush=True)
 
@@ -491,11 +499,15 @@ def until(condition, seconds=60):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_run_that_waits_for_data(tmp_path, number):
+@pytest.mark.parametrize(
+    ('number', 'commands'), [(signal.SIGTERM, []), (signal.SIGINT, []), (signal.SIGTERM, ['pause', 'save'])]
+)
+def test_a_signal_ends_a_run_that_waits_for_data_or_is_paused(tmp_path, number, commands):
     fork = Fork(waiting_run, tmp_path, folder=tmp_path)
     until(lambda: 'Start running' in fork.said() or 'Start running' in fork.said('stdout'))
     time.sleep(0.3)
+    for command in commands:
+        ask(tmp_path, command, timeout=30)
     began = time.monotonic()
     fork.send(number)
     assert fork.code() == (0 if number == signal.SIGTERM else 130)

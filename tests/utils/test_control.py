@@ -52,6 +52,22 @@ def test_nonsense_harms_nobody(server, tmp_path, line):
     assert ask(tmp_path, 'status')['command'] == 'status'
 
 
+def test_a_client_that_says_nothing_keeps_nobody_waiting(tmp_path):
+    server = ControlServer(tmp_path, answer, http=0)
+    try:
+        address = read_address(tmp_path)
+        with (
+            socket.socket(socket.AF_UNIX) as slow,
+            socket.create_connection(('127.0.0.1', int(address['http'].rsplit(':', 1)[1]))) as slow_http,
+        ):
+            slow.connect(server.socket)
+            slow_http.sendall(b'POST /stop HTTP/1.1\r\nContent-Length: 4000\r\n\r\n')
+            assert ask(tmp_path, 'status', timeout=5)['command'] == 'status'
+            assert http(f'{address["http"]}/status', address['token'])[0] == 200
+    finally:
+        server.close()
+
+
 def test_too_long_a_path_is_replaced_by_one_in_a_folder_of_its_own(tmp_path):
     folder = tmp_path / ('long' * 30)
     folder.mkdir()
