@@ -444,6 +444,25 @@ def test_a_batch_on_which_the_step_failed_comes_again(tmp_path):
     assert trained(runner) == 20
 
 
+@pytest.mark.parametrize('async_save', [False, True])
+def test_after_a_roll_back_the_events_since_the_checkpoint_come_again(tmp_path, async_save):
+    class GoesBack(Hook):
+        times = 0
+
+        def after_train_iter(self, runner):
+            if runner.iter == 5 and not self.times:
+                self.times = 1
+                runner.roll_back(runner.last_checkpoint())
+
+    source = Listed(range(40))
+    runner = runner_of(tmp_path, async_save=async_save)
+    runner.register_hook(GoesBack())
+    runner.run([loader_of(source, 2)], [('train', 1)])
+    assert trained(runner) == 40
+    assert source.asked == [None, 7]
+    assert source.acknowledged == [7, 15, 23, 31, 39]
+
+
 @pytest.mark.parametrize('batch', [4, 3])
 def test_another_batch_size_goes_on_with_the_next_event(tmp_path, batch, caplog):
     first = runner_of(tmp_path)
