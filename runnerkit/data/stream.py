@@ -286,10 +286,10 @@ class StreamLoader:
         if _is_told(self._came_again):
             logger.warning(
                 'events of the stream that came behind others and are dropped: %d so far. The last one has the offset '
-                '%r, and those up to %r are read already: either they came twice, or their offsets do not grow',
+                '%s, and those up to %s are read already: either they came twice, or their offsets do not grow',
                 self._came_again,
-                place,
-                offset,
+                reprlib.repr(place),
+                reprlib.repr(offset),
             )
 
     def _decode(self, events: list[Event]) -> None:
@@ -374,8 +374,10 @@ class StreamLoader:
         try:
             self.dataset.source.acknowledge(offset)
         except Exception as error:  # the checkpoint is on disk, and the run goes on
-            problem = f'{type(error).__name__}: {error}'
-            logger.warning('the source cannot be told that the events up to %r are done: %s', offset, problem)
+            problem = printable(f'{type(error).__name__}: {error}', 300)
+            logger.warning(
+                'the source cannot be told that the events up to %s are done: %s', reprlib.repr(offset), problem
+            )
         else:
             self._acknowledged = offset
 

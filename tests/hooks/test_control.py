@@ -206,6 +206,37 @@ def test_a_learning_rate_holds_over_a_resume_bit_for_bit(tmp_path, schedule):
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize(
+    ('commands', 'after'),
+    [
+        ({5: 0.02}, [0.02] * 6),  # after the checkpoint
+        ({3: 0.05, 5: 0.02}, [0.02] * 6),
+        ({3: 0.05, 5: 'schedule'}, [0.1, 0.1, 0.1, 0.1, 0.01, 0.01]),
+        ({3: 0.05}, [0.05] * 6),
+        ({3: 0.05, 4: 'schedule'}, [0.1, 0.1, 0.1, 0.1, 0.01, 0.01]),
+    ],
+)
+def test_a_roll_back_takes_no_command_back(tmp_path, commands, after):
+    """Back to the checkpoint of 4 iterations, of which 8 are trained at the first rate."""
+
+    class GoesBack(Hook):
+        times = 0
+
+        def after_train_iter(self, hooked):
+            if hooked.iter + 1 == 6 and not self.times:
+                self.times = 1
+                hooked.roll_back(str(tmp_path / 'iter_4.pth'))
+
+    schedule = {'policy': 'step', 'step': [8], 'by_epoch': False}
+    runner, control, lrs = make(tmp_path, schedule, max_iters=10)
+    next(hook for hook in runner.hooks if isinstance(hook, CheckpointHook)).interval = 4
+    for at, lr in commands.items():
+        obedient(runner, 'lr', lr, at=at)
+    runner.register_hook(GoesBack(), 'LOWEST')
+    runner.run([loader()], [('train', 1)])
+    assert lrs.lrs[6:] == pytest.approx(after)
+
+
 def test_parameter_groups_and_optimizers_keep_their_ratios(tmp_path):
     def two(model):
         groups = [{'params': model.body.parameters()}, {'params': model.head.parameters(), 'lr': 0.3}]
