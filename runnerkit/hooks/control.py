@@ -48,9 +48,9 @@ class ControlHook(Hook):
     Who may give commands: the user who runs the process, through a Unix socket in the work dir that only its owner can
     open (see `runnerkit.utils.control.ControlServer`).
 
-    A learning rate that was set holds against every schedule, also in a resumed run and after a roll-back, until another
-    one is set or ``lr schedule`` gives it back. Parameter groups keep their ratios to the first one. A pause ends with
-    the process.
+    A learning rate that was set holds against every schedule, also in a resumed run and after a roll-back, until
+    another one is set or ``lr schedule`` gives it back. Parameter groups keep their ratios to the first one. A pause
+    ends with the process.
 
     Args:
         http: the port on 127.0.0.1 for HTTP requests; 0 lets the system choose one. The token that they need is in

@@ -214,6 +214,7 @@ def test_a_learning_rate_holds_over_a_resume_bit_for_bit(tmp_path, schedule):
         ({3: 0.05, 5: 'schedule'}, [0.1, 0.1, 0.1, 0.1, 0.01, 0.01]),
         ({3: 0.05}, [0.05] * 6),
         ({3: 0.05, 4: 'schedule'}, [0.1, 0.1, 0.1, 0.1, 0.01, 0.01]),
+        ({3: 0.05, 5: 0.02, 7: 'schedule', 'policy': None}, [0.02, 0.02, 0.02, 0.1, 0.1, 0.1]),
     ],
 )
 def test_a_roll_back_takes_no_command_back(tmp_path, commands, after):
@@ -228,7 +229,7 @@ def test_a_roll_back_takes_no_command_back(tmp_path, commands, after):
                 hooked.roll_back(str(tmp_path / 'iter_4.pth'))
 
     schedule = {'policy': 'step', 'step': [8], 'by_epoch': False}
-    runner, control, lrs = make(tmp_path, schedule, max_iters=10)
+    runner, control, lrs = make(tmp_path, commands.pop('policy', schedule), max_iters=10)
     next(hook for hook in runner.hooks if isinstance(hook, CheckpointHook)).interval = 4
     for at, lr in commands.items():
         obedient(runner, 'lr', lr, at=at)
