@@ -1442,7 +1442,7 @@ COMMANDS = (
     Wrong('ctl', 'work_dir, COMMAND'),
     Wrong('ctl trained', 'COMMAND'),
     Wrong('ctl trained sing', "no command 'sing' … status, pause"),
-    Wrong('ctl trained paus', "no command 'paus'; did you mean 'pause'?"),
+    Wrong('ctl trained paus', "no command 'paus' … did you mean 'pause'?"),
     Wrong('ctl trained lr', "lr takes a number of at least 0, or 'schedule', but got none"),
     Wrong('ctl trained lr fast', "lr takes a number … 'fast'"),
     Wrong('ctl trained save now', "save takes no value, but got 'now'"),

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from runnerkit.utils.exceptions import WrongValue
-from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.suggest import did_you_mean
 
 #: The commands, and what they do.
 COMMANDS = {
@@ -29,9 +29,8 @@ def check_command(command: str, value: Any) -> Any:
         WrongValue: there is no such command, or its value is missing, wrong or too much.
     """
     if command not in COMMANDS:
-        raise WrongValue(
-            f'there is no command {command!r}{suggestion(command, COMMANDS)}; there are {", ".join(COMMANDS)}'
-        )
+        hint = did_you_mean(command, COMMANDS)
+        raise WrongValue(f'there is no command {command!r} ({", ".join(COMMANDS)}); {hint}'.rstrip('; '))
     if command != 'lr':
         if value is not None:
             raise WrongValue(f'{command} takes no value, but got {value!r}')
