@@ -125,6 +125,7 @@ class StreamLoader:
         self._acknowledged: Any = None
         self._work_dir: str | None = None
         self._told = 0  # malformed records
+        self._kept = ''  # what came of the last one
         self._has_new = False  # events since the source was opened
         self._came_again = 0  # behind these
 
@@ -315,20 +316,26 @@ class StreamLoader:
         """Count a malformed record and keep it in the file for them."""
         self._read['malformed'] += 1
         self._told += 1
-        path = self.dataset.aside or (None if self._work_dir is None else os.path.join(self._work_dir, ASIDE))
-        if path is not None:
-            try:
-                with open(path, 'a', encoding='utf-8') as file:
-                    if file.tell() < _MOST_ASIDE:
-                        file.write(json.dumps(record._asdict(), default=repr) + '\n')
-            except OSError as error:
-                logger.warning('a malformed record of the stream cannot be kept in %s: %s', path, error)
-        if _is_told(self._told):
-            where = 'not kept (give the Stream a file aside=…)' if path is None else f'kept in {path}'
+        before, self._kept = self._kept, self._keep(record)
+        if self._kept != before or _is_told(self._told):
             problem = printable(record.problem, 300)  # it may quote what came
             logger.warning(
-                'malformed records of the stream: %d so far, %s. The last one: %s', self._told, where, problem
+                'malformed records of the stream: %d so far, %s. The last one: %s', self._told, self._kept, problem
             )
+
+    def _keep(self, record: Malformed) -> str:
+        """Write a record into the file for malformed ones; returns what came of it."""
+        path = self.dataset.aside or (None if self._work_dir is None else os.path.join(self._work_dir, ASIDE))
+        if path is None:
+            return 'not kept (give the Stream a file aside=…)'
+        try:
+            with open(path, 'a', encoding='utf-8') as file:
+                if file.tell() >= _MOST_ASIDE:
+                    return f'no more are kept: {path} is full'
+                file.write(json.dumps(record._asdict(), default=repr) + '\n')
+        except OSError as error:
+            return f'cannot be kept in {path} ({error})'
+        return f'kept in {path}'
 
     # --- the place, and the run --------------------------------------------------------------------------------------
 

@@ -272,7 +272,7 @@ def test_a_run_is_not_deaf_in_a_flood_of_what_it_cannot_use(tmp_path):
     loader.close()
 
 
-def test_any_payload_can_be_kept_aside_up_to_a_limit(tmp_path, monkeypatch):
+def test_any_payload_can_be_kept_aside_up_to_a_limit(tmp_path, monkeypatch, caplog):
     within = []
     within.append(within)
     deep = {b'key': []}
@@ -287,6 +287,8 @@ def test_any_payload_can_be_kept_aside_up_to_a_limit(tmp_path, monkeypatch):
     assert kept[:2] == ["{b'key': b'\\xff'}", '[[...]]']
     assert [text[0] for text in kept[2:]] == ['{', '"', '"', 'x']  # and no more
     assert loader.state_dict()['malformed'] == 7
+    assert [record.args[0] for record in caplog.records] == [1, 7]  # the first one, and the first that is not kept
+    assert f'7 so far, no more are kept: {aside} is full' in caplog.text
 
 
 def test_what_the_source_raises_ends_the_run(tmp_path):
