@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runnerkit.search.conditions import Condition
+    from runnerkit.search.networks import (
+        FAMILIES,
+        NetTypes,
+        Network,
+        NetworkDesc,
+        NetworkFactory,
+        SearchSpace,
+    )
     from runnerkit.search.parameters import (
         PARAMETERS,
         AdjacencyList,
@@ -18,11 +26,13 @@ if TYPE_CHECKING:
         Int,
         Parameter,
     )
+    from runnerkit.search.quota import Quota
     from runnerkit.search.space import Forbidden, NothingAllowed, Space, draw_allowed
     from runnerkit.search.suggesters import RandomSuggest, Suggest
 
 _HOMES = {
     'conditions': ('Condition',),
+    'networks': ('FAMILIES', 'NetTypes', 'Network', 'NetworkDesc', 'NetworkFactory', 'SearchSpace'),
     'parameters': (
         'PARAMETERS',
         'AdjacencyList',
@@ -33,11 +43,13 @@ _HOMES = {
         'Int',
         'Parameter',
     ),
+    'quota': ('Quota',),
     'space': ('Forbidden', 'NothingAllowed', 'Space', 'draw_allowed'),
     'suggesters': ('RandomSuggest', 'Suggest'),
 }
 
 __all__ = [
+    'FAMILIES',
     'PARAMETERS',
     'AdjacencyList',
     'BinaryCode',
@@ -47,9 +59,15 @@ __all__ = [
     'Float',
     'Forbidden',
     'Int',
+    'NetTypes',
+    'Network',
+    'NetworkDesc',
+    'NetworkFactory',
     'NothingAllowed',
     'Parameter',
+    'Quota',
     'RandomSuggest',
+    'SearchSpace',
     'Space',
     'Suggest',
     'draw_allowed',

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import runnerkit.search
 from runnerkit.config import Config
 from runnerkit.search import (
     BinaryCode,
@@ -275,3 +276,9 @@ def test_a_space_needs_neither_torch_nor_optuna():
     code += 'print([name for name in ("torch", "optuna", "numpy.random", "yaml") if name in sys.modules])'
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == '[]', done.stderr
+
+
+def test_every_name_of_the_package_is_there():
+    assert all(getattr(runnerkit.search, name) is not None for name in runnerkit.search.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Spaec'"):
+        runnerkit.search.Spaec  # noqa: B018
