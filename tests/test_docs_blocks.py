@@ -80,6 +80,7 @@ RUN = {
         "flow = dict(startup='{{ fileDirname }}/my_startup.py')",
         'from runnerkit.config import Config',
         'workspace: configs/mnist',
+        'runnerkit train configs/recommendation/deepfm.yaml',
     },
     'docs/experiment.md': {'import torch', 'seed = 0'},
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
@@ -89,10 +90,10 @@ RUN = {
     },
     'docs/nested_runs.md': {'import torch', "_base_ = ['configs/mnist/lenet.py']", 'from runnerkit.hooks import Hook'},
     'docs/online.md': {
-        'python configs/online/serve.py --port 7007 --events 20000 &',
+        'python configs/online/serve.py --port 7007 --events 20000 --rate 200 &',
         'runnerkit ctl work_dirs/online status',
         "_base_ = ['configs/online/clicks.py']",
-        'import json',
+        'import redis',
     },
     'docs/preflight.md': {'import torch'},
     'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
@@ -503,6 +504,16 @@ def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ['4', '8']
 
 
+def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):
+    for name in ('online', 'recommendation'):
+        shutil.copytree(ROOT / 'configs' / name, tmp_path / 'configs' / name)
+    config = tmp_path / 'configs' / 'recommendation' / 'deepfm.yaml'
+    assert 'epochs: 6' in config.read_text()
+    config.write_text(config.read_text().replace('epochs: 6', 'epochs: 1'))
+    said = shell(text_of('docs/flow.md', 'runnerkit train configs/recommendation'))
+    assert re.search(r'epoch_1.pth: .*auc 0.77', said)
+
+
 def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
     assert 'Learning curve' in shell(text_of('docs/terminal.md', 'runnerkit train'))
     scripts = ['.local/share/bash-completion/completions/runnerkit', '.zfunc/_runnerkit']
@@ -727,7 +738,7 @@ def test_the_source_of_the_online_page(monkeypatch):
     monkeypatch.setitem(sys.modules, 'redis', SimpleNamespace(Redis=SimpleNamespace(from_url=lambda url: client)))
     space = {}
     try:
-        exec(text_of('docs/online.md', 'import json'), space)
+        exec(text_of('docs/online.md', 'import redis'), space)
         source = SOURCES.build({'type': 'RedisSource', 'url': 'redis://localhost', 'stream': 'ratings'})
     finally:
         SOURCES.module_dict.pop('RedisSource', None)
