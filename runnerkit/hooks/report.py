@@ -36,6 +36,7 @@ class ReportHook(Hook):
         self._ask(runner)
 
     def after_resume(self, runner: RunnerView) -> None:
+        """Send the last scores once more."""
         if self.last is not None:
             self._ask(runner)
 

@@ -23,12 +23,12 @@ class PruneCodec(Codec):
     ``chn_node=[[0, 2, 3], …]`` and ``chn``. A layer of which a code would keep nothing keeps its first channel.
 
     Args:
-        space: the section ``search_space``, or an object that has it as its attribute ``search_space``.
+        space: a `runnerkit.search.SearchSpace`, a section like its, or the description of a single network.
     """
 
     def __init__(self, space: Any = None) -> None:
         super().__init__(space)
-        self.base: dict[str, Any] = _plain(getattr(space, 'search_space', space))
+        self.base = _description(space)
         self.widths = _widths(_pruned_part(self.base))
 
     @property
@@ -75,9 +75,19 @@ def _kept(bits: Iterator[int], width: int) -> list[int]:
     return [channel for channel in range(width) if next(bits)] or [0]
 
 
-def _plain(section: Any) -> dict[str, Any]:
-    if not isinstance(section, Mapping):
-        raise WrongType(f'a PruneCodec needs the section search_space with the network to prune, but got {section!r}')
+def _description(space: Any) -> dict[str, Any]:
+    from runnerkit.search.networks import SearchSpace  # imports torch
+
+    if isinstance(space, Mapping) and 'modules' in space:
+        space = SearchSpace(space)
+    if isinstance(space, SearchSpace):
+        space = space.describe()
+    if not isinstance(space, Mapping):
+        raise WrongType(f'a PruneCodec needs the section search_space with the network to prune, but got {space!r}')
+    return _plain(space)
+
+
+def _plain(section: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: _plain(value) if isinstance(value, Mapping) else copy.deepcopy(value) for key, value in section.items()
     }

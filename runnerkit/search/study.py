@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runnerkit.config import Config
 from runnerkit.search import prune_codec, prune_ea  # noqa: F401  # they register themselves
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
 from runnerkit.search.executors import EXECUTORS, Executor
@@ -18,6 +19,7 @@ from runnerkit.search.optuna_algorithm import DECLINED, JOURNAL, OptunaAlgorithm
 from runnerkit.search.record import COMPLETED, FAILED, Record, records_in
 from runnerkit.search.report import Report
 from runnerkit.search.seeds import derived_seed
+from runnerkit.search.space import Space
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
@@ -37,7 +39,8 @@ class Study:
 
     Args:
         config: the config file of the trials.
-        space: a `runnerkit.search.Space`.
+        space: a `runnerkit.search.Space`, or a section of a config that stands for one, see `Space.of`; or a
+            `runnerkit.search.SearchSpace`, or a section like its, for algorithms that choose networks.
         objectives: the scores that count, each with ``'max'`` or ``'min'``. The first one is what pruners look at.
         work_dir: where all of it goes.
         algorithm: a name of `SEARCH_ALGORITHMS`, or a dict of its arguments with ``type``; or an object.
@@ -74,7 +77,8 @@ class Study:
         report: Report | None = None,
         on_change: Callable[[Report], None] | None = None,
     ) -> None:
-        self.config, self.space, self.objectives = os.path.abspath(config), space, checked_objectives(objectives)
+        self.config, self.objectives = os.path.abspath(config), checked_objectives(objectives)
+        self.space = as_space(space)
         self.work_dir, self.seed, self.name = Path(work_dir).absolute(), seed, name
         self.device, self.threads, self.overrides = device, threads, dict(overrides or {})
         self.network, self.storage, self.why_not = network, storage, why_not
@@ -95,6 +99,8 @@ class Study:
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
         try:
+            if isinstance(self.space, Space):
+                self.space.check_config(Config.fromfile(self.config, import_custom_modules=False))
             records = records_in(self.work_dir / TRIALS)
             self.algorithm = self._make_algorithm()
             for record in records:
@@ -275,6 +281,17 @@ def told(record: Record) -> str:
 def shown(value: Any) -> str:
     """A value with four digits."""
     return f'{value:.4g}' if isinstance(value, float) else str(value)
+
+
+def as_space(space: Any) -> Any:
+    """A section of a config as the space that it stands for: of values, or, with ``modules``, of networks."""
+    if not isinstance(space, Mapping):
+        return space
+    if 'modules' in space and not {'hyperparameters', 'parameters'} & set(space):
+        from runnerkit.search.networks import SearchSpace
+
+        return SearchSpace(space)
+    return Space.of(space)
 
 
 def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -79,16 +79,11 @@ def test_run_again_it_has_nothing_to_do(whole):
 
 
 def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path):
-    class Sometimes:
-        def draw(self, suggest):
-            return {'optimizer.lr': suggest.suggest_categorical('optimizer.lr', [0.1, -1.0])}
-
-    report = small_study(
-        tmp_path, {'type': 'GridSearch', 'pruner': None, 'search_space': {'optimizer.lr': [0.1, -1.0]}}, Sometimes()
-    ).run()
+    algorithm = {'type': 'GridSearch', 'pruner': None, 'trials': None}
+    report = small_study(tmp_path, algorithm, {'optimizer.lr': [0.1, -1.0]}).run()
     assert sorted(each.status for each in report.all_records) == ['completed', 'failed']
     failed = next(each for each in report.all_records if each.status == 'failed')
-    assert 'Invalid learning rate: -1.0' in failed.message
+    assert 'a negative learning rate raises the loss' in failed.message
     assert report.pareto_front() == [report.best()]
 
 
@@ -200,6 +195,7 @@ def test_two_objectives_give_a_front(tmp_path):
             'a pruner compares one objective',
         ),
         ({'executor': 'Seriall'}, KeyError, 'Serial'),
+        ({'space': {'optimzer.lr': [0.1]}}, KeyError, 'optimizer'),
     ],
 )
 def test_wrong_arguments(changes, error, words, tmp_path):
