@@ -56,11 +56,12 @@ class PruneEA(SearchAlgorithm):
     ) -> None:
         super().__init__(space, objectives, seed, codec)
         settings = checked_policy(policy or {})
-        own = getattr(self.codec, 'length', None)
-        self.length = own if settings['length'] is None else settings['length']
-        if self.length is None or own not in (None, self.length):
+        own: int | None = getattr(self.codec, 'length', None)
+        length = own if settings['length'] is None else settings['length']
+        if length is None or own not in (None, length):
             channels = '' if own is None else f': the network has {own} channels to keep or not'
             raise WrongValue(f'policy.length must be the length of a code, but got {settings["length"]}{channels}')
+        self.length: int = length
         self.random_samples, self.size = settings['random_samples'], settings['num_individual']
         self.trials = self.random_samples + settings['num_generation'] * self.size
         self.proposed, self.ended = 0, 0
@@ -103,8 +104,8 @@ class PruneEA(SearchAlgorithm):
 
     def _child(self) -> Code:
         one, other = self._parent(), self._parent()
-        mixed = crossed(one, other, self.rng.random(self.length) < 0.5)
-        return flipped(mixed, self.rng.random(self.length) < 1 / self.length)
+        mixed = crossed(one, other, (self.rng.random(self.length) < 0.5).tolist())
+        return flipped(mixed, (self.rng.random(self.length) < 1 / self.length).tolist())
 
     def _parent(self) -> Code:
         return self.population[int(self.rng.integers(len(self.population), size=2).min())][0]
