@@ -11,7 +11,8 @@ from typing import Any
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.context import Context
-from runnerkit.flow.instance import InstanceBase, required_section
+from runnerkit.flow.defaults import required_section
+from runnerkit.flow.loading import build_loaders
 from runnerkit.flow.network import NetworkBase
 from runnerkit.flow.splits import splits_in
 from runnerkit.flow.stage import STAGES
@@ -36,7 +37,7 @@ class InferNetwork(NetworkBase):
             raise WrongKey('the config has no data.test to evaluate on')
         for split in splits:
             prefix = '' if split == 'test' else split
-            found = InstanceBase(context).build_loaders(context, data, split, prefix=prefix)
+            found = build_loaders(context, data, split, prefix=prefix)
             context.loaders += found.values()
         self.build_model(context)
 

@@ -14,8 +14,10 @@ from runnerkit.checkpoint.state_dict import WeightsDoNotFit
 from runnerkit.config import Config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.flow.context import Context, Options
+from runnerkit.flow.defaults import required_section
 from runnerkit.flow.from_python import config_from
-from runnerkit.flow.instance import Instance, check_split, required_section, work_dir_of
+from runnerkit.flow.instance import Instance, work_dir_of
+from runnerkit.flow.loading import build_loaders, check_split
 from runnerkit.flow.network import Network
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
@@ -95,7 +97,7 @@ def evaluated(
     with preserved_process_state(), context.closing:
         instance.start_processes(context)
         instance.set_backends(context)
-        loaders = instance.build_loaders(context, required_section(cfg, 'data'), split)
+        loaders = build_loaders(context, required_section(cfg, 'data'), split)
         network.build_model(context)
         # This runner never trains: it evaluates with the same method as in training.
         runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
