@@ -27,7 +27,7 @@ class DryRun(RunnerBase):
         """Show what a run would do, and run one iteration of each mode."""
         say = printer(context)
         say(f'Config:\n{context.cfg.pretty_text}')
-        say('Stages:\n' + '\n'.join(f'{name:<9} {origin}' for name, origin in context.stages.items()))
+        say(stages_of(context))
         say(f'Hooks:\n{context.runner.get_hook_info()}')
         self.show_schedules(context)
         loaders = {
@@ -82,6 +82,11 @@ class DryRun(RunnerBase):
         loss = outputs.get('loss')
         value = f'{float(loss.detach()):.4f}' if isinstance(loss, Tensor) else str(loss).lower()
         return f'One iteration of mode {mode!r}: loss {value}'
+
+
+def stages_of(context: Context) -> str:
+    """The stages and where each comes from, as text."""
+    return 'Stages:\n' + '\n'.join(f'{name:<9} {origin}' for name, origin in context.stages.items())
 
 
 def printer(context: Context) -> Callable[[str], None]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from operator import methodcaller
 from typing import Any
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import required_section
+from runnerkit.flow.dry_run import describe, printer, stages_of
 from runnerkit.flow.loading import build_loaders
 from runnerkit.flow.network import NetworkBase
+from runnerkit.flow.scoring import scoring
 from runnerkit.flow.splits import splits_in
 from runnerkit.flow.stage import STAGES
 from runnerkit.flow.training import RunnerBase
-from runnerkit.runner import build_runner
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.logging import print_result, printable
 
@@ -58,19 +60,36 @@ class Infer(RunnerBase):
         self.checkpoints = checkpoints
 
     def __call__(self, context: Context) -> None:
-        """Run the stage: nothing of a training is set up."""
-        args: dict[str, Any] = {'model': context.model, 'work_dir': str(context.work_dir), 'logger': context.logger}
-        context.runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, args)
+        """Run the stage: nothing of a training is set up, and of an earlier run in the work dir nothing is moved."""
+        if context.options.dry_run:
+            self.show(context)
+            return
         with context.guard(context):
-            self.begin(context)
             self.run(context)
 
     def run(self, context: Context) -> None:
         """Evaluate."""
-        context['scores'] = found = [self.scores(context, path) for path in self.paths()]
-        if context.rank == 0:
-            content = json.dumps(found, indent=2) + '\n'
-            write_atomically(context.work_dir / SCORES, methodcaller('write', content.encode()))
+        context['scores'] = found = []
+        paths = from_first_rank(self.paths)
+        with scoring(context) as score:
+            for path in paths:
+                found.append(self.scores(context, path, score))
+                if context.rank == 0:  # each time, so that an error in a later one does not lose them
+                    content = json.dumps(found, indent=2) + '\n'
+                    write_atomically(context.work_dir / SCORES, methodcaller('write', content.encode()))
+
+    def show(self, context: Context) -> None:
+        """Show what the run would do. The checkpoints may be those that another run has yet to write."""
+        say = printer(context)
+        say(stages_of(context))
+        try:
+            say(f'Checkpoints to evaluate: {", ".join(from_first_rank(self.paths))}')
+        except FileNotFoundError as error:
+            say(f'Checkpoints to evaluate: none yet ({error})')
+        with scoring(context):
+            say(f'Hooks:\n{context.runner.get_hook_info() or "none"}')
+        for loader in context.loaders:
+            say('\n'.join(['First batch:', *describe(next(iter(loader)))]))
 
     def paths(self) -> list[str]:
         """The checkpoints to evaluate.
@@ -88,14 +107,11 @@ class Infer(RunnerBase):
             )
         return [each.path for each in found]
 
-    def scores(self, context: Context, path: str) -> dict[str, Any]:
+    def scores(self, context: Context, path: str, score: Callable[[Any], dict[str, float]]) -> dict[str, Any]:
         """The scores of one checkpoint, after where it was saved."""
         checkpoint = context.runner.load_checkpoint(path, strict=True)
         meta = checkpoint.get('meta') or {}
-        scores: dict[str, Any] = {}
-        for loader in context.loaders:
-            scores.update(context.runner.evaluate(loader, scope='test'))
-        numbers: Mapping[str, float] = {name: float(value) for name, value in scores.items()}
+        numbers = score(checkpoint)
         if context.rank == 0:
             told = ', '.join(f'{printable(name)} {value:.4g}' for name, value in numbers.items())
             print_result(f'{os.path.basename(path)}: {told}', context.logger)

@@ -62,6 +62,38 @@ def test_splits_and_named_sets(trained, tmp_path):
     assert {name for name in last if 'error' in name} == {'clean/error', 'other/error', 'test_late/error'}
 
 
+def test_the_checkpoints_may_lie_in_the_work_dir_of_the_inference(trained):
+    """Nothing is moved aside there, also if there is nothing to evaluate."""
+    before = {path.name for path in trained.glob('*.pth')}
+    assert len(inferred(trained, trained)['scores']) == 3
+    with pytest.raises(FileNotFoundError):
+        inferred(trained, trained / 'code')
+    assert {path.name for path in trained.glob('*.pth')} == before
+    assert not (trained / 'earlier').exists()
+
+
+def test_a_damaged_checkpoint_does_not_lose_the_scores_before_it(trained, tmp_path):
+    damaged = trained / 'epoch_3.pth'
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    with pytest.raises(ValueError, match='epoch_3.pth'):
+        inferred(tmp_path / 'infer', trained)
+    assert [each['epoch'] for each in json.loads((tmp_path / 'infer' / 'scores.json').read_text())] == [1, 2]
+
+
+def test_a_dry_run_shows_what_would_be_evaluated(trained, tmp_path, capsys):
+    """Also where another run, which a dry run does not start, is to write the checkpoints."""
+    flow = {'network': 'InferNetwork', 'startup': None, 'runner': {'type': 'Infer', 'checkpoints': str(trained)}}
+    for checkpoints, said in ((trained, 'epoch_3.pth'), (tmp_path / 'nowhere', 'none yet')):
+        flow['runner']['checkpoints'] = str(checkpoints)
+        cfg = Config({**PLAIN, 'amp': 'bf16', 'flow': flow})
+        Flow(cfg, Options(work_dir=str(tmp_path / 'infer'), device='cpu', dry_run=True)).run()
+        out = capsys.readouterr().out
+        assert said in out
+        assert 'runner    Infer (runnerkit.flow.inference)' in out
+        assert '(ABOVE_NORMAL) _Autocast' in out
+    assert not (tmp_path / 'infer').exists()
+
+
 def test_what_is_refused(trained, tmp_path):
     with pytest.raises(FileNotFoundError, match='holds no checkpoints'):
         inferred(tmp_path / 'infer', tmp_path)
