@@ -464,9 +464,7 @@ def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
     assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
     assert 'the last layer begins anew' in capsys.readouterr().err
     (tmp_path / 'tells.py').write_text(text_of('docs/flow.md', 'from contextlib'))
-    (tmp_path / 'tells_too.py').write_text(
-        "_base_ = 'config.py'\ncustom_hooks = [dict(type='tells.py:Tells')]\n"
-    )
+    (tmp_path / 'tells_too.py').write_text("_base_ = 'config.py'\ncustom_hooks = [dict(type='tells.py:Tells')]\n")
     assert called(['runnerkit', 'test', 'tells_too.py', 'work_dirs/config'], monkeypatch) == 0
     assert 'the evaluation begins\nthe evaluation ends\n' in capsys.readouterr().out
     exec(text_of('docs/flow.md', 'from runnerkit.config'), {})
