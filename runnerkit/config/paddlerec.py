@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 from runnerkit.config.config import Config
 from runnerkit.config.config_dict import as_config
+from runnerkit.config.known_keys import TOP as KNOWN
 from runnerkit.config.origin import written_at
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
-from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.suggest import near_miss, suggestion
 
 #: The classes of runners, and whether they train.
 CLASSES = {'train': True, 'single_train': True, 'infer': False, 'single_infer': False}
@@ -102,6 +104,10 @@ class _Shape:
         self.runners = self.named('runner')
         self.phases = self.named('phase') if 'phase' in self.root else {}
         self.datasets = self.named('dataset') if 'dataset' in self.root else {}
+        for key in self.root:
+            meant = None if key in (*TOP, *KNOWN) else near_miss(str(key), TOP)
+            if meant is not None and meant not in self.root:
+                raise WrongKey(f'nobody reads {key!r}; did you mean {meant!r}?{self.at(key)}')
 
     def runs(self) -> Iterator[Run]:
         modes = self.root.get('mode')
@@ -109,7 +115,9 @@ class _Shape:
             if len(self.runners) > 1:
                 raise WrongKey(f'the config has the runners {", ".join(self.runners)}: say which in `mode`')
             modes = list(self.runners)
-        modes = [modes] if isinstance(modes, str) else list(modes)
+        modes = self.names('mode', modes, self.at('mode'))
+        if not modes:
+            raise WrongValue(f'there is nothing to run: name runners in mode{self.at("mode") or self.at("runner")}')
         for mode in modes:
             if mode not in self.runners:
                 raise WrongKey(
@@ -135,6 +143,19 @@ class _Shape:
             found[part['name']] = part
         return found
 
+    @staticmethod
+    def names(key: str, given: Any, place: str) -> list[str]:
+        """``given``, one name or several, as a list."""
+        names = [given] if isinstance(given, str) else given
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise WrongType(f'{key} must be a name or a list of names, but got {given!r}{place}')
+        return [*names]
+
+    def of(self, key: str, name: str, *path: Any) -> str:
+        """Where a key of the part ``name`` in the list ``key`` was written, for messages."""
+        index = next(index for index, part in enumerate(self.root[key]) if part['name'] == name)
+        return self.at(key, index, *path)
+
     def at(self, *path: Any) -> str:
         """Where a key was written, for messages."""
         place = written_at(self.cfg, path)
@@ -149,7 +170,7 @@ class _Shape:
         """The sections of the run of one runner, and its device."""
         runner = self.runners[name]
         where = f'the runner {name!r}'
-        self.check(runner, RUNNER, where, ELSEWHERE)
+        self.check(runner, RUNNER, where, ELSEWHERE, 'runner')
         kind = runner.get('class', 'train')
         if kind not in CLASSES:
             way_out = 'start several processes with torchrun' if 'cluster' in str(kind) else ', '.join(CLASSES)
@@ -176,22 +197,27 @@ class _Shape:
         found.setdefault('work_dir', own or os.path.join('work_dirs', stem, *([] if alone else [name])))
         return found, self.device(runner, where)
 
-    def check(self, part: Mapping[str, Any], known: tuple[str, ...], where: str, others: Mapping[str, str]) -> None:
+    def check(
+        self, part: Mapping[str, Any], known: tuple[str, ...], where: str, others: Mapping[str, str], section: str
+    ) -> None:
         for key in part:
+            place = self.of(section, part['name'], key)
             if key in others:
-                raise WrongValue(f'{key} of {where} has no counterpart: {others[key]}')
+                raise WrongValue(f'{key} of {where} has no counterpart: {others[key]}{place}')
             if key not in known:
-                raise WrongKey(f'{where} has no key {key!r}{suggestion(str(key), known)}; known are {", ".join(known)}')
+                raise WrongKey(
+                    f'{where} has no key {key!r}{suggestion(str(key), known)}; known are {", ".join(known)}{place}'
+                )
 
     def phases_of(self, runner: Mapping[str, Any], where: str) -> list[Mapping[str, Any]]:
-        names = runner.get('phases', list(self.phases))
-        names = [names] if isinstance(names, str) else names
+        place = self.of('runner', runner['name'], 'phases')
+        names = self.names(f'phases of {where}', runner.get('phases', list(self.phases)), place)
         for name in names:
             if name not in self.phases:
-                raise WrongKey(f'{where} names no phase {name!r}{suggestion(str(name), self.phases)}')
+                raise WrongKey(f'{where} names no phase {name!r}{suggestion(str(name), self.phases)}{place}')
         found = [self.phases[name] for name in names]
         for phase in found:
-            self.check(phase, PHASE, f'the phase {phase["name"]!r}', {})
+            self.check(phase, PHASE, f'the phase {phase["name"]!r}', {}, 'phase')
         return found
 
     def add_model(self, found: dict[str, Any], phases: list[Mapping[str, Any]]) -> None:
@@ -202,8 +228,23 @@ class _Shape:
                 f'the phases have different models ({", ".join(map(str, files))}): write one that holds them, with a '
                 'step for each phase (`<mode>_step`), and name the mode in the phase'
             )
-        given = dict(self.root.get('hyper_parameters') or {})
+        hyper = self.root.get('hyper_parameters') or {}
+        if not isinstance(hyper, Mapping):
+            raise WrongType(f'hyper_parameters must be a dict, but got {hyper!r}{self.at("hyper_parameters")}')
+        given = dict(hyper)
         optimizer = given.pop('optimizer', None)
+        place = self.at('hyper_parameters', 'optimizer')
+        if optimizer is not None and not isinstance(optimizer, Mapping):
+            example = '{class: Adam, learning_rate: 0.001}'
+            raise WrongType(
+                f'hyper_parameters.optimizer must be a dict such as {example}, but got {optimizer!r}{place}'
+            )
+        for key, other, both in (
+            ('model', "a phase's model", files),
+            ('optimizer', 'hyper_parameters.optimizer', optimizer is not None),
+        ):
+            if both and found.get(key) is not None:
+                raise WrongValue(f'{key} and {other} say the same: leave one of them out{self.at(key)}')
         if files:
             path = str(files[0])
             found['model'] = {'type': f'{path}:Model' if path.endswith('.py') else path, **given}
@@ -226,12 +267,16 @@ class _Shape:
             if name is None:
                 continue
             if name not in self.datasets:
+                place = self.of('phase', phase['name'], 'dataset_name')
                 raise WrongKey(
                     f'the phase {phase["name"]!r} names no data set {name!r}{suggestion(str(name), self.datasets)}'
+                    f'{place}'
                 )
             dataset = dict(self.datasets[name])
             loader = {key: dataset.pop(key) for key in LOADER if key in dataset}
             if 'thread_num' in phase:
+                threads = f'thread_num of the phase {phase["name"]!r}{self.of("phase", phase["name"], "thread_num")}'
+                check_whole_number(threads, phase['thread_num'], at_least=0)
                 loader.setdefault('num_workers', phase['thread_num'] if phase['thread_num'] > 1 else 0)
             data[split] = self.dataset(dataset)
             if loader:

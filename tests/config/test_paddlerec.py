@@ -142,6 +142,15 @@ def test_without_a_mode_or_a_workspace(tmp_path):
         (('phase', 0, 'dataset', 'x'), KeyError, "the phase 'phase1' has no key 'dataset'; did you mean"),
         (('phase', 0, 'dataset_name', 'tain'), KeyError, "names no data set 'tain'; did you mean 'train'?"),
         (('dataset', 0, 'data_converter', None), KeyError, 'needs data_converter: the file with its class Reader'),
+        (('mode', 3), TypeError, 'mode must be a name or a list of names, but got 3'),
+        (('mode', {'a': 1}), TypeError, "mode must be a name or a list of names, but got {'a': 1}"),
+        (('mode', []), ValueError, 'there is nothing to run: name runners in mode'),
+        (('runner', 0, 'phases', 3), TypeError, "phases of the runner 'train_runner' must be a name or a list"),
+        (('phase', 0, 'thread_num', 'many'), TypeError, "thread_num of the phase 'phase1' must be a whole number"),
+        (('hyper_parameters', 3), TypeError, 'hyper_parameters must be a dict, but got 3'),
+        (('hyper_parameters', 'optimizer', 'SGD'), TypeError, 'hyper_parameters.optimizer must be a dict such as'),
+        (('optimizer', {'lr': 1}), ValueError, 'optimizer and hyper_parameters.optimizer say the same'),
+        (('model', {'type': 'x'}), ValueError, "model and a phase's model say the same"),
     ],
 )
 def test_what_is_refused(change, error, text):
@@ -164,3 +173,19 @@ def test_the_shape_is_known_by_its_list():
     assert is_paddlerec(changed())
     assert not is_paddlerec(Config({'runner': {'type': 'EpochBasedRunner'}}))
     assert not is_paddlerec(Config({}))
+
+
+def test_errors_name_the_line(tmp_path):
+    runner = 'runner:\n- {name: a, epochs: 1}\n'
+    for text, place, words in (
+        ('mode: b\n', 'cfg.yaml:1', "names no runner 'b'"),
+        ('hyper_paramters:\n  width: 3\n', 'cfg.yaml:1', "did you mean 'hyper_parameters'"),
+        ('phase:\n- name: p\n  datset_name: x\n', 'cfg.yaml:3', "did you mean 'dataset_name'"),
+        ('phase:\n- name: p\n  dataset_name: x\n', 'cfg.yaml:3', "names no data set 'x'"),
+        ('phase:\n- {name: p}\nrunner:\n- {name: a, epochs: 1, phases: q}\n', 'cfg.yaml:4', "names no phase 'q'"),
+    ):
+        (tmp_path / 'cfg.yaml').write_text(text if 'runner:' in text else text + runner)
+        with pytest.raises((KeyError, TypeError, ValueError)) as caught:
+            runs_of(Config.fromfile(tmp_path / 'cfg.yaml'))
+        assert words in str(caught.value.args[0])
+        assert str(caught.value.args[0]).endswith(f'{place})')
