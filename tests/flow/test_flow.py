@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from ranks import on_ranks
 from support import weights
 
 from runnerkit.config import Config
@@ -219,3 +220,27 @@ def test_only_one_thread_runs_at_a_time(tmp_path):
         with pytest.raises(ZeroDivisionError):
             other.submit(flow(tmp_path / 'failing', {'startup': Fails}).run).result()
         flow(tmp_path / 'last').run()
+
+
+def test_a_stage_that_fails_on_one_rank_ends_the_others_when_its_process_is_gone(tmp_path):
+    """They meet it at the next thing that all do together; the terminal is called once on each."""
+    first, second = on_ranks(__file__, 'fail_on_the_second_rank', str(tmp_path))
+    assert second == ['failed', 'only here']
+    kind, told = first
+    assert kind == 'failed'
+    assert told != 'only here'
+
+
+def fail_on_the_second_rank(rank, work_dir):
+    done = []
+
+    class Fails(StartupBase):
+        def startup(self, context):
+            if rank == 1:
+                raise Breaks('only here')
+
+    failing = flow(work_dir, {'startup': Fails, 'terminal': recorded(done)['terminal']})
+    try:
+        failing.run()
+    except Exception as error:
+        return [*done, str(error)]
