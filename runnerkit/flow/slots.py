@@ -59,7 +59,11 @@ SLOTS = (
 
 def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Callable[[Context], Any] | None]:
     """What makes the stage of each slot; None for one that is left out."""
-    config = cfg.get('flow') if cfg is not None else None
+    names = [slot.name for slot in SLOTS]
+    for name in given:
+        if name not in names:
+            raise KeyError(f'there is no stage {name!r}{suggestion(str(name), names)}; there are {", ".join(names)}')
+    config = cfg.get('flow')
     if config is not None and not isinstance(config, Mapping):
         with placed_errors(cfg, 'flow'):
             raise TypeError(f"flow must be a dict such as dict(startup='my_startup.py'), but got {config!r}")

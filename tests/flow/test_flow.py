@@ -178,6 +178,29 @@ def test_the_guard_is_around_the_training_alone(tmp_path):
     assert done == ['instance', 'build_network', 'startup', 'enter', 'run', 'exit', 'completed']
 
 
+def test_a_flow_runs_once(tmp_path):
+    """A second run would find the context of the first one."""
+    once = flow(tmp_path)
+    once.run()
+    with pytest.raises(RuntimeError, match='make another Flow'):
+        once.run()
+    assert once.context.outcome == Outcome('completed')
+
+
+@pytest.mark.parametrize(
+    'arguments, error, text',
+    [
+        ({'cfg': CONFIG}, TypeError, r'cfg must be of the class Config, but got .*Config\(dict\)'),
+        ({'cfg': 'cfg.py'}, TypeError, r"but got 'cfg.py': give Config.fromfile\(path\)"),
+        ({'options': {'work_dir': 'x'}}, TypeError, r'options must be of the class Options.*Options\(work_dir=…\)'),
+        ({'stages': {'strtup': Startup}}, KeyError, "there is no stage 'strtup'; did you mean 'startup'"),
+    ],
+)
+def test_wrong_arguments(arguments, error, text):
+    with pytest.raises(error, match=text):
+        Flow(**{'cfg': Config(CONFIG), **arguments})
+
+
 def test_a_stage_of_another_kind_is_refused(tmp_path):
     with pytest.raises(TypeError, match='made a Startup, which is no RunnerBase'):
         flow(tmp_path, {'runner': lambda context: Startup(context)}).run()
