@@ -59,7 +59,7 @@ class EpochBasedRunner(BaseRunner):
                     if not self._progress.epoch_is_open or self._stop_reason is None:
                         self._progress.units = self._unit + 1
                 except GoBack as asked:
-                    self._return_to(asked.checkpoint)
+                    self._return_to(asked)
 
     def _prepare_run(self, data_loaders: list[Any], workflow: Workflow) -> None:
         """Check the workflow, and know the run's length and its readers."""
