@@ -106,11 +106,14 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.flow import Flow
 
+    flows = []  # made before the first one runs: an error in a stage file of the last one is told now
     for run in runs:
         options = options_of(args)
         options.device = options.device or run.device
+        flows.append(Flow(run.cfg, options, name=run.name, guard=guarded))
+    for flow in flows:
         with trusted_pickles() if args.trust_pickles else nullcontext():
-            context = Flow(run.cfg, options, name=run.name, guard=guarded).run()
+            context = flow.run()
         number = stopped_by(context.runner)
         if number is not None:
             return SIGNALLED + number

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from ranks import on_ranks
 
 from runnerkit.config import Config
 from runnerkit.flow import Flow, Options
@@ -102,3 +103,15 @@ def test_what_is_refused(trained, tmp_path):
     torch.save({'state_dict': {'x': torch.ones(1)}}, tmp_path / 'epoch_1.pth')
     with pytest.raises(RuntimeError):
         inferred(tmp_path / 'infer', tmp_path)
+
+
+def test_two_ranks_share_the_work_and_know_all_scores(trained, tmp_path):
+    alone = inferred(tmp_path / 'alone', trained)['scores']
+    first, second = on_ranks(__file__, 'infer_on_rank', str(tmp_path / 'infer'), str(trained))
+    assert first == second == json.loads((tmp_path / 'infer' / 'scores.json').read_text())
+    assert [each['epoch'] for each in first] == [1, 2, 3]
+    assert [each['error'] for each in first] == pytest.approx([each['error'] for each in alone], rel=1e-5)
+
+
+def infer_on_rank(rank, work_dir, checkpoints):
+    return inferred(work_dir, checkpoints)['scores']
