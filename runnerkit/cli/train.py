@@ -106,8 +106,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.flow import Flow
 
-    flows = []  # made before the first one runs: an error in a stage file of the last one is told now
-    for run in runs:
+    flows = []
+    for run in runs:  # all stages are imported before the first run begins
         options = options_of(args)
         options.device = options.device or run.device
         flows.append(Flow(run.cfg, options, name=run.name, guard=guarded))

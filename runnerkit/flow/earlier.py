@@ -30,7 +30,16 @@ IF_USED = ('resume', 'aside', 'refuse')
 RECORD = '.flow.json'
 
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
-_OTHERS = {'curve.png', 'tf_logs', 'tf_tracing_logs', '.eval_hook', 'malformed.jsonl', RECORD}
+_OTHERS = {
+    'curve.png',
+    'scores.json',
+    'scores.png',
+    'tf_logs',
+    'tf_tracing_logs',
+    '.eval_hook',
+    'malformed.jsonl',
+    RECORD,
+}
 _UNFINISHED, _PLAN = '.unfinished', '.plan.json'
 
 

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
+    from runnerkit.hooks.step_record import StepRecord
+
 HOOKS = Registry('hook')
 
 #: MMCV's ten points, in the order in which a run meets them.
@@ -126,6 +128,8 @@ class RunnerView(Protocol):
     ``completed_iters`` count what is done; checkpoints store these. ``scores`` has the latest value of each score by
     name, from any evaluation, equal on every rank; checkpoints store it too. ``outcome`` is None until the run has
     ended. Every rank calls ``save``. What a hook puts into ``notices``, by subject, is logged again at the end.
+    ``outputs`` is the dict that the last step has returned; ``step_record()`` is that of the running
+    iteration, typed.
     """
 
     model: nn.Module
@@ -182,6 +186,7 @@ class RunnerView(Protocol):
     def around_val(self) -> AbstractContextManager[dict[str, Any]]: ...
     def resume(self, checkpoint: str, *args: Any, **kwargs: Any) -> None: ...
     def roll_back(self, checkpoint: str) -> NoReturn: ...
+    def step_record(self) -> StepRecord: ...
     def nested(self, name: str) -> AbstractContextManager[None]: ...
     def stop(self, reason: str) -> None: ...
 
