@@ -77,6 +77,7 @@ RUN = {
     },
     'docs/flow.md': {
         'from runnerkit.flow import StartupBase',
+        'from contextlib import contextmanager',
         "flow = dict(startup='{{ fileDirname }}/my_startup.py')",
         'from runnerkit.config import Config',
         'workspace: configs/mnist',
@@ -472,6 +473,10 @@ def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
     (tmp_path / 'config.py').write_text(base + text_of('docs/flow.md', 'flow = dict('))
     assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
     assert 'the last layer begins anew' in capsys.readouterr().err
+    (tmp_path / 'tells.py').write_text(text_of('docs/flow.md', 'from contextlib'))
+    (tmp_path / 'tells_too.py').write_text("_base_ = 'config.py'\ncustom_hooks = [dict(type='tells.py:Tells')]\n")
+    assert called(['runnerkit', 'test', 'tells_too.py', 'work_dirs/config'], monkeypatch) == 0
+    assert 'the evaluation begins\nthe evaluation ends\n' in capsys.readouterr().out
     exec(text_of('docs/flow.md', 'from runnerkit.config'), {})
     assert 'upload flow completed\n' in capsys.readouterr().out
     (tmp_path / 'paddlerec.yaml').write_text(text_of('docs/flow.md', 'workspace:'))

@@ -207,6 +207,10 @@ class Hook:
     #: not repeat it.
     runs_last = False
 
+    #: True for a hook that has no meaning without a training: it updates weights, changes rates, saves or logs the run.
+    #: An evaluation without a training (``runnerkit test``, the stage `Infer`) leaves it out.
+    needs_training = False
+
     #: True for a hook that runs other runners inside the run (``runner.nested``). It is called after all other hooks
     #: of a point but those that save the run's state: a run that is resumed inside the nested one repeats none of them.
     nests_runs = False
@@ -310,6 +314,14 @@ class Hook:
         """Return the points, of MMCV's ten, at which this hook does something, in the order of a run."""
         return [stage for stage in STAGES if listens(self, stage)]
 
+    def for_evaluation(self) -> Hook | None:
+        """The hook of an evaluation without a training: this one, another one, or None if there is none.
+
+        Such an evaluation enters its rings and calls ``before_run``, ``after_run``, ``after_evaluate``, and where the
+        training would also do so, the val points. The runner has no optimizer, no work dir and no outcome then.
+        """
+        return None if self.needs_training or not takes_part_in_evaluation(self) else self
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint stores of this hook: tensors and plain Python values."""
         return {}
@@ -326,3 +338,10 @@ def overrides(hook: Hook, method: str) -> bool:
 def listens(hook: Hook, point: str) -> bool:
     """Whether ``hook`` overrides ``point``, or the generic point that it falls back to."""
     return overrides(hook, point) or (point in FALLBACKS and overrides(hook, FALLBACKS[point]))
+
+
+def takes_part_in_evaluation(hook: Hook) -> bool:
+    """Whether ``hook`` does something while a model is evaluated, or learns the scores."""
+    points = (*(point for point in STAGES if '_val_' in point), 'after_forward', 'after_evaluate')
+    rings = (ring for ring in RINGS if ring != 'around_save')
+    return any(listens(hook, point) for point in points) or any(hasattr(hook, ring) for ring in rings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
 from runnerkit.optim.named import named_optimizers
-from runnerkit.optim.update import Update, cycle_length, log_anomalous_params, make_scaler
+from runnerkit.optim.update import Update, autocast, cycle_length, log_anomalous_params, make_scaler
 from runnerkit.utils.numbers import check_whole_number
 
 
@@ -33,6 +33,8 @@ class OptimizerHook(Hook):
         fused: ``'auto'`` switches optimizers to torch's fused implementation if there is one; the weights then differ
             in the last bits from those of the default implementation.
     """
+
+    needs_training = True
 
     # Class defaults, for subclasses with their own __init__.
     grad_clip: dict[str, Any] | None = None
@@ -133,6 +135,10 @@ class OptimizerHook(Hook):
                 'runner.update(loss) instead, in an Experiment self.update(loss)',
                 ', '.join(name for name, is_asked in asked.items() if is_asked),
             )
+
+    def for_evaluation(self) -> Hook | None:
+        """What casts the evaluated steps as the training does; None without ``amp``."""
+        return _Autocast(self.amp) if self.amp is not None and self._casts_steps else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return whether the hook has left the updates to the model."""
@@ -266,6 +272,10 @@ class Fp16OptimizerHook(OptimizerHook):
         wrap_fp16_model(runner.model)
         super().before_run(runner)
 
+    def for_evaluation(self) -> Hook | None:
+        """What lets the methods that the model decorates run in fp16."""
+        return _Fp16Methods()
+
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         if 'fp16' in checkpoint['meta']:
             runner.meta['fp16'] = checkpoint['meta']['fp16']
@@ -307,6 +317,23 @@ class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16O
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+
+
+class _Autocast(Hook):
+    """Evaluates under `torch.autocast`, as a training with ``amp`` does."""
+
+    def __init__(self, amp: str) -> None:
+        self.amp = amp
+
+    def around_val(self, runner: RunnerView) -> AbstractContextManager[Any]:
+        return autocast(self.amp, next((each.device.type for each in runner.model.parameters()), 'cpu'))
+
+
+class _Fp16Methods(Hook):
+    """Lets the decorated methods of the model run in fp16, as `Fp16OptimizerHook` does."""
+
+    def before_run(self, runner: RunnerView) -> None:
+        wrap_fp16_model(runner.model)
 
 
 def _which(update: Update) -> str:
