@@ -553,6 +553,19 @@ CONFIGS = (
     Wrong("optimizer = 'SGD'", "optimizer … must be a dict, but got 'SGD'", 1),
     Wrong("optimizer = dict(type='SDG')", "SDG is not in the optimizer registry … 'SGD'", 1),
     Wrong("optimizer = dict(lr='0.1')", "optimizer.lr … Write 0.1 in place of '0.1'", 1),
+    Wrong(
+        "optimizer = dict(params=['modle.0.*'])",
+        "the pattern 'modle.0.*' matches no parameter of Supervised; did you mean 'model.0.*'",
+        1,
+    ),
+    Wrong('optimizer = dict(params=3)', 'optimizer.params … must be a list of texts, but got 3', 1),
+    Wrong("optimizer = dict(params=['model.0.*'])", '2 trainable parameters are in no optimizer and never change', 0),
+    Wrong(
+        "optimizer = dict(_delete_=True, a=dict(type='SGD', lr=0.1, params='*weight'), "
+        "b=dict(type='SGD', lr=0.1, params=['model.1.*', '*.0.bias']))",
+        "the parameter model.1.weight is in two optimizers, 'a' and 'b'",
+        1,
+    ),
     Wrong('optimizer = dict(lr=-0.1)', 'optimizer.lr … Write 0.1', 1),
     Wrong('optimizer = dict(lr=None)', 'optimizer.lr … is None', 1),
     Wrong('optimizer = dict(lr=0)', 'optimizer.lr … is 0: the weights never change', 0),
