@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.optim.named import named_optimizers
-from runnerkit.optim.patterns import as_patterns, matches, chosen_parameters
+from runnerkit.optim.patterns import as_patterns, chosen_parameters, matches
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number

@@ -12,10 +12,11 @@ from runnerkit.data.reader import Reader
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
+from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.rollback import Rollback
 from runnerkit.runner.signals import StopSignals
-from runnerkit.runner.workflow import Workflow
+from runnerkit.runner.workflow import Workflow, trains
 from runnerkit.utils.logging import DETAIL
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.waiting import waiting_scope
@@ -78,6 +79,7 @@ class Lifecycle(Rollback):
 
     def _enter_hooks(self) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
+        self._choose_averaging()
         entered: list[Hook] = []
         self._entered_hooks, self._guests = entered, []
         while True:
@@ -87,6 +89,12 @@ class Lifecycle(Rollback):
             entered.append(waiting[0])
             waiting[0].before_run(self)  # type: ignore[arg-type]
         self._begin_run()
+
+    def _choose_averaging(self) -> None:
+        """With several optimizers or modes, let each backward pass average only those gradients that it computes."""
+        if hasattr(self.model, 'averages_each_backward'):
+            has_modes = any(mode != 'train' and trains(mode, self) for mode, _ in self._workflow)
+            self.model.averages_each_backward = has_modes or len(named_optimizers(self.optimizer)) > 1
 
     def _begin_run(self) -> None:
         """After ``before_run``: say what is going to happen, and be where a resumed run was."""
