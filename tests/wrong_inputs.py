@@ -549,6 +549,16 @@ CONFIGS = (
         1,
     ),
     # --- optimizer
+    Wrong(
+        "model = dict(init_cfg=dict(type='Pretrained', checkpoint='good.pth', prefix='1.', part='model.1'))",
+        "1. is not in the pretrained model good.pth; it has model; did you mean 'model.1.' … good.py:4",
+        1,
+    ),
+    Wrong(
+        "model = dict(init_cfg=dict(type='Pretrained', checkpoint='good.pth', prefix='model.1.', part='model.0'))",
+        "not one of the weights below 'model.1.' in good.pth (weight, bias) fits Linear (weight, bias) … good.py:4",
+        1,
+    ),
     Wrong('optimizer = 3', 'optimizer … must be a dict, but got 3', 1),
     Wrong("optimizer = 'SGD'", "optimizer … must be a dict, but got 'SGD'", 1),
     Wrong("optimizer = dict(type='SDG')", "SDG is not in the optimizer registry … 'SGD'", 1),
