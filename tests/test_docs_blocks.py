@@ -18,6 +18,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from support import loader, tiny_runner
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
 import runnerkit as runnerkit_package
@@ -88,6 +89,7 @@ RUN = {
         'import runnerkit.compat',
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',
     },
+    'docs/nested_runs.md': {'import torch', "_base_ = ['configs/mnist/lenet.py']", 'from runnerkit.hooks import Hook'},
     'docs/online.md': {
         'python configs/online/serve.py --port 7007 --events 20000 &',
         'runnerkit ctl work_dirs/online status',
@@ -383,7 +385,6 @@ def test_the_preflight_in_python_says_what_the_page_says(capsys):
 
 
 def test_the_hook_of_contributing_is_built_by_name():
-    from support import loader, tiny_runner
 
     space = {}
     exec(text_of('CONTRIBUTING.md', 'from runnerkit.hooks.hook'), space)
@@ -482,6 +483,29 @@ def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
     scores = json.loads((tmp_path / 'work_dirs' / 'paddlerec' / 'infer_runner' / 'scores.json').read_text())
     assert [each['epoch'] for each in scores] == [1, 2]
     assert scores[1]['accuracy'] > 0.8
+
+
+def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
+    (tmp_path / 'my_probe.py').write_text(text_of('docs/nested_runs.md', 'import torch'))
+    (tmp_path / 'config.py').write_text(text_of('docs/nested_runs.md', '_base_'))
+    assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
+    said = capsys.readouterr()
+    assert 'has methods that nobody calls' not in said.err + said.out
+    log = next((tmp_path / 'work_dirs' / 'config').glob('*.log.json')).read_text().splitlines()
+    probed = [each['probe/accuracy'] for each in map(json.loads, log) if 'probe/accuracy' in each]
+    assert len(probed) >= 2
+    assert probed[-1] > 0.8
+    assert sorted(path.name for path in (tmp_path / 'work_dirs' / 'config' / 'probe').iterdir()) == [
+        'iter_40',
+        'iter_80',
+    ]
+    names = {}
+    exec(text_of('docs/nested_runs.md', 'from runnerkit.hooks import Hook'), names)
+    runner = tiny_runner('epoch', max_epochs=2)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(names['TestEvery'](loader(8), interval=4))
+    runner.run([loader(20)], [('train', 1)])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ['4', '8']
 
 
 def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):

@@ -45,7 +45,7 @@ READERS: dict[str, Any] = {
 }
 
 #: Points that are not called by every runner, after `POINTS`.
-MORE_POINTS = ('before_resume', 'after_save', 'after_roll_back', 'while_waiting')
+MORE_POINTS = ('before_resume', 'after_save', 'after_roll_back', 'after_resume', 'while_waiting')
 
 #: How types are called for those who write configs.
 TYPES = (

@@ -45,6 +45,7 @@ from runnerkit.hooks.momentum_updater import (
     OneCycleMomentumUpdaterHook,
     StepMomentumUpdaterHook,
 )
+from runnerkit.hooks.nested_run import NestedRunHook
 from runnerkit.hooks.non_finite import NonFiniteError, NonFiniteHook
 from runnerkit.hooks.optimizer import (
     Fp16OptimizerHook,
@@ -92,6 +93,7 @@ __all__ = [
     'MlflowLoggerHook',
     'MomentumUpdaterHook',
     'NeptuneLoggerHook',
+    'NestedRunHook',
     'NonFiniteError',
     'NonFiniteHook',
     'OneCycleLrUpdaterHook',

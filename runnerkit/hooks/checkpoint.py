@@ -53,7 +53,7 @@ class CheckpointHook(StoringHook):
     """
 
     runs_last = True
-    _saved_at: int | None = None  # how many iterations were done at the last save
+    _saved_at: tuple[int, ...] | None = None  # the run's position at the last save
     _saved_as: str | None = None  # its path
     _failure: str | None = None  # why the last save failed, if it did
 
@@ -133,7 +133,7 @@ class CheckpointHook(StoringHook):
         # A run that was stopped on purpose is saved too; its end may lie between two intervals.
         outcome = runner.outcome
         stopped = outcome is not None and outcome.kind == 'stopped'
-        if self.save_last and stopped and self._saved_at != runner.completed_iters:
+        if self.save_last and stopped and self._saved_at != runner.position:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._synchronise(runner)
             name = BY_ITER.format(runner.completed_iters)
@@ -146,8 +146,12 @@ class CheckpointHook(StoringHook):
                 + ('No other was saved' if last is None else f'Resume from {last} (--auto-resume) when that is fixed')
             )
 
-    def save_now(self, runner: RunnerView) -> str:
-        """Save between two intervals, as ``iter_<n>.pth``; every rank calls it. The file is kept.
+    def save_now(self, runner: RunnerView, keep: bool = True) -> str:
+        """Save between two intervals, as ``iter_<n>.pth``; every rank calls it.
+
+        Args:
+            runner: the run.
+            keep: False deletes the file when the next regular one is safe, if ``max_keep_ckpts`` deletes any.
 
         Returns:
             its path.
@@ -156,10 +160,12 @@ class CheckpointHook(StoringHook):
             NotSavedError: the storage could not take it.
         """
         last = runner.last_checkpoint()
-        if last is not None and (self._saved_at, self._saved_as) == (runner.completed_iters, last):
+        if last is not None and (self._saved_at, self._saved_as) == (runner.position, last):
             return last
         self._synchronise(runner)
         name = BY_ITER.format(runner.completed_iters)
+        if not keep and name not in self._stops:
+            self._stops.append(name)
         saved = self._save(runner, name, {**self.args, 'filename_tmpl': name})
         if saved is None:
             raise NotSavedError(self._failure)
@@ -205,7 +211,7 @@ class CheckpointHook(StoringHook):
             **args,
         )
         if saved is not None:
-            self._failure, self._saved_at, self._saved_as = None, runner.completed_iters, store.path(name)
+            self._failure, self._saved_at, self._saved_as = None, runner.position, store.path(name)
         return saved
 
     def _report_failed_save(self, runner: RunnerView, path: str, number: int | None, error: NotSavedError) -> None:

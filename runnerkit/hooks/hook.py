@@ -27,9 +27,10 @@ and for an evaluation, whoever starts it (a validation epoch above, `EvalHook`, 
     after_evaluate(scores)                              # on every rank, with the same scores
 
 ``around_save`` spans the writing of each checkpoint; ``after_save`` is called when the file is written;
-``after_roll_back`` is called after a return to an older checkpoint; ``while_waiting`` some times a second while the run
-waits for the data of a stream. At every point, hooks with a lower priority number are called first, before and after
-alike. Rings (``around_*``) nest instead: the lowest number is the outermost.
+``after_roll_back`` is called after a return to an older checkpoint; ``after_resume`` when a resumed run is where it
+was, before its first iteration; ``while_waiting`` some times a second while the run waits for the data of a stream, and
+after each iteration of a run inside it. At every point, hooks with a lower priority number are called first, before and
+after alike. Rings (``around_*``) nest instead: the lowest number is the outermost.
 """
 
 from __future__ import annotations
@@ -142,6 +143,7 @@ class RunnerView(Protocol):
     update_calls: int
     losses_by_optimizer: Counter[str]
     work_dir: str | None
+    parent: Any
     scores: dict[str, Score]
     notices: dict[str, str]
 
@@ -164,6 +166,10 @@ class RunnerView(Protocol):
     @property
     def rank(self) -> int: ...
     @property
+    def position(self) -> tuple[int, ...]: ...
+    @property
+    def unfinished(self) -> frozenset[str]: ...
+    @property
     def hooks(self) -> list[Hook]: ...
     @property
     def outcome(self) -> Outcome | None: ...
@@ -179,6 +185,7 @@ class RunnerView(Protocol):
     def around_val(self) -> AbstractContextManager[dict[str, Any]]: ...
     def resume(self, checkpoint: str, *args: Any, **kwargs: Any) -> None: ...
     def roll_back(self, checkpoint: str) -> NoReturn: ...
+    def nested(self, name: str) -> AbstractContextManager[None]: ...
     def stop(self, reason: str) -> None: ...
 
 
@@ -196,6 +203,10 @@ class Hook:
     #: priority. What it saves then includes what they did there (a best score, a log line), and a resumed run does
     #: not repeat it.
     runs_last = False
+
+    #: True for a hook that runs other runners inside the run (``runner.nested``). It is called after all other hooks
+    #: of a point but those that save the run's state: a run that is resumed inside the nested one repeats none of them.
+    nests_runs = False
 
     def before_run(self, runner: RunnerView) -> None:
         """Called once, before the first epoch or iteration."""

@@ -159,6 +159,8 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         for call in self._hook_table.calls[fn_name]:
             call(self)
         if fn_name == 'after_train_iter' and self._signals is not None:
+            if self.parent is not None:  # which meanwhile waits for this run
+                self.parent._while_waiting()
             self._signals.boundaries += 1
             if self._signals.pending:
                 self._stop_if_signalled(self._signals)

@@ -197,6 +197,10 @@ class Checkpoints(Updates):
             raise ValueError(
                 f'{checkpoint} cannot be resumed: {problem}. To start from its weights, load it (--load-from)'
             )
+        self._go_on_from(loaded, checkpoint, resume_optimizer)
+
+    def _go_on_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
+        """`resume` from what was read of ``checkpoint``."""
         loaded = dict(loaded)
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
         for hook in self._hook_table:

@@ -69,7 +69,7 @@ class EpochBasedRunner(BaseRunner):
                     if not self._progress.epoch_is_open or self._stop_reason is None:
                         self._progress.units = self._unit + 1
                 except GoBack as asked:
-                    self._return_to(asked.checkpoint)
+                    self._return_to(asked)
 
     def train(self, data_loader: Any, mode: str = 'train', **kwargs: Any) -> None:
         """Train one epoch, with ``model.<mode>_step``."""

@@ -36,8 +36,10 @@ class HookTable(list[Hook]):
         self.insert(behind, hook)
 
     def dispatch_order(self) -> Iterator[Hook]:
-        """The hooks in the order in which a point calls them: by priority, but those that save the run's state last."""
-        yield from (hook for hook in self if not hook.runs_last)
+        """The hooks in the order in which a point calls them: by priority, but first those that nest runs wait for all
+        others, then those that save the run's state."""
+        yield from (hook for hook in self if not (hook.runs_last or hook.nests_runs))
+        yield from (hook for hook in self if hook.nests_runs and not hook.runs_last)
         yield from (hook for hook in self if hook.runs_last)
 
     def dispatch(self, point: str, runner: Any, *args: Any) -> None:
@@ -121,7 +123,7 @@ def priority_name(hook: Hook) -> str:
 
 
 #: Every method of a hook that a runner calls, with the points that only some hooks have.
-CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'while_waiting')
+CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'after_resume', 'while_waiting')
 
 
 @cache

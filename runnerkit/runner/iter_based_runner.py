@@ -78,7 +78,7 @@ class IterBasedRunner(BaseRunner):
                         unit[mode](self._readers.entries[i], **kwargs)
                         self._progress.units = self._unit + 1
                 except GoBack as asked:
-                    self._return_to(asked.checkpoint)
+                    self._return_to(asked)
                 except WaitEnded as ended:  # the next boundary stops the run, or another iteration waits again
                     if ended.reason is not None:
                         self.stop(ended.reason)
@@ -188,8 +188,8 @@ class IterBasedRunner(BaseRunner):
 
     # --- the places in the data --------------------------------------------------------------------------------------
 
-    def _return_to(self, checkpoint: str) -> None:
-        super()._return_to(checkpoint)
+    def _return_to(self, asked: GoBack) -> None:
+        super()._return_to(asked)
         self._start_readers()
 
     def _go_to_counts(self) -> None:

@@ -14,7 +14,8 @@ from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.checkpoints import EXACTNESS
-from runnerkit.runner.rollback import Rollback
+from runnerkit.runner.nesting import OUTER, Nesting
+from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.workflow import Workflow, trains
 from runnerkit.utils.logging import DETAIL
@@ -24,7 +25,7 @@ from runnerkit.utils.waiting import waiting_scope
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
 
 
-class Lifecycle(Rollback):
+class Lifecycle(Nesting):
     """The part of a runner that begins and ends a run, whatever happens in between."""
 
     _entered_hooks: Sequence[Hook] = ()
@@ -40,6 +41,7 @@ class Lifecycle(Rollback):
         if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0
         with ExitStack() as stack:
+            stack.enter_context(self._as_innermost())
             signals = stack.enter_context(StopSignals(self._rank, self._world_size))
             stack.enter_context(report_scope(self.log_buffer))
             stack.enter_context(waiting_scope(self._while_waiting))
@@ -53,7 +55,8 @@ class Lifecycle(Rollback):
                 yield
             except BaseException as caught:
                 error = caught
-                kind: Any = 'interrupted' if isinstance(caught, KeyboardInterrupt) else 'failed'
+                # A run around this one that goes back to a checkpoint leaves this one as an interrupt does.
+                kind: Any = 'interrupted' if isinstance(caught, (KeyboardInterrupt, GoBack)) else 'failed'
                 self._outcome = Outcome(kind, error=caught)
                 self._give_back_batch()
                 raise
@@ -61,7 +64,8 @@ class Lifecycle(Rollback):
                 self._signals = None
                 if error is None:
                     self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
-                self.logger.log(logging.INFO if error is None else logging.ERROR, 'Run %s', self._outcome)
+                level = logging.INFO if error is None or isinstance(error, GoBack) else logging.ERROR
+                self.logger.log(level, 'Run %s', self._outcome, extra=self._detail())
                 self._tell_notices()
                 try:
                     self.call_hook('after_run')
@@ -72,10 +76,12 @@ class Lifecycle(Rollback):
                 finally:
                     for stream in self._readers.streams():  # only now: the end of the run is saved and acknowledged
                         stream.close()
-                self._resumed = None
+                self._resumed, was_cut = None, self._was_cut()
                 self.stop_signal = self.stop_signal or signals.received
         if self.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
+        if was_cut:
+            self._leave_outer()
 
     def _enter_hooks(self) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
@@ -106,7 +112,13 @@ class Lifecycle(Rollback):
         if self._max_iters is None and self._max_epochs is None:
             limit = 'as much as the stream has'
         work_dir = self.work_dir and shown(self.work_dir)
-        self.logger.info('Start running: workflow %s, at most %s, work dir %s', self._workflow, limit, work_dir)
+        self.logger.info(
+            'Start running: workflow %s, at most %s, work dir %s',
+            self._workflow,
+            limit,
+            work_dir,
+            extra=self._detail(),
+        )
         self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info(), extra=DETAIL)
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
@@ -125,6 +137,11 @@ class Lifecycle(Rollback):
         if is_own_run:
             self._start_readers()
         self._weight_watch.begin(self)
+        self._go_on_inside()
+
+    def _detail(self) -> dict[str, Any] | None:
+        """How what every run says is logged: runs inside others, which may be many, say it in the log file alone."""
+        return None if self.parent is None else DETAIL
 
     def _tell_notices(self) -> None:
         """The run's last lines: what its log said before and nobody should miss."""
@@ -174,6 +191,8 @@ class Lifecycle(Rollback):
             self._stop_reason = reason
         else:
             self._signals.request(reason)
+        if self._inner is not None:
+            self._inner.stop(OUTER + reason)
 
     def _while_waiting(self) -> bool:
         """What the run does while it waits for data; returns whether it has been asked to end."""
@@ -181,6 +200,8 @@ class Lifecycle(Rollback):
             self._saver.poll()
         for call in self._hook_table.calls['while_waiting']:
             call(self)
+        if self.parent is not None:
+            self.parent._while_waiting()
         return self.is_ending
 
     def _stop_if_signalled(self, signals: StopSignals) -> None:

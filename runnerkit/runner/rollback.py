@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from runnerkit.runner.resuming import Resuming
 
 
 class GoBack(Exception):
-    """The run is to go on from ``checkpoint``; the loops catch it."""
+    """The run of ``runner`` is to go on from ``checkpoint``; its loop catches it."""
 
-    def __init__(self, checkpoint: str) -> None:
+    def __init__(self, runner: Any, checkpoint: str) -> None:
         super().__init__(checkpoint)
-        self.checkpoint = checkpoint
+        self.runner, self.checkpoint = runner, checkpoint
 
 
 class Rollback(Resuming):
@@ -25,15 +25,17 @@ class Rollback(Resuming):
         done, neither the rest of a hook nor the hooks behind it. Not for the points inside an update
         (``after_backward``, ``after_step``), which would be left half done.
         """
-        raise GoBack(checkpoint)
+        raise GoBack(self, checkpoint)
 
-    def _return_to(self, checkpoint: str) -> None:
-        """Be where a run would be that has just resumed ``checkpoint``."""
+    def _return_to(self, asked: GoBack) -> None:
+        """Be where a run would be that has just resumed the checkpoint."""
+        if asked.runner is not self:  # that of a run around this one
+            raise asked
         self.data_batch, self.outputs, self._round_began = None, {}, None
         for update in self._updates.values():
             update.accumulated = 0  # what an update that the file does not know has gathered is void
         for reader in self._readers.entries:
             reader.close()
-        self.resume(checkpoint)
+        self.resume(asked.checkpoint)
         self._restore()
         self.call_hook('after_roll_back')

@@ -116,7 +116,7 @@ class Saver:
         store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
         counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
         ranks = request.ranks if request else [runner._rank_state()]
-        with runner._rings('around_save'):
+        with runner._rings('around_save'), runner._while_saving():
             checkpoint = checkpoint_of(
                 runner.model,
                 optimizer=runner.optimizer if save_optimizer else None,

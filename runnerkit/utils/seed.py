@@ -31,7 +31,6 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
     Raises:
         ValueError: ``seed`` is out of range.
     """
-    import numpy as np
     import torch
 
     if use_rank_shift:
@@ -40,15 +39,27 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
         raise ValueError(
             f'a seed must be a whole number in [0, 2**32), but got {seed}: take {abs(seed) % MAX_SEED}, for example'
         )
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    torch.cuda.manual_seed_all(seed)
+    seed_generators(seed)
     # For child processes; the hash seed of this process was fixed at its start.
     os.environ['PYTHONHASHSEED'] = str(seed)
     if deterministic:
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the generators of python, numpy and torch, and do nothing else.
+
+    Args:
+        seed: in ``[0, 2**32)``.
+    """
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.cuda.manual_seed_all(seed)
 
 
 def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> None:

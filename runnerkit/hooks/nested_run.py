@@ -1,0 +1,126 @@
+"""The hook that runs another runner inside the run."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from runnerkit.checkpoint.store import BY_ITER
+from runnerkit.hooks.checkpoint import CheckpointHook
+from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.numbers import check_whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class NestedRunHook(Hook):
+    """Runs another runner inside the run, every so often: an evaluation, a probe, a short training. Subclass it and
+    implement `make`. ::
+
+        class Probe(NestedRunHook):
+            def make(self, runner):
+                model = LinearProbe(runner.model.backbone)
+                child = EpochBasedRunner(model, optimizer=SGD(model.parameters(), lr=0.1), max_epochs=2)
+                child.register_training_hooks(lr_config=None, optimizer_config=dict())
+                return child, [build_dataloader(…)], [('train', 1)]
+
+        custom_hooks = [dict(type='{{ fileDirname }}/my_probe.py:Probe', name='probe', interval=200)]
+
+    The nested run has hooks, counters, a log, and random generators of its own, and ``child.parent`` is the run around
+    it. Its scores become the outer run's as ``<name>/<score>``. When the outer run is asked to end, so is the nested
+    one; a resumed run goes on in its middle, bit for bit, if a checkpoint was saved there.
+
+    Args:
+        name: of the nested runs, in logs and checkpoints; unique.
+        interval: epochs or iterations between two of them.
+        by_epoch: True counts epochs, False iterations.
+        save_interval: after how many iterations of the nested run a checkpoint of the whole run is saved, as
+            ``iter_<n>.pth``; it is deleted when the next regular one is safe, if ``max_keep_ckpts`` deletes any. None:
+            a nested run that was killed begins anew, which gives the same bits.
+    """
+
+    nests_runs = True
+
+    def __init__(
+        self, name: str = 'nested', interval: int = 1, by_epoch: bool = False, save_interval: int | None = None
+    ) -> None:
+        if not isinstance(name, str) or not name or os.path.basename(name) != name:
+            raise WrongValue(f"name must be a name such as 'probe', also of a folder, but got {name!r}")
+        check_whole_number('interval', interval)
+        check_whole_number('save_interval', save_interval, or_none=True)
+        self.name = name
+        self.interval = interval
+        self.by_epoch = by_epoch
+        self.save_interval = save_interval
+
+    def make(self, runner: RunnerView) -> tuple[Any, Sequence[Any], Sequence[tuple[str, int]]]:
+        """Make a nested run: the runner with its hooks, its loaders, and its workflow. Called for each of them.
+
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(
+            f'{type(self).__name__} must override make(runner): return the nested runner, its data loaders and its '
+            "workflow, such as (child, [loader], [('val', 1)])"
+        )
+
+    def collect(self, runner: RunnerView, child: Any) -> None:
+        """Take the results of the nested run that is over. By default its scores are logged and become ``scores``."""
+        for name, score in child.scores.items():
+            runner.scores[f'{self.name}/{name}'] = score._replace(iter=runner.completed_iters)
+            runner.log_buffer.update({f'{self.name}/{name}': score.value})
+
+    def work_dir_of(self, runner: RunnerView) -> str | None:
+        """A folder for the nested run that begins now: ``<work dir>/<name>/iter_<n>``."""
+        if runner.work_dir is None:
+            return None
+        return os.path.join(runner.work_dir, self.name, f'iter_{runner.completed_iters}')
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        if not self.by_epoch and self.every_n_iters(runner, self.interval):
+            self._run(runner)
+
+    def after_train_epoch(self, runner: RunnerView) -> None:
+        if self.by_epoch and self.every_n_epochs(runner, self.interval):
+            self._run(runner)
+
+    def after_resume(self, runner: RunnerView) -> None:
+        """Go on with the nested run in which the checkpoint was saved."""
+        if self.name in runner.unfinished:
+            self._run(runner)
+
+    def _run(self, runner: RunnerView) -> None:
+        with runner.nested(self.name):
+            made: Any = self.make(runner)
+            if not isinstance(made, tuple) or len(made) != 3:
+                raise WrongType(
+                    f'{type(self).__name__}.make must return the nested runner, its data loaders and its workflow, '
+                    f"such as (child, [loader], [('val', 1)]), but returned {made!r}"
+                )
+            child, loaders, workflow = made
+            if self.save_interval is not None:
+                child.register_hook(_SaveOuter(self.save_interval), 'LOWEST')
+            child.run(list(loaders), list(workflow))
+            self.collect(runner, child)
+
+
+class _SaveOuter(Hook):
+    """In a nested run: saves the outermost one, which holds the nested ones."""
+
+    runs_last = True
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
+
+    def after_train_iter(self, runner: RunnerView) -> None:
+        if not self.every_n_iters(runner, self.interval):
+            return
+        while runner.parent is not None:
+            runner = runner.parent
+        saver = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+        if saver is None:
+            runner.save(filename_tmpl=BY_ITER.format(runner.completed_iters))
+        else:
+            saver.save_now(runner, keep=False)

@@ -1,0 +1,317 @@
+"""Runs inside a run: the outer one ends the inner one, and its checkpoints hold both."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from runnerkit.checkpoint.content import checkpoint_of, weights_on_cpu
+from runnerkit.distributed import from_first_rank
+from runnerkit.parallel import unwrap
+from runnerkit.runner.checkpoints import EXACTNESS
+from runnerkit.runner.rollback import GoBack, Rollback
+from runnerkit.utils.seed import rng_state, seed_generators, set_rng_state
+
+#: With these words before it, the reason of an outer run's end is the reason of the inner one's.
+OUTER = 'the run around it has been asked to end: '
+
+_innermost: ContextVar[Nesting | None] = ContextVar('runnerkit_innermost_run', default=None)
+
+
+class CutShort(Exception):
+    """A nested run has ended because the run around it ends; `Nesting.nested` catches it."""
+
+
+@dataclass
+class _Span:
+    """The span of one nested run.
+
+    Attributes:
+        name: what checkpoints call it.
+        rng: the outer run's random states meanwhile.
+        gradients: its parameters, each with its gradient.
+        modes: its modules, each with whether it is in training mode.
+        child: the nested runner, from the start of its run.
+        left_at: this rank's part of the child's state, if it was cut short.
+    """
+
+    name: str
+    rng: dict[str, Any]
+    gradients: list[tuple[torch.nn.Parameter, torch.Tensor | None]]
+    modes: list[tuple[torch.nn.Module, bool]]
+    child: Any = None
+    left_at: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, name: str, model: torch.nn.Module) -> _Span:
+        """The span that begins now, around the training of ``model``."""
+        return cls(
+            name,
+            rng_state(),
+            [(parameter, parameter.grad) for parameter in model.parameters()],
+            [(module, module.training) for module in model.modules()],
+        )
+
+    @contextmanager
+    def outer_gradients(self) -> Iterator[None]:
+        """In it, the outer run's parameters have the gradients that they had before the span."""
+        inner = [(parameter, parameter.grad) for parameter, _ in self.gradients]
+        _set_gradients(self.gradients)
+        try:
+            yield
+        finally:
+            _set_gradients(inner)
+
+    def end(self) -> None:
+        """Let the outer run find everything as it was."""
+        set_rng_state(self.rng)
+        _set_gradients(self.gradients)
+        for module, mode in self.modes:
+            module.training = mode
+
+
+class Nesting(Rollback):
+    """The part of a runner that lets others run inside it, in its hooks.
+
+    Attributes:
+        parent: the run around this one: that of the hook which has called `run`. None if there is none.
+    """
+
+    parent: Any = None
+    _inner: Any = None  # the runner that runs inside this one now
+    _span: _Span | None = None  # that of the nested run that is open, or was cut short
+    _unfinished: Mapping[str, Any] = {}  # nested runs in the checkpoint that is resumed, by name
+
+    @contextmanager
+    def nested(self, name: str) -> Iterator[None]:
+        """The span of a nested run, for hooks: what is run in it goes on where it was if this run is resumed. ::
+
+            with runner.nested('probe'):
+                child = EpochBasedRunner(model, optimizer=optimizer, max_epochs=5)
+                child.run([loader], [('train', 1)])
+
+        One runner may run in a span; it is built there, too. It has the random generators for itself: they are seeded
+        by the name and the moment, and afterwards they are as they were, and so are the gradients and the training
+        modes of this run's model. A nested run that leaves its weights and buffers alone does not change the training.
+
+        While it runs, checkpoints of this run hold the nested one: its model (but for what is part of this run's
+        model), optimizer, hooks, counters, and places in its data. A resumed run calls the hooks' ``after_resume``
+        before its first iteration. A hook that nests runs opens the span there again if the name is in `unfinished`,
+        and builds the same runner: that one goes on. Such a hook sets ``nests_runs``; `NestedRunHook` does all of it.
+
+        If this run is asked to end, by a signal or by `stop`, the nested run ends after its running iteration, and the
+        rest of the span is skipped.
+
+        Args:
+            name: unique among the nested runs.
+
+        Raises:
+            RuntimeError: there is no run, or a span is open.
+        """
+        if _innermost.get() is not self:
+            raise RuntimeError(
+                f'nested({name!r}) is the span of a run inside this one: open it in a hook, while this runner runs'
+            )
+        if self._span is not None and self._span.left_at is None:
+            raise RuntimeError(
+                f'nested({name!r}) is opened inside nested({self._span.name!r}): a run that is nested deeper belongs '
+                'to a hook of the nested runner'
+            )
+        span = self._span = _Span.of(name, self.model)
+        try:
+            seed_generators(from_first_rank(partial(_seed, span.rng, f'{name} {self.completed_iters}')))
+            _set_gradients([(parameter, None) for parameter, _ in span.gradients])
+            # Hooks are called under the autocast of an iteration, and under no_grad in a validation.
+            with torch.enable_grad(), torch.autocast(self._device_type(), enabled=False):
+                yield
+        except CutShort:
+            span.left_at = span.child._rank_state()
+            self._end_with(span.child)
+        finally:
+            span.end()
+            if span.left_at is None:
+                self._span = None
+
+    @property
+    def unfinished(self) -> frozenset[str]:
+        """The names of nested runs that the resumed checkpoint was saved in, and that have not gone on yet."""
+        return frozenset(self._unfinished)
+
+    @property
+    def position(self) -> tuple[int, ...]:
+        """How many training iterations are done; then those of the nested run that is open, and so on inwards."""
+        child = None if self._span is None else self._span.child
+        return (self.completed_iters,) if child is None else (self.completed_iters, *child.position)
+
+    # --- the inner run -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _as_innermost(self) -> Iterator[None]:
+        """The span of this run: others that begin in it are inside."""
+        self.parent = outer = _innermost.get()
+        token = _innermost.set(self)
+        try:
+            if outer is not None:
+                outer._inner = self
+                outer._take_in(self)
+            yield
+        finally:
+            _innermost.reset(token)
+            if outer is not None:
+                outer._inner = None
+
+    def _take_in(self, child: Nesting) -> None:
+        """``child`` begins to run inside this run."""
+        span = self._span
+        if span is None or span.left_at is not None:
+            return
+        if span.child is not None:
+            raise RuntimeError(
+                f'two runs in nested({span.name!r}): a resumed run could not tell which of them goes on. Give each of '
+                'them a span with a name of its own'
+            )
+        span.child = child
+        if span.name in self._unfinished:
+            waiting = dict(self._unfinished)
+            state = waiting.pop(span.name)
+            self._unfinished = waiting
+            child._go_on_from(_with_shared_weights(state, child.model), f'the nested run {span.name!r}')
+
+    def _was_cut(self) -> bool:
+        """Whether this run has ended only because the one around it ends."""
+        reason = self._stop_reason
+        return self.parent is not None and reason is not None and (bool(self.stop_signal) or reason.startswith(OUTER))
+
+    def _leave_outer(self) -> None:
+        """After a run that was cut short.
+
+        Raises:
+            CutShort: it goes on in a resumed run.
+        """
+        span = self.parent._span
+        if span is not None and span.child is self:
+            raise CutShort
+        self.parent.logger.warning(
+            'a run inside this one was cut short after %d iterations, and will not go on there if this run is resumed: '
+            "run it in a span, with runner.nested('a name')",
+            self.completed_iters,
+            extra=EXACTNESS,
+        )
+
+    def _end_with(self, child: Nesting) -> None:
+        """End at the next boundary, as ``child`` did; on every rank, since all of them have ended it together."""
+        if self._stop_reason is None and child._stop_reason is not None:
+            self._stop_reason, self.stop_signal = child._stop_reason.removeprefix(OUTER), child.stop_signal
+
+    def _device_type(self) -> str:
+        first = next(iter(self.model.parameters()), None)
+        return 'cpu' if first is None else first.device.type
+
+    # --- in checkpoints ----------------------------------------------------------------------------------------------
+
+    def _while_saving(self) -> AbstractContextManager[Any]:
+        """The rings of the nested run's hooks around saving."""
+        child = None if self._span is None else self._span.child
+        return nullcontext() if child is None else child._rings('around_save')
+
+    def _common_state(self) -> dict[str, Any]:
+        span, state = self._span, super()._common_state()
+        if span is None or span.child is None:
+            return state
+        return {**state, 'nested': {span.name: self._content_of(span.child)}}
+
+    def _content_of(self, child: Nesting) -> dict[str, Any]:
+        """What a checkpoint of ``child`` holds, but for what is part of this run's model, and for the ranks' states."""
+        content = checkpoint_of(
+            child.model,
+            optimizer=child.optimizer,
+            meta={**child.meta, 'epoch': child.completed_epochs, 'iter': child.completed_iters},
+            state=child._common_state(),
+        )
+        shared = _places(unwrap(self.model).state_dict())
+        own = {name: value for name, value in content['state_dict'].items() if _place(value) not in shared}
+        return weights_on_cpu({**content, 'state_dict': own})
+
+    def _rank_state(self) -> dict[str, Any]:
+        span = self._span
+        if span is None or span.child is None:
+            return super()._rank_state()
+        with span.outer_gradients():
+            state = super()._rank_state()
+        inner = span.child._rank_state() if span.left_at is None else span.left_at
+        return {**state, 'rng': span.rng, 'nested': {span.name: inner}}
+
+    def _restore(self) -> None:
+        super()._restore()
+        if self._resumed is not None:
+            self._span, self._unfinished = None, _nested_in(self._resumed)
+
+    def _return_to(self, asked: GoBack) -> None:
+        super()._return_to(asked)
+        self._go_on_inside()
+
+    def _go_on_inside(self) -> None:
+        """In a resumed run, before anything else: let the hooks go on with the nested runs that were open."""
+        span = self._span
+        if span is not None and span.left_at is not None:  # cut short, and this runner runs again
+            ranks = [{'nested': {span.name: span.left_at}}] * self._world_size
+            self._unfinished = _nested_in({'nested': {span.name: self._content_of(span.child)}, 'ranks': ranks})
+            self._span = None
+        elif self._resumed is None:
+            return
+        names = ', '.join(self._unfinished)
+        if names:
+            self.logger.info('the checkpoint was saved inside a nested run, which goes on first: %s', names)
+        self._hook_table.dispatch('after_resume', self)
+        if names:
+            # What that has logged is kept when the random states of this run are restored once more.
+            for rank in (self._resumed or {}).get('ranks', ()):
+                rank['log_buffer'] = self._train_log.state_dict()
+        for name in self._unfinished:
+            self.logger.warning(
+                'no hook goes on with the nested run %r, in which the checkpoint was saved: what follows is not exact. '
+                'Such a hook opens runner.nested(%r) in after_resume, too',
+                name,
+                name,
+                extra=EXACTNESS,
+            )
+        self._unfinished = {}
+
+
+def _nested_in(resumed: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested runs in a resumed state, each like the content of a checkpoint of its own."""
+    found = {}
+    for name, content in resumed.get('nested', {}).items():
+        ranks = [rank['nested'][name] for rank in resumed['ranks'] if name in rank.get('nested', {})]
+        found[name] = {**content, 'runnerkit': {**content['runnerkit'], 'ranks': ranks}}
+    return found
+
+
+def _with_shared_weights(state: Mapping[str, Any], model: torch.nn.Module) -> dict[str, Any]:
+    """``state`` with the weights that are part of the outer run's model, which has them already."""
+    return {**state, 'state_dict': {**unwrap(model).state_dict(), **state['state_dict']}}
+
+
+def _set_gradients(pairs: list[tuple[torch.nn.Parameter, torch.Tensor | None]]) -> None:
+    for parameter, gradient in pairs:
+        parameter.grad = gradient
+
+
+def _places(weights: Mapping[str, Any]) -> set[tuple[int, torch.Size]]:
+    return {_place(value) for value in weights.values() if isinstance(value, torch.Tensor)}
+
+
+def _place(value: Any) -> tuple[int, torch.Size]:
+    return value.data_ptr(), value.shape
+
+
+def _seed(state: Mapping[str, Any], name: str) -> int:
+    """A seed for the nested run ``name``, a name that no other one has, if the random states are ``state``."""
+    return zlib.crc32(name.encode(), zlib.crc32(state['torch'].numpy().tobytes()))

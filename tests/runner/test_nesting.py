@@ -1,0 +1,535 @@
+"""Runs inside a run: whose they are, how they end, and how a resumed run goes on inside one."""
+
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from ranks import on_ranks
+from support import Measured, Tiny, loader, tiny_runner
+from support import weights as tensor_of
+
+from runnerkit.checkpoint import find_latest_checkpoint
+from runnerkit.checkpoint.loader import load_tensors
+from runnerkit.hooks import CheckpointHook, EMAHook, Hook, NestedRunHook, OptimizerHook
+from runnerkit.parallel import MMDistributedDataParallel
+from runnerkit.runner import EpochBasedRunner, IterBasedRunner
+from runnerkit.utils.report import report
+
+
+def weights(model):
+    return tensor_of(model).tolist()
+
+
+class Killed(Exception):
+    """Stands for kill -9: nothing is saved."""
+
+
+class At(Hook):
+    """Calls a function after the iteration ``at`` of its runner."""
+
+    def __init__(self, at, call):
+        self.at, self.call = at, call
+
+    def after_train_iter(self, runner):
+        if runner.iter + 1 == self.at:
+            self.call(runner)
+
+
+class Inner(NestedRunHook):
+    """Trains for eight iterations: a model of its own, or the outer run's."""
+
+    def __init__(self, shares=False, hooks=list, kind='iter', **options):
+        super().__init__(**{'name': 'inner', 'interval': 4, **options})
+        self.shares, self.hooks, self.kind, self.children = shares, hooks, kind, []
+
+    def make(self, runner):
+        model = runner.model if self.shares else Tiny()
+        limit = {'max_iters': 8} if self.kind == 'iter' else {'max_epochs': 2}
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        child = tiny_child(self.kind, model, optimizer, self.work_dir_of(runner), **limit)
+        child.register_hook(OptimizerHook())
+        for hook in self.hooks():
+            child.register_hook(hook)
+        self.children.append(child)
+        return child, [loader(16, 4)], [('train', 1)]
+
+
+def tiny_child(kind, model, optimizer, work_dir=None, **limits):
+    runner_type = {'epoch': EpochBasedRunner, 'iter': IterBasedRunner}[kind]
+    return runner_type(model, optimizer=optimizer, work_dir=work_dir, **limits)
+
+
+def outer_runner(work_dir, kind, inner, ema=False, checkpoints=True):
+    runner = tiny_runner(kind, work_dir=work_dir, max_epochs=2)
+    runner.register_hook(OptimizerHook(), 'ABOVE_NORMAL')
+    if checkpoints:
+        runner.register_hook(CheckpointHook(interval=3, by_epoch=False))
+    if ema:
+        runner.register_hook(EMAHook(momentum=0.3, warm_up=1))
+    runner.register_hook(inner)
+    return runner
+
+
+def run(runner):
+    runner.run([loader(24, 4)], [('train', 1)])
+    return runner
+
+
+def raises(child):
+    raise Killed
+
+
+def stops_the_outer_one(child):
+    if child.parent.completed_iters == 8:
+        child.parent.stop('now')
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('inner_kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('shares', [False, True])
+def test_a_run_killed_inside_goes_on_there_bit_for_bit(kind, inner_kind, shares, tmp_path):
+    inner = Inner(shares, kind=inner_kind)
+    whole = run(outer_runner(tmp_path / 'whole', kind, inner, ema=not shares))
+    assert [child.completed_iters for child in inner.children] == [8, 8, 8]
+
+    deaths = []
+
+    def die(runner):
+        deaths.append(runner.parent.completed_iters)
+        if len(deaths) == 2:  # in the second nested run, after the eighth iteration of twelve
+            raise Killed
+
+    cut = Inner(shares, lambda: [At(6, die)], kind=inner_kind, save_interval=2)
+    runner = outer_runner(tmp_path / 'cut', kind, cut, ema=not shares)
+    with pytest.raises(Killed):
+        run(runner)
+    assert deaths == [4, 8]
+
+    again = Inner(shares, kind=inner_kind)
+    resumed = outer_runner(tmp_path / 'cut', kind, again, ema=not shares)
+    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    assert resumed.iter == 8
+    run(resumed)
+    # It goes on after the fourth iteration, in which the last checkpoint was saved, not anew.
+    second = again.children[0]
+    assert len(again.children) == 2
+    if not shares:
+        assert len(second.model.losses) == 4
+        assert second.completed_iters == 8
+        assert second.model.losses == inner.children[1].model.losses[4:]
+        for mine, theirs in zip(again.children, inner.children[1:], strict=True):
+            assert weights(mine.model) == weights(theirs.model)
+    assert weights(resumed.model) == weights(whole.model)
+    assert resumed.completed_iters == whole.completed_iters == 12
+
+
+def test_a_nested_run_that_leaves_the_model_alone_does_not_change_the_training(tmp_path):
+    alone = tiny_runner('epoch', max_epochs=2)
+    alone.register_hook(OptimizerHook())
+    run(alone)
+    beside = run(outer_runner(tmp_path, 'epoch', Inner(kind='epoch')))
+    assert weights(alone.model) == weights(beside.model)
+    assert alone.model.losses == beside.model.losses
+
+
+def accumulating(work_dir, inner):
+    """An outer run that is in the middle of a cycle of three iterations when the inner one trains its model."""
+    runner = tiny_runner('epoch', work_dir=work_dir, max_epochs=2)
+    runner.register_hook(OptimizerHook(cumulative_iters=3), 'ABOVE_NORMAL')
+    runner.register_hook(CheckpointHook(interval=3, by_epoch=False))
+    runner.register_hook(inner)
+    return runner
+
+
+def test_the_outer_runs_gradients_and_modes_are_as_they_were(tmp_path):
+    found = []
+
+    class Looks(Hook):
+        def after_train_iter(self, runner):
+            found.append(
+                ([None if p.grad is None else p.grad.clone() for p in runner.model.parameters()], runner.model.training)
+            )
+
+    runner = accumulating(tmp_path / 'whole', Inner(shares=True))
+    runner.register_hook(Looks(), 'ABOVE_NORMAL')
+
+    class After(Looks):
+        runs_last = True
+
+    runner.register_hook(After())
+    whole = run(runner)
+    for (before, was), (after, now) in zip(found[::2], found[1::2], strict=True):
+        assert was == now
+        assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+    deaths = []
+
+    def die(child):
+        deaths.append(1)
+        if len(deaths) == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(accumulating(tmp_path / 'cut', Inner(True, lambda: [At(6, die)], save_interval=2)))
+    resumed = accumulating(tmp_path / 'cut', Inner(True))
+    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    assert weights(run(resumed).model) == weights(whole.model)
+
+
+def test_each_nested_run_has_other_random_numbers(tmp_path):
+    inner = Inner()
+    runner = outer_runner(tmp_path, 'epoch', inner)
+    runner.model.body[3].p = 0.0  # so that the outer run itself draws nothing
+    run(runner)
+    losses = [tuple(child.model.losses) for child in inner.children]
+    assert len(set(losses)) == 3
+
+
+def test_what_checkpoints_hold_of_a_nested_run(tmp_path):
+    found = {}
+
+    def look(runner):
+        path = runner.parent.save(filename_tmpl='inside.pth')
+        found[runner.parent.position] = load_tensors(path)['runnerkit']
+
+    for shares in (False, True):
+        found.clear()
+        run(outer_runner(tmp_path, 'epoch', Inner(shares, lambda: [At(3, look)]), checkpoints=False))
+        assert list(found) == [(4, 3), (8, 3), (12, 3)]
+        state = found[4, 3]
+        nested = state['nested']['inner']
+        # The weights of a shared model are in the file once.
+        assert (nested['state_dict'] == {}) == shares
+        assert nested['meta']['iter'] == 3
+        assert nested['optimizer']['state']
+        assert 'ranks' not in nested['runnerkit']
+        assert state['ranks'][0]['nested']['inner']['readers']
+        assert not torch.equal(state['ranks'][0]['rng']['torch'], state['ranks'][0]['nested']['inner']['rng']['torch'])
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('how', ['SIGTERM', 'stop'])
+def test_the_end_of_the_outer_run_ends_the_inner_one_and_both_go_on(kind, how, tmp_path):
+    whole_inner = Inner()
+    whole = run(outer_runner(tmp_path / 'whole', kind, whole_inner))
+
+    def end(runner):
+        if runner.parent.completed_iters == 8:
+            if how == 'SIGTERM':
+                os.kill(os.getpid(), signal.SIGTERM)
+            else:
+                runner.parent.stop('enough')
+
+    after = []
+
+    class Late(Inner):
+        def collect(self, runner, child):
+            after.append(runner.completed_iters)
+
+    stopped = outer_runner(tmp_path / 'cut', kind, Late(hooks=lambda: [At(3, end)]))
+    run(stopped)
+    assert stopped.position == (8, 3)
+    assert after == [4]  # the rest of the span is skipped
+    assert (stopped.outcome.kind, stopped.outcome.reason) == ('stopped', 'SIGTERM' if how == 'SIGTERM' else 'enough')
+
+    again = Inner()
+    resumed = outer_runner(tmp_path / 'cut', kind, again)
+    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    run(resumed)
+    assert [len(child.model.losses) for child in again.children] == [5, 8]
+    assert weights(again.children[0].model) == weights(whole_inner.children[1].model)
+    assert weights(again.children[1].model) == weights(whole_inner.children[2].model)
+    assert weights(resumed.model) == weights(whole.model)
+
+
+def test_a_run_that_goes_on_in_the_same_process_goes_on_inside(tmp_path):
+    whole_inner = Inner()
+    whole = run(outer_runner(tmp_path / 'whole', 'epoch', whole_inner))
+    inner = Inner(hooks=lambda: [At(3, stops_the_outer_one)])
+    runner = run(outer_runner(tmp_path / 'cut', 'epoch', inner))
+    assert runner.position == (8, 3)
+    data = runner._readers.entries[0].dataloader
+    runner.run([data], [('train', 1)])
+    assert weights(runner.model) == weights(whole.model)
+    assert weights(inner.children[2].model) == weights(whole_inner.children[1].model)
+
+
+def test_stopped_once_more_before_the_inner_run_is_over(tmp_path):
+    whole_inner = Inner()
+    whole = run(outer_runner(tmp_path / 'whole', 'epoch', whole_inner))
+    for at in (2, 5, 7):
+        inner = Inner(
+            hooks=lambda at=at: [At(at, lambda child: child.parent.completed_iters == 8 and child.parent.stop('now'))]
+        )
+        runner = outer_runner(tmp_path / 'cut', 'epoch', inner)
+        latest = find_latest_checkpoint(str(tmp_path / 'cut'))
+        if latest is not None:
+            runner.resume(latest)
+        run(runner)
+        assert runner.position == (8, at)
+    again = Inner()
+    resumed = outer_runner(tmp_path / 'cut', 'epoch', again)
+    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    run(resumed)
+    assert weights(resumed.model) == weights(whole.model)
+    assert weights(again.children[0].model) == weights(whole_inner.children[1].model)
+
+
+def test_an_inner_run_that_stops_itself_is_over(tmp_path):
+    inner = Inner(hooks=lambda: [At(3, lambda child: child.stop('good enough'))])
+    runner = run(outer_runner(tmp_path, 'epoch', inner))
+    assert [child.completed_iters for child in inner.children] == [3, 3, 3]
+    assert runner.outcome.kind == 'completed'
+    assert runner.position == (12,)
+
+
+def test_an_error_inside_is_the_outer_runs(tmp_path):
+    runner = outer_runner(tmp_path, 'epoch', Inner(hooks=lambda: [At(2, raises)]))
+    with pytest.raises(Killed):
+        run(runner)
+    assert runner.outcome.kind == 'failed'
+    assert runner.position == (4,)
+
+
+def test_two_levels(tmp_path):
+    class Middle(Inner):
+        def make(self, runner):
+            made = super().make(runner)
+            self.innermost = Inner(name='innermost', hooks=self.inside)
+            made[0].register_hook(self.innermost)
+            return made
+
+        def inside(self):
+            return []
+
+    whole_middle = Middle()
+    whole = run(outer_runner(tmp_path / 'whole', 'epoch', whole_middle))
+
+    class Cut(Middle):
+        def inside(self):
+            return [At(5, self.stop)]
+
+        def stop(self, runner):
+            if runner.parent.parent.completed_iters == 8 and runner.parent.completed_iters == 4:
+                runner.parent.parent.stop('all of you')
+
+    stopped = run(outer_runner(tmp_path / 'cut', 'epoch', Cut()))
+    assert stopped.position == (8, 4, 5)
+    again = Middle()
+    resumed = outer_runner(tmp_path / 'cut', 'epoch', again)
+    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    run(resumed)
+    assert weights(resumed.model) == weights(whole.model)
+    assert weights(again.children[0].model) == weights(whole_middle.children[1].model)
+    assert weights(again.innermost.children[-1].model) == weights(whole_middle.innermost.children[-1].model)
+
+
+def test_hooks_of_the_outer_run_act_meanwhile(tmp_path):
+    calls = []
+
+    class Waits(Hook):
+        def while_waiting(self, runner):
+            calls.append(runner.position)
+
+    runner = outer_runner(tmp_path, 'epoch', Inner(interval=12))
+    runner.register_hook(Waits())
+    run(runner)
+    assert calls == [(12, n) for n in range(1, 9)]
+
+
+def test_going_back_inside_ends_the_inner_run(tmp_path):
+    went = []
+
+    def back(child):
+        if not went:
+            went.append(child.parent.completed_iters)
+            child.parent.roll_back(str(tmp_path / 'iter_3.pth'))
+
+    inner = Inner(hooks=lambda: [At(2, back)])
+    runner = run(outer_runner(tmp_path, 'epoch', inner))
+    assert went == [4]
+    assert runner.completed_iters == 12
+    assert [child.completed_iters for child in inner.children] == [2, 8, 8, 8]
+    assert inner.children[0].outcome.kind == 'interrupted'
+
+
+def test_reports_and_logs_are_its_own(tmp_path):
+    class Reports(Tiny):
+        def train_step(self, data, optimizer, **kwargs):
+            report('seen', 1.0)
+            return super().train_step(data, optimizer)
+
+    class Own(Inner):
+        def make(self, runner):
+            child, loaders, workflow = super().make(runner)
+            child.model = Reports()
+            child.optimizer = torch.optim.SGD(child.model.parameters(), lr=0.1)
+            return child, loaders, workflow
+
+    inner = Own(interval=12)
+    runner = run(outer_runner(tmp_path, 'epoch', inner))
+    assert 'seen' in inner.children[0].log_buffer.val_history
+    assert 'seen' not in runner.log_buffer.val_history
+
+
+def test_an_evaluation_every_few_batches(tmp_path):
+    class Test(NestedRunHook):
+        def make(self, runner):
+            return EpochBasedRunner(runner.model, max_epochs=1), [self.data], [('val', 1)]
+
+    hook = Test('test', interval=4)
+    hook.data = loader(8, 4, shuffle=False)
+    runner = tiny_runner('epoch', model=Measured(), work_dir=tmp_path, max_epochs=2)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(hook)
+    run(runner)
+    assert runner.scores['test/error'].iter == 12
+    expected = runner.evaluate(hook.data)['error']
+    assert runner.scores['test/error'].value == pytest.approx(expected)
+    assert runner.model.training
+
+
+def test_runs_outside_a_span_are_told_when_they_are_cut(tmp_path, caplog):
+    class Bare(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 3:
+                child = tiny_runner('iter', max_iters=8)
+                child.register_hook(OptimizerHook())
+                child.register_hook(At(2, lambda child: child.parent.stop('enough')))
+                child.run([loader()], [('train', 1)])
+
+    runner = outer_runner(tmp_path, 'epoch', Bare())
+    with caplog.at_level(logging.WARNING):
+        run(runner)
+    assert runner.completed_iters == 4
+    assert "run it in a span, with runner.nested('a name')" in caplog.text
+
+
+def test_a_nested_run_that_nobody_goes_on_with_is_told(tmp_path, caplog):
+    stop = Inner(hooks=lambda: [At(3, lambda child: child.parent.stop('enough'))])
+    run(outer_runner(tmp_path, 'epoch', stop))
+    resumed = outer_runner(tmp_path, 'epoch', Hook())
+    resumed.resume(find_latest_checkpoint(str(tmp_path)))
+    with caplog.at_level(logging.WARNING):
+        run(resumed)
+    assert "no hook goes on with the nested run 'inner'" in caplog.text
+
+
+def test_spans_that_are_refused(tmp_path):
+    runner = outer_runner(tmp_path, 'epoch', Hook())
+    with pytest.raises(RuntimeError, match=r"nested\('x'\) is the span of a run inside this one"), runner.nested('x'):
+        pass
+
+    class Twice(Hook):
+        def __init__(self, inside):
+            self.inside = inside
+
+        def after_train_iter(self, runner):
+            with runner.nested('first'):
+                self.inside(runner)
+
+    def opens_another(runner):
+        with runner.nested('second'):
+            pass
+
+    def runs_two(runner):
+        for _ in range(2):
+            child = tiny_runner('iter', max_iters=1)
+            child.register_hook(OptimizerHook())
+            child.run([loader()], [('train', 1)])
+
+    for inside, words in ((opens_another, "inside nested('first')"), (runs_two, "two runs in nested('first')")):
+        with pytest.raises(RuntimeError) as error:
+            run(outer_runner(tmp_path, 'epoch', Twice(inside)))
+        assert words in str(error.value)
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+def ranked(rank, work_dir, mode):
+    """The weights of an outer and of its last inner model, after a whole run, a stopped one, or a resumed one."""
+
+    def end(child):
+        if rank == 1 and child.parent.completed_iters == 8:
+            child.parent.stop('rank 1 has enough')
+
+    class Shared(Inner):
+        def make(self, runner):
+            child, _, workflow = super().make(runner)
+            child.model = MMDistributedDataParallel(child.model)
+            return child, [loader(32, 4, dist=True)], workflow
+
+    inner = Shared(hooks=(lambda: [At(3, end)]) if mode == 'stopped' else list)
+    torch.manual_seed(0)
+    model = MMDistributedDataParallel(Tiny())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    runner = tiny_child('epoch', model, optimizer, work_dir, max_epochs=2)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(CheckpointHook(interval=3, by_epoch=False))
+    runner.register_hook(inner)
+    if mode == 'resumed':
+        runner.resume(find_latest_checkpoint(work_dir))
+    runner.run([loader(48, 4, dist=True)], [('train', 1)])
+    inner_model = inner.children[1 if mode == 'whole' else 0].model.module
+    return runner.position, weights(runner.model.module), weights(inner_model)
+
+
+def test_on_two_ranks(tmp_path):
+    whole = on_ranks(__file__, 'ranked', str(tmp_path / 'whole'), 'whole')
+    stopped = on_ranks(__file__, 'ranked', str(tmp_path / 'cut'), 'stopped')
+    resumed = on_ranks(__file__, 'ranked', str(tmp_path / 'cut'), 'resumed')
+    assert len({position for position, *_ in stopped}) == 1
+    assert stopped[0][0][0] == 8
+    assert 3 <= stopped[0][0][1] < 8
+    assert resumed == whole
+
+
+# --- a real process --------------------------------------------------------------------------------------------------
+
+
+def train_in_process(work_dir, die_at=None):
+    """What the process of the next test does: nested runs with checkpoints inside; killed at an iteration of one."""
+
+    def die(child):
+        if child.parent.completed_iters == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    hooks = (lambda: [At(die_at, die)]) if die_at else (list)
+    inner = Inner(hooks=hooks, save_interval=1)
+    runner = outer_runner(work_dir, 'epoch', inner)
+    latest = find_latest_checkpoint(work_dir)
+    if latest is not None:
+        runner.resume(latest)
+    run(runner)
+    torch.save(
+        [weights(runner.model), [weights(child.model) for child in inner.children[-2:]]], Path(work_dir, 'end.pt')
+    )
+
+
+def test_kill_9_inside(tmp_path):
+    context = torch.multiprocessing.get_context('forkserver')
+    for name, deaths in (('whole', [None]), ('cut', [2, 5, 7, None])):
+        (tmp_path / name).mkdir()
+        for at in deaths:
+            process = context.Process(target=_in_process, args=(__file__, str(tmp_path / name), at))
+            process.start()
+            process.join(120)
+            assert process.exitcode == (0 if at is None else -signal.SIGKILL), at
+    found = [torch.load(tmp_path / name / 'end.pt') for name in ('whole', 'cut')]
+    assert found[0] == found[1]
+
+
+def _in_process(path, work_dir, at):
+    import importlib.util
+    import sys
+
+    sys.path.insert(0, str(Path(path).parent.parent))
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location('nesting_in_process', path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.train_in_process(work_dir, at)
