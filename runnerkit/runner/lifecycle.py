@@ -31,6 +31,7 @@ class Lifecycle(Nesting):
     _entered_hooks: Sequence[Hook] = ()
     _guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
     _is_restored = True
+    _averaged_before: bool | None = None  # the model's averages_each_backward before the run
 
     @contextmanager
     def _running(self, workflow: Workflow) -> Iterator[None]:
@@ -99,6 +100,7 @@ class Lifecycle(Nesting):
     def _choose_averaging(self) -> None:
         """With several optimizers or modes, let each backward pass average only those gradients that it computes."""
         if hasattr(self.model, 'averages_each_backward'):
+            self._averaged_before = self.model.averages_each_backward
             has_modes = any(mode != 'train' and trains(mode, self) for mode, _ in self._workflow)
             self.model.averages_each_backward = has_modes or len(named_optimizers(self.optimizer)) > 1
 
@@ -159,6 +161,8 @@ class Lifecycle(Nesting):
         guests, self._guests = self._guests or [], None
         failures += self._leave(guests)
         failures += self._end_saving()  # a hook may have saved in after_run
+        if self._averaged_before is not None:  # a nested run may train the same model
+            self.model.averages_each_backward, self._averaged_before = self._averaged_before, None
         if failures:
             raise failures[0]
 

@@ -100,6 +100,35 @@ def test_a_resume_in_the_middle_is_exact(case, kind, tmp_path):
     assert torch.equal(state(resumed), state(whole))
 
 
+def test_how_gradients_are_averaged_is_chosen_for_each_run(tmp_path):
+    """Also for a run inside another one, of the same model."""
+    seen = []
+
+    class Child(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 0:
+                seen.append(runner.model.averages_each_backward)
+                model = runner.model
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                child = IterBasedRunner(model, optimizer=optimizer, max_iters=1)
+                child.register_hook(Look())
+                child.run(loaders([1]), [('train', 1)])
+                seen.append(runner.model.averages_each_backward)
+
+    class Look(Hook):
+        def before_run(self, runner):
+            seen.append(runner.model.averages_each_backward)
+
+    for optimizer, workflow in ((sgd, [('train', 1)]), (lambda m: torch.optim.SGD(m.parameters(), lr=0.1), MODES)):
+        model = gan()
+        model.averages_each_backward = False
+        runner = IterBasedRunner(model, optimizer=optimizer(model), max_iters=2)
+        runner.register_hook(Child())
+        runner.run(loaders(workflow), workflow)
+        assert (seen, model.averages_each_backward) == ([True, False, True], False)
+        seen.clear()
+
+
 # --- over two ranks --------------------------------------------------------------------------------------------------
 
 
