@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import distributed as dist
 from torch import nn
 
 from runnerkit.distributed import broadcast_buffers
@@ -35,12 +36,15 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
     def averages_each_backward(self) -> bool:
         """Whether `BackwardAverages` averages the gradients, in place of DistributedDataParallel; False by default.
 
-        ``find_unused_parameters`` then means that ranks may differ in the parameters that they reach.
+        ``find_unused_parameters`` then means that ranks may differ in the parameters that they reach. With a
+        ``process_group`` of fewer ranks it stays False.
         """
         return self._averages is not None and self._averages.is_on
 
     @averages_each_backward.setter
     def averages_each_backward(self, value: bool) -> None:
+        if value and self.process_group is not dist.group.WORLD:
+            return
         if value and self._averages is None:
             self._averages = BackwardAverages(self.module, self.find_unused_parameters)
         if self._averages is not None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
+from torch.nn.parallel import DistributedDataParallel
+
 from runnerkit.data.reader import Reader
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.checkpoint import CheckpointHook
@@ -99,10 +101,17 @@ class Lifecycle(Nesting):
 
     def _choose_averaging(self) -> None:
         """With several optimizers or modes, let each backward pass average only those gradients that it computes."""
+        has_several = len(named_optimizers(self.optimizer)) > 1
         if hasattr(self.model, 'averages_each_backward'):
             self._averaged_before = self.model.averages_each_backward
             has_modes = any(mode != 'train' and trains(mode, self) for mode, _ in self._workflow)
-            self.model.averages_each_backward = has_modes or len(named_optimizers(self.optimizer)) > 1
+            self.model.averages_each_backward = has_modes or has_several
+        elif has_several and isinstance(self.model, DistributedDataParallel):
+            self.logger.warning(
+                '%s expects that each backward pass reaches all parameters, which losses for one of several optimizers '
+                'do not: wrap the model in MMDistributedDataParallel, which runs without that',
+                type(self.model).__name__,
+            )
 
     def _begin_run(self) -> None:
         """After ``before_run``: say what is going to happen, and be where a resumed run was."""

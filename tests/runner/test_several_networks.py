@@ -1,11 +1,14 @@
 """Several networks in one run: modes and losses by optimizer against plain loops, over two ranks, and resumed in the
 middle."""
 
+import logging
 from pathlib import Path
 
 import pytest
 import torch
 from ranks import on_ranks
+from torch import distributed as dist
+from torch import nn
 from two_networks import NAMES, Points, flat, gan, plain_losses, plain_modes, sgd
 
 from runnerkit.data import build_dataloader
@@ -139,13 +142,25 @@ def on_two(rank, folder):
         train(case, f'{folder}/{case}/cut', dies_after=4)
         found[case] = state(whole), state(train(case, f'{folder}/{case}/cut', seed=5))
     found['sent'] = sent(rank)
+    found['warnings'] = warnings_with_plain_ddp()
     return found
+
+
+def warnings_with_plain_ddp():
+    """What a run with torch's own wrapper warns of, and whether one of our wrappers for some ranks averages."""
+    model, logger, said = gan(), logging.getLogger('plain'), []
+    logger.addFilter(lambda record: said.append(record.getMessage()) if record.levelno >= logging.WARNING else None)
+    wrapper = nn.parallel.DistributedDataParallel(model)
+    runner = IterBasedRunner(wrapper, optimizer=sgd(model), logger=logger, max_iters=0)
+    runner.run(loaders([1]), [('train', 1)])
+    groups = [dist.new_group([each]) for each in range(2)]
+    ours = MMDistributedDataParallel(gan(), process_group=groups[dist.get_rank()])
+    ours.averages_each_backward = True
+    return said, ours.averages_each_backward
 
 
 def sent(rank):
     """How many numbers each mode's backward pass sends to the other rank."""
-    from torch import distributed as dist
-
     model = MMDistributedDataParallel(gan())
     model.averages_each_backward = True
     runner = IterBasedRunner(model, optimizer=sgd(model.module), max_iters=1)
@@ -172,6 +187,12 @@ def test_two_ranks_are_one_process_with_the_joined_batch(case, results, tmp_path
     alone = state(train(case, tmp_path))
     assert torch.allclose(whole, alone, atol=1e-6)
     assert not torch.allclose(flat(gan()), alone[: len(flat(gan()))], atol=1e-2)
+
+
+def test_torchs_own_wrapper_is_warned_of(results):
+    said, averages = results[0]['warnings']
+    assert [text for text in said if 'wrap the model in MMDistributedDataParallel' in text]
+    assert not averages
 
 
 def test_a_mode_sends_the_gradients_of_its_own_network_only(results):
