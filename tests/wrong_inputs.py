@@ -1251,6 +1251,16 @@ CONFIGS = (
         "custom_hooks[0].after_iter … Write False in place of 'no'",
         1,
     ),
+    Wrong(
+        "custom_hooks = [dict(type='CaptureHook', modules=['modle.1'])]",
+        "custom_hooks[0].modules … Supervised has no submodule 'modle.1'; did you mean 'model.1'",
+        1,
+    ),
+    Wrong(
+        "custom_hooks = [dict(type='CaptureHook', modules='model.1', log=['nrom'])]",
+        "CaptureHook: log must be among mean, std, norm, max, zeros, but got 'nrom'; did you mean 'norm'?",
+        1,
+    ),
     Wrong("custom_hooks = [dict(type='NonFiniteHook', acton='stop')]", "NonFiniteHook … 'acton' … 'action'", 1),
     Wrong(
         "custom_hooks = [dict(type='NonFiniteHook', action='sotp')]",

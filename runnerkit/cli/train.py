@@ -106,11 +106,14 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.flow import Flow
 
-    for run in runs:
+    flows = []
+    for run in runs:  # all stages are imported before the first run begins
         options = options_of(args)
         options.device = options.device or run.device
+        flows.append(Flow(run.cfg, options, name=run.name, guard=guarded))
+    for flow in flows:
         with trusted_pickles() if args.trust_pickles else nullcontext():
-            context = Flow(run.cfg, options, name=run.name, guard=guarded).run()
+            context = flow.run()
         number = stopped_by(context.runner)
         if number is not None:
             return SIGNALLED + number

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from operator import methodcaller
+from functools import partial
+from operator import itemgetter, methodcaller
+from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
+from runnerkit.flow.curve import draw_and_tell, picture
+from runnerkit.flow.dry_run import DryRun
 from runnerkit.flow.instance import InstanceBase, required_section
 from runnerkit.flow.network import NetworkBase
+from runnerkit.flow.places import is_in
 from runnerkit.flow.splits import splits_in
 from runnerkit.flow.stage import STAGES
 from runnerkit.flow.training import RunnerBase
@@ -20,8 +26,8 @@ from runnerkit.runner import build_runner
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.logging import print_result, printable
 
-#: The file with the scores, in the work dir.
-SCORES = 'scores.json'
+#: The files with the scores and with their curves, in the work dir.
+SCORES, PICTURE = 'scores.json', 'scores.png'
 
 
 @STAGES.register_module()
@@ -46,7 +52,8 @@ class Infer(RunnerBase):
     """Evaluate every checkpoint of a folder, oldest first; scores are computed anew for each.
 
     The scores of all are in ``scores.json`` in the work dir, and in ``context['scores']``: a list of dicts with
-    ``checkpoint``, ``epoch``, ``iter`` and the scores by name.
+    ``checkpoint``, ``epoch``, ``iter`` and the scores by name. ``scores.png`` has the validation curve, if there are
+    several checkpoints and matplotlib is installed.
 
     Args:
         context: the run's.
@@ -60,16 +67,42 @@ class Infer(RunnerBase):
         """Run the stage: nothing of a training is set up."""
         args: dict[str, Any] = {'model': context.model, 'work_dir': str(context.work_dir), 'logger': context.logger}
         context.runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, args)
+        if context.options.dry_run:
+            self.try_out(context)
+            return
         with context.guard(context):
             self.begin(context)
             self.run(context)
 
+    def try_out(self, context: Context) -> None:
+        """Evaluate one batch of each data set with the initial weights: the checkpoints may not be there yet."""
+        dry, loaders = DryRun(context), context.loaders
+        dry.show_plan(context)
+        dry.try_batches(context, {('val', name_of_scores(loader)): loader for loader in loaders})
+
+    def begin(self, context: Context) -> None:
+        """Make the work dir this run's; if it is the folder of the checkpoints, it stays that of their run."""
+        if not is_in(self.checkpoints, context.work_dir):
+            super().begin(context)
+
     def run(self, context: Context) -> None:
-        """Evaluate."""
-        context['scores'] = found = [self.scores(context, path) for path in self.paths()]
+        """Evaluate, and write the scores."""
+        found = [self.scores(context, path) for path in self.paths()]
+        if all(each['iter'] is not None for each in found):
+            found.sort(key=itemgetter('iter'))  # epoch_<n>.pth and iter_<n>.pth may stand side by side
+        context['scores'] = found
         if context.rank == 0:
             content = json.dumps(found, indent=2) + '\n'
             write_atomically(context.work_dir / SCORES, methodcaller('write', content.encode()))
+            draw_and_tell('validation curve', partial(self.draw, context), context.logger)
+
+    def draw(self, context: Context) -> Path | None:
+        """Draw the scores over the iterations after which the checkpoints were saved."""
+        lines = [{'mode': 'test', 'step': each['iter'], **each} for each in context['scores']]
+        if len(lines) < 2 or any(line['step'] is None for line in lines):  # one point, or files of other programs
+            return None
+        title = f'{context.work_dir.name}: validation curve'
+        return picture(lines, context.work_dir / PICTURE, title, focus=False)
 
     def paths(self) -> list[str]:
         """The checkpoints to evaluate.

@@ -117,7 +117,8 @@ def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
             raise
         if found is None:
             known = [each for each, stage in STAGES.module_dict.items() if issubclass(stage, slot.base)]
-            raise KeyError(f'there is no stage {value!r}{suggestion(value, known)}; known are {", ".join(known)}')
+            hint = " (a file's name ends with .py)" if os.path.isfile(f'{value}.py') else suggestion(value, known)
+            raise KeyError(f'there is no stage {value!r}{hint}; known are {", ".join(known)}')
         value = found
     if isinstance(value, type):
         check_stage(slot, value)

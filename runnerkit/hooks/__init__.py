@@ -1,5 +1,6 @@
 """Hooks: one behaviour per file, with MMCV's file names."""
 
+from runnerkit.hooks.capture import CaptureHook
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.closure import ClosureHook
 from runnerkit.hooks.control import ControlHook
@@ -56,10 +57,12 @@ from runnerkit.hooks.optimizer import (
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.hooks.profiler import ProfilerHook
 from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
+from runnerkit.hooks.step_record import StepRecord
 from runnerkit.hooks.sync_buffer import SyncBuffersHook
 
 __all__ = [
     'HOOKS',
+    'CaptureHook',
     'CheckpointHook',
     'ClearMLLoggerHook',
     'ClosureHook',
@@ -110,6 +113,7 @@ __all__ = [
     'SegmindLoggerHook',
     'StepLrUpdaterHook',
     'StepMomentumUpdaterHook',
+    'StepRecord',
     'SyncBuffersHook',
     'TensorboardLoggerHook',
     'TextLoggerHook',

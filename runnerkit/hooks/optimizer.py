@@ -15,7 +15,6 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update, cycle_length, log_anomalous_params, make_scaler
-from runnerkit.parallel.steps import required_output
 from runnerkit.utils.numbers import check_whole_number
 
 
@@ -52,7 +51,8 @@ class OptimizerHook(Hook):
     _update: Any = None
     _leaves_sync_out = False  # in the iterations of a cycle before its last one
     _stands_alone = False  # the hook has its own update, because the runner is not one of ours
-    _seen = 0
+    _seen = _calls = 0  # updates until now: of all, and of the runner's primitive
+    _has_told = False
     #: True for the hook of a config that says nothing about updates: once the model's step has updated an optimizer
     #: itself, all updates are left to it, also in iterations in which it makes none.
     gives_way = False
@@ -96,9 +96,10 @@ class OptimizerHook(Hook):
             return
         if self.fused is not None:
             runner.logger.info('fused: %s', _which(self._update))
-        self._seen = runner.update_calls + self._update.steps
+        self._calls = runner.update_calls
+        self._seen = self._calls + self._update.steps
         optimizers = named_optimizers(runner.optimizer)
-        if len(optimizers) > 1 and self._of_each is None:
+        if len(optimizers) > 1 and (self._of_each is None or self._of_each.optimizers != optimizers):
             self._of_each = _OfEach(optimizers)
         # Several optimizers need not step in the same iteration, and modes need not reach the same parameters.
         is_one = self._of_each is None and not getattr(runner.model, 'averages_each_backward', False)
@@ -118,14 +119,32 @@ class OptimizerHook(Hook):
             return
         # Count all updates, through the runner or directly: the model's step may have made its own.
         is_updated = runner.update_calls + self._update.steps != self._seen
+        if is_updated and not self._has_told and runner.update_calls == self._calls:
+            self._tell_bypassed(runner)
         if self._of_each is not None:
             self._update_some(runner, self._of_each, is_updated)
         elif is_updated:
             self._has_given_way = self.gives_way
         elif not self._has_given_way:
             outputs = runner.outputs
-            runner.update(outputs['loss'] if 'loss' in outputs else required_output('loss', outputs, runner.model))
-        self._seen = runner.update_calls + self._update.steps
+            runner.update(outputs['loss'] if 'loss' in outputs else runner.required('loss'))
+        self._calls = runner.update_calls
+        self._seen = self._calls + self._update.steps
+
+    def _tell_bypassed(self, runner: RunnerView) -> None:
+        """The step has called the optimizer itself, so that nothing of this hook's options has come into it."""
+        self._has_told = True
+        asked = {
+            'grad_clip': self.grad_clip is not None,
+            'cumulative_iters': self.cumulative_iters > 1,
+            'the loss scale of fp16': self.amp == 'fp16',
+        }
+        if any(asked.values()):
+            runner.logger.warning(
+                'the step calls optimizer.step() itself, so that %s of optimizer_config has no effect: let it call '
+                'runner.update(loss) instead, in an Experiment self.update(loss)',
+                ', '.join(name for name, is_asked in asked.items() if is_asked),
+            )
 
     def _update_some(self, runner: RunnerView, each: _OfEach, is_updated: bool) -> None:
         """Update those of several optimizers for which there is a loss, unless the step has done so itself."""
@@ -135,7 +154,7 @@ class OptimizerHook(Hook):
             each.left |= done
         done |= each.left
         if 'loss' in runner.outputs or not (is_updated or self._has_given_way):
-            loss = required_output('loss', runner.outputs, runner.model)
+            loss = runner.required('loss')
             if isinstance(loss, Tensor):
                 if runner.mode not in each.optimizers:
                     if not (is_updated or self._has_given_way):

@@ -40,7 +40,7 @@ class Evaluating(Lifecycle):
         if self._found is not None:
             yield self._found
             return
-        names = ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')
+        names = ('mode', 'data_loader', 'data_batch', 'outputs', '_stepped', '_inner_iter')
         kept = {name: getattr(self, name, None) for name in names}  # MMCV's loops delete the batch
         found: dict[str, Any] = {}
         self._found, log, before = found, self.log_buffer, dict(self.log_buffer.output)
@@ -129,7 +129,7 @@ class Evaluating(Lifecycle):
                         self.run_iter(self.data_batch, train_mode=False)
                         scores.update(self.outputs)
                         call('after_val_iter')
-                    self.data_batch = None
+                    self.data_batch, self._stepped = None, None
                 reader.close()
                 self.log_buffer.update(scores.compute())
                 if name := name_of_scores(loader):

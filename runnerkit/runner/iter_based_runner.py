@@ -137,6 +137,7 @@ class IterBasedRunner(BaseRunner):
                         self.log_buffer.average(reduce=reduce_named_sums)
                         found.update(self.log_buffer.output)
                     self.call_hook('after_val_iter')
+                self._stepped = None
         finally:
             self.log_buffer = self._train_log
         self._inner_iter += 1

@@ -38,7 +38,7 @@ class Lifecycle(Nesting):
     @contextmanager
     def _running(self, workflow: Workflow) -> Iterator[None]:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
-        self._outcome, self._stop_reason, self.stop_signal = None, None, None
+        self._outcome, self._stop_reason, self.stop_signal, self._stepped = None, None, None, None
         self.notices.clear()
         former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
         if former and self._workflow != former:

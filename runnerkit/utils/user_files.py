@@ -31,6 +31,8 @@ from traceback import walk_tb
 from types import FrameType, ModuleType
 from typing import Any
 
+from runnerkit.utils.suggest import suggestion
+
 #: An empty search path makes this module a package whose submodules only the finder finds.
 __path__: list[str] = []
 
@@ -54,9 +56,10 @@ def module_of_file(file: str) -> ModuleType:
     if path.suffix != '.py' or '.' in path.stem:
         raise ValueError(f'{file!r} must be a .py file with no other dot in its name, to be imported')
     if not path.is_file():
+        near = suggestion(path.name, [each.name for each in path.parent.glob('*.py')])
         raise FileNotFoundError(
-            f'there is no file {file!r} (looked for from {Path.cwd()}); a config names a file that lies beside it as '
-            f"'{{{{ fileDirname }}}}/{path.name}:Name'"
+            f'there is no file {file!r} (looked for from {Path.cwd()}){near}; a config names a file that '
+            f"lies beside it as '{{{{ fileDirname }}}}/{path.name}:Name'"
         )
     try:
         return importlib.import_module(name_of_file(path))

@@ -93,6 +93,11 @@ def test_other_values_are_refused():
         made('nowhere.py')
 
 
+def test_a_file_without_its_extension(file):
+    with pytest.raises(KeyError, match=r"no stage '.*stages' \(a file's name ends with .py\)"):
+        made(str(file).removesuffix('.py'))
+
+
 def test_a_file_that_does_not_import_raises_its_own_error(tmp_path):
     (tmp_path / 'broken.py').write_text('import runnerkit\n1 / 0\n')
     with pytest.raises(ZeroDivisionError) as caught:
