@@ -92,10 +92,10 @@ RUN = {
     },
     'docs/nested_runs.md': {'import torch', "_base_ = ['configs/mnist/lenet.py']", 'from runnerkit.hooks import Hook'},
     'docs/online.md': {
-        'python configs/online/serve.py --port 7007 --events 20000 &',
+        'python configs/online/serve.py --port 7007 --events 20000 --rate 200 &',
         'runnerkit ctl work_dirs/online status',
         "_base_ = ['configs/online/clicks.py']",
-        'import json',
+        'import redis',
     },
     'docs/several_networks.md': {
         'optimizer = dict(',
@@ -751,7 +751,7 @@ def test_the_source_of_the_online_page(monkeypatch):
     monkeypatch.setitem(sys.modules, 'redis', SimpleNamespace(Redis=SimpleNamespace(from_url=lambda url: client)))
     space = {}
     try:
-        exec(text_of('docs/online.md', 'import json'), space)
+        exec(text_of('docs/online.md', 'import redis'), space)
         source = SOURCES.build({'type': 'RedisSource', 'url': 'redis://localhost', 'stream': 'ratings'})
     finally:
         SOURCES.module_dict.pop('RedisSource', None)
