@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -83,7 +84,7 @@ def costs(folder: Path, algorithm: dict[str, Any], trials: int) -> list[float]:
     study.logger.setLevel('WARNING')
     study.run()
     moments.append(time.perf_counter())
-    return [1000 * (after - before) for before, after in zip(moments, moments[1:], strict=False)]
+    return [1000 * (after - before) for before, after in pairwise(moments)]
 
 
 def table_of_costs(trials: int) -> str:

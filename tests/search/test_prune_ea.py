@@ -1,19 +1,16 @@
 """Evolution of codes: it gets better than chance, goes on by repeating its calls, and works in a study."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from studies import outcome
 
-sys.path.insert(0, str(Path(__file__).parent))
-from studies import outcome  # noqa: E402
-
-from runnerkit.config import Config  # noqa: E402
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Codec  # noqa: E402
-from runnerkit.search.prune_ea import PruneEA, best_first, crossed, crowding, flipped  # noqa: E402
-from runnerkit.search.record import Record  # noqa: E402
-from runnerkit.search.study import Study  # noqa: E402
+from runnerkit.config import Config
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Codec
+from runnerkit.search.prune_ea import PruneEA, best_first, crossed, crowding, flipped
+from runnerkit.search.record import Record
+from runnerkit.search.study import Study
 
 ROOT = Path(__file__).parents[2]
 SPACE = {'type': 'Net', 'base_chn': [16, 16], 'base_chn_node': [8], 'num_classes': 10}

@@ -120,7 +120,7 @@ class RayExecutor(Executor):
             left = until - time.monotonic()
             said = self._get(self._mailbox.take.remote(max(0.0, min(left, _POLL))))
             for key, step, scores in said:
-                self._answer(tuple(key), step, scores)
+                self._answer(key, step, scores)
             tasks = [each.task for each in self._running]
             done, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
             ended = [found for each in list(self._running) if each.task in done and (found := self._end(each))]
@@ -153,9 +153,9 @@ class RayExecutor(Executor):
     def _submit(self, job: Job, attempt: int) -> Any:
         return self._task.remote(asdict(job), attempt, self._mailbox, self.limit)
 
-    def _answer(self, key: tuple[int, int], step: int, scores: dict[str, float]) -> None:
+    def _answer(self, key: str, step: int, scores: dict[str, float]) -> None:
         # A report of a task that was lost is not the study's business: the next one reports again.
-        each = next((each for each in self._running if (each.job.number, each.attempt) == key), None)
+        each = next((each for each in self._running if key_of(each.job, each.attempt) == key), None)
         prune = each is not None and each.report(step, scores)
         self._get(self._mailbox.answer.remote(key, prune))
 
@@ -243,18 +243,18 @@ class Mailbox:
     plain values that JSON knows."""
 
     def __init__(self) -> None:
-        self._said: deque[tuple[tuple[int, int], int, dict[str, float]]] = deque()
-        self._waiting: dict[tuple[int, int], asyncio.Future[bool]] = {}
+        self._said: deque[tuple[str, int, dict[str, float]]] = deque()
+        self._waiting: dict[str, asyncio.Future[bool]] = {}
         self._came, self._stopping = asyncio.Event(), asyncio.Event()
 
-    async def ask(self, key: tuple[int, int], step: int, scores: dict[str, float]) -> bool:
+    async def ask(self, key: str, step: int, scores: dict[str, float]) -> bool:
         """A trial's scores after ``step``; whether it is pruned."""
-        answer = self._waiting[tuple(key)] = asyncio.get_running_loop().create_future()
+        answer = self._waiting[key] = asyncio.get_running_loop().create_future()
         self._said.append((key, step, scores))
         self._came.set()
         return await answer
 
-    async def take(self, seconds: float) -> list[tuple[tuple[int, int], int, dict[str, float]]]:
+    async def take(self, seconds: float) -> list[tuple[str, int, dict[str, float]]]:
         """What the trials have said since the last call; waits so long for the first one."""
         try:
             await asyncio.wait_for(self._came.wait(), seconds)
@@ -265,9 +265,9 @@ class Mailbox:
         self._said.clear()
         return said
 
-    async def answer(self, key: tuple[int, int], prune: bool) -> None:
+    async def answer(self, key: str, prune: bool) -> None:
         """Answer the last report of a trial."""
-        waiting = self._waiting.pop(tuple(key), None)
+        waiting = self._waiting.pop(key, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(prune)
 
@@ -295,7 +295,7 @@ def run_here(described: dict[str, Any], attempt: int, mailbox: Any, limit: float
     import ray
 
     job = Job(**{**described, 'objectives': tuple(described['objectives'])})
-    key, stopping = (job.number, attempt), mailbox.stopping.remote()
+    key, stopping = key_of(job, attempt), mailbox.stopping.remote()
 
     def report(step: int, scores: dict[str, float]) -> bool:
         return bool(ray.get(mailbox.ask.remote(key, step, scores)))
@@ -307,6 +307,11 @@ def run_here(described: dict[str, Any], attempt: int, mailbox: Any, limit: float
                 executor.stop()
                 stopping = None
     return asdict(ended[0].result)
+
+
+def key_of(job: Job, attempt: int) -> str:
+    """The name of a task in the mailbox."""
+    return f'{job.number}.{attempt}'
 
 
 def check_address(address: str) -> None:
@@ -323,8 +328,8 @@ def check_address(address: str) -> None:
         socket.create_connection((host.strip('[]'), int(port)), _CONNECT).close()
     except (OSError, OverflowError) as error:
         raise ConnectionError(
-            f'there is no Ray cluster at address={address!r} ({error}): start one with `ray start --head`, or leave out '
-            'address'
+            f'there is no Ray cluster at address={address!r} ({error}): start one with `ray start --head`, or leave '
+            'out address'
         ) from None
 
 

@@ -1,20 +1,22 @@
 """Trials on a Ray of one CPU, started here: the same as in a serial study, and nobody left behind."""
 
+import asyncio
 import os
 import signal
 import socket
 import sys
 import time
+from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+import studies
+from odd_trials import job, members, run
+from studies import in_process, outcome, small_study
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from executors.test_local import job, members, run  # noqa: E402
-from studies import in_process, outcome, small_study  # noqa: E402
-
-from runnerkit.search.executors import RayExecutor  # noqa: E402
-from runnerkit.search.executors.ray import check_address, import_ray  # noqa: E402
+from runnerkit.search.executors import RayExecutor
+from runnerkit.search.executors.ray import Mailbox, check_address, import_ray
 
 
 @pytest.fixture(scope='module')
@@ -28,13 +30,15 @@ def cluster():
 
 
 def test_however_a_trial_ends_the_others_do_not_notice(cluster, tmp_path):
-    whats = ['well', 'crash', 'raise', 'hang']
-    found = run(RayExecutor(limit=25), *(job(tmp_path, what, number) for number, what in enumerate(whats)))
+    whats = ['well', 'crash', 'raise']
+    found = run(RayExecutor(), *(job(tmp_path, what, number) for number, what in enumerate(whats)))
     assert (found[0].status, found[0].step) == ('completed', 3)
     assert found[0].scores['loss'] > 0
-    for number, words in ((1, 'exit code 7'), (2, 'this is odd'), (3, 'longer than 25 s')):
+    for number, words in ((1, 'exit code 7'), (2, 'this is odd')):
         assert found[number].status == 'failed'
         assert words in found[number].message
+    (hung,) = run(RayExecutor(limit=3), job(tmp_path, 'hang')).values()
+    assert (hung.status, hung.message) == ('failed', 'it took longer than 3 s, the limit')
     assert cluster.is_initialized()  # it is not the executor's
 
 
@@ -89,7 +93,11 @@ def test_a_lost_worker_is_started_again_and_goes_on(cluster, tmp_path):
 
     (result,) = run(executor, job(tmp_path, 'well'), report=report).values()
     assert (result.status, result.step) == ('completed', 3)
-    assert reports.count(1) == 1  # it went on from its checkpoint
+    # A run that goes on reports its last evaluation once more.
+    assert reports == [1, 2, 1, 2, 3]
+    logs = ''.join(path.read_text() for path in tmp_path.rglob('*.log'))
+    assert 'epoch_1.pth' in logs
+    assert logs.count('Epoch [1][') == logs.count('Epoch [3][')
 
 
 @needs_proc
@@ -156,6 +164,62 @@ def run_on_own_ray(folder):
         raise SystemExit(3)
     if ray.is_initialized():
         raise SystemExit(4)
+
+
+@needs_proc
+def test_ctrl_c_ends_all_of_it(tmp_path):
+    pytest.importorskip('ray', reason='needs ray: pip install ray')
+    process = get_context('forkserver').Process(
+        target=studies._call, args=(__file__, 'hang_on_own_ray', (str(tmp_path),))
+    )
+    process.start()
+    trial = trial_process(tmp_path)
+    session = family(process.pid)
+    assert len(session) > 3  # Ray's own processes
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    assert process.exitcode == 1
+    time.sleep(1)
+    assert members(trial) == []
+    assert [pid for pid in session if Path(f'/proc/{pid}').exists()] == []
+
+
+def family(root):
+    """The processes that a process has started, and those that they have."""
+    children = {}
+    for entry in Path('/proc').iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                children.setdefault(parent(entry.name), []).append(int(entry.name))
+    found, new = [], [root]
+    while new:
+        new = [child for each in new for child in children.get(each, [])]
+        found += new
+    return found
+
+
+def hang_on_own_ray(folder):
+    executor = RayExecutor(workers=1)
+    with executor:
+        executor.start(job(folder, 'hang'), lambda step, scores: False)
+        while True:
+            executor.wait(0.5)
+
+
+def test_the_mailbox():
+    async def talk():
+        box = Mailbox()
+        assert await box.take(0.01) == []
+        asked = asyncio.ensure_future(box.ask('0.0', 1, {'loss': 2.0}))
+        assert await box.take(5) == [('0.0', 1, {'loss': 2.0})]
+        await box.answer('7.0', True)  # nobody asked
+        await box.answer('0.0', True)
+        assert await asked is True
+        stopping = asyncio.ensure_future(box.stopping())
+        await box.stop()
+        assert await stopping
+
+    asyncio.run(talk())
 
 
 def test_no_room_for_a_trial(cluster):
