@@ -1,4 +1,4 @@
-# Finds the operations of a small network for MNIST by gradient descent (DARTS), in about two minutes on two CPU cores:
+# Finds the operations of a small network for MNIST by gradient descent (DARTS), in about two minutes on a CPU:
 #
 #     python tools/train.py configs/search/darts.py
 #

@@ -11,7 +11,7 @@ model = dict(
     model=dict(
         _delete_=True,
         type='{{ fileDirname }}/supernet.py:FoundNetwork',
-        operations=['conv_3', 'conv_3', 'conv_3', 'conv_3'],
+        operations=['conv_5', 'conv_3', 'conv_5', 'conv_5'],
         width=8,
     ),
 )
