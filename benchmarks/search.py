@@ -94,7 +94,7 @@ def table_of_costs(trials: int) -> str:
     """The costs of all algorithms, as a table."""
     places = [each for each in (10, 100, 1000) if each <= trials]
     lines = [
-        'Milliseconds a trial, and those of the CPU in brackets; the rest is waiting for the disk. Medians of ten trials.',
+        'Milliseconds a trial (those of the CPU; the rest is waiting for the disk). Medians of ten trials.',
         '',
         '| algorithm | ' + ' | '.join(f'at trial {place:,}' for place in places) + ' | mean | most |',
         '| --- |' + ' ---: |' * (len(places) + 2),
