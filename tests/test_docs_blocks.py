@@ -90,10 +90,10 @@ RUN = {
     },
     'docs/nested_runs.md': {'import torch', "_base_ = ['configs/mnist/lenet.py']", 'from runnerkit.hooks import Hook'},
     'docs/online.md': {
-        'python configs/online/serve.py --port 7007 --events 20000 &',
+        'python configs/online/serve.py --port 7007 --events 20000 --rate 200 &',
         'runnerkit ctl work_dirs/online status',
         "_base_ = ['configs/online/clicks.py']",
-        'import json',
+        'import redis',
     },
     'docs/preflight.md': {'import torch'},
     'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
@@ -738,7 +738,7 @@ def test_the_source_of_the_online_page(monkeypatch):
     monkeypatch.setitem(sys.modules, 'redis', SimpleNamespace(Redis=SimpleNamespace(from_url=lambda url: client)))
     space = {}
     try:
-        exec(text_of('docs/online.md', 'import json'), space)
+        exec(text_of('docs/online.md', 'import redis'), space)
         source = SOURCES.build({'type': 'RedisSource', 'url': 'redis://localhost', 'stream': 'ratings'})
     finally:
         SOURCES.module_dict.pop('RedisSource', None)

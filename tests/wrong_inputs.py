@@ -1319,6 +1319,12 @@ RUNS = (
         "url must be tcp://host:port or http://host:port/path … 'host:7007'",
         1,
     ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', "
+        "source=dict(type='DirectorySource', path='events', read_files='delet')))",
+        "read_files must be 'keep', 'delete' or a folder … did you mean 'delete'?",
+        1,
+    ),
     Wrong("data = dict(train=dict(_delete_=True, type='Stream', source='events'))", "source … 'events'", 1),
     Wrong(
         "data = dict(workers_per_gpu=2, train=dict(_delete_=True, type='Stream', "
@@ -1445,9 +1451,11 @@ COMMANDS = (
     # --- ctl
     Wrong('ctl', 'work_dir, COMMAND'),
     Wrong('ctl trained', 'COMMAND'),
-    Wrong('ctl trained sing', "'sing' … 'pause'"),
-    Wrong('ctl trained lr', 'lr needs a VALUE'),
-    Wrong('ctl trained save now', "save takes no VALUE, but got 'now'"),
+    Wrong('ctl trained sing', "no command 'sing' … status, pause"),
+    Wrong('ctl trained paus', "no command 'paus' … did you mean 'pause'?"),
+    Wrong('ctl trained lr', "lr takes a number of at least 0, or 'schedule', but got none"),
+    Wrong('ctl trained lr fast', "lr takes a number … 'fast'"),
+    Wrong('ctl trained save now', "save takes no value, but got 'now'"),
     Wrong('ctl trained status --timeout soon', "--timeout … 'soon'"),
     Wrong('ctl trained status', "no run can be controlled in trained … custom_hooks=[dict(type='ControlHook')]", 1),
     Wrong('ctl nowhere status', 'there is no folder nowhere', 1),

@@ -40,7 +40,8 @@ def fill_in(cfg: Any) -> None:
     if 'checkpoint_config' not in cfg and not has_custom(cfg, CheckpointHook):
         cfg.checkpoint_config = {'interval': interval, 'max_keep_ckpts': KEPT}
     if 'log_config' not in cfg and not has_custom(cfg, TextLoggerHook):
-        cfg.log_config = {'interval': min(LOG_INTERVAL, tenth or LOG_INTERVAL)}
+        told = (training or {}).get('log_interval')
+        cfg.log_config = {'interval': told or min(LOG_INTERVAL, tenth or LOG_INTERVAL)}
     if isinstance(cfg.get('log_config'), Mapping) and 'hooks' not in cfg.log_config:
         # An epoch may be shorter than the interval.
         cfg.log_config.hooks = [{'type': 'TextLoggerHook', **({'ignore_last': False} if by_epoch else {})}]

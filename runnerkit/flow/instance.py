@@ -25,7 +25,7 @@ from runnerkit.distributed import barrier, from_first_rank, get_dist_info, init_
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import fill_in
-from runnerkit.flow.earlier import finish_move
+from runnerkit.flow.earlier import finish_move, free_timestamp
 from runnerkit.flow.places import check_start, seed_of_resumed
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.splits import mode_of, split_of, splits_in
@@ -107,13 +107,9 @@ class InstanceBase(Stage):
 
     def take_work_dir(self, context: Context) -> str:
         """Lock the work dir and finish what a killed run was moving; returns a timestamp that no log there has."""
-        work_dir, number, timestamp = context.work_dir, 1, context.timestamp
-        context.closing.callback(claim(work_dir).release)
-        finish_move(work_dir)
-        while (work_dir / f'{timestamp}.log').exists():
-            number += 1
-            timestamp = f'{context.timestamp}_{number}'
-        return timestamp
+        context.closing.callback(claim(context.work_dir).release)
+        finish_move(context.work_dir)
+        return free_timestamp(context.work_dir, context.timestamp)
 
     def settle_seed(self, context: Context) -> None:
         """Use the seed from ``--seed``, else the config, else the run that is resumed, else a random one.

@@ -57,7 +57,8 @@ DECLINED = {
 #: The file of the storage in a study's work dir.
 JOURNAL = 'optuna.journal'
 
-_NUMBER, _REJECTED = 'trial', 'rejected'
+#: What the storage remembers of a trial: its number, why it was refused, and what was answered to its reports.
+_NUMBER, _REJECTED, _PRUNE = 'trial', 'rejected', 'prune at'
 
 
 class OptunaAlgorithm(SearchAlgorithm):
@@ -165,12 +166,17 @@ class OptunaAlgorithm(SearchAlgorithm):
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Whether the pruner ends the trial."""
-        trial = self._open[number]
         if len(self.objectives) > 1:
             return False
-        if step not in self._frozen(trial).intermediate_values:
-            trial.report(value, step)
-        return bool(trial.should_prune())
+        trial, key = self._open[number], f'{_PRUNE} {step}'
+        frozen = self._frozen(trial)
+        # A run that goes on after a kill asks once more. The pruners' own answer may be another one then.
+        if key not in frozen.user_attrs:
+            if step not in frozen.intermediate_values:
+                trial.report(value, step)
+            trial.set_user_attr(key, bool(trial.should_prune()))
+            frozen = self._frozen(trial)
+        return bool(frozen.user_attrs[key])
 
     @property
     def is_completed(self) -> bool:
@@ -291,7 +297,7 @@ def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:
     """
     if config is None:
         return optuna.pruners.NopPruner()
-    args = {'type': config} if isinstance(config, str) else dict(config)
+    args = {'type': config} if isinstance(config, str) else dict(config) if isinstance(config, Mapping) else {}
     if not isinstance(args.get('type'), str):
         raise WrongType(f"pruner must be a name such as 'ASHA', or a dict with the key 'type', but got {config!r}")
     name = args.pop('type')

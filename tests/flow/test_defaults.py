@@ -77,3 +77,10 @@ def test_names_of_hooks_are_enough():
     cfg = filled(**EPOCHS, log_config={'hooks': ['TensorboardLoggerHook', TEXT]}, custom_hooks=['EMAHook'])
     assert cfg.log_config.hooks == [{'type': 'TensorboardLoggerHook'}, TEXT]
     assert cfg.custom_hooks == [{'type': 'EMAHook'}]
+
+
+def test_an_experiment_says_its_intervals_in_its_own_section():
+    training = {'max_iteration': 900, 'save_interval': 225, 'log_interval': 45}
+    cfg = filled(runner={'type': 'experiments.Line'}, training=training)
+    assert (cfg.log_config.interval, cfg.checkpoint_config.interval) == (45, 225)
+    assert filled(runner={'type': 'experiments.Line'}, training={'max_iteration': 100}).log_config.interval == 10

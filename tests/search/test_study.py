@@ -88,7 +88,7 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path):
     ).run()
     assert sorted(each.status for each in report.all_records) == ['completed', 'failed']
     failed = next(each for each in report.all_records if each.status == 'failed')
-    assert 'Invalid learning rate: -1.0' in failed.message
+    assert 'a negative learning rate raises the loss' in failed.message
     assert report.pareto_front() == [report.best()]
 
 
