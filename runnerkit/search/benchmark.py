@@ -21,7 +21,7 @@ from runnerkit.nn import build_model
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.record import COMPLETED, FAILED, Record
 from runnerkit.search.study import checked_objectives
-from runnerkit.utils.exceptions import WrongKey, WrongType
+from runnerkit.utils.exceptions import WrongKey, WrongType, one_line
 from runnerkit.utils.seed import preserved_rng
 from runnerkit.utils.suggest import suggestion
 
@@ -72,7 +72,7 @@ class BenchmarkPipeStep(PipeStep):
             try:
                 models[record.number] = self._measure(record)
             except Exception as error:
-                record.status, record.message = FAILED, f'{type(error).__name__}: {error}'
+                record.status, record.message = FAILED, f'{type(error).__name__}: {one_line(error)}'
                 record.end = time.time()
                 self.pipeline.logger.warning('%s failed: %s', record.uid, record.message)
             if self.pipeline.stop_signal is not None:

@@ -28,7 +28,7 @@ def draw_search(records: Sequence[Record], folder: Path, algorithm: Any, logger:
     """
     draw_and_tell('history of the search', lambda: draw_history(records, folder / HISTORY), logger)
     found = importances(algorithm, logger)
-    if found:
+    if len(found) > 1:
         draw_and_tell('importance of the values', lambda: draw_importances(found, folder / IMPORTANCE), logger)
     if records and len(records[0].objectives) == 2:
         draw_and_tell('front', lambda: draw_front(records, folder / FRONT), logger)

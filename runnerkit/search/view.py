@@ -11,8 +11,8 @@ from runnerkit.search.study import shown, told
 from runnerkit.utils.logging import console, is_terminal, printable
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.live import Live
-    from rich.table import Table
 
     from runnerkit.search.pipeline import Pipeline
 
@@ -58,12 +58,14 @@ class View:
         if self._live is not None:
             self._live.update(self.table())
 
-    def table(self) -> Table:
-        """The running trials of the current step, the best one, the front, and the rest of it in figures."""
+    def table(self) -> Group:
+        """How far the current step is, its running trials, and the best one or the front."""
+        from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
         name = self.pipeline.current
-        table = Table(title=printable(self.headline()), title_justify='left', expand=False)
+        table = Table()
         for column in ('trial', 'status', 'epoch', 'scores', 'values'):
             table.add_column(column, overflow='fold')
         records = [] if name is None else self.pipeline.report.of(name)
@@ -72,7 +74,7 @@ class View:
                 self._add(table, record, RUNNING)
         for record in self.pipeline.report.pareto_front(name, MOST) if name is not None else []:
             self._add(table, record, 'front' if len(record.objectives) > 1 else 'best')
-        return table
+        return Group(Text(printable(self.headline())), table)
 
     def headline(self) -> str:
         """Which step it is, and how far: ``nas: 7 of 24 trials, 2 running, about 3 min``."""
