@@ -268,3 +268,20 @@ def test_an_error_in_a_stage_file_names_it(workspace, capsys, file, change, text
     said = capsys.readouterr()
     assert text in said.err.strip().splitlines()[-1] or text in said.err
     assert said.out.count('PaddleRec Finish') == 0
+
+
+def test_an_error_in_a_file_of_the_second_run_is_told_before_the_first_one(workspace, capsys):
+    second = """
+  - name: second
+    epochs: 1
+    terminal_class_path: "{workspace}/broken.py"
+
+phase:
+"""
+    (workspace / 'two.yaml').write_text('mode: [train_runner, second]\n' + CONFIG.replace('\nphase:\n', second))
+    (workspace / 'broken.py').write_text('1 / 0\n')
+    assert main(['two.yaml']) == 1
+    said = capsys.readouterr()
+    assert 'broken.py:1' in said.err
+    assert said.out == ''
+    assert not (workspace / 'work_dirs').exists()

@@ -1,10 +1,12 @@
-"""What a config need not say: a run updates the weights, logs and saves."""
+"""What a config must say, and what it need not: a run updates the weights, logs and saves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from runnerkit.config.known_keys import REQUIRED
+from runnerkit.config.origin import written_at
 from runnerkit.hooks import HOOKS, CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import TextLoggerHook
 from runnerkit.runner import RUNNERS
@@ -95,6 +97,25 @@ def _is_a(hook: Any, kind: type[Hook]) -> bool:
     named = hook.get('type')
     found = HOOKS.get(named) if isinstance(named, str) else named
     return isinstance(found, type) and issubclass(found, kind)
+
+
+def required_section(cfg: Any, key: str) -> Any:
+    """``cfg[key]``.
+
+    Raises:
+        KeyError: the config has no such section.
+    """
+    if cfg.get(key) is None:
+        others = [name for name in REQUIRED if cfg.get(name) is None and name != key]
+        if cfg.get('total_epochs') is not None and 'runner' in others:
+            others.remove('runner')
+        missing = ', '.join(others)
+        place = written_at(cfg, (key,)) if key in cfg else ''
+        raise KeyError(
+            f'the config {cfg.filename or ""} has no {key!r}{f" ({place})" if place else ""}'
+            f'{f" (nor {missing})" if missing else ""}; a run needs {", ".join(REQUIRED)}'
+        )
+    return cfg[key]
 
 
 def runner_config(cfg: Any) -> Any:

@@ -37,12 +37,15 @@ class RunnerBase(Stage):
         with context.guard(context):
             try:
                 self.begin(context)
-                self.run(context)
+                with context.runner.around_own_loop(context.loaders, context.workflow):
+                    self.run(context)
             finally:
                 context.outcome = context.runner.outcome or context.outcome
 
     def run(self, context: Context) -> None:
         """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.
+
+        A loop of one's own calls ``context.runner.train(loader)``; see `around_own_loop` of the runner.
 
         Raises:
             NotImplementedError: a subclass does not override it.

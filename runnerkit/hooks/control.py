@@ -57,6 +57,8 @@ class ControlHook(Hook):
             ``control.json`` in the work dir. None: no HTTP.
     """
 
+    needs_training = True
+
     runs_last = True
 
     def __init__(self, http: int | None = None) -> None:

@@ -24,6 +24,8 @@ class ReportHook(Hook):
         names: the scores that the study waits for; evaluations without any of them are not sent.
     """
 
+    needs_training = True
+
     def __init__(self, send: Callable[[int, dict[str, float]], bool], names: tuple[str, ...]) -> None:
         self.send, self.names = send, names
         self.last: tuple[int, dict[str, float]] | None = None
@@ -36,6 +38,7 @@ class ReportHook(Hook):
         self._ask(runner)
 
     def after_resume(self, runner: RunnerView) -> None:
+        """Send the last scores once more."""
         if self.last is not None:
             self._ask(runner)
 

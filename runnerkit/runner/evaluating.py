@@ -94,6 +94,23 @@ class Evaluating(Lifecycle):
         return scores or dict(numbers)
 
     @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The span of evaluations without a run: the hooks' ``around_run`` rings, ``before_run`` and ``after_run``."""
+        failures: list[Exception] = []
+        entered: list[Hook] = []
+        with self._rings('around_run'):
+            try:
+                for hook in [*self._hook_table]:
+                    entered.append(hook)
+                    hook.before_run(self)
+                self._hook_table.calls.clear()  # one may have chosen in before_run which points it serves
+                yield
+            finally:
+                failures = self._leave(entered)
+        if failures:
+            raise failures[0]
+
+    @contextmanager
     def _visited_by(self, guests: Iterable[Hook]) -> Iterator[None]:
         """Call ``before_run`` of those ``guests`` that are new; they leave with the run, or where there is none,
         here."""

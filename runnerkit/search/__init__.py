@@ -1,4 +1,4 @@
-"""Searching over configs: spaces, network descriptions, quotas.
+"""Searches over configs: a study is a pipeline of ordinary runs.
 
 The names below are imported at their first use, so that neither torch nor Optuna is waited for before it is needed.
 """

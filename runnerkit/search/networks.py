@@ -119,7 +119,7 @@ class NetworkDesc:
     def __init__(self, desc: Mapping[str, Any]) -> None:
         if not isinstance(desc, Mapping):
             raise TypeError(f'a description must be a dict, but got {desc!r}')
-        self.desc: ConfigDict = as_config(copy.deepcopy(dict(desc)))
+        self.desc: ConfigDict = as_config(dict(desc))
 
     def to_model(self) -> nn.Module:
         """Build the network: that of the only module, or a sequence of those of several, by their names.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from runnerkit.search.space import Forbidden
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
 
+#: Not a sampler of Optuna's: the space's own configurations, one after another.
+GRID = 'grid'
+
 #: Names of algorithms: the sampler and the pruner of Optuna that they are. Where Optuna has another algorithm of the
 #: same kind, the text says which.
 NAMES: dict[str, tuple[str, str | None, str]] = {
     'RandomSearch': ('RandomSampler', None, ''),
-    'GridSearch': ('GridSampler', None, ''),
+    'GridSearch': (GRID, None, ''),
     'QMC': ('QMCSampler', None, ''),
     'TPE': ('TPESampler', None, ''),
     'GP': ('GPSampler', None, ''),
@@ -45,7 +49,7 @@ PRUNERS = {
 }
 
 #: Samplers that are one sequence, which one object draws for the whole study.
-SEQUENCES = ('GridSampler', 'QMCSampler')
+SEQUENCES = ('QMCSampler',)
 
 #: Names of Vega's that have no counterpart, and why.
 DECLINED = {
@@ -74,7 +78,8 @@ class OptunaAlgorithm(SearchAlgorithm):
         codec: not used.
         sampler: a class of ``optuna.samplers``, by name; with ``sampler_args``.
         pruner: a name of `PRUNERS`, a class of ``optuna.pruners`` by name, or a dict of its arguments with ``type``.
-        trials: how many trials are proposed; None: until the space is exhausted (a grid).
+        trials: how many trials are proposed; None, for a grid alone: all.
+        points: of a grid, how many values of each number are tried; None: all whole numbers.
         attempts: how often in a row a proposal may be refused.
         storage: the URL of a database, or the path of a journal; None keeps everything in memory.
         name: of the study in the storage.
@@ -90,7 +95,8 @@ class OptunaAlgorithm(SearchAlgorithm):
         codec: Any = None,
         sampler: str = 'TPESampler',
         pruner: str | Mapping[str, Any] | None = None,
-        trials: int | None = 10,
+        trials: int | None = None,
+        points: int | None = None,
         attempts: int = 100,
         storage: str | None = None,
         name: str = 'search',
@@ -99,8 +105,10 @@ class OptunaAlgorithm(SearchAlgorithm):
     ) -> None:
         super().__init__(space, objectives, seed, codec)
         optuna = self._optuna = import_optuna()
-        self.trials, self.attempts, self.why_not = trials, attempts, why_not or (lambda proposal: None)
+        self.attempts, self.why_not = attempts, why_not or (lambda proposal: None)
         self._sampler, self._sampler_args = sampler, sampler_args
+        self._grid = list(islice(space.grid(points), trials)) if sampler == GRID else None
+        self.trials = 10 if trials is None else trials
         if pruner is not None and len(self.objectives) > 1:
             raise WrongValue(
                 f'a pruner compares one objective, but there are {len(self.objectives)} '
@@ -157,12 +165,7 @@ class OptunaAlgorithm(SearchAlgorithm):
             return
         completed = record.status == COMPLETED and record.values is not None
         state = states.COMPLETE if completed else states.PRUNED if record.status == PRUNED else states.FAIL
-        try:
-            self.study.tell(trial, record.values if completed else None, state)
-        except RuntimeError:
-            # The last trial of a grid has told Optuna's own loop to stop, which there is none of.
-            if not self.is_completed:
-                raise
+        self.study.tell(trial, record.values if completed else None, state)
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Whether the pruner ends the trial."""
@@ -181,9 +184,9 @@ class OptunaAlgorithm(SearchAlgorithm):
     @property
     def is_completed(self) -> bool:
         """Whether all trials are proposed, or a grid is exhausted."""
-        if self._sampler == 'GridSampler' and self.study.sampler.is_exhausted(self.study):
-            return True
-        return self.trials is not None and self._count >= self.trials
+        if self._grid is not None:
+            return self._draws_again is None and self._asked() >= len(self._grid)
+        return self._count >= self.trials
 
     # --- going on ----------------------------------------------------------------------------------------------------
 
@@ -212,26 +215,33 @@ class OptunaAlgorithm(SearchAlgorithm):
 
     def _ask(self) -> Any:
         again, self._draws_again = self._draws_again, None
-        number = len(self.study.get_trials(deepcopy=False)) if again is None else again
-        if self._sampler not in SEQUENCES:
+        number = self._asked() if again is None else again
+        if again is None and self._grid is not None and len(self.study.get_trials(deepcopy=False)) == number:
+            self.study.enqueue_trial(self.space.params(self._grid[number]))
+        if self._sampler not in SEQUENCES and self._grid is None:
             self.study.sampler = self._make_sampler(derived_seed(self.seed, number))
         if again is None:
             return self.study.ask()
         frozen = self.study.get_trials(deepcopy=False)[again]
         return self._optuna.trial.Trial(self.study, frozen._trial_id)
 
+    def _asked(self) -> int:
+        """How many trials Optuna has given out; a kill may have left another one waiting."""
+        waiting = self._optuna.trial.TrialState.WAITING
+        return sum(trial.state != waiting for trial in self.study.get_trials(deepcopy=False))
+
     def _frozen(self, trial: Any) -> Any:
         return self.study.get_trials(deepcopy=False)[trial.number]
 
     def _make_sampler(self, seed: int) -> Any:
+        if self._sampler == GRID:
+            return self._optuna.samplers.RandomSampler(seed)
         kind = getattr(self._optuna.samplers, self._sampler, None)
         if kind is None:
             raise WrongKey(
                 f'optuna.samplers has no {self._sampler!r}{suggestion(self._sampler, dir(self._optuna.samplers))}'
             )
         args = dict(self._sampler_args)
-        if self._sampler == 'GridSampler' and 'search_space' not in args:
-            args['search_space'] = self.space.grid()
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', category=self._optuna.exceptions.ExperimentalWarning)
             try:

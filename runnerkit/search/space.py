@@ -124,9 +124,8 @@ class Space:
             return cls(section)
 
     def __repr__(self) -> str:
-        parts = [repr(self.parameters), *(f'{name}={part!r}' for name in ('conditions', 'forbidden')
-                                          if (part := getattr(self, name)))]  # fmt: skip
-        return f'Space({", ".join(parts)})'
+        more = {'conditions': self.conditions, 'forbidden': self.forbidden}
+        return f'Space({self.parameters!r}{"".join(f", {name}={part!r}" for name, part in more.items() if part)})'
 
     def draw(self, suggest: Suggest) -> dict[str, Any]:
         """Return values by key, each as ``suggest`` chooses; parameters whose conditions are not met are left out.

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runnerkit.config import Config
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
@@ -17,6 +18,7 @@ from runnerkit.search.optuna_algorithm import DECLINED, JOURNAL, OptunaAlgorithm
 from runnerkit.search.record import COMPLETED, FAILED, Record, records_in
 from runnerkit.search.report import Report
 from runnerkit.search.seeds import derived_seed
+from runnerkit.search.space import Space
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
@@ -36,7 +38,7 @@ class Study:
 
     Args:
         config: the config file of the trials.
-        space: a `runnerkit.search.Space`.
+        space: a `runnerkit.search.Space`, or a section of a config that stands for one, see `Space.of`.
         objectives: the scores that count, each with ``'max'`` or ``'min'``. The first one is what pruners look at.
         work_dir: where all of it goes.
         algorithm: a name of `SEARCH_ALGORITHMS`, or a dict of its arguments with ``type``; or an object.
@@ -72,7 +74,8 @@ class Study:
         on_change: Callable[[Report], None] | None = None,
         known: Callable[[Proposal], dict[str, float]] | None = None,
     ) -> None:
-        self.config, self.space, self.objectives = os.path.abspath(config), space, checked_objectives(objectives)
+        self.config, self.objectives = os.path.abspath(config), checked_objectives(objectives)
+        self.space = Space.of(space) if isinstance(space, Mapping) else space
         self.work_dir, self.seed, self.name = Path(work_dir).absolute(), seed, name
         self.device, self.threads, self.overrides = device, threads, dict(overrides or {})
         self.storage, self.why_not = storage, why_not
@@ -95,6 +98,8 @@ class Study:
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
         try:
+            if isinstance(self.space, Space):
+                self.space.check_config(Config.fromfile(self.config, import_custom_modules=False)._cfg_dict)
             records = records_in(self.work_dir / TRIALS)
             self.algorithm = self._make_algorithm()
             for record in records:

@@ -21,6 +21,7 @@ import importlib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from contextvars import ContextVar
 from importlib.abc import Loader
@@ -61,8 +62,15 @@ def module_of_file(file: str) -> ModuleType:
             f'there is no file {file!r} (looked for from {Path.cwd()}){near}; a config names a file that '
             f"lies beside it as '{{{{ fileDirname }}}}/{path.name}:Name'"
         )
+    name = name_of_file(path)
+    if name in sys.modules and path in _imported and _texts(path) != _imported[path][1]:
+        warnings.warn(
+            f'{file} has changed since this process imported it, and what was imported is used: start another process '
+            'for the new text',
+            stacklevel=2,
+        )
     try:
-        return importlib.import_module(name_of_file(path))
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and path.with_name(f'{error.name.partition(".")[0]}.py').is_file():
             advice = f'{path} imports {error.name!r}, which lies beside it: write `from .{error.name} import …`'

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from ranks import on_ranks
 
 from runnerkit.config import Config
 from runnerkit.flow import Flow, Options
@@ -127,6 +128,24 @@ def test_splits_and_named_sets(trained, tmp_path):
     assert {name for name in last if 'error' in name} == {'clean/error', 'other/error', 'test_late/error'}
 
 
+def test_the_checkpoints_may_lie_in_the_work_dir_of_the_inference(trained):
+    """Nothing is moved aside there, also if there is nothing to evaluate."""
+    before = {path.name for path in trained.glob('*.pth')}
+    assert len(inferred(trained, trained)['scores']) == 3
+    with pytest.raises(FileNotFoundError):
+        inferred(trained, trained / 'code')
+    assert {path.name for path in trained.glob('*.pth')} == before
+    assert not (trained / 'earlier').exists()
+
+
+def test_a_damaged_checkpoint_does_not_lose_the_scores_before_it(trained, tmp_path):
+    damaged = trained / 'epoch_3.pth'
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    with pytest.raises(ValueError, match='epoch_3.pth'):
+        inferred(tmp_path / 'infer', trained)
+    assert [each['epoch'] for each in json.loads((tmp_path / 'infer' / 'scores.json').read_text())] == [1, 2]
+
+
 def test_what_is_refused(trained, tmp_path):
     with pytest.raises(FileNotFoundError, match='holds no checkpoints'):
         inferred(tmp_path / 'infer', tmp_path)
@@ -135,3 +154,15 @@ def test_what_is_refused(trained, tmp_path):
     torch.save({'state_dict': {'x': torch.ones(1)}}, tmp_path / 'epoch_1.pth')
     with pytest.raises(RuntimeError):
         inferred(tmp_path / 'infer', tmp_path)
+
+
+def test_two_ranks_share_the_work_and_know_all_scores(trained, tmp_path):
+    alone = inferred(tmp_path / 'alone', trained)['scores']
+    first, second = on_ranks(__file__, 'infer_on_rank', str(tmp_path / 'infer'), str(trained))
+    assert first == second == json.loads((tmp_path / 'infer' / 'scores.json').read_text())
+    assert [each['epoch'] for each in first] == [1, 2, 3]
+    assert [each['error'] for each in first] == pytest.approx([each['error'] for each in alone], rel=1e-5)
+
+
+def infer_on_rank(rank, work_dir, checkpoints):
+    return inferred(work_dir, checkpoints)['scores']

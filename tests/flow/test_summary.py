@@ -107,13 +107,13 @@ def test_the_stage_steps_without_an_update():
 
 def test_a_forward_pass_of_one_sample_changes_nothing():
     model = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
-    model[0].eval()
+    model[2].eval()
     before, rng = {name: each.clone() for name, each in model.state_dict().items()}, torch.get_rng_state()
     whole = forward_summary(model, torch.randn(1, 4, generator=torch.Generator().manual_seed(0))).whole
     assert (whole.parameters, whole.flops) == (8 + 15, 2 * 4 * 3)
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), rng)
-    assert [module.training for module in model] == [False, True, True]
+    assert [module.training for module in model] == [True, True, False]
 
 
 def test_a_sample_is_what_the_model_takes():

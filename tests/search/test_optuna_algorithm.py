@@ -4,32 +4,20 @@ import pytest
 
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal
 from runnerkit.search.optuna_algorithm import DECLINED, NAMES, OptunaAlgorithm, as_proposal, make_pruner, opened_storage
+from runnerkit.search.parameters import Float
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record
-from runnerkit.search.space import Forbidden
+from runnerkit.search.space import Space
 
 optuna = pytest.importorskip('optuna')
 
 
-class Two:
+def two(**more):
     """A space of a float and a choice."""
-
-    def draw(self, suggest):
-        return {
-            'lr': suggest.suggest_float('lr', 1e-4, 1e-1, log=True),
-            'width': suggest.suggest_categorical('width', [8, 16, 32]),
-        }
-
-    def grid(self):
-        return {'lr': [0.001, 0.01], 'width': [8, 16]}
-
-
-class Grid(Two):
-    def draw(self, suggest):
-        return {name: suggest.suggest_categorical(name, values) for name, values in self.grid().items()}
+    return Space({'lr': Float(1e-4, 1e-1, log=True), 'width': [8, 16, 32]}, **more)
 
 
 def make(name='TPE', space=None, storage=None, objectives=None, **options):
-    config = {'type': name, 'space': space or Two(), 'objectives': objectives or {'accuracy': 'max'}, **options}
+    config = {'type': name, 'space': space or two(), 'objectives': objectives or {'accuracy': 'max'}, **options}
     return SEARCH_ALGORITHMS.build({'storage': storage, 'trials': 6, **config})
 
 
@@ -61,10 +49,21 @@ NEEDS = {'GP': 'scipy', 'BayesSearch': 'scipy', 'CMAES': 'cmaes', 'QMC': 'scipy'
 def test_every_name_proposes_what_its_seed_says(name):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    space = Grid() if name == 'GridSearch' else Two()
-    runs = [complete(make(name, space, seed=seed)) for seed in (1, 1, 2)]
-    assert runs[0] == runs[1] != runs[2]
-    assert len(runs[0]) == (4 if name == 'GridSearch' else 6)
+    runs = [complete(make(name, seed=seed, **({'points': 2} if name == 'GridSearch' else {}))) for seed in (1, 1, 2)]
+    assert runs[0] == runs[1]
+    assert (runs[0] == runs[2]) == (name == 'GridSearch')
+    assert len(runs[0]) == 6
+
+
+@pytest.mark.parametrize('after', [0, 1, 3])
+def test_a_grid_has_each_allowed_configuration_once(after, tmp_path):
+    space = two(forbidden=[{'lr': 1e-4, 'width': 8}])
+    expected = list(space.grid(2))
+    assert len(expected) == 5
+    storage = str(tmp_path / 'journal')
+    begun = complete(make('GridSearch', space, storage=storage, points=2, trials=after)) if after else []
+    again = make('GridSearch', space, storage=storage, points=2, trials=None)
+    assert begun + complete(again, after) == expected
 
 
 @pytest.mark.parametrize('name', ['TPE', 'RandomSearch', 'NSGA2'])
@@ -85,7 +84,7 @@ def test_killed_while_it_draws_it_draws_the_same(tmp_path):
     class Killed(Exception):
         pass
 
-    class Cut(Two):
+    class Cut:
         """Dies between its two values, in the third trial."""
 
         draws = 0
@@ -141,14 +140,12 @@ def test_failed_trials_are_told():
 
 
 def test_refused_proposals_are_bounded():
-    class Never:
-        def draw(self, suggest):
-            raise Forbidden('lr and width together')
-
+    rare = two(forbidden=[{'width': 8}, {'width': 16}])
+    rare.forbidden.append({'width': 32})
     with pytest.raises(
-        ValueError, match='5 proposals in a row were refused, the last one because lr and width together'
+        ValueError, match='5 proposals in a row were refused, the last one because the space forbids width='
     ):
-        make(space=Never(), attempts=5).search()
+        make(space=rare, attempts=5).search()
     reasons = iter(['too big', 'too big'])
     algorithm = make(why_not=lambda proposal: next(reasons, None))
     algorithm.search()
@@ -180,8 +177,8 @@ def test_wrong_names_and_arguments():
         (lambda: make_pruner('Medain', optuna), KeyError, 'Median'),
         (lambda: make_pruner(3, optuna), TypeError, "a name such as 'ASHA'"),
         (lambda: make_pruner({'type': 'ASHA', 'eta': 3}, optuna), TypeError, 'eta'),
-        (lambda: OptunaAlgorithm(Two(), {'a': 'max'}, sampler='TPESamplr'), KeyError, 'TPESampler'),
-        (lambda: OptunaAlgorithm(Two(), {'a': 'max'}, candidates=3), TypeError, 'candidates'),
+        (lambda: OptunaAlgorithm(two(), {'a': 'max'}, sampler='TPESamplr'), KeyError, 'TPESampler'),
+        (lambda: OptunaAlgorithm(two(), {'a': 'max'}, candidates=3), TypeError, 'candidates'),
     ):
         with pytest.raises(error, match=words):
             call()

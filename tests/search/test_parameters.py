@@ -124,6 +124,7 @@ def test_the_points_of_a_grid():
     assert list(Int(1, 1000, log=True).grid(4)) == [1, 10, 100, 1000]
     assert list(Int(1, 1000, log=True, points=2).grid(4)) == [1, 1000]
     assert list(Int(1, 9).grid(1)) == [5]
+    assert list(Int(1, 100, log=True).grid(1)) == [10]
     assert Float(0, 1).grid(3) == [0, 0.5, 1]
     assert Float(1e-3, 1e-1, log=True).grid(3) == pytest.approx([1e-3, 1e-2, 1e-1])
     assert Float(0.5, 0.5).grid(3) == [0.5]

@@ -3,19 +3,16 @@
 import json
 import random
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
+from studies import config_file, in_process, outcome, small_study
 
-sys.path.insert(0, str(Path(__file__).parent))
-from studies import config_file, in_process, outcome, small_study  # noqa: E402
-
-from runnerkit.checkpoint.loader import load_tensors  # noqa: E402
-from runnerkit.cli.train import main as train_command  # noqa: E402
-from runnerkit.config import Config  # noqa: E402
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm  # noqa: E402
-from runnerkit.search.study import Study, replayed  # noqa: E402
+from runnerkit.checkpoint.loader import load_tensors
+from runnerkit.cli.train import main as train_command
+from runnerkit.config import Config
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.study import Study, replayed
 
 
 @pytest.fixture(scope='module')
@@ -79,13 +76,8 @@ def test_run_again_it_has_nothing_to_do(whole):
 
 
 def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path):
-    class Sometimes:
-        def draw(self, suggest):
-            return {'optimizer.lr': suggest.suggest_categorical('optimizer.lr', [0.1, -1.0])}
-
-    report = small_study(
-        tmp_path, {'type': 'GridSearch', 'pruner': None, 'search_space': {'optimizer.lr': [0.1, -1.0]}}, Sometimes()
-    ).run()
+    algorithm = {'type': 'GridSearch', 'pruner': None, 'trials': None}
+    report = small_study(tmp_path, algorithm, {'optimizer.lr': [0.1, -1.0]}).run()
     assert sorted(each.status for each in report.all_records) == ['completed', 'failed']
     failed = next(each for each in report.all_records if each.status == 'failed')
     assert 'a negative learning rate raises the loss' in failed.message
@@ -200,6 +192,7 @@ def test_two_objectives_give_a_front(tmp_path):
             'a pruner compares one objective',
         ),
         ({'executor': 'Seriall'}, KeyError, 'Serial'),
+        ({'space': {'optimzer.lr': [0.1]}}, KeyError, 'optimizer'),
     ],
 )
 def test_wrong_arguments(changes, error, words, tmp_path):
