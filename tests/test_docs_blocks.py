@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -110,6 +111,12 @@ RUN = {
         "_base_ = ['first.py']",
     },
     'docs/preflight.md': {'import torch'},
+    'docs/search.md': {
+        '# my_search.py',
+        'runnerkit search my_search.py',
+        '# my_steps.py',
+        'from runnerkit.search.pipeline import Pipeline',
+    },
     'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
     'docs/recipes.md': {
         'runnerkit summary config.py',
@@ -520,6 +527,32 @@ def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     runner.register_hook(names['TestEvery'](loader(8), interval=4))
     runner.run([loader(20)], [('train', 1)])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ['4', '8']
+
+
+def test_the_search_of_the_page_about_searching(shell, tmp_path, capsys):
+    text = text_of('docs/search.md', '# my_search.py')
+    for slow, fast in (('trials=24', 'trials=3'), ("max_epochs': 24", "max_epochs': 1"), ('repeats=3', 'repeats=2')):
+        assert slow in text
+        text = text.replace(slow, fast)
+    average = "average = dict(pipe_step=dict(type='{{ fileDirname }}/my_steps.py:Average'))"
+    assert average in read('docs/search.md')
+    (tmp_path / 'my_steps.py').write_text(text_of('docs/search.md', '# my_steps.py'))
+    more = f"{average}\npipeline.insert(2, 'average')\ntest['source'] = 'best'\n"
+    (tmp_path / 'my_search.py').write_text(f'{text}\n{more}')
+    said = shell(text_of('docs/search.md', 'runnerkit search'))
+    work_dir = tmp_path / 'work_dirs' / 'my_search'
+    for file in re.findall(r'^\| `([^`]+)`', read('docs/search.md'), flags=re.MULTILINE):
+        if '/' in file and file != 'search/front.png':
+            assert (work_dir / file.replace('0007', '0001')).exists(), file
+    records = json.loads((work_dir / 'reports.json').read_text())
+    counted = Counter(each['step'] for each in records)
+    assert counted == {'search': 3, 'best': 2, 'average': 1, 'test': 2}
+    losses = [each['performance']['loss'] for each in records if each['step'] == 'best']
+    (mean,) = (each['performance']['loss'] for each in records if each['step'] == 'average')
+    assert mean == sum(losses) / 2
+    assert 'test: 2 trials (2 completed)' in said
+    exec(text_of('docs/search.md', 'from runnerkit.search.pipeline import Pipeline'), {})
+    assert 'runnerkit train' in capsys.readouterr().out
 
 
 def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):
