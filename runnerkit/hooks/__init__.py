@@ -57,6 +57,7 @@ from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.hooks.profiler import ProfilerHook
 from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
 from runnerkit.hooks.sync_buffer import SyncBuffersHook
+from runnerkit.hooks.vega_callbacks import VegaCallbacks
 
 __all__ = [
     'HOOKS',
@@ -113,6 +114,7 @@ __all__ = [
     'SyncBuffersHook',
     'TensorboardLoggerHook',
     'TextLoggerHook',
+    'VegaCallbacks',
     'WandbLoggerHook',
     'get_priority',
 ]

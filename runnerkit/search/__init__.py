@@ -1,0 +1,1 @@
+"""Searches over configs: a study is a pipeline of ordinary runs."""
