@@ -203,7 +203,7 @@ def test_a_loss_and_a_schedule_of_ones_own(tmp_path, between):
         """Cross Entropy Loss."""
 
         def __init__(self, desc):
-            super(CustomCrossEntropyLoss, self).__init__()
+            super().__init__()
             descs.append(desc)
 
         def forward(self, output, target):
@@ -274,7 +274,7 @@ def register_accuracy():
         def summary(self):
             if len(self.pfm) == 1:
                 return self.pfm[0]
-            return {'top{}_{}'.format(self.topk[idx], self.name): value for idx, value in enumerate(self.pfm)}
+            return {f'top{self.topk[idx]}_{self.name}': value for idx, value in enumerate(self.pfm)}
 
     return Accuracy
 
@@ -334,7 +334,7 @@ def test_the_metrics_aggregate_of_the_document():
 # --- 5.5 a trainer of one's own: callbacks ---------------------------------------------------------------------------
 
 
-def register_model_statistics():
+def register_model_statistics():  # noqa: C901  # it is the document's
     @ClassFactory.register(ClassType.CALLBACK)
     class ModelStatistics(Callback):
         def __init__(self):
@@ -388,10 +388,13 @@ def register_model_statistics():
 @pytest.mark.parametrize('each_epoch', [False, True])
 def test_the_callback_of_the_document(tmp_path, each_epoch, caplog):
     """Its values are those of the callback that is built in."""
-    trainer = SHORT.replace('epochs: 1', 'epochs: 2') + f"""
+    trainer = (
+        SHORT.replace('epochs: 1', 'epochs: 2')
+        + f"""
         callbacks: ModelStatistics
         calc_params_each_epoch: {each_epoch}
 """
+    )
     built_in = trained(tmp_path, trainer, 'built_in').scores
     register_model_statistics()
     own = trained(tmp_path, trainer, 'own').scores

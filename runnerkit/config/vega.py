@@ -1,4 +1,4 @@
-"""A step of a config in Vega's shape (``dataset``, ``trainer``, ``model`` or ``search_space``) as a config of runnerkit.
+"""A step of a config in Vega's shape (``dataset``, ``trainer``, ``model`` or ``search_space``) as a config of a run.
 
 The names that have moved between Vega's versions (``optim`` and ``optimizer``, arguments with and without ``params``)
 mean the same. Sections of runnerkit may stand beside Vega's in a step, and are handed on.
@@ -44,7 +44,11 @@ TRAINER: dict[str, Any] = {
 }
 
 #: Other spellings of these keys.
-SPELLINGS = {'optim': 'optimizer', 'metrics': 'metric', 'report_steps': 'report_freq', 'train_report_steps': 'report_freq'}
+SPELLINGS = {
+    'optim': 'optimizer',
+    'metrics': 'metric',
+    'train_report_steps': 'report_freq',
+}
 
 #: Keys of a trainer that have no counterpart, and what to do instead.
 ELSEWHERE = {
@@ -252,7 +256,8 @@ class _Step:
     def network(self) -> Any:
         """The network of ``model``, or of ``search_space``: one of its modules, or several in a list."""
         section = 'model' if self.step.get('model') is not None else 'search_space'
-        desc, path = self.step.get(section), (section,)
+        desc = self.step.get(section)
+        path: tuple[str, ...] = (section,)
         if desc is None:
             raise WrongKey(f'the step needs model: the description of the network{self.at()}')
         if isinstance(desc, Mapping) and desc.get('model_desc_file') is not None:

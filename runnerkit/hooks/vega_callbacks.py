@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runnerkit.config.config_dict import as_config
-from runnerkit.config.vega import TRAINER
 from runnerkit.distributed import broadcast_object
 from runnerkit.evaluation import numbers_of
 from runnerkit.hooks.evaluation import EvalHook
@@ -210,7 +208,7 @@ class Trainer:
 
     def inputs(self, batch: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the positional and keyword arguments that the network gets of a batch; by default its first field."""
-        model = unwrap(self.runner.model)
+        model: Any = unwrap(self.runner.model)
         return model.arguments(batch) if hasattr(model, 'arguments') else ([batch[0]], {})
 
     def _device(self) -> torch.device:
@@ -222,10 +220,12 @@ class Trainer:
         return batch if device.type == 'cpu' else to_device(batch, device)
 
     def _train_step(self, batch: Any) -> Any:
-        return self.runner.model.train_step(batch, self.runner.optimizer)
+        model: Any = self.runner.model
+        return model.train_step(batch, self.runner.optimizer)
 
     def _valid_step(self, batch: Any) -> Any:
-        return self.runner.model.val_step(batch, self.runner.optimizer)
+        model: Any = self.runner.model
+        return model.val_step(batch, self.runner.optimizer)
 
 
 @HOOKS.register_module()
@@ -248,6 +248,9 @@ class VegaCallbacks(Hook):
     def __init__(
         self, callbacks: str | Callback | Mapping[str, Any] | Sequence[Any], config: Mapping[str, Any] | None = None
     ) -> None:
+        from runnerkit.config.config_dict import as_config  # most runs need no configs beside their own
+        from runnerkit.config.vega import TRAINER
+
         several = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
         self.callbacks = sorted(map(_built, several), key=lambda callback: callback.priority)
         self.config = as_config({**TRAINER, **(config or {})})

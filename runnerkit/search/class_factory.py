@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from runnerkit.data import DATASETS
+from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import LOSSES, METRICS, MODELS
 from runnerkit.optim import OPTIMIZERS
 from runnerkit.optim.torch_schedules import LR_SCHEDULERS
 from runnerkit.registry import Registry
-from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.search.metrics import metric_of_function
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.suggest import suggestion
@@ -89,8 +89,8 @@ class ClassFactory:
         found = registry.get(t_cls_name)
         if found is None:
             raise WrongKey(
-                f'there is no {registry.name} {t_cls_name!r}{suggestion(t_cls_name, registry.names())}: '
-                'import the module that registers it'
+                f'there is no {registry.name} {t_cls_name!r}: import the module that registers it'
+                f'{suggestion(t_cls_name, registry.names())}'
             )
         return inspect.unwrap(found) if inspect.isfunction(found) else found
 

@@ -1,4 +1,4 @@
-"""Metrics as Vega's users write them: a class that is called at every step and summed up at the end of an evaluation."""
+"""Metrics as Vega's users write them: called at every step, and summed up at the end of an evaluation."""
 
 from __future__ import annotations
 
@@ -173,6 +173,8 @@ class Accuracy(MetricBase):
 
     def __init__(self, topk: Sequence[int] = (1,)) -> None:
         self.topk = tuple(topk)
+        self.hits: list[Any] = []
+        self.samples = 0
         self.reset()
 
     def __call__(self, output: Any, target: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
@@ -193,7 +195,7 @@ class Accuracy(MetricBase):
 
     def reset(self) -> None:
         """Forget all batches."""
-        self.hits: list[Any] = [0] * len(self.topk)
+        self.hits = [0] * len(self.topk)
         self.samples = 0
 
 

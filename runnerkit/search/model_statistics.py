@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from runnerkit.evaluation import evaluation_mode
 from runnerkit.flow.summary import measured
-from runnerkit.parallel import unwrap
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
+from runnerkit.parallel import unwrap
 
 
 def calc_model_flops_params(model: nn.Module, *inputs: Any, **named: Any) -> tuple[float, int]:
@@ -44,18 +44,18 @@ class ModelStatistics(Callback):
         """Begin anew."""
         self.inputs: tuple[list[Any], dict[str, Any]] | None = None
 
-    def after_train_step(self, batch_index: int, logs: dict[str, Any]) -> None:
+    def after_train_step(self, batch_index: int, logs: Any = None) -> None:
         """Keep the first sample."""
         if self.inputs is None:
             args, kwargs = self.trainer.inputs(logs['train_batch'])
             self.inputs = [_first(each) for each in args], {name: _first(each) for name, each in kwargs.items()}
 
-    def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+    def after_epoch(self, epoch: int, logs: Any = None) -> None:
         """Count, if that is to be done after every epoch."""
         if self.trainer.config.calc_params_each_epoch:
             self._count(logs)
 
-    def after_train(self, logs: dict[str, Any]) -> None:
+    def after_train(self, logs: Any = None) -> None:
         """Count."""
         if not self.trainer.config.calc_params_each_epoch:
             self._count(logs)

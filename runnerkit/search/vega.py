@@ -1,13 +1,13 @@
 """The names with which users of Vega write networks, losses, metrics and callbacks. Only their imports change::
 
-    from runnerkit.search import vega
-    from runnerkit.search.vega import Callback, ClassFactory, ClassType, MetricBase
+from runnerkit.search import vega
+from runnerkit.search.vega import Callback, ClassFactory, ClassType, MetricBase
 """
 
 from __future__ import annotations
 
-from runnerkit.nn import BaseModule as Network
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback, VegaCallbacks
+from runnerkit.nn import BaseModule as Network
 from runnerkit.search.class_factory import ClassFactory, ClassType
 from runnerkit.search.datasets import dataset_of_mode
 from runnerkit.search.metrics import Accuracy, MetricBase, Metrics, accuracy

@@ -80,7 +80,11 @@ def test_a_name_beside_a_type_is_an_argument():
         ({'report_freq': 25}, 'log_config', {'interval': 25}),
         ({'epochs': 5}, 'runner', {'type': 'EpochBasedRunner', 'max_epochs': 5}),
         ({'grad_clip': 2.5}, 'optimizer_config', {'grad_clip': {'max_norm': 2.5}}),
-        ({'grad_clip': {'max_norm': 1, 'norm_type': 1}}, 'optimizer_config', {'grad_clip': {'max_norm': 1, 'norm_type': 1}}),
+        (
+            {'grad_clip': {'max_norm': 1, 'norm_type': 1}},
+            'optimizer_config',
+            {'grad_clip': {'max_norm': 1, 'norm_type': 1}},
+        ),
         ({'use_amp': True}, 'amp', 'fp16'),
         ({'init_model_file': 'x.pth'}, 'load_from', 'x.pth'),
         ({'epochs': 10, 'valid_interval': 3}, 'evaluation', {'interval': 3, 'save_best': 'auto', 'start': 1}),
@@ -159,7 +163,10 @@ def test_weights_of_the_model_section():
         ({}, ['ModelStatistics']),
         ({'callbacks': 'Mine'}, ['ModelStatistics', 'Mine']),
         ({'callbacks': ['Mine', 'ModelStatistics']}, ['Mine', 'ModelStatistics']),
-        ({'callbacks': [{'type': 'Mine', 'n': 1}], 'disable_callbacks': ['ModelStatistics']}, [{'type': 'Mine', 'n': 1}]),
+        (
+            {'callbacks': [{'type': 'Mine', 'n': 1}], 'disable_callbacks': ['ModelStatistics']},
+            [{'type': 'Mine', 'n': 1}],
+        ),
     ],
 )
 def test_callbacks(trainer, callbacks):
