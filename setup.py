@@ -38,6 +38,7 @@ setup(
         'tensorboard': ['tensorboard>=2.14'],
         'safetensors': ['safetensors>=0.4'],
         'onnx': requirements('onnx'),
+        'search': requirements('search'),
         'all': requirements('optional'),
         'trackers': requirements('trackers'),
         'tests': requirements('tests'),

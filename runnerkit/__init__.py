@@ -18,6 +18,7 @@ The packages; each imports only those above it::
     hooks/          one behaviour per file
     runner/         EpochBasedRunner, IterBasedRunner
     flow/           the five stages of a run
+    search/         spaces, network descriptions, quotas
     cli/            what the tools call
 
     compat/         MMCV's old module paths, and unchanged scripts

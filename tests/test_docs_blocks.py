@@ -79,9 +79,11 @@ RUN = {
     },
     'docs/flow.md': {
         'from runnerkit.flow import StartupBase',
+        'from contextlib import contextmanager',
         "flow = dict(startup='{{ fileDirname }}/my_startup.py')",
         'from runnerkit.config import Config',
         'workspace: configs/mnist',
+        'runnerkit train configs/recommendation/deepfm.yaml',
     },
     'docs/experiment.md': {'import torch', 'seed = 0'},
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
@@ -91,10 +93,10 @@ RUN = {
     },
     'docs/nested_runs.md': {'import torch', "_base_ = ['configs/mnist/lenet.py']", 'from runnerkit.hooks import Hook'},
     'docs/online.md': {
-        'python configs/online/serve.py --port 7007 --events 20000 &',
+        'python configs/online/serve.py --port 7007 --events 20000 --rate 200 &',
         'runnerkit ctl work_dirs/online status',
         "_base_ = ['configs/online/clicks.py']",
-        'import json',
+        'import redis',
     },
     'docs/preflight.md': {'import torch'},
     'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
@@ -105,6 +107,14 @@ RUN = {
         'torchrun --nproc_per_node 2 -m runnerkit train config.py --launcher pytorch',
     },
     'docs/resuming.md': {'runnerkit train configs/mnist/lenet.py --auto-resume'},
+    'docs/seeing_everything.md': {
+        'import torch',
+        'class HardestBatch(Hook):',
+        'class UpdateRatio(Hook):',
+        'from contextlib import contextmanager',
+        "capture = CaptureHook(modules=['body', 'head'], interval=5, log=['norm', 'zeros'])",
+        "custom_hooks = [dict(type='CaptureHook', modules=['model.0', 'model.2'], interval=10, log=['mean', 'norm'])]",
+    },
     'docs/switches.md': {'compile = True', "amp = 'bf16'"},
     'docs/terminal.md': {
         'runnerkit train configs/mnist/lenet.py',
@@ -466,6 +476,10 @@ def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
     (tmp_path / 'config.py').write_text(base + text_of('docs/flow.md', 'flow = dict('))
     assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
     assert 'the last layer begins anew' in capsys.readouterr().err
+    (tmp_path / 'tells.py').write_text(text_of('docs/flow.md', 'from contextlib'))
+    (tmp_path / 'tells_too.py').write_text("_base_ = 'config.py'\ncustom_hooks = [dict(type='tells.py:Tells')]\n")
+    assert called(['runnerkit', 'test', 'tells_too.py', 'work_dirs/config'], monkeypatch) == 0
+    assert 'the evaluation begins\nthe evaluation ends\n' in capsys.readouterr().out
     exec(text_of('docs/flow.md', 'from runnerkit.config'), {})
     assert 'upload flow completed\n' in capsys.readouterr().out
     (tmp_path / 'paddlerec.yaml').write_text(text_of('docs/flow.md', 'workspace:'))
@@ -509,6 +523,16 @@ def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     runner.register_hook(names['TestEvery'](loader(8), interval=4))
     runner.run([loader(20)], [('train', 1)])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ['4', '8']
+
+
+def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):
+    for name in ('online', 'recommendation'):
+        shutil.copytree(ROOT / 'configs' / name, tmp_path / 'configs' / name)
+    config = tmp_path / 'configs' / 'recommendation' / 'deepfm.yaml'
+    assert 'epochs: 6' in config.read_text()
+    config.write_text(config.read_text().replace('epochs: 6', 'epochs: 1'))
+    said = shell(text_of('docs/flow.md', 'runnerkit train configs/recommendation'))
+    assert re.search(r'epoch_1.pth: .*auc 0.77', said)
 
 
 def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
@@ -629,6 +653,36 @@ def test_the_steps_from_plain_pytorch(wines, tmp_path, capsys):
     assert len((tmp_path / 'predictions.csv').read_text().splitlines()) == 49
 
 
+def test_the_page_on_seeing_everything(wines, tmp_path, monkeypatch, capsys):
+    page, space = 'docs/seeing_everything.md', {}
+    logged = []
+    for first, language, code in blocks_of(page):
+        assert language == 'python'
+        if first.startswith('custom_hooks'):
+            break
+        exec(code, space)
+        (log,) = (tmp_path / 'work_dirs' / 'seeing').glob('*.log.json')
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        logged.append([{key: value for key, value in line.items() if type(value) is float} for line in lines])
+        shutil.rmtree(tmp_path / 'work_dirs')
+    plain, hardest, ratios, rings, captured = logged
+    shown = re.findall(r'(active|margin|loss|grad_norm): ([\d.]+)', read(page).split('```text')[1].split('```')[0])
+    assert [plain[0][name] for name, _ in shown] == pytest.approx([float(value) for _, value in shown], abs=1e-3)
+    assert len(shown) == 4
+    for other in (hardest, ratios, rings, captured):  # no hook of the page changes the training
+        assert [line['loss'] for line in other] == [line['loss'] for line in plain]
+    assert float(space['hardest'].record.loss) == space['hardest'].highest >= plain[0]['loss']
+    assert "mode='train'" in capsys.readouterr().out
+    assert all(0 < line['moved'] < 1 and line['gradient'] > 0 for line in ratios)
+    assert all({'body.output_zeros', 'head.grad_norm', 'dead_units'} <= set(line) for line in captured)
+    # And in a config, in which the names are those of `Supervised`.
+    base = f"_base_ = ['{ROOT}/configs/tabular/wine.py']\nrunner = dict(max_epochs=2)\nlog_config = dict(interval=5)\n"
+    (tmp_path / 'my_config.py').write_text(base + code)
+    assert called(['runnerkit', 'train', 'my_config.py'], monkeypatch) == 0
+    lines = [json.loads(line) for line in next((tmp_path / 'work_dirs').rglob('*.log.json')).read_text().splitlines()]
+    assert 'model.2.grad_norm' in [line for line in lines if line.get('mode') == 'train'][-1]
+
+
 def test_the_stream_and_the_commands_of_the_online_page(shell, tmp_path, capsys):
     """The page's processes, at another port than it says, which may be taken."""
     online = tmp_path / 'configs' / 'online'
@@ -705,7 +759,7 @@ def test_the_source_of_the_online_page(monkeypatch):
     monkeypatch.setitem(sys.modules, 'redis', SimpleNamespace(Redis=SimpleNamespace(from_url=lambda url: client)))
     space = {}
     try:
-        exec(text_of('docs/online.md', 'import json'), space)
+        exec(text_of('docs/online.md', 'import redis'), space)
         source = SOURCES.build({'type': 'RedisSource', 'url': 'redis://localhost', 'stream': 'ratings'})
     finally:
         SOURCES.module_dict.pop('RedisSource', None)

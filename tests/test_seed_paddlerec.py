@@ -226,6 +226,19 @@ def test_one_key_replaces_one_stage(workspace, capsys):
     assert 'Last checkpoint work_dirs/tdm/epoch_2.pth' in said.out
 
 
+def test_the_stages_of_all_runners_are_imported_before_the_first_one_runs(workspace, capsys):
+    runner = '  - {name: second, class: infer, init_model_path: none, terminal_class_path: "{workspace}/broken.py"}\n'
+    (workspace / 'two.yaml').write_text(
+        f'mode: [train_runner, second]\n{CONFIG}'.replace('\nphase:', f'{runner}\nphase:')
+    )
+    (workspace / 'broken.py').write_text('import nowhere\n')
+    assert main(['two.yaml']) == 1
+    said = capsys.readouterr()
+    assert re.search(r"No module named 'nowhere' .*broken.py:1", said.err)
+    assert said.out == ''
+    assert not (workspace / 'work_dirs').exists()
+
+
 def test_the_base_of_the_startup_loads(workspace):
     """`load` reads `init_model_path`; if it is empty or absent, nothing is loaded."""
     assert main(['config.yaml']) == 0
@@ -255,3 +268,20 @@ def test_an_error_in_a_stage_file_names_it(workspace, capsys, file, change, text
     said = capsys.readouterr()
     assert text in said.err.strip().splitlines()[-1] or text in said.err
     assert said.out.count('PaddleRec Finish') == 0
+
+
+def test_an_error_in_a_file_of_the_second_run_is_told_before_the_first_one(workspace, capsys):
+    second = """
+  - name: second
+    epochs: 1
+    terminal_class_path: "{workspace}/broken.py"
+
+phase:
+"""
+    (workspace / 'two.yaml').write_text('mode: [train_runner, second]\n' + CONFIG.replace('\nphase:\n', second))
+    (workspace / 'broken.py').write_text('1 / 0\n')
+    assert main(['two.yaml']) == 1
+    said = capsys.readouterr()
+    assert 'broken.py:1' in said.err
+    assert said.out == ''
+    assert not (workspace / 'work_dirs').exists()

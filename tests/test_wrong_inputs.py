@@ -7,9 +7,12 @@ import shlex
 
 import pytest
 import torch
-from wrong_inputs import COMMANDS, CONFIGS, FILES, GOOD, RUNS
+from wrong_inputs import COMMANDS, CONFIGS, FILES, GOOD, RUNS, SPACES
 
 from runnerkit.cli.main import main
+from runnerkit.config import Config
+from runnerkit.search import Space
+from runnerkit.utils.exceptions import one_line
 
 PLACE = re.compile(r'\.(?:py|yaml|json):\d')
 
@@ -95,6 +98,15 @@ def test_wrong_runs(row, folder, ask):
 @pytest.mark.parametrize('row', COMMANDS, ids=name)
 def test_wrong_commands(row, ask):
     check(row, *ask(shlex.split(row.written)))
+
+
+@pytest.mark.parametrize('row', SPACES, ids=name)
+def test_wrong_spaces(row, folder):
+    (folder / 'wrong.py').write_text(f"_base_ = 'good.py'\n{row.written}\n")
+    cfg = Config.fromfile(folder / 'wrong.py')
+    with pytest.raises((KeyError, TypeError, ValueError)) as caught:
+        Space.of(cfg.search_space).check_config(cfg)
+    check(row, row.code, one_line(caught.value), place='wrong.py:2')
 
 
 def test_of_the_good_config_nothing_is_said(ask):

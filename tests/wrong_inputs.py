@@ -1194,6 +1194,16 @@ CONFIGS = (
         "custom_hooks[0].after_iter … Write False in place of 'no'",
         1,
     ),
+    Wrong(
+        "custom_hooks = [dict(type='CaptureHook', modules=['modle.1'])]",
+        "custom_hooks[0].modules … Supervised has no submodule 'modle.1'; did you mean 'model.1'",
+        1,
+    ),
+    Wrong(
+        "custom_hooks = [dict(type='CaptureHook', modules='model.1', log=['nrom'])]",
+        "CaptureHook: log must be among mean, std, norm, max, zeros, but got 'nrom'; did you mean 'norm'?",
+        1,
+    ),
     Wrong("custom_hooks = [dict(type='NonFiniteHook', acton='stop')]", "NonFiniteHook … 'acton' … 'action'", 1),
     Wrong(
         "custom_hooks = [dict(type='NonFiniteHook', action='sotp')]",
@@ -1307,6 +1317,12 @@ RUNS = (
     Wrong(
         "data = dict(train=dict(_delete_=True, type='Stream', source=dict(type='EndpointSource', url='host:7007')))",
         "url must be tcp://host:port or http://host:port/path … 'host:7007'",
+        1,
+    ),
+    Wrong(
+        "data = dict(train=dict(_delete_=True, type='Stream', "
+        "source=dict(type='DirectorySource', path='events', read_files='delet')))",
+        "read_files must be 'keep', 'delete' or a folder … did you mean 'delete'?",
         1,
     ),
     Wrong("data = dict(train=dict(_delete_=True, type='Stream', source='events'))", "source … 'events'", 1),
@@ -1435,9 +1451,11 @@ COMMANDS = (
     # --- ctl
     Wrong('ctl', 'work_dir, COMMAND'),
     Wrong('ctl trained', 'COMMAND'),
-    Wrong('ctl trained sing', "'sing' … 'pause'"),
-    Wrong('ctl trained lr', 'lr needs a VALUE'),
-    Wrong('ctl trained save now', "save takes no VALUE, but got 'now'"),
+    Wrong('ctl trained sing', "no command 'sing' … status, pause"),
+    Wrong('ctl trained paus', "no command 'paus' … did you mean 'pause'?"),
+    Wrong('ctl trained lr', "lr takes a number of at least 0, or 'schedule', but got none"),
+    Wrong('ctl trained lr fast', "lr takes a number … 'fast'"),
+    Wrong('ctl trained save now', "save takes no value, but got 'now'"),
     Wrong('ctl trained status --timeout soon', "--timeout … 'soon'"),
     Wrong('ctl trained status', "no run can be controlled in trained … custom_hooks=[dict(type='ControlHook')]", 1),
     Wrong('ctl nowhere status', 'there is no folder nowhere', 1),
@@ -1566,4 +1584,48 @@ COMMANDS = (
     Wrong('test good.py truncated.pth', 'truncated.pth is damaged: its end is missing', 1),
     Wrong('test good.py other.pth', 'other.pth does not fit the model of good.py', 1),
     Wrong('test good.py list.pth', 'list.pth: it holds a list', 1),
+)
+
+#: Search spaces in a config: `Space.of` refuses them, or `Space.check_config` their keys.
+SPACES = (
+    Wrong("search_space = {'optimizer.lr': dict(type='Flaot', low=0, high=1)}", "optimizer.lr: Flaot … 'Float'"),
+    Wrong("search_space = {'optimizer.lr': dict(type='Float', lo=0, high=1)}", "optimizer.lr: Float: … 'lo' … 'low'"),
+    Wrong("search_space = {'optimizer.lr': dict(type='Float', low=1, high=0)}", 'low=1 must not be above high=0'),
+    Wrong(
+        "search_space = {'optimizer.lr': dict(type='Float', low=0, high=1, log=True)}", 'low must be above 0 on a log'
+    ),
+    Wrong("search_space = {'optimizer.lr': []}", 'optimizer.lr: choices must have at least one value'),
+    Wrong("search_space = {'optimizer.lr': (1e-4, 0.1)}", 'optimizer.lr: … write Float(0.0001, 0.1) or Int(…)'),
+    Wrong("search_space = {'optimizer.lr': 0.1}", 'optimizer.lr: … must be a list of choices, a dict( … got 0.1'),
+    Wrong("search_space = {'optimizer.momentun': [0.1]}", "optimizer has no 'momentun'; did you mean 'momentum'?"),
+    Wrong("search_space = {'optmizer.lr': [0.1]}", "optmizer.lr: the config has no 'optmizer' … 'optimizer'"),
+    Wrong("search_space = {'model.model.5.bias': [True]}", "model.model is a list of 2, in which '5' is no index"),
+    Wrong(
+        "search_space = dict(parameters={'seed': [1]}, conditions=[dict(child='seed', parent='sede', range=1)])",
+        "the parent of a condition is 'sede', but there is no such parameter; did you mean 'seed'?",
+    ),
+    Wrong(
+        "search_space = dict(parameters={'a': [1], 'b': [1]}, conditions=[dict(child='a', parent='b', range=2)])",
+        'range has 2, but b must be one of 1',
+    ),
+    Wrong(
+        "search_space = dict(parameters={'a': [1], 'b': [1]}, conditions=[dict(child='a', parent='b', range=1), "
+        "dict(child='b', parent='a', range=1)])",
+        'the conditions lead in a circle … a → b',
+    ),
+    Wrong("search_space = dict(parameters={'seed': [1]}, forbidden=[dict(sede=1)])", "'sede' … did you mean 'seed'?"),
+    Wrong("search_space = dict(parameters={'seed': [1]}, forbidden=[dict(seed=1)])", 'the space forbids everything'),
+    Wrong("search_space = dict(parametrs={'seed': [1]})", "'parametrs' … did you mean 'parameters'?"),
+    Wrong(
+        "search_space = dict(hyperparameters=[dict(key='seed', type='INTT', range=[1, 2])])",
+        "seed: type must be one of CATEGORY, … 'INTT'; did you mean 'INT'?",
+    ),
+    Wrong(
+        "search_space = dict(hyperparameters=[dict(key='seed', type='INT', rage=[1, 2])])",
+        "a hyperparameter has no 'rage'; did you mean 'range'?",
+    ),
+    Wrong(
+        "search_space = dict(hyperparameters=[dict(key='seed', type='INT_EXP', range=[0, 2])])",
+        'seed: range of INT_EXP: low must be above 0',
+    ),
 )

@@ -11,21 +11,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-FILE = 'recbole/dataset_example/ml-100k/ml-100k.inter'
+FILE = 'recbole/dataset_example/ml-100k/ml-100k.{}'
 USERS, FILMS, RATINGS = 943, 1682, 100_000
 
 
-@cache
-def read() -> list[dict[str, int]]:
-    """All ratings in the order of time: user and film from 0, stars from 1 to 5, seconds since 1970."""
+def table(name: str) -> list[list[str]]:
+    """The rows of a table of MovieLens-100K, in the order of its file.
+
+    Args:
+        name: ``'inter'`` (user, film, stars, time), ``'user'`` (user, age, gender, occupation, zip code) or ``'item'``
+            (film, title, year, genres).
+    """
     try:
-        path = metadata.distribution('recbole').locate_file(FILE)
+        path = metadata.distribution('recbole').locate_file(FILE.format(name))
     except metadata.PackageNotFoundError as error:
         raise ModuleNotFoundError(
             'the ratings ship inside the package recbole: pip install --no-deps -r requirements/data.txt'
         ) from error
     with open(str(path), encoding='utf-8') as file:
-        rows = [[int(float(value)) for value in line.split('\t')] for line in file.readlines()[1:]]
+        return [line.rstrip('\n').split('\t') for line in file.readlines()[1:]]
+
+
+@cache
+def read() -> list[dict[str, int]]:
+    """All ratings in the order of time: user and film from 0, stars from 1 to 5, seconds since 1970."""
+    rows = [[int(float(value)) for value in row] for row in table('inter')]
     rows.sort(key=lambda row: row[3])  # equal times keep the file's order
     return [{'user': user - 1, 'film': film - 1, 'stars': stars, 'time': at} for user, film, stars, at in rows]
 

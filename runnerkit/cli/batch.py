@@ -69,8 +69,9 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     """The indices of the samples (None if unknown), and the batch."""
     from runnerkit.data import epoch_batches, is_cheap_to_enter, set_epoch
     from runnerkit.data.kinds import length_of
-    from runnerkit.flow import Context, Instance
-    from runnerkit.flow.instance import required_section
+    from runnerkit.flow import Context
+    from runnerkit.flow.defaults import required_section
+    from runnerkit.flow.loading import build_loader
     from runnerkit.utils.seed import preserved_rng, set_random_seed
 
     data = required_section(cfg, 'data')
@@ -83,7 +84,7 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     data[f'{args.split}_dataloader'] = own
     context = Context(cfg, rank=args.rank, world_size=args.world_size, seed=cfg.seed)
     set_random_seed(cfg.seed)
-    loader = Instance(context).build_loader(context, data, args.split)
+    loader = build_loader(context, data, args.split)
     epoch, at = args.epoch - 1, args.batch - 1
     indices = None
     if is_cheap_to_enter(loader) and loader.batch_sampler is not None:

@@ -13,6 +13,12 @@ from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config
 from runnerkit.utils.logging import print_out
 
+#: The sections of a config that an evaluation reads.
+SECTIONS = (
+    *('model', 'data', 'evaluation', 'custom_hooks', 'optimizer_config', 'amp', 'fp16', 'workflow'),
+    *('seed', 'deterministic'),
+)
+
 
 def parser(prog: str = 'runnerkit test') -> Parser:
     """The command line."""
@@ -39,7 +45,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
     if args.out:
         check_writable('--out', args.out)
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    cfg = load_config(args.config, args.cfg_options, sections=('model', 'data'))
+    cfg = load_config(args.config, args.cfg_options, sections=SECTIONS)
     from runnerkit.checkpoint import find_checkpoint, trusted_pickles
     from runnerkit.flow import Options
     from runnerkit.flow.testing import evaluated

@@ -84,6 +84,12 @@ def parser(prog: str = 'runnerkit train') -> Parser:
         metavar='N',
         help='train and evaluate on the first N training samples, to see whether the model can learn them',
     )
+    parse.add_argument(
+        '--stop-after',
+        type=number_of_units,
+        metavar='N',
+        help='end after N epochs (iterations in an iteration runner); schedules keep the length of the whole run',
+    )
     parse.add_argument('--verbose', action='store_true', help='also show environment, config and hooks')
     return parse
 
@@ -106,11 +112,14 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.flow import Flow
 
-    for run in runs:
+    flows = []
+    for run in runs:  # all stages are imported before the first run begins
         options = options_of(args)
         options.device = options.device or run.device
+        flows.append(Flow(run.cfg, options, name=run.name, guard=guarded))
+    for flow in flows:
         with trusted_pickles() if args.trust_pickles else nullcontext():
-            context = Flow(run.cfg, options, name=run.name, guard=guarded).run()
+            context = flow.run()
         number = stopped_by(context.runner)
         if number is not None:
             return SIGNALLED + number
@@ -189,6 +198,15 @@ def number_of_samples(text: str) -> int:
     """A number of samples from the command line: a whole number of at least 1."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f'a number of samples is a whole number of at least 1, but got {text!r}')
+    return int(text)
+
+
+def number_of_units(text: str) -> int:
+    """A number of epochs or iterations from the command line: a whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f'a number of epochs (or iterations) is a whole number of at least 1, but got {text!r}'
+        )
     return int(text)
 
 

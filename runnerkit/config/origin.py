@@ -86,6 +86,11 @@ class DataLines(SourceLines):
         except yaml.YAMLError:
             return None
 
+    @property
+    def names_read(self) -> frozenset[str]:
+        """None: there are no variables."""
+        return frozenset()
+
     def line(self, path: Iterable[Any], key: tuple[Any, ...] = ()) -> int | None:
         """As for `SourceLines`."""
         line, node = None, self.top

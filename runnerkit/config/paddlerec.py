@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from runnerkit.config.config import Config
-from runnerkit.config.config_dict import as_config
-from runnerkit.config.origin import written_at
+from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
+from runnerkit.config.origin import Origin, written_at
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
-from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.suggest import near_miss, suggestion
 
 #: The classes of runners, and whether they train.
 CLASSES = {'train': True, 'single_train': True, 'infer': False, 'single_infer': False}
@@ -59,6 +59,9 @@ LOADER = ('batch_size', 'num_workers', 'shuffle', 'drop_last')
 #: Top-level keys of the shape.
 TOP = ('workspace', 'mode', 'debug', 'dataset', 'hyper_parameters', 'runner', 'phase')
 
+#: Keys of `optimizer` in the hyper-parameters that are not arguments of its class.
+OPTIMIZER = ('class', 'strategy', 'learning_rate')
+
 #: Kinds of loaders there, all of which are one kind here.
 LOADERS = ('DataLoader', 'QueueDataset')
 
@@ -100,99 +103,127 @@ class _Shape:
         self.cfg = cfg
         self.root: dict[str, Any] = cfg._cfg_dict
         self.runners = self.named('runner')
-        self.phases = self.named('phase') if 'phase' in self.root else {}
-        self.datasets = self.named('dataset') if 'dataset' in self.root else {}
+        self.phases = self.named('phase')
+        self.datasets = self.named('dataset')
 
     def runs(self) -> Iterator[Run]:
-        modes = self.root.get('mode')
-        if modes is None:
-            if len(self.runners) > 1:
-                raise WrongKey(f'the config has the runners {", ".join(self.runners)}: say which in `mode`')
-            modes = list(self.runners)
-        modes = [modes] if isinstance(modes, str) else list(modes)
+        modes = self.names(self.root, 'mode', 'runner')
+        if not modes and len(self.runners) != 1:
+            held = ', '.join(self.runners) or 'none'
+            raise WrongKey(f'the config has the runners {held}: say which in `mode`{_at(self.root, "mode")}')
+        modes = modes or list(self.runners)
         for mode in modes:
-            if mode not in self.runners:
-                raise WrongKey(
-                    f'mode names no runner {mode!r}{suggestion(mode, self.runners)}; the config has '
-                    f'{", ".join(self.runners)}{self.at("mode")}'
-                )
-        for mode in modes:
-            sections, device = self.sections(mode, alone=len(modes) == 1)
+            sections, device = self.sections(mode)
             cfg = Config(as_config(_filled(sections, self.workspace())), self.cfg.text, self.cfg.filename)
             yield Run(mode, cfg, device)
 
     def named(self, key: str) -> dict[str, Mapping[str, Any]]:
         """The parts of the list ``key`` by their names."""
-        parts = self.root[key]
+        parts = self.root.get(key, [])
         if not isinstance(parts, list | tuple):
-            raise WrongType(f'{key} must be a list of dicts, each with a name, but got {parts!r}{self.at(key)}')
+            raise WrongType(f'{key} must be a list of dicts, each with a name, but got {parts!r}{_at(self.root, key)}')
         found: dict[str, Mapping[str, Any]] = {}
         for index, part in enumerate(parts):
             if not isinstance(part, Mapping) or not isinstance(part.get('name'), str):
-                raise WrongType(f'{key} {index} must be a dict with a name, but got {part!r}{self.at(key, index)}')
+                place = _at(self.root, key, index)
+                raise WrongType(f'{key} {index} must be a dict with a name, but got {part!r}{place}')
             if part['name'] in found:
-                raise WrongValue(f'two parts of {key} have the name {part["name"]!r}{self.at(key, index, "name")}')
+                raise WrongValue(f'two parts of {key} have the name {part["name"]!r}{_at(part, "name")}')
             found[part['name']] = part
         return found
 
-    def at(self, *path: Any) -> str:
-        """Where a key was written, for messages."""
-        place = written_at(self.cfg, path)
-        return f' ({place})' if place else ''
+    def names(self, part: Mapping[str, Any], key: str, kind: str, where: str = '') -> list[str] | None:
+        """The names in ``part[key]``, one or a list, each that of a ``kind``; None if there is no such key."""
+        given = part.get(key)
+        if given is None:
+            return None
+        known = {'runner': self.runners, 'phase': self.phases, 'dataset': self.datasets}[kind]
+        names, told, place = [given] if isinstance(given, str) else given, f'{key}{where}', _at(part, key)
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise WrongType(f'{told} must be the name of a {kind}, or a list of names, but got {given!r}{place}')
+        for name in names:
+            if name not in known:
+                meant = near_miss(kind, [key for key in self.root if key != kind])
+                held = ', '.join(known) or f'none (its key is {kind!r}' + (f', not {meant!r})' if meant else ')')
+                raise WrongKey(
+                    f'{told} names no {kind} {name!r}{suggestion(name, known)}; the config has {held}{place}'
+                )
+        return list(names)
 
     def workspace(self) -> str:
         """What stands for ``{workspace}``: the config's, else the folder of the config file."""
         own = self.root.get('workspace')
         return str(own) if own else os.path.dirname(os.path.abspath(self.cfg.filename or 'config.yaml'))
 
-    def sections(self, name: str, alone: bool) -> tuple[dict[str, Any], str | None]:
+    def sections(self, name: str) -> tuple[ConfigDict, str | None]:
         """The sections of the run of one runner, and its device."""
         runner = self.runners[name]
         where = f'the runner {name!r}'
         self.check(runner, RUNNER, where, ELSEWHERE)
         kind = runner.get('class', 'train')
         if kind not in CLASSES:
-            way_out = 'start several processes with torchrun' if 'cluster' in str(kind) else ', '.join(CLASSES)
-            raise WrongValue(
-                f'{where} has the class {kind!r}, but there is only: {way_out}{suggestion(str(kind), CLASSES)}'
-            )
+            if 'cluster' in str(kind):
+                way_out = 'give single_train or single_infer, and start several processes with torchrun'
+            else:
+                way_out = f'give {", ".join(CLASSES)}{suggestion(str(kind), CLASSES)}'
+            raise WrongValue(f'{where} has the class {kind!r}, which is not there{_at(runner, "class")}: {way_out}')
         trains = CLASSES[kind]
         found = {key: value for key, value in self.root.items() if key not in TOP}
-        phases = self.phases_of(runner, where)
+        named = self.names(runner, 'phases', 'phase', f' of {where}')
+        phases = [self.phases[each] for each in (self.phases if named is None else named)]
+        for phase in phases:
+            self.check(phase, PHASE, f'the phase {phase["name"]!r}', {})
         self.add_model(found, phases)
         self.add_data(found, phases, trains)
-        flow = {stage: runner[f'{stage}_class_path'] for stage in STAGES if runner.get(f'{stage}_class_path')}
+        paths = {stage: f'{stage}_class_path' for stage in STAGES}
+        flow = {stage: runner[path] for stage, path in paths.items() if runner.get(path)}
         if trains:
             self.add_training(found, runner, where)
         else:
             if not runner.get('init_model_path'):
-                raise WrongKey(f'{where} needs init_model_path: the folder whose checkpoints it evaluates')
+                place = _at(runner, 'name')
+                raise WrongKey(f'{where} needs init_model_path: the folder whose checkpoints it evaluates{place}')
             infer = {'type': 'Infer', 'checkpoints': runner['init_model_path']}
             flow = {'network': 'InferNetwork', 'startup': None, 'runner': infer, **flow}
         if flow:
-            found['flow'] = {**flow, **found.get('flow', {})}
+            found['flow'] = _moved({**flow, **found.get('flow', {})}, runner, paths)
         stem = os.path.splitext(os.path.basename(self.cfg.filename or 'run'))[0]
         own = runner.get('save_checkpoint_path') if trains else None
-        found.setdefault('work_dir', own or os.path.join('work_dirs', stem, *([] if alone else [name])))
-        return found, self.device(runner, where)
+        found.setdefault('work_dir', own or os.path.join('work_dirs', stem, *([name] if len(self.runners) > 1 else [])))
+        return self.placed(found, runner), self.device(runner, where)
 
     def check(self, part: Mapping[str, Any], known: tuple[str, ...], where: str, others: Mapping[str, str]) -> None:
         for key in part:
             if key in others:
-                raise WrongValue(f'{key} of {where} has no counterpart: {others[key]}')
+                raise WrongValue(f'{key} of {where} has no counterpart{_at(part, key)}: {others[key]}')
             if key not in known:
-                raise WrongKey(f'{where} has no key {key!r}{suggestion(str(key), known)}; known are {", ".join(known)}')
+                near = suggestion(str(key), known)
+                raise WrongKey(f'{where} has no key {key!r}{_at(part, key)}{near}; known are {", ".join(known)}')
 
-    def phases_of(self, runner: Mapping[str, Any], where: str) -> list[Mapping[str, Any]]:
-        names = runner.get('phases', list(self.phases))
-        names = [names] if isinstance(names, str) else names
-        for name in names:
-            if name not in self.phases:
-                raise WrongKey(f'{where} names no phase {name!r}{suggestion(str(name), self.phases)}')
-        found = [self.phases[name] for name in names]
-        for phase in found:
-            self.check(phase, PHASE, f'the phase {phase["name"]!r}', {})
-        return found
+    def placed(self, found: dict[str, Any], runner: Mapping[str, Any]) -> ConfigDict:
+        """The sections, with the places of those that are put together from other parts."""
+        places = {
+            'model': (self.root, 'hyper_parameters'),
+            'optimizer': (self.root.get('hyper_parameters'), 'optimizer'),
+            'data': (self.root, 'dataset'),
+            'workflow': (self.root, 'phase'),
+            'runner': (runner, 'epochs'),
+            'load_from': (runner, 'init_model_path'),
+            'checkpoint_config': (runner, 'save_checkpoint_interval'),
+            'log_config': (runner, 'print_interval'),
+            'work_dir': (runner, 'save_checkpoint_path'),
+            'flow': (runner, 'name'),
+        }
+        made, origin = _moved(found, self.root), _origin(self.root)
+        if origin is not None:
+            keys = {
+                key: known.place_of(name)
+                for key, (part, name) in places.items()
+                if (key in found and key not in self.root) or key == 'runner'
+                if (known := _origin(part)) is not None
+            }
+            set_origin(made, Origin(origin.places, {**origin.keys, **keys}, origin.added))
+        return made
 
     def add_model(self, found: dict[str, Any], phases: list[Mapping[str, Any]]) -> None:
         """``model``: the class ``Model`` of the phases' file, with the hyper-parameters as its arguments."""
@@ -202,17 +233,31 @@ class _Shape:
                 f'the phases have different models ({", ".join(map(str, files))}): write one that holds them, with a '
                 'step for each phase (`<mode>_step`), and name the mode in the phase'
             )
-        given = dict(self.root.get('hyper_parameters') or {})
+        written = self.root.get('hyper_parameters') or {}
+        given = dict(written)
         optimizer = given.pop('optimizer', None)
         if files:
             path = str(files[0])
-            found['model'] = {'type': f'{path}:Model' if path.endswith('.py') else path, **given}
+            model = {'type': f'{path}:Model' if path.endswith('.py') else path, **given}
+            found['model'] = _moved(model, written)
         if optimizer is not None:
-            arguments = {key: value for key, value in optimizer.items() if key not in ('class', 'strategy')}
-            if 'learning_rate' in arguments:
-                arguments['lr'] = arguments.pop('learning_rate')
-            kind = str(optimizer.get('class', 'SGD'))
-            found['optimizer'] = {'type': _OPTIMIZERS.get(kind.lower(), kind), **arguments}
+            found['optimizer'] = self.optimizer(optimizer)
+
+    def optimizer(self, written: Any) -> ConfigDict:
+        """The config of the optimizer, of which the hyper-parameters may say ``class`` and ``learning_rate``."""
+        where = 'hyper_parameters.optimizer'
+        if not isinstance(written, Mapping):
+            raise WrongType(f'{where} must be a dict with a class, but got {written!r}')
+        for key in written:
+            meant = near_miss(str(key), OPTIMIZER)
+            if meant is not None:
+                raise WrongKey(f'{where} has no key {key!r}{_at(written, key)}; did you mean {meant!r}?')
+        arguments = {key: value for key, value in written.items() if key not in OPTIMIZER}
+        if 'learning_rate' in written:
+            arguments['lr'] = written['learning_rate']
+        kind = str(written.get('class', 'SGD'))
+        names = {'type': 'class', 'lr': 'learning_rate'}
+        return _moved({'type': _OPTIMIZERS.get(kind.lower(), kind), **arguments}, written, names)
 
     def add_data(self, found: dict[str, Any], phases: list[Mapping[str, Any]], trains: bool) -> None:
         """``data`` and ``workflow``: a split for each phase."""
@@ -225,23 +270,24 @@ class _Shape:
             workflow.append([mode, 1])
             if name is None:
                 continue
-            if name not in self.datasets:
-                raise WrongKey(
-                    f'the phase {phase["name"]!r} names no data set {name!r}{suggestion(str(name), self.datasets)}'
-                )
-            dataset = dict(self.datasets[name])
+            where = f' of the phase {phase["name"]!r}'
+            if not isinstance(name, str):
+                raise WrongType(f'dataset_name{where} must be one name, but got {name!r}{_at(phase, "dataset_name")}')
+            self.names(phase, 'dataset_name', 'dataset', where)
+            written = self.datasets[name]
+            dataset = dict(written)
             loader = {key: dataset.pop(key) for key in LOADER if key in dataset}
             if 'thread_num' in phase:
                 loader.setdefault('num_workers', phase['thread_num'] if phase['thread_num'] > 1 else 0)
-            data[split] = self.dataset(dataset)
+            data[split] = _moved(self.dataset(dataset, written), written)
             if loader:
-                data[f'{split}_dataloader'] = loader
+                data[f'{split}_dataloader'] = _moved(loader, written)
         if data:
             found['data'] = data
         if trains and phases:
             found.setdefault('workflow', workflow)
 
-    def dataset(self, dataset: dict[str, Any]) -> dict[str, Any]:
+    def dataset(self, dataset: dict[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
         """The config of a data set: in PaddleRec's kinds of loaders, the class ``Reader`` of ``data_converter``."""
         name = dataset.pop('name')
         kind, file = dataset.pop('type', LOADERS[0]), dataset.pop('data_converter', None)
@@ -249,44 +295,76 @@ class _Shape:
         if kind not in LOADERS:
             return {'type': kind, **dataset}
         if file is None:
-            raise WrongKey(f'the data set {name!r} needs data_converter: the file with its class {own}')
+            place = _at(written, 'name')
+            raise WrongKey(f'the dataset {name!r} needs data_converter: the file with its class {own}{place}')
         return {'type': f'{file}:{own}', **dataset}
 
     def add_training(self, found: dict[str, Any], runner: Mapping[str, Any], where: str) -> None:
         """``runner``, ``load_from``, ``checkpoint_config`` and ``log_config`` of a runner that trains."""
         if 'epochs' not in runner:
-            raise WrongKey(f'{where} needs epochs')
-        found['runner'] = {'type': 'EpochBasedRunner', 'max_epochs': runner['epochs']}
+            raise WrongKey(f'{where} needs epochs{_at(runner, "name")}')
+        epochs = {'type': 'EpochBasedRunner', 'max_epochs': runner['epochs']}
+        found['runner'] = _moved(epochs, runner, {'max_epochs': 'epochs'})
         if runner.get('init_model_path'):
             found['load_from'] = runner['init_model_path']
         if 'save_checkpoint_interval' in runner:
-            found.setdefault('checkpoint_config', {'interval': runner['save_checkpoint_interval']})
+            interval = {'interval': runner['save_checkpoint_interval']}
+            found.setdefault('checkpoint_config', _moved(interval, runner, {'interval': 'save_checkpoint_interval'}))
         if 'save_step_interval' in runner:
             by_step = {'type': 'CheckpointHook', 'by_epoch': False, 'interval': runner['save_step_interval']}
-            found['custom_hooks'] = [*found.get('custom_hooks', []), by_step]
+            hook = _moved(by_step, runner, {'interval': 'save_step_interval'})
+            found['custom_hooks'] = [*found.get('custom_hooks', []), hook]
         if 'print_interval' in runner:
-            found.setdefault('log_config', {'interval': runner['print_interval']})
+            interval = {'interval': runner['print_interval']}
+            found.setdefault('log_config', _moved(interval, runner, {'interval': 'print_interval'}))
 
     def device(self, runner: Mapping[str, Any], where: str) -> str | None:
         given = runner.get('device')
         device = None if given is None else str(given).lower()
         if device not in (None, 'cpu', 'gpu'):
-            raise WrongValue(f'{where} has the device {given!r}: give cpu or gpu')
+            raise WrongValue(f'{where} has the device {given!r}{_at(runner, "device")}: give cpu or gpu')
         gpus = str(runner.get('selected_gpus', '')).replace(' ', '')
         if device == 'cpu' or not (device or gpus):
             return device
         if ',' in gpus:
             raise WrongValue(
-                f'{where} has selected_gpus={gpus!r}: start one process for each GPU, with torchrun and '
-                '--launcher pytorch'
+                f'{where} has selected_gpus={gpus!r}{_at(runner, "selected_gpus")}: start one process for each GPU, '
+                'with torchrun and --launcher pytorch'
             )
         return f'cuda:{gpus}' if gpus else 'cuda'
+
+
+def _at(part: Any, *path: Any) -> str:
+    """Where a key below ``part`` was written, for messages."""
+    place = written_at(part, path)
+    return f' ({place})' if place else ''
+
+
+def _origin(part: Any) -> Origin | None:
+    """Where a dict was written; None if that is not known."""
+    return part._origin_ if isinstance(part, ConfigDict) else None
+
+
+def _moved(values: Mapping[str, Any], written: Any, names: Mapping[str, str] | None = None) -> ConfigDict:
+    """``values`` with the place of the dict that they were written in.
+
+    Args:
+        values: of a new section.
+        written: the dict.
+        names: what keys are called in it, where they have another name there.
+    """
+    made, origin = ConfigDict(), _origin(written)
+    dict.update(made, values)
+    if origin is not None:
+        moved = {key: origin.place_of(name) for key, name in (names or {}).items()}
+        set_origin(made, Origin(origin.places, {**origin.keys, **moved}, origin.added))
+    return made
 
 
 def _filled(value: Any, workspace: str) -> Any:
     """``value`` with ``{workspace}`` replaced in all texts."""
     if isinstance(value, Mapping):
-        return {key: _filled(each, workspace) for key, each in value.items()}
+        return _moved({key: _filled(each, workspace) for key, each in value.items()}, value)
     if isinstance(value, list | tuple):
         return type(value)(_filled(each, workspace) for each in value)
     return value.replace('{workspace}', workspace) if isinstance(value, str) else value

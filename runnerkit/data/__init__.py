@@ -18,7 +18,7 @@ from runnerkit.data.named import name_of_scores, name_scores
 from runnerkit.data.reader import IterLoader, Reader, epoch_batches
 from runnerkit.data.sampler import EpochSampler, epoch_order
 from runnerkit.data.seeding import private_streams
-from runnerkit.data.source import SOURCES, Event, Malformed, Source
+from runnerkit.data.source import SOURCES, Event, Malformed, Source, parse_event
 from runnerkit.data.stream import Stream, StreamLoader
 from runnerkit.data.wrappers import RepeatDataset
 
@@ -48,6 +48,7 @@ __all__ = [
     'loader_seed',
     'name_of_scores',
     'name_scores',
+    'parse_event',
     'private_streams',
     'set_epoch',
 ]

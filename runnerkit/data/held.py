@@ -179,6 +179,11 @@ class Held:
                 yield place, value
 
 
+def is_generator(value: Any) -> bool:
+    """Whether ``value`` is a random generator of torch, Python or numpy."""
+    return _kind(value).is_generator
+
+
 def generator_state(generator: Any) -> dict[str, Any]:
     """The state of a generator of torch, Python or numpy: tensors and plain values."""
     if isinstance(generator, torch.Generator):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple, NoReturn, TypeAlias
 
 from runnerkit.data.held import Opaque
 from runnerkit.registry import Registry
@@ -17,7 +18,7 @@ class Event(NamedTuple):
     """One event of a stream.
 
     Attributes:
-        offset: its place: a number, a text, or a list of these. Offsets grow from event to event.
+        offset: its place: a number, a text, or a list of these, see `is_offset`. Offsets grow from event to event.
         payload: what is trained on, once it is decoded.
     """
 
@@ -68,20 +69,83 @@ class Source(ABC, Opaque):
 
     def acknowledge(self, offset: Any) -> None:
         """The updates of all events up to ``offset`` are in a checkpoint on disk. Called in the main thread, so it must
-        not wait for long. It may be called again with the same offset, and need not have an effect at once."""
+        not wait for long. It may be called again with the same offset, and need not have an effect at once. What it
+        raises is logged, and the run goes on: the next acknowledgement includes this one."""
 
     def close(self) -> None:
         """End a `read` that waits, in another thread; `read` may be called again later."""
 
 
+def is_offset(value: Any) -> bool:
+    """Whether ``value`` can be an event's offset: a finite number, a text, or a list of these; every one of them can
+    be in a checkpoint, and be compared."""
+    parts = value if isinstance(value, (list, tuple)) and value else [value]
+    return all(map(_is_plain, parts))
+
+
+def _is_plain(part: Any) -> bool:
+    if isinstance(part, int):  # a checkpoint takes no longer ones
+        return not isinstance(part, bool) and part.bit_length() <= 1024
+    return isinstance(part, str) or (isinstance(part, float) and math.isfinite(part))
+
+
+#: The most bytes of a line. Longer ones are malformed, and never in memory as a whole.
+LONGEST = 1 << 20
+
+
+class Lines:
+    """The lines of a connection, or of a file that may still grow.
+
+    Args:
+        file: opened in binary mode.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._half = b''  # of a line whose end is not there yet
+        self._is_too_long = False  # the line that is read
+
+    def read(self) -> Iterator[bytes | Malformed]:
+        """The lines that end with a newline, and a `Malformed` for each that is longer than `LONGEST`; may be called
+        again when the file has grown."""
+        while part := self._file.readline(LONGEST + 1 - len(self._half)):
+            line, self._half = self._half + part, b''
+            is_whole = line.endswith(b'\n')
+            if self._is_too_long:  # the rest of it
+                self._is_too_long = not is_whole
+            elif len(line) > LONGEST:
+                self._is_too_long = not is_whole
+                yield Malformed(shortened_text(line), f'the line is longer than {LONGEST} bytes')
+            elif is_whole:
+                yield line
+            else:
+                self._half = line
+
+    def last(self) -> Iterator[bytes]:
+        """A line without a newline at the end, if there is one."""
+        line, self._half = self._half, b''
+        if line:
+            yield line
+
+
+def parse_event(line: bytes, offset: Any) -> Event | Malformed:
+    """The event at ``offset`` whose payload is the JSON value in ``line``, or a `Malformed`."""
+    value = parse_line(line, offset)
+    return value if isinstance(value, Malformed) else Event(offset, value)
+
+
 def parse_line(line: bytes, offset: Any = None) -> Any:
     """The JSON value in a line, or a `Malformed`."""
     try:
-        return json.loads(line)
+        return json.loads(line, parse_constant=_refuse)
     except ValueError as error:  # wrong UTF-8 is one, too
         return Malformed(shortened_text(line), f'no JSON: {error}', offset)
     except RecursionError:
         return Malformed(shortened_text(line), 'no JSON: it is nested too deeply', offset)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f'{name} is no number')
 
 
 def shortened_text(line: bytes, longest: int = 10000) -> str:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import os
+import reprlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from torch.utils.data import IterableDataset, default_collate
 
 from runnerkit.data.builder import DATASETS, TRANSFORMS
 from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams
-from runnerkit.data.source import SOURCES, Event, Malformed, Source
+from runnerkit.data.source import SOURCES, Event, Malformed, Source, is_offset
 from runnerkit.data.stream_buffer import StreamBuffer
-from runnerkit.distributed import broadcast_object
-from runnerkit.utils.exceptions import ToldByFirstRank, WrongType
+from runnerkit.distributed import broadcast_object, get_dist_info
+from runnerkit.utils.exceptions import ToldByFirstRank, WrongType, WrongValue
+from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.waiting import WaitEnded, pulse
 
@@ -24,6 +28,8 @@ _POLL = 0.1  # seconds between two pulses while the run waits
 
 #: Where malformed records are kept, in the work dir.
 ASIDE = 'malformed.jsonl'
+
+_MOST_ASIDE = 100 << 20  # bytes in that file
 
 logger = logging.getLogger('runnerkit')
 
@@ -37,7 +43,8 @@ class Stream(IterableDataset[Any]):
         decode: makes a sample of an event's payload: a function, or the config of a transform. What it raises makes the
             record a malformed one. None: the payload is the sample.
         buffer: how many records are read ahead, at least 1.
-        aside: the file for malformed records, a line of JSON for each; by default ``malformed.jsonl`` in the work dir.
+        aside: the file for malformed records, a line of JSON for each, up to 100 MiB; by default ``malformed.jsonl`` in
+            the work dir.
     """
 
     def __init__(self, source: Any, decode: Any = None, buffer: int = 1024, aside: str | None = None) -> None:
@@ -69,6 +76,10 @@ class StreamLoader:
     asks the source for what follows, and drops what comes again. When a checkpoint is on disk, the run acknowledges its
     events (`acknowledge`). At most ``stream.buffer`` records and one batch are read ahead; nothing else of the stream
     is, however fast it comes.
+
+    Samples that do not fit most others of their batch (``collate_fn`` raises an error for the two together) are
+    malformed records, too, and are replaced by the next ones. If no more than half of a batch fits together, the error
+    ends the run.
 
     While a batch is waited for, the run stays responsive: see `runnerkit.utils.waiting`. A batch is only given when it
     is full, or the stream has ended; which events are in it does not depend on when they came.
@@ -107,13 +118,16 @@ class StreamLoader:
         self.drop_last = drop_last
         self.seed, self.rank, self.world_size = seed, rank, world_size
         self._buffer: StreamBuffer | None = None
-        self._samples: list[Any] = []  # of the batch to come
+        self._samples: list[tuple[Event, Any]] = []  # of the batch to come, with their events
         self._read: dict[str, Any] = {'offset': None, 'events': 0, 'malformed': 0, 'duplicates': 0}  # with these
         self._given = 0  # batches since the pass was begun or entered
         self._places = {0: dict(self._read)}  # after this and the batch before
         self._acknowledged: Any = None
         self._work_dir: str | None = None
-        self._told = 0
+        self._told = 0  # malformed records
+        self._kept = ''  # what came of the last one
+        self._has_new = False  # events since the source was opened
+        self._came_again = 0  # behind these
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -131,7 +145,7 @@ class StreamLoader:
         """
         leaves = False
         while True:
-            what, samples, place = self._from_first_rank(leaves)
+            what, batch, place = self._from_first_rank(leaves)
             if what == 'batch':
                 break
             if what == 'end':
@@ -141,10 +155,11 @@ class StreamLoader:
             leaves = pulse()
         self._given += 1
         self._places = {self._given - 1: self._places[self._given - 1], self._given: place}
-        return self.collate_fn(samples[self.rank :: self.world_size])
+        return batch if self.world_size == 1 else self.collate_fn(batch[self.rank :: self.world_size])
 
-    def _from_first_rank(self, leaves: bool) -> tuple[str, list[Any], dict[str, Any]]:
-        """What rank 0 has found, on every rank: a batch, the end, that one goes on waiting, or leaves."""
+    def _from_first_rank(self, leaves: bool) -> tuple[str, Any, dict[str, Any]]:
+        """What rank 0 has found, on every rank: a batch (the samples of all ranks, if there are several), the end, that
+        one goes on waiting, or leaves."""
         if self.world_size == 1:
             return self._look(leaves)
         found: Any = None
@@ -153,7 +168,7 @@ class StreamLoader:
             try:
                 found = self._look(leaves)
             except Exception as error:
-                failure, found = error, ('failed', [], {'error': repr(error)})
+                failure, found = error, ('failed', None, {'error': repr(error)})
         found = broadcast_object(found)
         if failure is not None:
             raise failure
@@ -161,22 +176,67 @@ class StreamLoader:
             raise ToldByFirstRank(f'rank 0 has failed: {found[2]["error"]}')
         return found
 
-    def _look(self, leaves: bool) -> tuple[str, list[Any], dict[str, Any]]:
+    def _look(self, leaves: bool) -> tuple[str, Any, dict[str, Any]]:
         """Read for a tenth of a second at most, unless a batch is there before."""
         if leaves:
-            return 'leave', [], {}
+            return 'leave', None, {}
         if self._buffer is None:
             self._buffer = StreamBuffer(self.dataset.source, self._read['offset'], self.dataset.buffer)
+            self._has_new = False
         wanted, until = self.batch_size * self.world_size, time.monotonic() + _POLL
-        while len(self._samples) < wanted and not self._buffer.ended:
-            if not self._take(wanted - len(self._samples), until):
-                break
-        if self._buffer.ended and self._samples and self._is_too_few():
+        while True:
+            while len(self._samples) < wanted and not self._buffer.ended:
+                if not self._take(wanted - len(self._samples), until):
+                    break
+            if self._buffer.ended and self._samples and self._is_too_few():
+                self._samples = []
+            if len(self._samples) < wanted and not (self._buffer.ended and self._samples):
+                return 'end' if self._buffer.ended else 'wait', None, {}
+            samples = [sample for _, sample in self._samples]
+            try:
+                batch = self._collated(samples)
+            except Exception as error:
+                self._leave_out_misfits(samples, error)
+                continue
             self._samples = []
-        if len(self._samples) == wanted or (self._buffer.ended and self._samples):
-            samples, self._samples = self._samples, []
-            return 'batch', samples, dict(self._read)
-        return 'end' if self._buffer.ended else 'wait', [], {}
+            return 'batch', batch, dict(self._read)
+
+    def _collated(self, samples: list[Any]) -> Any:
+        """The batch; or the samples again, if several ranks make batches of them: then whether they can."""
+        if self.world_size == 1:
+            return self.collate_fn(samples)
+        with private_streams():
+            for rank in range(self.world_size):
+                self.collate_fn(samples[rank :: self.world_size])
+        return samples
+
+    def _leave_out_misfits(self, samples: list[Any], error: Exception) -> None:
+        """Set the samples aside that do not fit most others.
+
+        Raises:
+            Exception: ``error``, if there are no such; then it is not the fault of a few records.
+        """
+        fits = [False]  # a lone one that makes no batch
+        for sample in samples if len(samples) > 1 else ():
+            fits = [self._fit(sample, other) for other in samples]
+            if sum(fits) * 2 > len(samples):
+                break
+        if len(samples) > 1 and (all(fits) or sum(fits) * 2 <= len(samples)):
+            raise error
+        problem = f'it does not fit into a batch with others: {type(error).__name__}: {error}'
+        for (event, _), fit in zip(self._samples, fits, strict=True):
+            if not fit:
+                self._set_aside(Malformed(as_text(event.payload), problem, event.offset))
+        self._samples = [pair for pair, fit in zip(self._samples, fits, strict=True) if fit]
+
+    def _fit(self, *samples: Any) -> bool:
+        """Whether a batch can be made of these."""
+        with private_streams():
+            try:
+                self.collate_fn(list(samples))
+            except Exception:
+                return False
+        return True
 
     def _is_too_few(self) -> bool:
         """Whether the last events do not make a batch; that is told."""
@@ -193,31 +253,50 @@ class StreamLoader:
         buffer, offset = self._buffer, self._read['offset']
         goes_on = True
         while buffer is not None and len(events) < number:
-            record = buffer.take(until - time.monotonic())
+            seconds = until - time.monotonic()
+            record = buffer.take(seconds) if seconds > 0 else None  # also where nothing that comes can be used
             if record is None:
                 goes_on = False
                 break
+            place = record.offset if is_offset(record.offset) else None
             try:
-                is_old = record.offset is not None and offset is not None and record.offset <= offset
+                is_old = place is not None and offset is not None and place <= offset
             except TypeError as error:  # a number behind a text
-                payload = record.payload if isinstance(record, Event) else record.text
-                record, is_old = Malformed(as_text(payload), f'its offset {record.offset!r}: {error}'), False
+                record, is_old, place = _without_place(record, str(error)), False, None
             if is_old:
-                self._read['duplicates'] += 1
-            elif isinstance(record, Malformed):
+                self._drop(place, offset)
+                continue
+            if isinstance(record, Event) and place is None:
+                record = _without_place(record, 'it is neither a finite number nor a text nor a list of these')
+            if isinstance(record, Malformed):
                 self._set_aside(record)
-                offset = offset if record.offset is None else record.offset
             else:
                 events.append(record)
-                offset = record.offset
+                self._has_new = True
+            offset = offset if place is None else place
         self._decode(events)
         self._read['offset'] = offset
         return goes_on
 
+    def _drop(self, place: Any, offset: Any) -> None:
+        """Count what came again. Behind new events that is told, since it may be new as well, with a wrong offset."""
+        self._read['duplicates'] += 1
+        if not self._has_new:
+            return
+        self._came_again += 1
+        if _is_told(self._came_again):
+            logger.warning(
+                'events of the stream that came behind others and are dropped: %d so far. The last one has the offset '
+                '%s, and those up to %s are read already: either they came twice, or their offsets do not grow',
+                self._came_again,
+                reprlib.repr(place),
+                reprlib.repr(offset),
+            )
+
     def _decode(self, events: list[Event]) -> None:
         decode = self.dataset.decode
         if decode is None or not events:
-            self._samples += [event.payload for event in events]
+            self._samples += [(event, event.payload) for event in events]
             self._read['events'] += len(events)
             return
         base = mix_seed(self.seed, 0)
@@ -230,25 +309,33 @@ class StreamLoader:
                     problem = f'{type(error).__name__}: {error}'
                     self._set_aside(Malformed(as_text(event.payload), problem, event.offset))
                     continue
-                self._samples.append(sample)
+                self._samples.append((event, sample))
                 self._read['events'] += 1
 
     def _set_aside(self, record: Malformed) -> None:
         """Count a malformed record and keep it in the file for them."""
         self._read['malformed'] += 1
         self._told += 1
-        path = self.dataset.aside or (None if self._work_dir is None else os.path.join(self._work_dir, ASIDE))
-        if path is not None:
-            try:
-                with open(path, 'a', encoding='utf-8') as file:
-                    file.write(json.dumps(record._asdict()) + '\n')
-            except OSError as error:
-                logger.warning('a malformed record of the stream cannot be kept in %s: %s', path, error)
-        if self._told in (1, 10, 100) or self._told % 1000 == 0:
-            where = 'not kept (give the Stream a file aside=…)' if path is None else f'kept in {path}'
+        before, self._kept = self._kept, self._keep(record)
+        if self._kept != before or _is_told(self._told):
+            problem = printable(record.problem, 300)  # it may quote what came
             logger.warning(
-                'malformed records of the stream: %d so far, %s. The last one: %s', self._told, where, record.problem
+                'malformed records of the stream: %d so far, %s. The last one: %s', self._told, self._kept, problem
             )
+
+    def _keep(self, record: Malformed) -> str:
+        """Write a record into the file for malformed ones; returns what came of it."""
+        path = self.dataset.aside or (None if self._work_dir is None else os.path.join(self._work_dir, ASIDE))
+        if path is None:
+            return 'not kept (give the Stream a file aside=…)'
+        try:
+            with open(path, 'a', encoding='utf-8') as file:
+                if file.tell() >= _MOST_ASIDE:
+                    return f'no more are kept: {path} is full'
+                file.write(json.dumps(record._asdict(), default=repr) + '\n')
+        except OSError as error:
+            return f'cannot be kept in {path} ({error})'
+        return f'kept in {path}'
 
     # --- the place, and the run --------------------------------------------------------------------------------------
 
@@ -273,14 +360,33 @@ class StreamLoader:
         self._samples, self._given, self._places = [], 0, {0: dict(state)}
 
     def open(self, work_dir: str | None) -> None:
-        """A run begins; malformed records go to its work dir, unless the stream names a file."""
+        """A run begins; malformed records go to its work dir, unless the stream names a file.
+
+        Raises:
+            ValueError: the run has other ranks than the loader was made for, so that they would not share the events.
+        """
+        rank, world_size = get_dist_info()
+        if (rank, world_size) != (self.rank, self.world_size):
+            raise WrongValue(
+                f'this is rank {rank} of {world_size}, but the loader of the stream was made for rank {self.rank} of '
+                f'{self.world_size}: make it with build_dataloader when the ranks are known, and without dist=False'
+            )
         self._work_dir = work_dir
 
     def acknowledge(self, state: Mapping[str, Any]) -> None:
         """A checkpoint with this state is on disk: tell the source."""
-        if state['offset'] is not None:
-            self.dataset.source.acknowledge(state['offset'])
-            self._acknowledged = state['offset']
+        offset = state['offset']
+        if offset is None:
+            return
+        try:
+            self.dataset.source.acknowledge(offset)
+        except Exception as error:  # the checkpoint is on disk, and the run goes on
+            problem = printable(f'{type(error).__name__}: {error}', 300)
+            logger.warning(
+                'the source cannot be told that the events up to %s are done: %s', reprlib.repr(offset), problem
+            )
+        else:
+            self._acknowledged = offset
 
     def close(self) -> None:
         """Stop reading. What was read and not trained on is read again when the loader goes on."""
@@ -311,4 +417,20 @@ class _Batches:
 
 def as_text(payload: Any) -> str:
     """An event's payload in the file for malformed records."""
-    return payload if isinstance(payload, str) else json.dumps(payload, default=repr)
+    if isinstance(payload, str):
+        return payload
+    for form in (partial(json.dumps, default=repr), repr):
+        with suppress(TypeError, ValueError, RecursionError):  # keys that JSON does not have, or too many levels
+            return form(payload)
+    return reprlib.repr(payload)
+
+
+def _without_place(record: Event | Malformed, problem: str) -> Malformed:
+    """A record whose offset cannot be used."""
+    text = as_text(record.payload) if isinstance(record, Event) else record.text
+    return Malformed(text, f'its offset {reprlib.repr(record.offset)}: {problem}')
+
+
+def _is_told(number: int) -> bool:
+    """Whether to log that something has happened so many times."""
+    return number in (1, 10, 100) or number % 1000 == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from typing import Any
@@ -10,6 +11,9 @@ from runnerkit.data.held import Opaque
 from runnerkit.data.source import Event, Malformed, Source
 
 _POLL = 0.1  # seconds between two looks whether to go on
+_PATIENCE = 5.0  # seconds for the thread to end
+
+logger = logging.getLogger('runnerkit')
 
 
 class StreamBuffer(Opaque):
@@ -56,7 +60,12 @@ class StreamBuffer(Opaque):
         """Stop reading; what is in the buffer is dropped."""
         self._is_closed.set()
         self._source.close()
-        self._thread.join(timeout=5.0)
+        self._thread.join(timeout=_PATIENCE)
+        if self._thread.is_alive():
+            name = type(self._source).__name__
+            logger.warning(
+                '%s.read does not end: it must give None now and then while it waits, and end after close', name
+            )
 
     def _read(self) -> None:
         try:

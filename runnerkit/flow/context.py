@@ -25,6 +25,7 @@ class Options:
         if_used: what to do if an earlier run has used the work dir: one of `runnerkit.flow.earlier.IF_USED`. By default
             its files are moved aside, unless this run resumes it.
         overfit: train and evaluate on so many samples, the first of the training data.
+        stop_after: end the run after so many epochs, or iterations in an iteration runner.
     """
 
     work_dir: str | None = None
@@ -43,6 +44,7 @@ class Options:
     dry_run: bool = False
     verbose: bool = False
     overfit: int | None = None
+    stop_after: int | None = None
 
 
 @dataclass(slots=True)

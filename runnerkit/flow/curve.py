@@ -1,14 +1,17 @@
-"""The learning curve of a work dir: read from its JSON logs, and drawn."""
+"""Losses and scores over the iterations as a picture: the learning curve of a work dir, read from its JSON logs."""
 
 from __future__ import annotations
 
+import logging
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runnerkit.fileio.paths import shown
 from runnerkit.log_files import parsed_line
+from runnerkit.utils.logging import print_result
 from runnerkit.utils.losses import names_a_loss
 
 #: Pairs of (completed iterations, value).
@@ -140,7 +143,7 @@ def limits(groups: Iterable[Points]) -> tuple[float, float] | None:
     return low - margin, high + margin
 
 
-def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None) -> None:
+def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None, focus: bool) -> None:
     """Draw one panel: its curves, their first and last values, and the best evaluation."""
     is_rate = label == 'learning rate'
     for name, points in group.items():
@@ -153,7 +156,7 @@ def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None) 
     if best is not None and (label == best.score or best.score in group):
         text = f'best {best.value:.4g}, {best.when}'
         axis.plot([best.step], [best.value], marker='*', markersize=12, color='tab:red', linestyle='', label=text)
-    chosen = limits(group.values())
+    chosen = limits(group.values()) if focus else None
     if chosen is not None:
         axis.set_ylim(*chosen)
     axis.set_ylabel(label)
@@ -175,7 +178,22 @@ def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
     """
-    lines = read_log(work_dir)
+    lines, title = read_log(work_dir), f'{Path(work_dir).absolute().name}: learning curve'
+    return picture(lines, Path(work_dir) / 'curve.png', title, None if best is None else best_of(lines, best))
+
+
+def picture(
+    lines: list[dict[str, Any]], path: Path, title: str, best: Best | None = None, focus: bool = True
+) -> Path | None:
+    """Draw log lines into the file ``path``, see `plot`; None if there is nothing to draw.
+
+    Args:
+        lines: of the log.
+        path: of the picture.
+        title: stands above it.
+        best: the evaluation to mark.
+        focus: cut off values at the beginning that would squash the rest, see `limits`.
+    """
     found = curves(lines)
     if not found:
         return None
@@ -196,17 +214,31 @@ def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(7 if columns == 1 else 11, 0.6 + 2.2 * rows), layout='constrained')
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
-    marked = None if best is None else best_of(lines, best)
     for axis, (label, group) in zip(axes, panels.items(), strict=False):
-        draw(axis, label, group, marked)
+        draw(axis, label, group, best, focus)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axis in axes[len(panels) :]:
         axis.axis('off')
     for axis in axes[max(0, len(panels) - columns) : len(panels)]:
         axis.set_xlabel('iterations')
         axis.tick_params(labelbottom=True)
-    title = f'{Path(work_dir).absolute().name}: learning curve'
     figure.suptitle(title + (f' (without {", ".join(left_out)})' if left_out else ''), fontsize='medium')
-    path = Path(work_dir) / 'curve.png'
     figure.savefig(path, dpi=100)
     return path
+
+
+def draw_and_tell(what: str, draw_it: Callable[[], Path | None], logger: logging.Logger) -> None:
+    """Draw a picture and print where it is, or log that matplotlib is missing.
+
+    Args:
+        what: it shows, such as ``'learning curve'``.
+        draw_it: returns the picture's path, or None if there is nothing to draw.
+        logger: for the message.
+    """
+    try:
+        path = draw_it()
+    except ModuleNotFoundError:
+        logger.info("no %s is drawn: it needs matplotlib (pip install 'runnerkit[plot]')", what)
+        return
+    if path is not None:
+        print_result(f'{what.capitalize()} {shown(path)}', logger)

@@ -1,10 +1,12 @@
-"""What a config need not say: a run updates the weights, logs and saves."""
+"""What a config must say, and what it need not: a run updates the weights, logs and saves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from runnerkit.config.known_keys import REQUIRED
+from runnerkit.config.origin import written_at
 from runnerkit.hooks import HOOKS, CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import TextLoggerHook
 from runnerkit.runner import RUNNERS
@@ -40,7 +42,8 @@ def fill_in(cfg: Any) -> None:
     if 'checkpoint_config' not in cfg and not has_custom(cfg, CheckpointHook):
         cfg.checkpoint_config = {'interval': interval, 'max_keep_ckpts': KEPT}
     if 'log_config' not in cfg and not has_custom(cfg, TextLoggerHook):
-        cfg.log_config = {'interval': min(LOG_INTERVAL, tenth or LOG_INTERVAL)}
+        told = (training or {}).get('log_interval')
+        cfg.log_config = {'interval': told or min(LOG_INTERVAL, tenth or LOG_INTERVAL)}
     if isinstance(cfg.get('log_config'), Mapping) and 'hooks' not in cfg.log_config:
         # An epoch may be shorter than the interval.
         cfg.log_config.hooks = [{'type': 'TextLoggerHook', **({'ignore_last': False} if by_epoch else {})}]
@@ -94,6 +97,25 @@ def _is_a(hook: Any, kind: type[Hook]) -> bool:
     named = hook.get('type')
     found = HOOKS.get(named) if isinstance(named, str) else named
     return isinstance(found, type) and issubclass(found, kind)
+
+
+def required_section(cfg: Any, key: str) -> Any:
+    """``cfg[key]``.
+
+    Raises:
+        KeyError: the config has no such section.
+    """
+    if cfg.get(key) is None:
+        others = [name for name in REQUIRED if cfg.get(name) is None and name != key]
+        if cfg.get('total_epochs') is not None and 'runner' in others:
+            others.remove('runner')
+        missing = ', '.join(others)
+        place = written_at(cfg, (key,)) if key in cfg else ''
+        raise KeyError(
+            f'the config {cfg.filename or ""} has no {key!r}{f" ({place})" if place else ""}'
+            f'{f" (nor {missing})" if missing else ""}; a run needs {", ".join(REQUIRED)}'
+        )
+    return cfg[key]
 
 
 def runner_config(cfg: Any) -> Any:

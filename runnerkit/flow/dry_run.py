@@ -25,10 +25,8 @@ class DryRun(RunnerBase):
 
     def run(self, context: Context) -> None:
         """Show what a run would do, and run one iteration of each mode."""
-        say = printer(context)
-        say(f'Config:\n{context.cfg.pretty_text}')
-        say('Stages:\n' + '\n'.join(f'{name:<9} {origin}' for name, origin in context.stages.items()))
-        say(f'Hooks:\n{context.runner.get_hook_info()}')
+        self.show_plan(context)
+        printer(context)(f'Hooks:\n{context.runner.get_hook_info()}')
         self.show_schedules(context)
         loaders = {
             (mode, name_of_scores(loader)): loader
@@ -38,6 +36,17 @@ class DryRun(RunnerBase):
         for name, loader in named.items():
             if loader is not None:
                 loaders.setdefault(('val', name), loader)
+        self.try_batches(context, loaders)
+
+    def show_plan(self, context: Context) -> None:
+        """Show the config, and where each stage comes from."""
+        say = printer(context)
+        say(f'Config:\n{context.cfg.pretty_text}')
+        say('Stages:\n' + '\n'.join(f'{name:<9} {origin}' for name, origin in context.stages.items()))
+
+    def try_batches(self, context: Context, loaders: Mapping[tuple[str, str], Any]) -> None:
+        """Show the first batch of each loader, and run one iteration with it; keys are mode and name."""
+        say = printer(context)
         for (mode, name), loader in loaders.items():
             batch = next(iter(loader))
             say('\n'.join([f'First batch of mode {mode!r}{f" on {name}" if name else ""}:', *describe(batch)]))

@@ -30,7 +30,16 @@ IF_USED = ('resume', 'aside', 'refuse')
 RECORD = '.flow.json'
 
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
-_OTHERS = {'curve.png', 'tf_logs', 'tf_tracing_logs', '.eval_hook', 'malformed.jsonl', RECORD}
+_OTHERS = {
+    'curve.png',
+    'scores.json',
+    'scores.png',
+    'tf_logs',
+    'tf_tracing_logs',
+    '.eval_hook',
+    'malformed.jsonl',
+    RECORD,
+}
 _UNFINISHED, _PLAN = '.unfinished', '.plan.json'
 
 
@@ -172,3 +181,12 @@ def _config_in(log: Path) -> str | None:
     with open(log, encoding='utf-8', errors='replace') as file:
         named = re.search(r'"exp_name": "([^"/\\]+)"', file.readline())
     return named and named[1]
+
+
+def free_timestamp(folder: Path, timestamp: str) -> str:
+    """``timestamp``, with a number if a log in ``folder`` has that name."""
+    number, name = 1, timestamp
+    while (folder / f'{name}.log').exists():
+        number += 1
+        name = f'{timestamp}_{number}'
+    return name

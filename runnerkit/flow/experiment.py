@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from functools import wraps
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from contextlib import contextmanager, nullcontext
+from typing import Any, NoReturn
 
 from runnerkit.data.reader import IterLoader, Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.distributed import from_first_rank, reduce_named_sums
+from runnerkit.distributed import from_first_rank
+from runnerkit.flow.experiment_methods import as_evaluation, as_outputs, by_name, with_options
 from runnerkit.flow.experiment_setup import ExperimentSetup, NoBatches
+from runnerkit.flow.own_state import OwnState, load_state, put_back, state_of, stateful
 from runnerkit.hooks import CheckpointHook
-from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.checks import check_optimizer
 from runnerkit.runner.workflow import Workflow
-from runnerkit.utils.numbers import plain_number
+from runnerkit.utils.exceptions import add_note
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.suggest import suggestion
 
@@ -61,8 +58,9 @@ class Experiment(ExperimentSetup):
     averaged weights if there is an EMAHook, wherever it is called; what it returns or reports, averaged over the ranks,
     are the scores.
 
-    Checkpoints hold ``model``, ``optimizer``, the place in the loaders, and of everything else that the experiment sets
-    as an attribute (schedulers, scalers, further networks and optimizers) its ``state_dict``.
+    Checkpoints hold ``model``, ``optimizer``, the place in the loaders, and of your other attributes, also in lists and
+    dicts: the state of what has a ``state_dict`` (schedulers, scalers, further networks and optimizers) and of random
+    generators, and the numbers, texts and tensors that have changed since the run began.
 
     Args:
         config: a `Config` or a dict; copied. Its section ``training`` has ``max_iteration`` (900000),
@@ -89,6 +87,9 @@ class Experiment(ExperimentSetup):
     _has_begun = False  # whether train_batch has begun in it
     _is_validating = False
     _is_running = False
+    _own_state: OwnState | None = None  # of the user's attributes, when the first run begins
+    _save_options: Mapping[str, Any] = {}  # those that a `save` of a subclass was called with and does not take
+    _saved_to: str | None = None
 
     def __init__(self, config: Any = None, args: Any = None, **kwargs: Any) -> None:
         super().__init__(config, args, **kwargs)
@@ -101,8 +102,17 @@ class Experiment(ExperimentSetup):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._has_own_train = cls.train is not Experiment.train
-        if vars(cls).get('valid', ExperimentSetup.valid) is not ExperimentSetup.valid:
-            cls.valid = _as_evaluation(vars(cls)['valid'])  # type: ignore[method-assign]
+        if cls._has_own_train and len(inspect.signature(cls.train).parameters) == 1:
+            raise TypeError(
+                f'{cls.__name__}.train takes no loader: in an Experiment, train(self, data_loader) is one iteration of '
+                'the loop, and the loop is run(). Write train_batch, or override run'
+            )
+        # Whatever a subclass, or a class that it inherits from besides, has written keeps what the base promises.
+        for name, made in (('valid', as_evaluation), ('save', with_options)):
+            method = getattr(cls, name)
+            if method is not getattr(Experiment, name) and not hasattr(method, '_is_made'):
+                setattr(cls, name, made(method))
+                getattr(cls, name)._is_made = True
 
     # --- what the user writes ----------------------------------------------------------------------------------------
 
@@ -117,7 +127,7 @@ class Experiment(ExperimentSetup):
         Raises:
             NotImplementedError: a subclass does not override it.
         """
-        raise NotImplementedError(f'{type(self).__name__} must override train_batch')
+        raise self._not_written('train_batch')
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
@@ -140,10 +150,15 @@ class Experiment(ExperimentSetup):
             RuntimeError: there is no model.
         """
         self.check_model()
+        self.check_loaders()
         check_optimizer(self.optimizer)
         self._model_name = type(unwrap(self.model)).__name__
         self._one_checkpointer()
+        if self._own_state is None:
+            self._own_state = OwnState(self._own_attributes())
         loaders = list(self.train_loaders.values())[:1] if data_loaders is None else list(data_loaders)
+        if self._log_file is not None:
+            self._open_log()
         if self._owns_work_dir:
             from_first_rank(self._claim)
             if not self._iter:
@@ -183,13 +198,59 @@ class Experiment(ExperimentSetup):
         if self.mode != 'train':
             return getattr(model, f'{self.mode}_step')(data, self.optimizer, **kwargs)
         self._has_begun = True
-        with nullcontext() if self._is_running else report_scope(self.log_buffer):
-            return _as_outputs(self.train_batch(**kwargs), type(self).__name__)
+        with (
+            nullcontext() if self._is_running else report_scope(self.log_buffer),
+            self._noted('optimizer', 'setup_model'),
+        ):
+            return as_outputs(self.train_batch(**kwargs), type(self).__name__)
+
+    @contextmanager
+    def _noted(self, name: str, method: str) -> Iterator[None]:
+        """Note on an error of the user's method that an attribute was not set, which it may have needed."""
+        try:
+            yield
+        except Exception as error:
+            if getattr(self, name) is None:
+                add_note(error, f'self.{name} is None: {type(self).__name__}.{method} has not set it')
+            raise
+
+    def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:
+        """``outputs[key]`` of the running iteration.
+
+        Raises:
+            KeyError: ``train_batch`` did not return it.
+        """
+        outputs = self.outputs if outputs is None else outputs
+        if self.mode == 'train' and key not in outputs:
+            raise KeyError(
+                f'{type(self).__name__}.train_batch returned no {key!r} (it returned {sorted(outputs)}), which a hook '
+                f'needs: return dict({key}=…)'
+            )
+        return super().required(key, outputs)
 
     @property
     def iteration(self) -> int:
         """The running iteration, from 1; between two, how many are done (0 before the first)."""
         return self._iter + self._in_batch
+
+    @iteration.setter
+    def iteration(self, value: int) -> None:
+        self._refuse('iteration')
+
+    @property
+    def epoch(self) -> int:
+        """The running pass over the first loader that is read, from 0."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._refuse('epoch')
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f'{type(self).__name__}.{name} cannot be set: the run counts, and a resumed one goes on counting; leave '
+            'the assignment out'
+        )
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -271,6 +332,11 @@ class Experiment(ExperimentSetup):
             self.hooks.remove(own)
             self.logger.info('training.save_interval has no effect: another CheckpointHook is registered, which saves')
 
+    def save(self, *args: Any, **options: Any) -> str | None:
+        """As in every runner. A ``save`` of your own may take no arguments and call this one without any."""
+        self._saved_to = super().save(**{**self._save_options, **by_name(args, options)})
+        return self._saved_to
+
     def state_dict(self) -> dict[str, Any]:
         """Values of your own that checkpoints should hold, on each rank: tensors and plain Python values."""
         return {}
@@ -299,12 +365,25 @@ class Experiment(ExperimentSetup):
                 type(self).__name__,
                 extra=EXACTNESS,
             )
-        states = {name: each.state_dict() for name, each in self._stateful()}
         return {
             **super()._rank_state(),
             'loaders': [self._name_of(reader) for reader in self._readers.entries],
-            'experiment': {'attributes': states, 'own': self.state_dict()},
+            'experiment': {**self._state_of_attributes(), 'own': self.state_dict()},
         }
+
+    def _state_of_attributes(self) -> dict[str, Any]:
+        attributes = self._own_attributes()
+        own = OwnState(attributes) if self._own_state is None else self._own_state
+        lost = own.unsaved(attributes) if type(self).state_dict is Experiment.state_dict else []
+        for name in {*lost} - self._told:
+            self._told.add(name)
+            self.logger.info(
+                'self.%s has changed since the run began, and checkpoints do not hold it (it is an array, or too '
+                'long): keep it as a tensor, or return it in state_dict and take it back in load_state_dict',
+                name,
+                extra=EXACTNESS,
+            )
+        return own.state_dict(attributes, self._saved_otherwise())
 
     def _has_read_nothing(self) -> bool:
         readers = [reader for reader in self._readers.entries if isinstance(reader, IterLoader)]
@@ -314,32 +393,37 @@ class Experiment(ExperimentSetup):
             and not any(reader.position or reader.epoch for reader in readers)
         )
 
-    def _stateful(self) -> Iterator[tuple[str, Any]]:
-        """The attributes that a subclass has set and that have a state which is not saved otherwise."""
-        saved = {id(each) for each in named_optimizers(self.optimizer).values()} if self.optimizer else set()
-        saved |= {id(module) for module in self.model.modules()} if self.model is not None else set()
-        for name, value in vars(self).items():
-            if name in self._base_attributes or id(value) in saved or not _has_state(value):
-                continue
-            if isinstance(value, (nn.Module, Optimizer)) or not type(value).__module__.startswith('runnerkit.'):
-                yield name, value
+    def _own_attributes(self) -> dict[str, Any]:
+        """The attributes that a subclass has set."""
+        return {name: value for name, value in vars(self).items() if not self._is_base(name)}
+
+    def _is_base(self, name: str) -> bool:
+        return name in self._base_attributes or hasattr(Experiment, name)
+
+    def _saved_otherwise(self) -> set[int]:
+        modules = self.model.modules() if self.model is not None else ()
+        return {id(each) for each in (*named_optimizers(self.optimizer).values(), *modules)}
 
     def _restore(self) -> None:
         super()._restore()
         if self._resumed is None:
             return
-        states = self._own_rank().get('experiment', {'attributes': {}, 'own': {}})
-        stateful = dict(self._stateful())
-        for name, state in states['attributes'].items():
-            if name in stateful:
-                stateful[name].load_state_dict(state)
+        saved = self._own_rank().get('experiment', {'attributes': {}, 'own': {}})
+        objects = dict(stateful(self._own_attributes(), self._saved_otherwise()))
+        for place, state in saved['attributes'].items():
+            if place in objects:
+                load_state(objects[place], state)
             else:
-                self.logger.warning('the checkpoint holds a state of %s, which is not there now', name, extra=EXACTNESS)
-        for name in stateful.keys() - states['attributes'].keys():
-            if not stateful[name].state_dict():  # a loss, for example
-                continue
-            self.logger.warning('the checkpoint holds no state of %s, which begins anew', name, extra=EXACTNESS)
-        self.load_state_dict(states['own'])
+                self.logger.warning(
+                    'the checkpoint holds a state of %s, which is not there now', place, extra=EXACTNESS
+                )
+        for place in objects.keys() - saved['attributes'].keys():
+            if state_of(objects[place]):  # a loss, for example, has none
+                self.logger.warning('the checkpoint holds no state of %s, which begins anew', place, extra=EXACTNESS)
+        for name, value in saved.get('values', {}).items():
+            if not self._is_base(name) and not hasattr(type(self), name):
+                setattr(self, name, put_back(vars(self).get(name), value))
+        self.load_state_dict(saved['own'])
 
     def _own_rank(self) -> dict[str, Any]:
         """As in every runner; loaders are known by name."""
@@ -396,55 +480,3 @@ class _ReadByHand:
 
 def _own(loader: Any) -> Any:
     return loader.loader if isinstance(loader, _ReadByHand) else loader
-
-
-def _has_state(value: Any) -> bool:
-    return callable(getattr(value, 'state_dict', None)) and callable(getattr(value, 'load_state_dict', None))
-
-
-def _as_outputs(returned: Any, name: str) -> dict[str, Any]:
-    """What a runner keeps of what ``train_batch`` has returned: its numbers are logged.
-
-    Raises:
-        TypeError: it is neither None nor a dict.
-    """
-    if returned is None:
-        return {}
-    if not isinstance(returned, dict):
-        raise TypeError(f'{name}.train_batch must return None or a dict such as dict(loss=loss), but got {returned!r}')
-    if 'log_vars' in returned:
-        return {'num_samples': 1, **returned}
-    logged = {key: value for key, value in returned.items() if key != 'num_samples' and _is_number(value)}
-    return {'num_samples': 1, **returned, 'log_vars': logged}
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value.numel() == 1
-    return isinstance(plain_number(value), (int, float))
-
-
-def _as_evaluation(valid: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """``valid`` of a subclass, surrounded by all that an evaluation is."""
-
-    @wraps(valid)
-    def evaluated(self: Experiment, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if self._is_validating:  # one of a subclass calls that of its base
-            return valid(self, *args, **kwargs)
-        log, self.log_buffer, self._is_validating = self.log_buffer, LogBuffer(), True
-        try:
-            with self.around_val() as found, report_scope(self.log_buffer), torch.no_grad():
-                self.mode = 'val'
-                returned = valid(self, *args, **kwargs)
-                if returned is not None and not isinstance(returned, Mapping):
-                    name = type(self).__name__
-                    raise TypeError(f'{name}.valid must return None or a dict of scores, but got {returned!r}')
-                self.log_buffer.update(dict(returned or {}))
-                self.log_buffer.average(reduce=reduce_named_sums)
-                scores = dict(self.log_buffer.output)
-                found.update(scores)
-        finally:
-            self.log_buffer, self._is_validating = log, False
-        return scores
-
-    return evaluated

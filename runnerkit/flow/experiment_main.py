@@ -15,7 +15,7 @@ from runnerkit.config.action import parse_value
 from runnerkit.config.merge import merge
 from runnerkit.distributed import shutdown
 from runnerkit.flow.experiment import Experiment
-from runnerkit.flow.experiment_setup import as_config
+from runnerkit.flow.experiment_checks import as_config
 from runnerkit.utils.suggest import suggestion
 
 

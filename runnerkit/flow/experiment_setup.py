@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 import time
@@ -19,30 +18,41 @@ from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.store import checkpoint_meant
-from runnerkit.config import Config
+from runnerkit.data.kinds import length_of
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.defaults import KEPT, LOG_INTERVAL, optimizer_config
-from runnerkit.flow.earlier import files_of_a_run, finish_move, free_name, move_aside, timestamp_of
+from runnerkit.flow.earlier import files_of_a_run, finish_move, free_name, free_timestamp, move_aside, timestamp_of
+from runnerkit.flow.experiment_checks import as_config, is_shared_by_all, misspelt, problem_of_loader
 from runnerkit.flow.instance import choose_device, claim
 from runnerkit.flow.startup import newest
 from runnerkit.flow.valid_hook import ValidHook
 from runnerkit.hooks import CheckpointHook
+from runnerkit.hooks.logger import TensorboardLoggerHook
 from runnerkit.parallel import MMDistributedDataParallel, is_module_wrapper
+from runnerkit.registry import placed_errors
 from runnerkit.runner import IterBasedRunner
 from runnerkit.runner.checks import absolute_work_dir
 from runnerkit.utils.env import collect_env
-from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
-from runnerkit.utils.logging import DETAIL, get_logger
-from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.logging import DETAIL, close_log_file, get_logger
 from runnerkit.utils.paths import mkdir_or_exist
 from runnerkit.utils.seed import set_random_seed
-from runnerkit.utils.suggest import near_miss
+from runnerkit.utils.suggest import suggestion
 from runnerkit.version import __version__
 
-#: The section ``training`` of an experiment's config, by default.
-TRAINING = {'max_iteration': 900000, 'valid_interval': 1000, 'save_interval': 10000}
+#: The steps of `ExperimentSetup.setup` that the stages of a flow take care of.
+STAGES_DO = (
+    'setup',
+    'set_device',
+    'init_parallel',
+    'setup_output_dir',
+    'dump_config',
+    'setup_visualizer',
+    'setup_logger',
+    'setup_checkpointer',
+)
 
 #: The file in the output folder with the config that was used.
 CONFIG_FILE = 'config.yaml'
@@ -55,6 +65,9 @@ class ExperimentSetup(IterBasedRunner):
     _is_set_up = False
     _owns_work_dir = False  # not in a Flow, whose stages take care of it
     _checkpointer: CheckpointHook | None = None  # the one of save_interval
+    _has_told_shared = False
+    _log_file: str | None = None
+    _visualizer: Any = None  # one of the user's own
 
     def __init__(
         self,
@@ -102,6 +115,7 @@ class ExperimentSetup(IterBasedRunner):
         Raises:
             RuntimeError: it has been called before.
         """
+        self._check_construction()
         if self._is_set_up:
             raise RuntimeError(f'{type(self).__name__}.setup has been called before: call it once')
         self._is_set_up = True
@@ -142,7 +156,8 @@ class ExperimentSetup(IterBasedRunner):
         mkdir_or_exist(self.work_dir)
         self._owns_work_dir = True
         from_first_rank(self._claim)
-        self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir)))
+        now = time.strftime('%Y%m%d_%H%M%S')
+        self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir), now))
 
     def dump_config(self) -> None:
         """Write the config, with all changes and defaults, to ``config.yaml``."""
@@ -155,18 +170,42 @@ class ExperimentSetup(IterBasedRunner):
             hooks = [{'type': 'TensorboardLoggerHook'}]
             self.register_logger_hooks({'interval': self._log_interval, 'hooks': hooks})
 
+    @property
+    def visualizer(self) -> Any:
+        """TensorBoard's ``SummaryWriter``, for pictures and sounds of your own; or what you set here in
+        `setup_visualizer`. On other ranks than the first, what is drawn goes nowhere.
+
+        Raises:
+            AttributeError: nothing draws curves, or the run has not begun, with which the file is opened.
+        """
+        if self._visualizer is not None:
+            return self._visualizer
+        hook = next((hook for hook in self.hooks if isinstance(hook, TensorboardLoggerHook)), None)
+        if hook is None:
+            raise AttributeError(
+                'there is no visualizer, since nothing draws curves: install tensorboard '
+                "(pip install 'runnerkit[tensorboard]') and leave log_config out, name a TensorboardLoggerHook in it, "
+                'or set self.visualizer in setup_visualizer'
+            )
+        if self._signals is None:
+            raise AttributeError('the visualizer is open while run() runs: draw in train_batch, valid or a hook')
+        return hook.writer or _DrawsNothing()
+
+    @visualizer.setter
+    def visualizer(self, visualizer: Any) -> None:
+        self._visualizer = visualizer
+
     def setup_logger(self) -> None:
         """Log to the console and to ``<timestamp>.log``: a line every ``training.log_interval`` iterations, with the
         times of iterations; or what ``log_config`` says."""
-        log_file = os.path.join(self._folder, f'{self.timestamp}.log')
-        self.logger = get_logger('runnerkit', log_file, self.config.get('log_level', logging.INFO))
+        self._log_file = os.path.join(self._folder, f'{self.timestamp}.log')
+        self.logger = self._open_log('w')
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
         self.meta.update(env_info=env, runnerkit_version=__version__)
         self.logger.info('Environment:\n%s', env, extra=DETAIL)
         self.logger.info('Config:\n%s', self.config.pretty_text, extra=DETAIL)
-        for name in self.config.training:
-            if meant := near_miss(name, [*TRAINING, 'log_interval']):
-                self.logger.warning('training.%s of the config is read by nobody but you: is it %s?', name, meant)
+        for name, meant in misspelt(self.config):
+            self.logger.warning('%s of the config is read by nobody but you: is it %s?', name, meant)
         self.register_timer_hook({'type': 'IterTimerHook'})
         default = {'interval': self._log_interval, 'hooks': [{'type': 'TextLoggerHook'}]}
         self.register_logger_hooks(self.config.get('log_config', default))
@@ -187,7 +226,7 @@ class ExperimentSetup(IterBasedRunner):
         Raises:
             NotImplementedError: a subclass does not override it.
         """
-        raise NotImplementedError(f'{type(self).__name__} must override setup_dataloader: set self.train_loader there')
+        raise self._not_written('setup_dataloader', 'set self.train_loader there')
 
     def setup_model(self) -> None:
         """Set ``model``, a module with all networks, and ``optimizer``, one or several in a dict by name.
@@ -195,18 +234,27 @@ class ExperimentSetup(IterBasedRunner):
         Raises:
             NotImplementedError: a subclass does not override it.
         """
-        raise NotImplementedError(
-            f'{type(self).__name__} must override setup_model: set self.model and self.optimizer there'
-        )
+        raise self._not_written('setup_model', 'set self.model and self.optimizer there')
 
     def wrap_model(self) -> None:
-        """Move the model to ``device``, and wrap it for data parallel training if there are several processes."""
+        """Move the model to ``device``, and wrap it for data parallel training if there are several processes; of a
+        ``ModuleDict`` each network, which are called one by one."""
         self.model.to(self.device)
-        trains = any(parameter.requires_grad for parameter in self.model.parameters())
-        if self._world_size > 1 and trains and not is_module_wrapper(self.model):
-            device_ids = [self.device.index] if self.device.type == 'cuda' else None
-            unused = bool(self.config.get('find_unused_parameters', False))
-            self.model = MMDistributedDataParallel(self.model, device_ids=device_ids, find_unused_parameters=unused)
+        if self._world_size == 1:
+            return
+        if isinstance(self.model, nn.ModuleDict):
+            for name, network in self.model.items():
+                self.model[name] = self._wrapped(network)
+        else:
+            self.model = self._wrapped(self.model)
+
+    def _wrapped(self, network: nn.Module) -> nn.Module:
+        trains = any(parameter.requires_grad for parameter in network.parameters())
+        if not trains or is_module_wrapper(network):
+            return network
+        device_ids = [self.device.index] if self.device.type == 'cuda' else None
+        unused = bool(self.config.get('find_unused_parameters', False))
+        return MMDistributedDataParallel(network, device_ids=device_ids, find_unused_parameters=unused)
 
     def setup_hooks(self) -> None:
         """Register what the config says of ``lr_config``, ``momentum_config``, ``optimizer_config`` (or ``amp``) and
@@ -215,8 +263,10 @@ class ExperimentSetup(IterBasedRunner):
         self.register_lr_hook(config.get('lr_config'))
         self.register_momentum_hook(config.get('momentum_config'))
         self.register_optimizer_hook(self.updating(config))
-        self.register_custom_hooks(config.get('custom_hooks'))
-        self.register_valid_hook(config.get('evaluation', {}))
+        with placed_errors(config, 'custom_hooks'):
+            self.register_custom_hooks(config.get('custom_hooks'))
+        with placed_errors(config, 'evaluation'):
+            self.register_valid_hook(config.get('evaluation', {}))
 
     @staticmethod
     def updating(config: Any) -> Any:
@@ -231,7 +281,11 @@ class ExperimentSetup(IterBasedRunner):
         Args:
             evaluation: options of `ValidHook`, such as ``dict(save_best='accuracy')``; None: no validation.
         """
-        if evaluation is not None and type(self).valid is not ExperimentSetup.valid:
+        if evaluation is not None and type(self).valid is ExperimentSetup.valid:
+            meant = suggestion('valid', self._own_names())
+            level = logging.WARNING if meant else logging.INFO
+            self.logger.log(level, 'no validation: %s has no method valid%s', type(self).__name__, meant)
+        elif evaluation is not None:
             options = {'interval': self.config.training['valid_interval'], **evaluation}
             self.register_hook(ValidHook(self.valid_loader, **options), priority='LOW')
 
@@ -241,7 +295,7 @@ class ExperimentSetup(IterBasedRunner):
         Raises:
             NotImplementedError: a subclass does not override it.
         """
-        raise NotImplementedError(f'{type(self).__name__} must override valid, or leave out validation')
+        raise self._not_written('valid')
 
     def resume_or_load(self) -> None:
         """Go on from a checkpoint, if there is one: that of ``--checkpoint_path``, else the newest intact one in the
@@ -268,6 +322,15 @@ class ExperimentSetup(IterBasedRunner):
     def setup_in(self, context: Any) -> None:
         """Set up as a part of a `runnerkit.flow.Flow`, whose stages have done the rest: loaders and model, unless the
         config has sections for these."""
+        self._check_construction()
+        own = [name for name in STAGES_DO if getattr(type(self), name) is not getattr(ExperimentSetup, name)]
+        if own:
+            self.logger.warning(
+                'in a flow, its stages set up device, folder, log and checkpoints: these methods of %s are not called: '
+                '%s. Say it in the config, put it into setup_hooks, or run the experiment by itself (setup, run)',
+                type(self).__name__,
+                ', '.join(own),
+            )
         self.device, self.seed = context.device, context.seed
         self.timestamp = context.timestamp
         self._is_set_up = True
@@ -287,11 +350,29 @@ class ExperimentSetup(IterBasedRunner):
         if loaders:
             set_random_seed(self.seed, deterministic=deterministic)
             self.setup_dataloader()
+        self.check_loaders()
         if self.model is None:
             set_random_seed(self.seed, deterministic=deterministic)
             self.setup_model()
             self.check_model()
             self.wrap_model()
+
+    def _not_written(self, name: str, what: str = '') -> NotImplementedError:
+        """The error of a method that the user's class lacks, with what it may be called there."""
+        told = f'{type(self).__name__} must override {name}{what and ": " + what}'
+        return NotImplementedError(told + suggestion(name, self._own_names()))
+
+    def _own_names(self) -> list[str]:
+        """The public names that the user's classes add."""
+        theirs = [vars(kind) for kind in type(self).__mro__ if not kind.__module__.startswith('runnerkit.')]
+        names = [name for names in theirs for name in names if not name.startswith('_')]
+        return [name for name in names if not hasattr(ExperimentSetup, name)]
+
+    def _check_construction(self) -> None:
+        if '_train_loader' not in vars(self):
+            raise RuntimeError(
+                f'{type(self).__name__}.__init__ must call super().__init__(config, args) before anything else'
+            )
 
     def check_model(self) -> None:
         """Whether there is a model.
@@ -300,6 +381,7 @@ class ExperimentSetup(IterBasedRunner):
             RuntimeError: there is none.
             TypeError: it is no module.
         """
+        self._check_construction()
         if self.model is None:
             raise RuntimeError(
                 f'{type(self).__name__} has no model: call its setup() first, and set self.model in setup_model'
@@ -308,6 +390,31 @@ class ExperimentSetup(IterBasedRunner):
             raise WrongType(
                 f'self.model must be a torch.nn.Module, but setup_model has set {type(self.model)}: put several '
                 'networks into a torch.nn.ModuleDict'
+            )
+
+    def check_loaders(self) -> None:
+        """Whether there are batches to train on, and to validate on.
+
+        Raises:
+            TypeError: ``train_loader`` is no loader, and no dict of them.
+            ValueError: ``valid_loader`` is empty.
+        """
+        for name, loader in self.train_loaders.items():
+            problem = problem_of_loader(loader)
+            if problem is not None:
+                raise WrongType(f'self.train_loader{name and [name]} must be a loader, but {problem}')
+            if self._world_size > 1 and is_shared_by_all(loader) and not self._has_told_shared:
+                self._has_told_shared = True
+                self.logger.warning(
+                    'each of the %d processes trains on all samples of self.train_loader%s, not on a part of its own: '
+                    'build it with runnerkit.data.build_dataloader, or with torch.utils.data.DistributedSampler',
+                    self._world_size,
+                    name and [name],
+                )
+        if self.valid_loader is not None and length_of(self.valid_loader) == 0:
+            raise WrongValue(
+                f'self.valid_loader is empty: got {self.valid_loader!r}. Set one with batches, or None if nothing is '
+                'read from it'
             )
 
     @property
@@ -327,13 +434,18 @@ class ExperimentSetup(IterBasedRunner):
         training = self.config.training
         return training.get('log_interval', max(1, min(LOG_INTERVAL, training['max_iteration'] // 10)))
 
+    def _open_log(self, file_mode: str = 'a') -> logging.Logger:
+        return get_logger('runnerkit', self._log_file, self.config.get('log_level', logging.INFO), file_mode)
+
     def _claim(self) -> None:
         """On rank 0: lock the work dir."""
         if self._lock is None:
             self._lock = claim(Path(self._folder))
 
     def close(self) -> None:
-        """Let others use the work dir; the end of a run does so. It may be called again."""
+        """Let others use the work dir, and close the log file; the end of a run does so. It may be called again."""
+        if self._log_file is not None:
+            close_log_file(logging.getLogger('runnerkit'), self._log_file)
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -350,6 +462,13 @@ class ExperimentSetup(IterBasedRunner):
             )
 
 
+class _DrawsNothing:
+    """The visualizer of the other ranks."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
 class NoBatches:
     """The loader of an experiment that has none."""
 
@@ -363,34 +482,3 @@ class NoBatches:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Nothing to restore."""
-
-
-def as_config(config: Any) -> Config:
-    """A copy of ``config`` with the defaults of its section ``training``.
-
-    Raises:
-        TypeError: it is no config, or its ``training`` no dict.
-        ValueError: a number there is none.
-    """
-    if config is not None and not isinstance(config, (Config, Mapping)):
-        raise WrongType(f'config must be a Config, a dict or None, but got {type(config)}: Experiment(config, args)')
-    found = copy.deepcopy(config) if isinstance(config, Config) else Config(copy.deepcopy(dict(config or {})))
-    training = found.get('training')
-    if training is not None and not isinstance(training, Mapping):
-        raise WrongType(f'training must be a dict such as dict(max_iteration=1000), but got {training!r}')
-    found.training = {**TRAINING, **(training or {})}
-    for name in (*TRAINING, 'log_interval'):
-        if name in found.training:
-            check_whole_number(f'training.{name}', found.training[name], at_least=int(name != 'max_iteration'))
-    check_whole_number('seed', found.get('seed', 0), at_least=0)
-    return found
-
-
-def free_timestamp(folder: Path) -> str:
-    """The time, with a number if a log in ``folder`` has that name."""
-    now = time.strftime('%Y%m%d_%H%M%S')
-    number, name = 1, now
-    while (folder / f'{name}.log').exists():
-        number += 1
-        name = f'{now}_{number}'
-    return name

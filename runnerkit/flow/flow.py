@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from runnerkit.config import Config
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.slots import SLOTS, Slot, add_place, makers, origin
@@ -24,7 +25,7 @@ class Flow:
     the other arguments of its constructor. None leaves out the startup or the terminal.
 
     Args:
-        cfg: the config; the run fills in and changes it.
+        cfg: the `Config`; the run fills in and changes it.
         options: the command line's flags.
         name: what stages find as ``context['runner_name']``.
         stages: stages that take precedence over the config's, by slot; also as classes, or functions that make one from
@@ -38,7 +39,7 @@ class Flow:
 
     Raises:
         KeyError: there is no such stage.
-        TypeError: what is named is not a stage for its slot.
+        TypeError: what is named is not a stage for its slot; or ``cfg`` is no `Config`.
     """
 
     def __init__(
@@ -52,6 +53,13 @@ class Flow:
         guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext(),
     ) -> None:
         end_import()
+        for what, given, kind, way_out in (
+            ('cfg', cfg, Config, 'Config.fromfile(path), or Config(dict)'),
+            ('options', options or Options(), Options, 'Options(work_dir=…)'),
+        ):
+            if not isinstance(given, kind):
+                raise TypeError(f'{what} must be of the class {kind.__name__}, but got {given!r}: give {way_out}')
+        self._has_run = False
         self.context = Context(cfg, options or Options(), hooks=list(hooks), guard=guard)
         self.context['runner_name'] = name
         # All files are imported now: one with an error in it refuses the run before anything is done.
@@ -64,8 +72,11 @@ class Flow:
         The terminal finds in ``context.outcome`` how the run ended, also if another stage has raised an error.
 
         Raises:
-            RuntimeError: another thread runs a flow.
+            RuntimeError: another thread runs a flow, or this one has been run.
         """
+        if self._has_run:
+            raise RuntimeError('this flow has been run, and its context is that of the run: make another Flow')
+        self._has_run = True
         context = self.context
         with only_this_thread(), preserved_process_state(), context.closing:
             *working, last = SLOTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from runnerkit.config.origin import Place
 from runnerkit.flow.context import Options
 from runnerkit.flow.flow import Flow
 from runnerkit.hooks import EMAHook
-from runnerkit.hooks.hook import Outcome
+from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.hooks.logger import HistoryHook
 from runnerkit.parallel import unwrap
 from runnerkit.utils.numbers import check_whole_number
@@ -45,6 +45,8 @@ class TrainResult:
         work_dir: where logs and checkpoints are.
         outcome: whether the run is complete, or was stopped, and why.
         best_checkpoint: the path, or URL, of the best checkpoint; None without ``save_best``.
+        last_checkpoint: the same of the last one; None if none was saved.
+        signal: the number of the signal that has stopped the run, if one has.
     """
 
     model: nn.Module = field(repr=False)
@@ -53,6 +55,8 @@ class TrainResult:
     work_dir: Path
     outcome: Outcome
     best_checkpoint: str | None
+    last_checkpoint: str | None = None
+    signal: int | None = None
 
 
 def train(
@@ -66,6 +70,8 @@ def train(
     launcher: str = 'none',
     if_used: str | None = None,
     overfit: int | None = None,
+    stop_after: int | None = None,
+    hooks: Sequence[Hook] = (),
     diff_seed: bool = False,
     verbose: bool = False,
     trust_pickles: bool = False,
@@ -92,6 +98,9 @@ def train(
         if_used: what to do if an earlier run has used the work dir: ``'resume'`` continues it, ``'aside'`` moves its
             files (the default), ``'refuse'`` raises an error.
         overfit: train and evaluate on so many samples, the first of the training data; at least 1.
+        stop_after: end after so many epochs, or iterations in an iteration runner, at least 1; schedules keep the
+            length of the whole run.
+        hooks: hooks to register after those of the config, in their order, with the priority NORMAL.
         diff_seed: whether each process of a distributed run has another seed.
         verbose: whether the log shows environment, config and hooks, too.
         trust_pickles: whether checkpoints are loaded even if that runs code in them.
@@ -113,6 +122,7 @@ def train(
     end_import()
     check_arguments(work_dir, resume, validate, cfg_options)
     check_whole_number('overfit', overfit, or_none=True, hint='None uses all samples')
+    check_whole_number('stop_after', stop_after, or_none=True, hint='None trains to the end')
     if resume is True and if_used not in (None, 'resume'):
         raise ValueError(f'resume=True and if_used={if_used!r} contradict each other: give one of them')
     cfg = config_from(config, cfg_options or {}, overrides)
@@ -126,12 +136,13 @@ def train(
         launcher=launcher,
         if_used=if_used,
         overfit=overfit,
+        stop_after=stop_after,
         diff_seed=diff_seed,
         verbose=verbose,
     )
     history = HistoryHook()
     with trusted_pickles() if trust_pickles else nullcontext():
-        context = Flow(cfg, options, hooks=[(history, 'LOWEST')]).run()
+        context = Flow(cfg, options, hooks=[*((hook, 'NORMAL') for hook in hooks), (history, 'LOWEST')]).run()
     runner = context.runner
     for hook in runner.hooks:
         if isinstance(hook, EMAHook):
@@ -143,6 +154,8 @@ def train(
         work_dir=context.work_dir,
         outcome=runner.outcome,
         best_checkpoint=runner.meta.get('hook_msgs', {}).get('best_ckpt'),
+        last_checkpoint=runner.meta.get('hook_msgs', {}).get('last_ckpt'),
+        signal=runner.stop_signal if runner.outcome.kind == 'stopped' else None,
     )
 
 

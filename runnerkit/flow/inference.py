@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from operator import methodcaller
+from collections.abc import Callable
+from functools import partial
+from operator import itemgetter, methodcaller
+from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.data.named import name_of_scores
+from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
-from runnerkit.flow.instance import InstanceBase, required_section
+from runnerkit.flow.curve import draw_and_tell, picture
+from runnerkit.flow.defaults import required_section
+from runnerkit.flow.dry_run import DryRun
+from runnerkit.flow.loading import build_loaders
 from runnerkit.flow.network import NetworkBase
+from runnerkit.flow.places import is_in
+from runnerkit.flow.scoring import scoring
 from runnerkit.flow.splits import splits_in
 from runnerkit.flow.stage import STAGES
 from runnerkit.flow.training import RunnerBase
-from runnerkit.runner import build_runner
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.logging import print_result, printable
 
-#: The file with the scores, in the work dir.
-SCORES = 'scores.json'
+#: The files with the scores and with their curves, in the work dir.
+SCORES, PICTURE = 'scores.json', 'scores.png'
 
 
 @STAGES.register_module()
@@ -36,7 +44,7 @@ class InferNetwork(NetworkBase):
             raise WrongKey('the config has no data.test to evaluate on')
         for split in splits:
             prefix = '' if split == 'test' else split
-            found = InstanceBase(context).build_loaders(context, data, split, prefix=prefix)
+            found = build_loaders(context, data, split, prefix=prefix)
             context.loaders += found.values()
         self.build_model(context)
 
@@ -46,7 +54,8 @@ class Infer(RunnerBase):
     """Evaluate every checkpoint of a folder, oldest first; scores are computed anew for each.
 
     The scores of all are in ``scores.json`` in the work dir, and in ``context['scores']``: a list of dicts with
-    ``checkpoint``, ``epoch``, ``iter`` and the scores by name.
+    ``checkpoint``, ``epoch``, ``iter`` and the scores by name. ``scores.png`` has the validation curve, if there are
+    several checkpoints and matplotlib is installed.
 
     Args:
         context: the run's.
@@ -58,18 +67,52 @@ class Infer(RunnerBase):
 
     def __call__(self, context: Context) -> None:
         """Run the stage: nothing of a training is set up."""
-        args: dict[str, Any] = {'model': context.model, 'work_dir': str(context.work_dir), 'logger': context.logger}
-        context.runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, args)
+        if context.options.dry_run:
+            with scoring(context):
+                self.try_out(context)
+            return
         with context.guard(context):
-            self.begin(context)
             self.run(context)
 
+    def try_out(self, context: Context) -> None:
+        """Evaluate one batch of each data set with the initial weights: the checkpoints may not be there yet."""
+        dry, loaders = DryRun(context), context.loaders
+        dry.show_plan(context)
+        dry.try_batches(context, {('val', name_of_scores(loader)): loader for loader in loaders})
+
+    def begin(self, context: Context) -> None:
+        """Make the work dir this run's; if it is the folder of the checkpoints, it stays that of their run."""
+        if not is_in(self.checkpoints, context.work_dir):
+            super().begin(context)
+
     def run(self, context: Context) -> None:
-        """Evaluate."""
-        context['scores'] = found = [self.scores(context, path) for path in self.paths()]
+        """Evaluate, and write the scores."""
+        context['scores'] = found = []
+        paths = from_first_rank(self.paths)
+        self.begin(context)
+        with scoring(context) as score:
+            for path in paths:
+                found.append(self.scores(context, path, score))
+                self.write(context)  # each time, so that an error in a later one does not lose them
+        if context.rank == 0:
+            draw_and_tell('validation curve', partial(self.draw, context), context.logger)
+
+    def write(self, context: Context) -> None:
+        """Write the scores so far."""
+        found = context['scores']
+        if all(each['iter'] is not None for each in found):
+            found.sort(key=itemgetter('iter'))  # epoch_<n>.pth and iter_<n>.pth may stand side by side
         if context.rank == 0:
             content = json.dumps(found, indent=2) + '\n'
             write_atomically(context.work_dir / SCORES, methodcaller('write', content.encode()))
+
+    def draw(self, context: Context) -> Path | None:
+        """Draw the scores over the iterations after which the checkpoints were saved."""
+        lines = [{'mode': 'test', 'step': each['iter'], **each} for each in context['scores']]
+        if len(lines) < 2 or any(line['step'] is None for line in lines):  # one point, or files of other programs
+            return None
+        title = f'{context.work_dir.name}: validation curve'
+        return picture(lines, context.work_dir / PICTURE, title, focus=False)
 
     def paths(self) -> list[str]:
         """The checkpoints to evaluate.
@@ -87,14 +130,11 @@ class Infer(RunnerBase):
             )
         return [each.path for each in found]
 
-    def scores(self, context: Context, path: str) -> dict[str, Any]:
+    def scores(self, context: Context, path: str, score: Callable[[Any], dict[str, float]]) -> dict[str, Any]:
         """The scores of one checkpoint, after where it was saved."""
         checkpoint = context.runner.load_checkpoint(path, strict=True)
         meta = checkpoint.get('meta') or {}
-        scores: dict[str, Any] = {}
-        for loader in context.loaders:
-            scores.update(context.runner.evaluate(loader, scope='test'))
-        numbers: Mapping[str, float] = {name: float(value) for name, value in scores.items()}
+        numbers = score(checkpoint)
         if context.rank == 0:
             told = ', '.join(f'{printable(name)} {value:.4g}' for name, value in numbers.items())
             print_result(f'{os.path.basename(path)}: {told}', context.logger)

@@ -11,7 +11,8 @@ from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of
 from runnerkit.flow.building import build_experiment, experiment_of
 from runnerkit.flow.context import Context
-from runnerkit.flow.instance import InstanceBase, loader_settings, required_section
+from runnerkit.flow.defaults import required_section
+from runnerkit.flow.loading import load_data, loader_settings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.switches import compile_options, use_channels_last
 from runnerkit.nn import build_model
@@ -52,7 +53,7 @@ class NetworkBase(Stage):
 
     def build_data(self, context: Context) -> None:
         """Build a loader for every workflow entry, and for the evaluation."""
-        InstanceBase(context).load_data(context)
+        load_data(context)
 
     def build_model(self, context: Context) -> None:
         """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew.

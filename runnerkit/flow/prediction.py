@@ -23,7 +23,9 @@ from runnerkit.data.files import dataset_of_files
 from runnerkit.data.named import named_datasets
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.instance import Instance, choose_device, loader_settings, required_section, work_dir_of
+from runnerkit.flow.defaults import required_section
+from runnerkit.flow.instance import Instance, choose_device, work_dir_of
+from runnerkit.flow.loading import loader_settings
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.splits import splits_in

@@ -34,6 +34,7 @@ class Slot:
     Attributes:
         name: what a config calls it.
         base: what a stage for it must be a subclass of.
+        method: the method that a stage for it overrides.
         default: the stage for it if the config names none. In a file that a config names without a class, the class has
             this one's name.
         is_needed: whether a config may not leave it out.
@@ -41,23 +42,28 @@ class Slot:
 
     name: str
     base: type[Stage]
+    method: str
     default: type[Stage]
     is_needed: bool = True
 
 
 #: The stages in their order. The last one is called even if another one fails.
 SLOTS = (
-    Slot('instance', InstanceBase, Instance),
-    Slot('network', NetworkBase, Network),
-    Slot('startup', StartupBase, Startup, is_needed=False),
-    Slot('runner', RunnerBase, Runner),
-    Slot('terminal', TerminalBase, Terminal, is_needed=False),
+    Slot('instance', InstanceBase, 'instance', Instance),
+    Slot('network', NetworkBase, 'build_network', Network),
+    Slot('startup', StartupBase, 'startup', Startup, is_needed=False),
+    Slot('runner', RunnerBase, 'run', Runner),
+    Slot('terminal', TerminalBase, 'terminal', Terminal, is_needed=False),
 )
 
 
 def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Callable[[Context], Any] | None]:
     """What makes the stage of each slot; None for one that is left out."""
-    config = cfg.get('flow') if cfg is not None else None
+    names = [slot.name for slot in SLOTS]
+    for name in given:
+        if name not in names:
+            raise KeyError(f'there is no stage {name!r}{suggestion(str(name), names)}; there are {", ".join(names)}')
+    config = cfg.get('flow')
     if config is not None and not isinstance(config, Mapping):
         with placed_errors(cfg, 'flow'):
             raise TypeError(f"flow must be a dict such as dict(startup='my_startup.py'), but got {config!r}")
@@ -117,10 +123,12 @@ def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
             raise
         if found is None:
             known = [each for each, stage in STAGES.module_dict.items() if issubclass(stage, slot.base)]
-            raise KeyError(f'there is no stage {value!r}{suggestion(value, known)}; known are {", ".join(known)}')
+            hint = " (a file's name ends with .py)" if os.path.isfile(f'{value}.py') else suggestion(value, known)
+            raise KeyError(f'there is no stage {value!r}{hint}; known are {", ".join(known)}')
         value = found
     if isinstance(value, type):
         check_stage(slot, value)
+        check_signatures(slot, value, arguments)
     elif not callable(value):
         raise TypeError(f'flow.{slot.name} must name a class, but got {value!r}')
     return partial(value, **arguments) if arguments else value
@@ -152,6 +160,24 @@ def check_stage(slot: Slot, stage: type) -> None:
             f'{stage.__name__} ({place_of(stage)}) changes nothing: it overrides no method of {base} '
             f'({", ".join(known)})'
         )
+
+
+def check_signatures(slot: Slot, stage: type, arguments: Mapping[str, Any]) -> None:
+    """Check that a stage can be made with the context and ``arguments``, and its methods be called with the context.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    method: Any = getattr(stage, slot.method)
+    for name, bind in (
+        ('__init__', lambda: inspect.signature(stage).bind(None, **arguments)),
+        (slot.method, lambda: inspect.signature(method).bind(None, None)),
+    ):
+        try:
+            bind()
+        except TypeError as error:
+            given = ', '.join(['context', *(arguments if name == '__init__' else ())])
+            raise TypeError(f'{stage.__name__} ({place_of(stage)}): {name}(self, {given}) fails: {error}') from None
 
 
 def origin(make: Any) -> str:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
+from runnerkit.evaluation import evaluation_mode
 from runnerkit.flow.context import Context
 from runnerkit.flow.training import RunnerBase
 from runnerkit.parallel import unwrap
 from runnerkit.runner.workflow import trains
+from runnerkit.utils.seed import preserved_rng
 
 
 @dataclass
@@ -103,6 +107,38 @@ def measured(model: nn.Module) -> Iterator[Summary]:
     modules = dict(model.named_modules())
     for part in (summary.whole, *summary.parts):
         part.parameters, part.trainable = _sizes(modules[part.name])
+
+
+def forward_summary(model: nn.Module, sample: Any) -> Summary:
+    """Look at one forward pass of ``model``, in evaluation mode and without gradients. Neither the model nor the random
+    numbers of the process are changed.
+
+    Args:
+        model: one with a method ``predict`` (`Supervised` has it) is called by that, others as modules.
+        sample: a batch, of one sample if the operations of one are wanted: what ``predict`` takes; or the input of
+            ``forward``, a tuple or list of its arguments, or a dict of its keyword arguments.
+    """
+    model = unwrap(model)
+    with preserved_rng(), evaluation_mode(model), torch.no_grad(), measured(model) as summary:
+        own = getattr(model, 'predict', None)
+        if callable(own):
+            own(sample)
+        elif isinstance(sample, Mapping):
+            mmcv = {'return_loss': False} if 'return_loss' in signature(model.forward).parameters else {}
+            model(**mmcv, **sample)
+        else:
+            model(*sample) if isinstance(sample, tuple | list) else model(sample)
+    return summary
+
+
+def parameters_of(model: nn.Module) -> int:
+    """How many numbers the parameters of ``model`` have."""
+    return _sizes(model)[0]
+
+
+def is_shaped(model: nn.Module) -> bool:
+    """Whether all parameters have shapes: lazy ones get theirs when the model is first called."""
+    return not any(is_lazy(each) for each in model.parameters())
 
 
 def top_level(model: nn.Module) -> list[tuple[str, nn.Module]]:

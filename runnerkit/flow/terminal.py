@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
-from runnerkit.flow.curve import plot
+from runnerkit.flow.curve import draw_and_tell, plot
 from runnerkit.flow.preflight import show_findings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.hooks.hook import Score
@@ -54,13 +55,8 @@ class Terminal(TerminalBase):
 
     def draw(self, context: Context) -> None:
         """Draw ``curve.png``, or log that matplotlib is missing."""
-        try:
-            path = plot(context.work_dir, context.runner.meta.get('hook_msgs', {}).get('best_ckpt'))
-        except ModuleNotFoundError:
-            context.logger.info("no learning curve is drawn: it needs matplotlib (pip install 'runnerkit[plot]')")
-            return
-        if path is not None:
-            print_result(f'Learning curve {shown(path)}', context.logger)
+        best = context.runner.meta.get('hook_msgs', {}).get('best_ckpt')
+        draw_and_tell('learning curve', partial(plot, context.work_dir, best), context.logger)
 
 
 def latest(scores: Mapping[str, Score]) -> dict[int, str]:

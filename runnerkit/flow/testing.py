@@ -13,14 +13,21 @@ from runnerkit.checkpoint import find_checkpoint
 from runnerkit.checkpoint.state_dict import WeightsDoNotFit
 from runnerkit.config import Config
 from runnerkit.config.parse import EXTENSIONS
+from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.flow.context import Context, Options
+from runnerkit.flow.defaults import required_section
+from runnerkit.flow.earlier import read_record
 from runnerkit.flow.from_python import config_from
-from runnerkit.flow.instance import Instance, check_split, required_section, work_dir_of
+from runnerkit.flow.instance import Instance, work_dir_of
+from runnerkit.flow.loading import build_loaders, check_split
 from runnerkit.flow.network import Network
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
+from runnerkit.flow.scoring import scoring
 from runnerkit.flow.trained import check_which, config_of
-from runnerkit.runner import build_runner
+from runnerkit.registry import placed_errors
+from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.seed import set_random_seed
 
 
 def test(
@@ -90,24 +97,32 @@ def evaluated(
         ValueError: the checkpoint does not fit the model.
     """
     check_switches(cfg)
-    context = Context(cfg, options)
+    context = Context(cfg, options, seed=seed_of(cfg, checkpoint))
     instance, network = Instance(context), Network(context)
     with preserved_process_state(), context.closing:
         instance.start_processes(context)
         instance.set_backends(context)
-        loaders = instance.build_loaders(context, required_section(cfg, 'data'), split)
+        set_random_seed(context.seed, deterministic=bool(cfg.get('deterministic')))
+        context.loaders = [*build_loaders(context, required_section(cfg, 'data'), split).values()]
         network.build_model(context)
-        # This runner never trains: it evaluates with the same method as in training.
-        runner = build_runner({'type': 'EpochBasedRunner', 'max_epochs': 0}, {'model': context.model})
-        try:
-            runner.load_checkpoint(checkpoint, strict=not allow_partial)
-        except WeightsDoNotFit as error:
-            raise ValueError(
-                f'{checkpoint} does not fit the model of {cfg.filename or "the config"}, so its scores would mean '
-                f'nothing. {error}.\nGive the checkpoint of this model, or the config of that one (it lies in the '
-                'work dir of the training). --allow-partial (allow_partial=True) evaluates all the same'
-            ) from None
-        scores: dict[str, Any] = {}
-        for loader in loaders.values():
-            scores.update(runner.evaluate(loader, scope=split))
-    return {name: float(value) for name, value in scores.items()} if context.rank == 0 else {}
+        with scoring(context) as score:
+            try:
+                loaded = context.runner.load_checkpoint(checkpoint, strict=not allow_partial)
+            except WeightsDoNotFit as error:
+                raise ValueError(
+                    f'{checkpoint} does not fit the model of {cfg.filename or "the config"}, so its scores would mean '
+                    f'nothing. {error}.\nGive the checkpoint of this model, or the config of that one (it lies in the '
+                    'work dir of the training). --allow-partial (allow_partial=True) evaluates all the same'
+                ) from None
+            scores = score(loaded)
+    return scores if context.rank == 0 else {}
+
+
+def seed_of(cfg: Any, checkpoint: str) -> int:
+    """The seed of the training: that of the config, else as the work dir of ``checkpoint`` notes it, else 0."""
+    with placed_errors(cfg, 'seed'):
+        check_whole_number('seed', cfg.get('seed'), at_least=0, or_none=True)
+    found = cfg.get('seed')
+    if found is None and not is_url(local_path(checkpoint)):
+        found = read_record(Path(local_path(checkpoint)).parent).get('seed')
+    return found if isinstance(found, int) else 0

@@ -16,8 +16,9 @@ from runnerkit.config import Config
 from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.flow.defaults import required_section
 from runnerkit.flow.earlier import read_record
-from runnerkit.flow.instance import choose_device, required_section
+from runnerkit.flow.instance import choose_device
 from runnerkit.flow.untrusted import config_in, model_alone
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.nn import build_model

@@ -13,7 +13,7 @@ from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.work_dir import take_over
-from runnerkit.hooks import EvalHook
+from runnerkit.hooks import EvalHook, StopAfterHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
@@ -37,12 +37,15 @@ class RunnerBase(Stage):
         with context.guard(context):
             try:
                 self.begin(context)
-                self.run(context)
+                with context.runner.around_own_loop(context.loaders, context.workflow):
+                    self.run(context)
             finally:
                 context.outcome = context.runner.outcome or context.outcome
 
     def run(self, context: Context) -> None:
         """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.
+
+        A loop of one's own calls ``context.runner.train(loader)``; see `around_own_loop` of the runner.
 
         Raises:
             NotImplementedError: a subclass does not override it.
@@ -82,27 +85,29 @@ class RunnerBase(Stage):
     def register_hooks(self, context: Context) -> None:
         """Register the standard hooks, the evaluation hook and the custom hooks."""
         cfg, runner = context.cfg, context.runner
-        by_config: dict[str, Any] = {
-            'lr_config': cfg.get('lr_config'),
-            'optimizer_config': runner.updating(cfg) if isinstance(runner, Experiment) else updating(cfg),
+        of_all: dict[str, Any] = {
             'checkpoint_config': cfg.get('checkpoint_config'),
             'log_config': cfg.get('log_config'),
-            'momentum_config': cfg.get('momentum_config'),
             'timer_config': cfg.get('timer_config', DEFAULT_TIMER),
         }
-        runner.register_training_hooks(**by_config)
         if isinstance(runner, Experiment):
-            with placed_errors(cfg, 'evaluation'):
-                runner.register_valid_hook(cfg.get('evaluation', {}))
-        elif context.val_loader is not None:
-            with placed_errors(cfg, 'evaluation'):
-                evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
-                runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
+            runner.register_training_hooks(None, **of_all)
+            runner.setup_hooks()
+        else:
+            runner.register_training_hooks(
+                cfg.get('lr_config'), updating(cfg), momentum_config=cfg.get('momentum_config'), **of_all
+            )
+            if context.val_loader is not None:
+                with placed_errors(cfg, 'evaluation'):
+                    evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
+                    runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
+            with placed_errors(cfg, 'custom_hooks'):
+                runner.register_custom_hooks(cfg.get('custom_hooks'))
         if is_terminal() and context.rank == 0:
             runner.register_hook(ProgressBarHook(), priority='LOWEST')
-        with placed_errors(cfg, 'custom_hooks'):
-            runner.register_custom_hooks(cfg.get('custom_hooks'))
         runner.register_profiler_hook(cfg.get('profiler_config'))
+        if context.options.stop_after is not None:
+            runner.register_hook(StopAfterHook(context.options.stop_after))
         for hook, priority in context.hooks:
             runner.register_hook(hook, priority=priority)
 

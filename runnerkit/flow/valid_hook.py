@@ -55,6 +55,7 @@ class ValidHook(EvalHook):
             file_client_args=file_client_args,
         )
         self.dataloader = dataloader
+        self._has_told = False
 
     @property
     def dataloaders(self) -> dict[str, Any]:
@@ -66,4 +67,15 @@ class ValidHook(EvalHook):
         return False
 
     def _score(self, runner: Any) -> float | None:
-        return self._record(runner, runner.valid())
+        scores = runner.valid()
+        if scores:
+            return self._record(runner, scores)
+        told = f'{type(runner).__name__}.valid has returned and reported no scores'
+        if self.save_best is not None:
+            raise KeyError(f'save_best={self.save_best!r}, but {told}: return a dict such as dict(accuracy=0.9)')
+        if not self._has_told:
+            self._has_told = True
+            runner.logger.info(
+                '%s: none are logged, and hooks get none. Return a dict such as dict(accuracy=0.9)', told
+            )
+        return None

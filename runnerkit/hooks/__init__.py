@@ -1,5 +1,6 @@
 """Hooks: one behaviour per file, with MMCV's file names."""
 
+from runnerkit.hooks.capture import CaptureHook
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.closure import ClosureHook
 from runnerkit.hooks.control import ControlHook
@@ -55,12 +56,16 @@ from runnerkit.hooks.optimizer import (
 )
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.hooks.profiler import ProfilerHook
+from runnerkit.hooks.report import ReportHook
 from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
+from runnerkit.hooks.step_record import StepRecord
+from runnerkit.hooks.stop_after import StopAfterHook
 from runnerkit.hooks.sync_buffer import SyncBuffersHook
 from runnerkit.hooks.vega_callbacks import VegaCallbacks
 
 __all__ = [
     'HOOKS',
+    'CaptureHook',
     'CheckpointHook',
     'ClearMLLoggerHook',
     'ClosureHook',
@@ -106,11 +111,14 @@ __all__ = [
     'Priority',
     'ProfilerHook',
     'ProgressBarHook',
+    'ReportHook',
     'RunnerView',
     'Score',
     'SegmindLoggerHook',
     'StepLrUpdaterHook',
     'StepMomentumUpdaterHook',
+    'StepRecord',
+    'StopAfterHook',
     'SyncBuffersHook',
     'TensorboardLoggerHook',
     'TextLoggerHook',

@@ -18,24 +18,11 @@ from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.param_schedule import read, write
 from runnerkit.optim.named import named_optimizers
+from runnerkit.utils.commands import SCHEDULE, check_command
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.suggest import suggestion
 
 if TYPE_CHECKING:
     from runnerkit.utils.control import ControlServer
-
-#: What a run can be told, and what that does.
-COMMANDS = {
-    'status': 'tell where the run is, as JSON',
-    'pause': 'wait after the running iteration',
-    'resume': 'go on after a pause',
-    'save': 'save a checkpoint after the running iteration',
-    'stop': 'end the run after the running iteration',
-    'lr': 'set the learning rate, until another one is set; "schedule" gives it back to the schedule',
-}
-
-#: The value of ``lr`` that ends what a number has set.
-SCHEDULE = 'schedule'
 
 _POLL = 0.1  # seconds between two looks while nothing moves
 _RENDEZVOUS = 0.5  # seconds between two rendezvous of the ranks, about
@@ -61,13 +48,16 @@ class ControlHook(Hook):
     Who may give commands: the user who runs the process, through a Unix socket in the work dir that only its owner can
     open (see `runnerkit.utils.control.ControlServer`).
 
-    A learning rate that was set holds against every schedule, also in a resumed run, until another one is set or
-    ``lr schedule`` gives it back. Parameter groups keep their ratios to the first one. A pause ends with the process.
+    A learning rate that was set holds against every schedule, also in a resumed run and after a roll-back, until
+    another one is set or ``lr schedule`` gives it back. Parameter groups keep their ratios to the first one. A pause
+    ends with the process.
 
     Args:
         http: the port on 127.0.0.1 for HTTP requests; 0 lets the system choose one. The token that they need is in
             ``control.json`` in the work dir. None: no HTTP.
     """
+
+    needs_training = True
 
     runs_last = True
 
@@ -86,6 +76,7 @@ class ControlHook(Hook):
         self._leaves = False  # the run is to end: no pause any more
         self._lrs: dict[str, list[float]] | None = None  # what was set, for each group of each optimizer
         self._schedule: dict[str, list[float | None]] = {}  # what the groups would have without that
+        self._has_set = False  # learning rates, in this run
         self._next_meeting = 0  # the ranks meet when so many iterations are done
         self._met_at = (0.0, 0)
         self._began = (0.0, 0)
@@ -100,7 +91,7 @@ class ControlHook(Hook):
         self._runner, self.paused, self._is_over = runner, False, False
         self._requests.clear()
         self._alone = get_dist_info()[1] == 1
-        self._next_meeting, self._paused_for = 0, 0.0
+        self._next_meeting, self._paused_for, self._has_set = 0, 0.0, False
         self._began = self._met_at = time.monotonic(), runner.iter
         if runner.rank == 0:
             from runnerkit.utils.control import ControlServer
@@ -141,9 +132,15 @@ class ControlHook(Hook):
         return {'lrs': self._lrs, 'schedule': self._schedule}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._lrs, self._schedule = state['lrs'], state['schedule']
-        if self._lrs is not None and self._runner is not None:
-            self._runner.logger.info('the learning rate that was set holds: %s', _shown(self._lrs))
+        latest, self._lrs, self._schedule = self._lrs, state['lrs'], state['schedule']
+        runner = self._runner
+        if self._has_set and runner is not None:  # the run goes back to a checkpoint, which takes no command back
+            if latest is None:
+                self._give_back(runner)
+            else:
+                self._set_lrs(runner, latest)
+        if self._lrs is not None and runner is not None:
+            runner.logger.info('the learning rate that was set holds: %s', _shown(self._lrs))
 
     # --- obeying -----------------------------------------------------------------------------------------------------
 
@@ -223,26 +220,35 @@ class ControlHook(Hook):
         return {'checkpoint': path}
 
     def _do_lr(self, runner: RunnerView, value: Any) -> dict[str, Any]:
-        optimizers = named_optimizers(runner.optimizer)
+        self._has_set = True
         if value == SCHEDULE:
-            for name, optimizer in optimizers.items():
-                for group, own in zip(optimizer.param_groups, self._schedule.get(name, ()), strict=False):
-                    if own is not None:
-                        write(group, 'lr', own)
-            self._lrs, self._schedule = None, {}
+            self._give_back(runner)
             runner.logger.info('Control: the learning rate follows its schedule again')
-            return {'lr': _current(runner)}
-        former = self._lrs or {}
-        self._lrs = {
-            name: [value * share for share in _ratios(optimizer.param_groups)] for name, optimizer in optimizers.items()
-        }
-        for name, optimizer in optimizers.items():
-            if name not in former:
-                self._schedule[name] = [read(group, 'lr') for group in optimizer.param_groups]
-            for group, lr in zip(optimizer.param_groups, self._lrs[name], strict=True):
-                write(group, 'lr', lr)
-        runner.logger.info('Control: the learning rate is %s from now on', _shown(self._lrs))
+        else:
+            lrs = {
+                name: [value * share for share in _ratios(optimizer.param_groups)]
+                for name, optimizer in named_optimizers(runner.optimizer).items()
+            }
+            self._set_lrs(runner, lrs)
+            runner.logger.info('Control: the learning rate is %s from now on', _shown(lrs))
         return {'lr': _current(runner)}
+
+    def _set_lrs(self, runner: RunnerView, lrs: dict[str, list[float]]) -> None:
+        """Set the learning rates, from now on; remember those of the schedule."""
+        for name, optimizer in named_optimizers(runner.optimizer).items():
+            if name not in (self._lrs or {}):
+                self._schedule[name] = [read(group, 'lr') for group in optimizer.param_groups]
+            for group, lr in zip(optimizer.param_groups, lrs[name], strict=True):
+                write(group, 'lr', lr)
+        self._lrs = lrs
+
+    def _give_back(self, runner: RunnerView) -> None:
+        """Give the learning rates back to their schedule."""
+        for name, optimizer in named_optimizers(runner.optimizer).items():
+            for group, own in zip(optimizer.param_groups, self._schedule.get(name, ()), strict=False):
+                if own is not None:
+                    write(group, 'lr', own)
+        self._lrs, self._schedule = None, {}
 
     def _hold_lrs(self, runner: RunnerView, lrs: dict[str, list[float]]) -> None:
         """Set the learning rates again; remember what a schedule has put there instead."""
@@ -295,32 +301,6 @@ class ControlHook(Hook):
             'pid': os.getpid(),
             **_of_stream(runner.data_loader),
         }
-
-
-def check_command(command: str, value: Any) -> Any:
-    """The value of a command, checked; learning rates may be text.
-
-    Raises:
-        WrongValue: there is no such command, or its value is missing, wrong or too much.
-    """
-    if command not in COMMANDS:
-        raise WrongValue(
-            f'there is no command {command!r}{suggestion(command, COMMANDS)}; there are {", ".join(COMMANDS)}'
-        )
-    if command != 'lr':
-        if value is not None:
-            raise WrongValue(f'{command} takes no value, but got {value!r}')
-        return None
-    if value == SCHEDULE:
-        return value
-    try:
-        lr = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        lr = math.nan
-    if not (math.isfinite(lr) and lr >= 0):
-        given = 'none' if value is None else repr(value)
-        raise WrongValue(f'lr takes a number of at least 0, or {SCHEDULE!r}, but got {given}')
-    return lr
 
 
 def _ratios(groups: list[dict[str, Any]]) -> list[float]:

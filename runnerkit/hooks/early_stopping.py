@@ -30,6 +30,8 @@ class EarlyStoppingHook(Hook):
             for ``save_best`` of `EvalHook`.
     """
 
+    needs_training = True
+
     def __init__(self, monitor: str, patience: int = 3, min_delta: float = 0.0, rule: str | None = None) -> None:
         if not isinstance(monitor, str) or not monitor:
             raise WrongType(f"monitor must be the name of a score, such as 'accuracy', but got {monitor!r}")

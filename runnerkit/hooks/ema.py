@@ -39,6 +39,8 @@ class EMAHook(Hook):
             quickly. 0 switches it off.
     """
 
+    needs_training = True  # a file holds the averages under the model's own names
+
     def __init__(
         self,
         momentum: float = 0.0002,

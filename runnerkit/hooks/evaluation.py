@@ -224,6 +224,14 @@ class EvalHook(StoringHook):
         if score is not None:
             self._keep_if_best(runner, score)
 
+    def score_now(self, runner: RunnerView) -> dict[str, float]:
+        """Evaluate now, and save nothing; returns the scores by name, the same on every rank."""
+        runner.scores.clear()
+        with runner.around_val():
+            for self.dataloader in self.dataloaders.values():
+                self._score(runner)
+        return {name: score.value for name, score in runner.scores.items()}
+
     def _do_evaluate(self, runner: RunnerView) -> None:
         """Evaluate, log, and save the checkpoint if it is the best. Subclasses override this."""
         if not self._should_evaluate(runner):

@@ -38,6 +38,8 @@ class FreezeHook(Hook):
         by_epoch: True counts epochs, False iterations.
     """
 
+    needs_training = True
+
     def __init__(self, patterns: Sequence[str] | str, until: int | None = None, by_epoch: bool = True) -> None:
         self.patterns = [patterns] if isinstance(patterns, str) else list(patterns) if _is_list(patterns) else []
         if not self.patterns or not all(isinstance(pattern, str) for pattern in self.patterns):

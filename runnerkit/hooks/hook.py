@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
+    from runnerkit.hooks.step_record import StepRecord
+
 HOOKS = Registry('hook')
 
 #: MMCV's ten points, in the order in which a run meets them.
@@ -126,6 +128,8 @@ class RunnerView(Protocol):
     ``completed_iters`` count what is done; checkpoints store these. ``scores`` has the latest value of each score by
     name, from any evaluation, equal on every rank; checkpoints store it too. ``outcome`` is None until the run has
     ended. Every rank calls ``save``. What a hook puts into ``notices``, by subject, is logged again at the end.
+    ``outputs`` is the dict that the last step has returned; ``step_record()`` is that of the running
+    iteration, typed.
     """
 
     model: nn.Module
@@ -179,12 +183,14 @@ class RunnerView(Protocol):
     def save(self, out_dir: str | None = None, filename_tmpl: str | None = None, **options: Any) -> str | None: ...
     def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> str: ...
     def last_checkpoint(self) -> str | None: ...
+    def required(self, key: str) -> Any: ...
     def update(self, loss: Tensor, optimizer: Optimizer | str | None = None) -> None: ...
     def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Any: ...
     def evaluate(self, loader: Any, hooks: Any = (), test_fn: Any = None, scope: str = 'val') -> dict[str, Any]: ...
     def around_val(self) -> AbstractContextManager[dict[str, Any]]: ...
     def resume(self, checkpoint: str, *args: Any, **kwargs: Any) -> None: ...
     def roll_back(self, checkpoint: str) -> NoReturn: ...
+    def step_record(self) -> StepRecord: ...
     def nested(self, name: str) -> AbstractContextManager[None]: ...
     def stop(self, reason: str) -> None: ...
 
@@ -203,6 +209,10 @@ class Hook:
     #: priority. What it saves then includes what they did there (a best score, a log line), and a resumed run does
     #: not repeat it.
     runs_last = False
+
+    #: True for a hook that has no meaning without a training: it updates weights, changes rates, saves or logs the run.
+    #: An evaluation without a training (``runnerkit test``, the stage `Infer`) leaves it out.
+    needs_training = False
 
     #: True for a hook that runs other runners inside the run (``runner.nested``). It is called after all other hooks
     #: of a point but those that save the run's state: a run that is resumed inside the nested one repeats none of them.
@@ -307,6 +317,14 @@ class Hook:
         """Return the points, of MMCV's ten, at which this hook does something, in the order of a run."""
         return [stage for stage in STAGES if listens(self, stage)]
 
+    def for_evaluation(self) -> Hook | None:
+        """The hook of an evaluation without a training: this one, another one, or None if there is none.
+
+        Such an evaluation enters its rings and calls ``before_run``, ``after_run``, ``after_evaluate``, and where the
+        training would also do so, the val points. The runner has no optimizer, no work dir and no outcome then.
+        """
+        return None if self.needs_training or not takes_part_in_evaluation(self) else self
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint stores of this hook: tensors and plain Python values."""
         return {}
@@ -323,3 +341,10 @@ def overrides(hook: Hook, method: str) -> bool:
 def listens(hook: Hook, point: str) -> bool:
     """Whether ``hook`` overrides ``point``, or the generic point that it falls back to."""
     return overrides(hook, point) or (point in FALLBACKS and overrides(hook, FALLBACKS[point]))
+
+
+def takes_part_in_evaluation(hook: Hook) -> bool:
+    """Whether ``hook`` does something while a model is evaluated, or learns the scores."""
+    points = (*(point for point in STAGES if '_val_' in point), 'after_forward', 'after_evaluate')
+    rings = (ring for ring in RINGS if ring != 'around_save')
+    return any(listens(hook, point) for point in points) or any(hasattr(hook, ring) for ring in rings)

@@ -11,6 +11,8 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 class IterTimerHook(Hook):
     """Logs ``data_time`` (seconds waited for the batch) and ``time`` (seconds of the whole iteration)."""
 
+    needs_training = True
+
     _data_time: float | None = None  # of the running iteration; logged together with its time, which is cheaper
 
     def before_epoch(self, runner: RunnerView) -> None:

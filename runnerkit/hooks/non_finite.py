@@ -76,6 +76,8 @@ class NonFiniteHook(Hook):
         gradients: whether to check the gradients; this reads all of them once more in each update.
     """
 
+    needs_training = True
+
     def __init__(
         self,
         action: str = 'stop',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,8 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
 from runnerkit.optim.named import named_optimizers
-from runnerkit.optim.update import Update, cycle_length, log_anomalous_params, make_scaler
-from runnerkit.parallel.steps import required_output
+from runnerkit.optim.update import Update, autocast, cycle_length, log_anomalous_params, make_scaler
 from runnerkit.utils.numbers import check_whole_number
 
 
@@ -35,6 +34,8 @@ class OptimizerHook(Hook):
             in the last bits from those of the default implementation.
     """
 
+    needs_training = True
+
     # Class defaults, for subclasses with their own __init__.
     grad_clip: dict[str, Any] | None = None
     detect_anomalous_params = False
@@ -45,7 +46,8 @@ class OptimizerHook(Hook):
     _casts_steps = True  # with amp, whole steps run under autocast
     _update: Any = None
     _stands_alone = False  # the hook has its own update, because the runner is not one of ours
-    _seen = 0
+    _seen = _calls = 0  # updates until now: of all, and of the runner's primitive
+    _has_told = False
     #: True for the hook of a config that says nothing about updates: once the model's step has updated an optimizer
     #: itself, all updates are left to it, also in iterations in which it makes none.
     gives_way = False
@@ -88,7 +90,8 @@ class OptimizerHook(Hook):
             return
         if self.fused is not None:
             runner.logger.info('fused: %s', _which(self._update))
-        self._seen = runner.update_calls + self._update.steps
+        self._calls = runner.update_calls
+        self._seen = self._calls + self._update.steps
         # Define the expensive points only if they are needed.
         casts = self.amp is not None and self._casts_steps
         if casts:
@@ -105,15 +108,37 @@ class OptimizerHook(Hook):
         # Count all updates, through the runner or directly: the model's step may have made its own.
         if runner.update_calls + self._update.steps != self._seen:
             self._has_given_way = self.gives_way
+            if not self._has_told and runner.update_calls == self._calls:
+                self._tell_bypassed(runner)
         elif not self._has_given_way:
             outputs = runner.outputs
-            loss = outputs['loss'] if 'loss' in outputs else required_output('loss', outputs, runner.model)
+            loss = outputs['loss'] if 'loss' in outputs else runner.required('loss')
             if type(loss) is not Tensor and isinstance(loss, dict):
                 for name, each in loss.items():
                     runner.update(each, name)
             else:
                 runner.update(loss)
-        self._seen = runner.update_calls + self._update.steps
+        self._calls = runner.update_calls
+        self._seen = self._calls + self._update.steps
+
+    def _tell_bypassed(self, runner: RunnerView) -> None:
+        """The step has called the optimizer itself, so that nothing of this hook's options has come into it."""
+        self._has_told = True
+        asked = {
+            'grad_clip': self.grad_clip is not None,
+            'cumulative_iters': self.cumulative_iters > 1,
+            'the loss scale of fp16': self.amp == 'fp16',
+        }
+        if any(asked.values()):
+            runner.logger.warning(
+                'the step calls optimizer.step() itself, so that %s of optimizer_config has no effect: let it call '
+                'runner.update(loss) instead, in an Experiment self.update(loss)',
+                ', '.join(name for name, is_asked in asked.items() if is_asked),
+            )
+
+    def for_evaluation(self) -> Hook | None:
+        """What casts the evaluated steps as the training does; None without ``amp``."""
+        return _Autocast(self.amp) if self.amp is not None and self._casts_steps else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return whether the hook has left the updates to the model."""
@@ -247,6 +272,10 @@ class Fp16OptimizerHook(OptimizerHook):
         wrap_fp16_model(runner.model)
         super().before_run(runner)
 
+    def for_evaluation(self) -> Hook | None:
+        """What lets the methods that the model decorates run in fp16."""
+        return _Fp16Methods()
+
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         if 'fp16' in checkpoint['meta']:
             runner.meta['fp16'] = checkpoint['meta']['fp16']
@@ -288,6 +317,23 @@ class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16O
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+
+
+class _Autocast(Hook):
+    """Evaluates under `torch.autocast`, as a training with ``amp`` does."""
+
+    def __init__(self, amp: str) -> None:
+        self.amp = amp
+
+    def around_val(self, runner: RunnerView) -> AbstractContextManager[Any]:
+        return autocast(self.amp, next((each.device.type for each in runner.model.parameters()), 'cpu'))
+
+
+class _Fp16Methods(Hook):
+    """Lets the decorated methods of the model run in fp16, as `Fp16OptimizerHook` does."""
+
+    def before_run(self, runner: RunnerView) -> None:
+        wrap_fp16_model(runner.model)
 
 
 def _which(update: Update) -> str:

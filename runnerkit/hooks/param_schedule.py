@@ -42,6 +42,8 @@ class ParamScheduleHook(Policy, Hook):
             iterations only.
     """
 
+    needs_training = True
+
     #: The quantity's key in a parameter group; the group keeps the initial value under ``initial_<key>``.
     key: str
 

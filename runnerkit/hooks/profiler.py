@@ -46,6 +46,8 @@ class ProfilerHook(Hook):
             without it.
     """
 
+    needs_training = True
+
     def __init__(
         self,
         by_epoch: bool = True,

@@ -14,5 +14,7 @@ class DistSamplerSeedHook(Hook):
     scripts register it.
     """
 
+    needs_training = True
+
     def before_epoch(self, runner: RunnerView) -> None:
         set_epoch(runner.data_loader, runner.epoch)

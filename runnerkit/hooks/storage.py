@@ -24,6 +24,8 @@ class StoringHook(Hook):
         file_client: reads, writes and deletes there.
     """
 
+    needs_training = True
+
     out_dir: str | None = None
     file_client_args: dict[str, Any] | None = None
     file_client: FileClient | None = None

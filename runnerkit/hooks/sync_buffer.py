@@ -14,6 +14,8 @@ class SyncBuffersHook(Hook):
         distributed: False switches it off.
     """
 
+    needs_training = True
+
     def __init__(self, distributed: bool = True) -> None:
         self.distributed = distributed
 

@@ -64,6 +64,8 @@ class TorchLrUpdaterHook(Hook):
         ValueError: If ``monitor`` is missing, not allowed or malformed, or if warm-up arguments are given.
     """
 
+    needs_training = True
+
     def __init__(self, scheduler: str, by_epoch: bool = True, monitor: str | None = None, **kwargs: Any) -> None:
         check_arguments(scheduler, monitor, kwargs)
         self.scheduler = scheduler

@@ -94,7 +94,7 @@ class Update:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context for the forward pass; it does nothing without ``amp``."""
-        return torch.autocast(self.device_type, AMP_DTYPES[self.amp]) if self.amp else nullcontext()
+        return autocast(self.amp, self.device_type) if self.amp else nullcontext()
 
     def is_due(self, iteration: int, max_iters: int | None, ahead: int = 0) -> bool:
         """Whether the update of the 0-based ``iteration`` ends a cycle; ``ahead`` losses are still to come."""
@@ -209,6 +209,11 @@ def cycle_length(cumulative_iters: int, iteration: int, max_iters: int | None) -
     if n == 1 or max_iters is None or iteration < max_iters // n * n:
         return n
     return max_iters % n
+
+
+def autocast(amp: str, device_type: str) -> AbstractContextManager[Any]:
+    """The context for a forward pass in ``amp``, ``'fp16'`` or ``'bf16'``."""
+    return torch.autocast(device_type, AMP_DTYPES[amp])
 
 
 def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> torch.amp.GradScaler:

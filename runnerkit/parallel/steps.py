@@ -71,15 +71,16 @@ class Steps(_Base):
         raise NotImplementedError
 
 
-def required_output(key: str, outputs: Mapping[str, Any], model: nn.Module) -> Any:
+def required_output(key: str, outputs: Mapping[str, Any], model: nn.Module | str) -> Any:
     """``outputs[key]`` of a step.
 
     Raises:
-        KeyError: the step of ``model`` did not return it.
+        KeyError: the step of ``model``, a module or the name of its class, did not return it.
     """
     if key not in outputs:
+        name = model if isinstance(model, str) else type(unwrap(model)).__name__
         raise KeyError(
-            f"{type(unwrap(model)).__name__}'s step returned no {key!r} (it returned {sorted(outputs)}): "
+            f"{name}'s step returned no {key!r} (it returned {sorted(outputs)}): "
             f'return dict(loss=…, log_vars=dict(…), num_samples=…)'
         )
     return outputs[key]

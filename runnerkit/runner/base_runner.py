@@ -10,6 +10,7 @@ from typing import Any
 
 from runnerkit.data.kinds import WAY_OUT, length_of, named, set_epoch
 from runnerkit.data.reader import Reader
+from runnerkit.hooks.step_record import StepRecord, record_of
 from runnerkit.parallel.steps import check_samples, required_output
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.evaluating import Evaluating
@@ -83,6 +84,7 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
                 check_samples(samples, self._model_name)
             self.log_buffer.update(outputs['log_vars'], samples)
         self.outputs = outputs
+        self._stepped = self._iter if train_mode else self.mode
         if self._hook_table.calls['after_forward']:
             self.call_hook('after_forward')
 
@@ -103,6 +105,22 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
             KeyError: the model's step did not return it.
         """
         return required_output(key, self.outputs if outputs is None else outputs, self.model)
+
+    def step_record(self) -> StepRecord:
+        """What the step of the running iteration has returned, with the counters, made now.
+
+        Raises:
+            RuntimeError: the running iteration has made no step yet, or none is running.
+        """
+        # The second one: a subclass's own loop, which has not called run_iter.
+        is_trained = self._found is None and self._iter in (self._stepped, self._progress.iters - 1)
+        if not is_trained and (self._stepped is None or self._stepped != self.mode):
+            raise RuntimeError(
+                'there is no step to read: runner.step_record() is the step of the running iteration, and can be read '
+                'from after_forward to after_train_iter, and in after_val_iter. Elsewhere, runner.outputs is what the '
+                'last step returned'
+            )
+        return record_of(self.outputs, self._model_name, self._epoch, self._iter, str(self.mode))
 
     def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
         """One unit after another, from where the run is: the index of its workflow entry, and its mode."""

@@ -50,6 +50,19 @@ class EpochBasedRunner(BaseRunner):
                 stacklevel=2,
             )
             self._max_epochs = max_epochs
+        self._prepare_run(data_loaders, workflow)
+        unit = {mode: unit_of(self, mode) for mode, _ in workflow}
+        with self._running(workflow):
+            for i, mode in self._units(workflow):
+                try:
+                    unit[mode](data_loaders[i], **kwargs)
+                    if not self._progress.epoch_is_open or self._stop_reason is None:
+                        self._progress.units = self._unit + 1
+                except GoBack as asked:
+                    self._return_to(asked)
+
+    def _prepare_run(self, data_loaders: list[Any], workflow: Workflow) -> None:
+        """Check the workflow, and know the run's length and its readers."""
         check_workflow(data_loaders, workflow, self)
         if self._max_epochs is None and not self._stops_by_iters:
             raise WrongValue(
@@ -60,19 +73,12 @@ class EpochBasedRunner(BaseRunner):
             self._max_epochs = epochs_in(self._max_iters, first_training_loader(data_loaders, workflow, self))
         elif not self._stops_by_iters:
             self._max_iters = iters_in(self._max_epochs, first_training_loader(data_loaders, workflow, self))
-        unit = {mode: unit_of(self, mode) for mode, _ in workflow}
         self._readers.open(data_loaders, Reader)
-        with self._running(workflow):
-            for i, mode in self._units(workflow):
-                try:
-                    unit[mode](data_loaders[i], **kwargs)
-                    if not self._progress.epoch_is_open or self._stop_reason is None:
-                        self._progress.units = self._unit + 1
-                except GoBack as asked:
-                    self._return_to(asked)
 
     def train(self, data_loader: Any, mode: str = 'train', **kwargs: Any) -> None:
         """Train one epoch, with ``model.<mode>_step``."""
+        if self._own_loop is not None and not self._own_loop():
+            return
         self.model.train()
         self.mode, self.data_loader = mode, data_loader
         reader = self._reader_of(data_loader)
@@ -106,6 +112,8 @@ class EpochBasedRunner(BaseRunner):
 
         ``kwargs`` are for the training step and go no further, as in MMCV: a ``val_step`` need not take them.
         """
+        if self._own_loop is not None and not self._own_loop():
+            return
         with self.around_val() as found:
             found.update(self._validate(data_loader, self._hook_table, 'val', self._epoch))
 

@@ -40,7 +40,7 @@ class Evaluating(Lifecycle):
         if self._found is not None:
             yield self._found
             return
-        names = ('mode', 'data_loader', 'data_batch', 'outputs', '_inner_iter')
+        names = ('mode', 'data_loader', 'data_batch', 'outputs', '_stepped', '_inner_iter')
         kept = {name: getattr(self, name, None) for name in names}  # MMCV's loops delete the batch
         found: dict[str, Any] = {}
         self._found, log, before = found, self.log_buffer, dict(self.log_buffer.output)
@@ -94,6 +94,23 @@ class Evaluating(Lifecycle):
         return scores or dict(numbers)
 
     @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The span of evaluations without a run: the hooks' ``around_run`` rings, ``before_run`` and ``after_run``."""
+        failures: list[Exception] = []
+        entered: list[Hook] = []
+        with self._rings('around_run'):
+            try:
+                for hook in [*self._hook_table]:
+                    entered.append(hook)
+                    hook.before_run(self)
+                self._hook_table.calls.clear()  # one may have chosen in before_run which points it serves
+                yield
+            finally:
+                failures = self._leave(entered)
+        if failures:
+            raise failures[0]
+
+    @contextmanager
     def _visited_by(self, guests: Iterable[Hook]) -> Iterator[None]:
         """Call ``before_run`` of those ``guests`` that are new; they leave with the run, or where there is none,
         here."""
@@ -129,7 +146,7 @@ class Evaluating(Lifecycle):
                         self.run_iter(self.data_batch, train_mode=False)
                         scores.update(self.outputs)
                         call('after_val_iter')
-                    self.data_batch = None
+                    self.data_batch, self._stepped = None, None
                 reader.close()
                 self.log_buffer.update(scores.compute())
                 if name := name_of_scores(loader):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -55,20 +56,9 @@ class IterBasedRunner(BaseRunner):
                 stacklevel=2,
             )
             self._max_iters = max_iters
-        check_workflow(data_loaders, workflow, self)
-        if self._max_iters is None:
-            loader = first_training_loader(data_loaders, workflow, self)
-            self._max_iters = iters_in(self._max_epochs, data_loaders[0] if loader is None else loader)
-        endless = self._max_iters is None and bool(data_loaders) and all(map(is_unbounded, data_loaders))
-        if self._max_iters is None and not endless:
-            raise WrongValue('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
-        self._stops_by_iters = not endless  # a stream ends the run itself
-        self._open_readers(data_loaders)
+        self._prepare_run(data_loaders, workflow)
         unit = {mode: unit_of(self, mode) for mode, _ in workflow}
-        with self._running(workflow), self._rings('around_epoch'):
-            self.model.train()
-            self.call_hook('before_epoch')
-            self._start_readers()
+        with self._running(workflow):
             for i, mode in self._units(workflow):
                 try:
                     if mode == 'val':
@@ -82,6 +72,27 @@ class IterBasedRunner(BaseRunner):
                 except WaitEnded as ended:  # the next boundary stops the run, or another iteration waits again
                     if ended.reason is not None:
                         self.stop(ended.reason)
+
+    def _prepare_run(self, data_loaders: list[Any], workflow: Workflow) -> None:
+        """Check the workflow, and know the run's length and its readers."""
+        check_workflow(data_loaders, workflow, self)
+        if self._max_iters is None:
+            loader = first_training_loader(data_loaders, workflow, self)
+            self._max_iters = iters_in(self._max_epochs, data_loaders[0] if loader is None else loader)
+        endless = self._max_iters is None and bool(data_loaders) and all(map(is_unbounded, data_loaders))
+        if self._max_iters is None and not endless:
+            raise WrongValue('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
+        self._stops_by_iters = not endless  # a stream ends the run itself
+        self._open_readers(data_loaders)
+
+    @contextmanager
+    def _running(self, workflow: Workflow) -> Iterator[None]:
+        """As in every runner; the whole run is one epoch for the hooks' generic points."""
+        with super()._running(workflow), self._rings('around_epoch'):
+            self.model.train()
+            self.call_hook('before_epoch')
+            self._start_readers()
+            yield
             if self._stop_reason is None:
                 self.call_hook('after_epoch')
 
@@ -91,6 +102,8 @@ class IterBasedRunner(BaseRunner):
 
     def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration, with ``model.<mode>_step``."""
+        if self._own_loop is not None and not self._own_loop():
+            return
         if not self.model.training:  # a walk over all modules: only where somebody has switched it off
             self.model.train()
         if data_loader not in self._readers.entries:
@@ -117,6 +130,8 @@ class IterBasedRunner(BaseRunner):
     @torch.no_grad()
     def val(self, data_loader: IterLoader, **kwargs: Any) -> None:
         """Validate one batch; the entry's last one logs the averages and scores of all its batches."""
+        if self._own_loop is not None and not self._own_loop():
+            return
         entry, k = self._progress.entry, self._inner_iter
         if k == 0 or self._val_log is None:
             self._val_log, self._val_scores = LogBuffer(), Scores(self.model)
@@ -137,6 +152,7 @@ class IterBasedRunner(BaseRunner):
                         self.log_buffer.average(reduce=reduce_named_sums)
                         found.update(self.log_buffer.output)
                     self.call_hook('after_val_iter')
+                self._stepped = None
         finally:
             self.log_buffer = self._train_log
         self._inner_iter += 1

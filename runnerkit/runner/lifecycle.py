@@ -30,11 +30,41 @@ class Lifecycle(Nesting):
     _entered_hooks: Sequence[Hook] = ()
     _guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
     _is_restored = True
+    _prepare_run: Callable[[Any, Workflow], None]
+    _own_loop: Callable[[], bool] | None = None  # begins the run of a loop of the user's own; whether it goes on
+
+    @contextmanager
+    def around_own_loop(self, data_loaders: Sequence[Any], workflow: Workflow) -> Iterator[None]:
+        """The span of a loop of one's own: its first ``train`` or ``val`` begins a run, which ends with the span.
+
+        All that is around ``run`` is then around this loop: resumed states, ``before_run``, signals, ``after_run``,
+        `outcome`. When the run has been asked to stop, ``train`` and ``val`` return at once. If the loop calls ``run``,
+        or the hooks' ``before_run`` itself, nothing of this happens.
+        """
+        with ExitStack() as stack:
+            has_begun = False
+
+            def goes_on() -> bool:
+                nonlocal has_begun
+                if not has_begun:
+                    has_begun = True
+                    self._prepare_run(list(data_loaders), workflow)
+                    self._own_loop = None  # until all is ready
+                    stack.enter_context(self._running(workflow))
+                    self._own_loop = goes_on
+                return self._stop_reason is None
+
+            self._own_loop = goes_on
+            try:
+                yield
+            finally:
+                self._own_loop = None
 
     @contextmanager
     def _running(self, workflow: Workflow) -> Iterator[None]:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
-        self._outcome, self._stop_reason, self.stop_signal = None, None, None
+        self._outcome, self._stop_reason, self.stop_signal, self._stepped = None, None, None, None
+        self._own_loop = None
         self.notices.clear()
         former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
         if former and self._workflow != former:
@@ -85,7 +115,7 @@ class Lifecycle(Nesting):
     def _enter_hooks(self) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
         entered: list[Hook] = []
-        self._entered_hooks, self._guests = entered, []
+        self._entered_hooks, self._guests, self._own_loop = entered, [], None
         while True:
             waiting = [hook for hook in self._hook_table if not any(hook is done for done in entered)]
             if not waiting:

@@ -19,6 +19,14 @@ from runnerkit.utils.seed import set_rng_state
 class Resuming(Checkpoints):
     """The part of a runner that restores what `resume` has read, when the run starts."""
 
+    def restore_hooks(self, checkpoint: Mapping[str, Any]) -> None:
+        """Give the hooks their states in the content of a checkpoint file, as far as it has them."""
+        ranks = (checkpoint.get('runnerkit') or {}).get('ranks') or [{}]
+        states = ranks[min(self._rank, len(ranks) - 1)].get('hooks') or {}
+        for name, hook in self._named_hooks():
+            if states.get(name):
+                self._restore_hook(name, hook, states[name])
+
     def _restore(self) -> None:
         """Be where the resumed run was: called when ``before_run`` is over."""
         if self._from_mmcv:

@@ -31,7 +31,7 @@ class Rollback(Resuming):
         """Be where a run would be that has just resumed the checkpoint."""
         if asked.runner is not self:  # that of a run around this one
             raise asked
-        self.data_batch, self.outputs, self._round_began = None, {}, None
+        self.data_batch, self.outputs, self._stepped, self._round_began = None, {}, None, None
         for update in self._updates.values():
             update.accumulated = 0  # what an update that the file does not know has gathered is void
         for reader in self._readers.entries:

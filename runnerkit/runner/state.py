@@ -79,6 +79,7 @@ class RunnerState:
         self.data_loader: Any = None
         self.data_batch: Any = None
         self.outputs: dict[str, Any] = {}
+        self._stepped: int | str | None = None  # the iteration, or the evaluation's mode, that `outputs` belongs to
         self.log_buffer = self._train_log = LogBuffer()
         self._hook_table = HookTable()
         self._saver = Saver(self)  # type: ignore[arg-type]

@@ -150,7 +150,7 @@ def reason(runner: Updates, weights: Sequence[Tensor]) -> str:
     if not runner.update_calls and not any(isinstance(hook, OptimizerHook) for hook in runner.hooks):
         return (
             'nothing steps the optimizer. Register an OptimizerHook (optimizer_config=dict() in the config or in '
-            'register_training_hooks), or step in train_step.'
+            'register_training_hooks), or step in train_step (in an Experiment: self.update(loss) in train_batch).'
         )
     if not any(rates(runner)):
         return 'all learning rates are 0. Look at optimizer and lr_config.'

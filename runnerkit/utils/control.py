@@ -14,10 +14,11 @@ import secrets
 import shutil
 import socket
 import socketserver
+import stat
 import struct
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -109,11 +110,17 @@ class ControlServer:
             server = _UnixServer(path, answer)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise
+                raise ControlError(f'{path} is there, and is no socket that a run has left: remove it') from None
             # The path is too long, or this file system has no sockets.
             self._own_folder = tempfile.mkdtemp(prefix=_PREFIX)
             path = os.path.join(self._own_folder, SOCKET)
-            server = _UnixServer(path, answer)
+            try:
+                server = _UnixServer(path, answer)
+            except OSError as other:
+                raise ControlError(
+                    f'there can be no socket in {self.folder} ({error}), nor at {path} ({other}): choose a shorter '
+                    'work dir, or a shorter TMPDIR'
+                ) from None
         self.socket = path
         return server
 
@@ -135,7 +142,9 @@ class ControlServer:
             ControlError: the process is alive.
         """
         former = read_address(self.folder)
-        for path in {str(self.folder / SOCKET), former.get('socket') or ''} - {''}:
+        for path in {str(self.folder / SOCKET), str(former.get('socket'))}:
+            if not _is_of_a_run(path, self.folder):  # the file may be anybody's, and name anything
+                continue
             if _answers(path):
                 raise ControlError(
                     f'process {former.get("pid", "?")} is controlled by {path}: another run uses this work dir. Stop '
@@ -143,9 +152,20 @@ class ControlServer:
                 )
             with suppress(OSError):
                 os.unlink(path)
-            if os.path.basename(os.path.dirname(path)).startswith(_PREFIX):
+            if os.path.dirname(path) != str(self.folder):
                 with suppress(OSError):
                     os.rmdir(os.path.dirname(path))
+
+
+def _is_of_a_run(path: str, folder: Path) -> bool:
+    """Whether ``path`` is a socket where a run in ``folder`` has it: there, or in a temporary folder of its own."""
+    place, name = os.path.split(path)
+    if name != SOCKET or not (place == str(folder) or os.path.basename(place).startswith(_PREFIX)):
+        return False
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 #: Those of this process.
@@ -195,20 +215,20 @@ def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
             connection.connect(address['socket'])
-            connection.sendall(json.dumps({'command': command, 'value': value}).encode() + b'\n')
+            connection.sendall(_as_line({'command': command, 'value': value}))
             with connection.makefile('rb') as file:
                 line = file.readline()
     except TimeoutError:
         raise ControlError(
             f'no answer to {command} in {timeout:g} seconds. The run obeys it at the end of its running iteration'
         ) from None
-    except (ConnectionRefusedError, ConnectionResetError, FileNotFoundError):
+    except (ConnectionError, FileNotFoundError):
         line = b''
     except PermissionError:
         raise ControlError(
             f'the run in {folder} belongs to another user, and takes commands from its owner alone'
         ) from None
-    if not line:
+    if not line.endswith(b'\n'):
         raise ControlError(
             f'nobody answers in {folder}: process {address.get("pid", "?")} has ended, or was killed. '
             '--auto-resume goes on with it'
@@ -280,6 +300,11 @@ def _obey(answer: Answer, command: Any, value: Any) -> tuple[bool, dict[str, Any
         return False, {'ok': False, 'error': str(error) or repr(error)}
 
 
+def _as_line(content: Mapping[str, Any]) -> bytes:
+    """A line of JSON; of an answer, what JSON does not have (an offset of a source's own) as text."""
+    return json.dumps(content, default=str).encode() + b'\n'
+
+
 def _is_owner(uid: int | None) -> bool:
     return uid is None or uid in (os.geteuid(), 0)
 
@@ -317,13 +342,13 @@ class _LineHandler(socketserver.StreamRequestHandler):
             return
         try:
             asked = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             asked = None
         asked = asked if isinstance(asked, dict) else {}
         self._say(_obey(self.server.answer, asked.get('command'), asked.get('value'))[1])  # type: ignore[attr-defined]
 
     def _say(self, answer: dict[str, Any]) -> None:
-        self.wfile.write(json.dumps(answer).encode() + b'\n')
+        self.wfile.write(_as_line(answer))
 
 
 class _HttpServer(ThreadingHTTPServer):
@@ -360,7 +385,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
                 raise ValueError(length)
             body = self.rfile.read(length)
             value = json.loads(body) if body.strip() else None
-        except ValueError:
+        except (ValueError, RecursionError):
             self._say(400, {'ok': False, 'error': f'the body is a JSON value of at most {_LONGEST} bytes'})
             return
         self._answer(value)
@@ -374,7 +399,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
         self._say(200 if obeyed else 400, answer)
 
     def _say(self, code: int, answer: dict[str, Any]) -> None:
-        body = json.dumps(answer).encode() + b'\n'
+        body = _as_line(answer)
         self.send_response(code)
         self.send_header('Content-Type', 'application/json')
         self.send_header('Content-Length', str(len(body)))

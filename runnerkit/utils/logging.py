@@ -93,6 +93,14 @@ def close_logger(name: str) -> None:
         handler.close()
 
 
+def close_log_file(logger: logging.Logger, log_file: str | os.PathLike[str]) -> None:
+    """Write no more to ``log_file``, which `get_logger` has added; it can add it again."""
+    for handler in _own_handlers(logger):
+        if isinstance(handler, LogFileHandler) and handler.baseFilename == os.path.abspath(log_file):
+            logger.removeHandler(handler)
+            handler.close()
+
+
 def print_log(msg: object, logger: logging.Logger | str | None = None, level: int = logging.INFO) -> None:
     """Log or print ``msg``.
 

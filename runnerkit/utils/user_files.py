@@ -21,6 +21,7 @@ import importlib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from contextvars import ContextVar
 from importlib.abc import Loader
@@ -30,6 +31,8 @@ from pathlib import Path
 from traceback import walk_tb
 from types import FrameType, ModuleType
 from typing import Any
+
+from runnerkit.utils.suggest import suggestion
 
 #: An empty search path makes this module a package whose submodules only the finder finds.
 __path__: list[str] = []
@@ -54,12 +57,20 @@ def module_of_file(file: str) -> ModuleType:
     if path.suffix != '.py' or '.' in path.stem:
         raise ValueError(f'{file!r} must be a .py file with no other dot in its name, to be imported')
     if not path.is_file():
+        near = suggestion(path.name, [each.name for each in path.parent.glob('*.py')])
         raise FileNotFoundError(
-            f'there is no file {file!r} (looked for from {Path.cwd()}); a config names a file that lies beside it as '
-            f"'{{{{ fileDirname }}}}/{path.name}:Name'"
+            f'there is no file {file!r} (looked for from {Path.cwd()}){near}; a config names a file that '
+            f"lies beside it as '{{{{ fileDirname }}}}/{path.name}:Name'"
+        )
+    name = name_of_file(path)
+    if name in sys.modules and path in _imported and _texts(path) != _imported[path][1]:
+        warnings.warn(
+            f'{file} has changed since this process imported it, and what was imported is used: start another process '
+            'for the new text',
+            stacklevel=2,
         )
     try:
-        return importlib.import_module(name_of_file(path))
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and path.with_name(f'{error.name.partition(".")[0]}.py').is_file():
             advice = f'{path} imports {error.name!r}, which lies beside it: write `from .{error.name} import …`'

@@ -38,7 +38,8 @@ def pulse() -> bool:
     """Let the run around this code do what it does while it waits: obey a command, report a checkpoint.
 
     A loader that waits for data in the main process calls it a few times a second, and raises `WaitEnded` if it
-    returns True. `runnerkit.data.StreamLoader` does.
+    returns True. `runnerkit.data.StreamLoader` does. In a distributed run all ranks call it together or none does, as
+    hooks may talk to the other ranks there.
 
     Returns:
         whether the run has been asked to end. False outside a run.

@@ -129,3 +129,11 @@ def test_the_place_of_a_value_by_its_path(cfg):
     assert written_at(cfg, ('typed', 'y', 'deeper')) == 'cfg.py:15'
     assert written_at({'a': 1}, ('a',)) == ''
     assert dotted(('custom_hooks', 0, 'interval')) == 'custom_hooks[0].interval'
+
+
+@pytest.mark.parametrize('name', ['c.yaml', 'c.json'])
+def test_a_file_of_data_reads_no_variables(tmp_path, name):
+    """Its text need not be Python."""
+    (tmp_path / name).write_text(json.dumps({'lr_confg': None}) if name == 'c.json' else 'lr_confg:\n- a\n')
+    place = Config.fromfile(tmp_path / name)._cfg_dict._origin_.place_of('lr_confg')
+    assert place.source.names_read == set()

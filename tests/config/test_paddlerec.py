@@ -1,10 +1,12 @@
 """Configs in PaddleRec's shape."""
 
 import copy
+from pathlib import Path
 
 import pytest
 
 from runnerkit.config import Config
+from runnerkit.config.origin import written_at
 from runnerkit.config.paddlerec import Run, is_paddlerec, runs_of
 
 CONFIG = {
@@ -84,6 +86,8 @@ def test_runners_one_after_another():
     }
     assert second.cfg.work_dir == 'work_dirs/run/infer_runner'
     assert 'runner' not in second.cfg
+    (alone,) = runs_of(changed(('mode', 'infer_runner')))
+    assert alone.cfg._cfg_dict == second.cfg._cfg_dict
 
 
 def test_phases_are_entries_of_the_workflow():
@@ -140,7 +144,20 @@ def test_without_a_mode_or_a_workspace(tmp_path):
         (('runner', ['x']), TypeError, "runner 0 must be a dict with a name, but got 'x'"),
         (('phase', 'x'), TypeError, 'phase must be a list of dicts'),
         (('phase', 0, 'dataset', 'x'), KeyError, "the phase 'phase1' has no key 'dataset'; did you mean"),
-        (('phase', 0, 'dataset_name', 'tain'), KeyError, "names no data set 'tain'; did you mean 'train'?"),
+        (
+            ('phase', 0, 'dataset_name', 'tain'),
+            KeyError,
+            "the phase 'phase1' names no dataset 'tain'; did you mean 'train'?",
+        ),
+        (('phase', 0, 'dataset_name', ['train']), TypeError, "must be one name, but got ['train']"),
+        (('mode', []), KeyError, 'has the runners train_runner, infer_runner: say which in `mode`'),
+        (('mode', 3), TypeError, 'mode must be the name of a runner, or a list of names, but got 3'),
+        (('mode', {'train_runner': 1}), TypeError, 'mode must be the name of a runner'),
+        (('runner', 0, 'phases', [['phase1']]), TypeError, "phases of the runner 'train_runner' must be the name of a"),
+        (('runner', []), KeyError, "mode names no runner 'train_runner'; the config has none (its key is 'runner')"),
+        (('dataset', []), KeyError, "names no dataset 'train'; the config has none (its key is 'dataset')"),
+        (('hyper_parameters', 'optimizer', 'learning_rat', 1), KeyError, "did you mean 'learning_rate'?"),
+        (('hyper_parameters', 'optimizer', 'adam'), TypeError, "must be a dict with a class, but got 'adam'"),
         (('dataset', 0, 'data_converter', None), KeyError, 'needs data_converter: the file with its class Reader'),
     ],
 )
@@ -158,6 +175,93 @@ def test_more_that_is_refused():
     ):
         with pytest.raises((KeyError, ValueError), match=text):
             runs_of(changed(*changes))
+
+
+YAML = """
+mode: [a, b]
+hyper_parameters:
+  width: 9
+  optimizer:
+    class: adam
+    learning_rate: 0.1
+dataset:
+- name: d
+  data_converter: "{workspace}/reader.py"
+  data_path: x
+  batch_size: 2
+phase:
+- name: p
+  model: "{workspace}/model.py"
+  dataset_name: d
+runner:
+- name: a
+  epochs: 2
+  print_interval: 3
+  save_checkpoint_interval: 4
+  save_step_interval: 5
+  init_model_path: first.pth
+  save_checkpoint_path: w
+  startup_class_path: "{workspace}/s.py"
+- name: b
+  class: infer
+  init_model_path: w
+extra:
+  one: 1
+"""
+
+
+def test_every_part_of_a_run_knows_its_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path('c.yaml').write_text(YAML.lstrip())
+    lines = YAML.lstrip().splitlines()
+    cfg = Config.fromfile('c.yaml')
+    cfg.merge_from_dict({'runner.0.epochs': 7})
+    train, infer = (run.cfg for run in runs_of(cfg))
+    for path, text in (
+        ('model', 'hyper_parameters'),
+        ('model.width', '  width: 9'),
+        ('optimizer.type', '    class: adam'),
+        ('optimizer.lr', '    learning_rate: 0.1'),
+        ('data.train', 'dataset:'),
+        ('data.train.data_path', '  data_path: x'),
+        ('data.train_dataloader.batch_size', '  batch_size: 2'),
+        ('log_config.interval', '  print_interval: 3'),
+        ('checkpoint_config.interval', '  save_checkpoint_interval: 4'),
+        ('custom_hooks.0.interval', '  save_step_interval: 5'),
+        ('load_from', '  init_model_path: first.pth'),
+        ('work_dir', '  save_checkpoint_path: w'),
+        ('flow.startup', '  startup_class_path'),
+        ('extra.one', '  one: 1'),
+    ):
+        steps = [int(step) if step.isdigit() else step for step in path.split('.')]
+        file, _, line = written_at(train, steps).partition(':')
+        assert file == 'c.yaml'
+        assert lines[int(line) - 1].startswith(text), path
+    assert written_at(train, ['runner', 'max_epochs']) == '--cfg-options'
+    assert written_at(infer, ['data', 'test', 'data_path']) == written_at(train, ['data', 'train', 'data_path'])
+    assert lines[int(written_at(infer, ['flow', 'runner']).split(':')[1]) - 1] == '- name: b'
+
+
+def test_what_is_refused_has_its_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for wrong, text in (
+        (('mode: [a, b]', 'mode: [a, c]'), "no runner 'c'; the config has a, b (c.yaml:1)"),
+        (('  epochs: 2', '  epoch: 2'), "'a' has no key 'epoch' (c.yaml:18)"),
+        (('dataset_name: d', 'dataset_name: e'), "the phase 'p' names no dataset 'e'; the config has d (c.yaml:15)"),
+        (
+            ('class: infer', 'class: cluster_infer'),
+            "'cluster_infer', which is not there (c.yaml:26): give single_",
+        ),
+        (('dataset:', 'datasets:'), "the config has none (its key is 'dataset', not 'datasets') (c.yaml:15)"),
+        (('- name: b', '- nam: b'), "runner 1 must be a dict with a name, but got {'nam': 'b'"),
+        (('    learning_rate', '    learning_rat'), "no key 'learning_rat' (c.yaml:6); did you mean 'learning_rate'?"),
+        (('  epochs: 2\n', ''), "the runner 'a' needs epochs (c.yaml:17)"),
+    ):
+        assert wrong[0] in YAML
+        Path('c.yaml').write_text(YAML.lstrip().replace(*wrong))
+        with pytest.raises((KeyError, TypeError, ValueError)) as caught:
+            runs_of(Config.fromfile('c.yaml'))
+        assert text in str(caught.value.args[0])
 
 
 def test_the_shape_is_known_by_its_list():

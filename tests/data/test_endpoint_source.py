@@ -1,9 +1,11 @@
 """Lines of JSON from a server, over TCP and HTTP, also where the connection breaks."""
 
 import json
+import socket
 import socketserver
 import threading
 import time
+import tracemalloc
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -11,6 +13,7 @@ import pytest
 
 from runnerkit.data import EndpointSource
 from runnerkit.data.source import Event, Malformed
+from runnerkit.data.stream_buffer import StreamBuffer
 
 
 def line(n):
@@ -37,6 +40,7 @@ class Http(BaseHTTPRequestHandler):
     def do_GET(self):
         url = urlsplit(self.path)
         assert url.path == '/events'
+        self.server.queries.append(url.query)
         after = parse_qs(url.query).get('after')
         found = lines_after(self.server, None if after is None else json.loads(after[0]))
         self.send_response(200 if found != 'refused' else 503)
@@ -45,6 +49,7 @@ class Http(BaseHTTPRequestHandler):
             self.wfile.write(each)
 
     def do_POST(self):
+        self.server.queries.append(urlsplit(self.path).query)
         body = self.rfile.read(int(self.headers['Content-Length']))
         self.server.acknowledged.append(json.loads(body)['ack'])
         self.send_response(204)
@@ -64,7 +69,8 @@ def server(request):
         server = TcpServer(('127.0.0.1', 0), Tcp)
     else:
         server = ThreadingHTTPServer(('127.0.0.1', 0), Http)
-    server.script, server.asked, server.acknowledged = [], [], []
+    server.handle_error = lambda *args: None  # a reader that goes away
+    server.script, server.asked, server.acknowledged, server.queries = [], [], [], []
     server.url = f'{request.param}://127.0.0.1:{server.server_address[1]}' + '/events' * (request.param == 'http')
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
@@ -97,12 +103,73 @@ def test_a_broken_connection_is_opened_again_where_it_broke(server):
 
 def test_malformed_lines_are_kept_aside(server):
     bad = [b'{bad\n', b'[1]\n', b'{"offset": 1}\n', b'{"offset": {}, "event": 1}\n', b'{"event": 1}\n', b'\xff\n']
+    bad += [b'{"offset": NaN, "event": 1}\n', b'{"offset": 1e999, "event": 1}\n', b'{"offset": 1, "event": Infinity}\n']
     long = b'"' + b'x' * (1 << 20) + b'"\n'
-    server.script = [lambda after: [*bad, long, line(2), b'{"end": true}\n']]
-    found = list(EndpointSource(server.url).read(None))
-    assert [type(each) for each in found] == [Malformed] * 7 + [Event]
-    assert 'longer than' in found[6].problem
-    assert len(found[6].text) < 11000
+    server.script = [lambda after: [*bad, long, line(2)], lambda after: [b'{"end": true}\n']]
+    found = [each for each in EndpointSource(server.url, retry=0.001).read(None) if each is not None]
+    assert [type(each) for each in found] == [Malformed] * 10 + [Event]
+    assert [each.offset for each in found] == [None, None, 1, *[None] * 7, 2]
+    assert 'longer than' in found[9].problem
+    assert len(found[9].text) < 11000
+    assert server.asked == [None, 2]
+
+
+def test_the_rest_of_what_has_no_end_is_not_in_memory(server):
+    part = b'x' * (1 << 20)
+    server.script = [lambda after: [part] * 40 + [b'\n', line(2), b'{"end": true}\n']]
+    tracemalloc.start()
+    assert [type(each) for each in EndpointSource(server.url).read(None)] == [Malformed, Event]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10 << 20
+
+
+def test_a_query_of_the_urls_own_is_sent(server):
+    if not server.url.startswith('http'):
+        pytest.skip('TCP has no queries')
+    server.script = [lambda after: [line(1)], lambda after: [b'{"end": true}\n']]
+    source = EndpointSource(f'{server.url}?topic=a%20b', retry=0.001)
+    assert offsets(source.read(None)) == [1]
+    source.acknowledge(1)
+    source.close()
+    assert server.queries == ['topic=a%20b', 'topic=a%20b&after=1', 'topic=a%20b']
+
+
+def test_answers_without_events_are_no_failure(server, caplog):
+    """As of a server that lets one wait for a while; over TCP a closed connection is one."""
+    server.script = [lambda after: []] * 3
+    assert offsets(EndpointSource(server.url, retry=0.001).read(None)) == []
+    assert ('does not answer' in caplog.text) == server.url.startswith('tcp')
+
+
+def test_of_acknowledgements_that_wait_the_last_one_is_sent(server, monkeypatch, caplog):
+    goes_on = threading.Event()
+    send = EndpointSource._send
+
+    def slow(self, offset):
+        goes_on.wait(20)
+        send(self, offset)
+
+    monkeypatch.setattr(EndpointSource, '_send', slow)
+    source = EndpointSource(server.url)
+    for offset in range(100):
+        source.acknowledge(offset)
+    goes_on.set()
+    source.close()
+    assert server.acknowledged == [99]
+    with monkeypatch.context() as gone:
+        gone.setattr(socket, 'create_connection', unreachable)
+        source.acknowledge(100)
+        source.close()
+    assert 'cannot be told what is done: gone' in caplog.text
+    monkeypatch.undo()
+    source.acknowledge(100)
+    source.close()
+    assert server.acknowledged == [99, 100]
+
+
+def unreachable(*args, **kwargs):
+    raise OSError('gone')
 
 
 def test_acknowledgements_reach_the_server(server):
@@ -114,6 +181,27 @@ def test_acknowledgements_reach_the_server(server):
     source.acknowledge(7)  # a source may be used again
     source.close()
     assert server.acknowledged[-1] == 7
+
+
+def test_a_sender_that_is_faster_waits(server):
+    """Its 2 GiB are neither read nor in memory: what is sent and not read fits into the buffers of the system."""
+    event = json.dumps({'offset': 1, 'event': 'x' * 100_000}).encode() + b'\n'
+    sent = []
+
+    def fast(after):
+        for _ in range(20_000):
+            sent.append(1)
+            yield event
+
+    server.script = [fast]
+    buffer = StreamBuffer(EndpointSource(server.url), None, 5)
+    settled = -1
+    while settled != len(sent) or not sent:
+        settled = len(sent)
+        time.sleep(0.1)
+    assert len(buffer) == 5
+    assert settled < 500
+    buffer.close()
 
 
 def test_close_ends_a_read_that_waits(server):
@@ -148,7 +236,7 @@ def test_a_server_that_is_not_there_is_asked_again_and_told(caplog):
 
 def test_a_refusal_is_a_failure(caplog):
     server = ThreadingHTTPServer(('127.0.0.1', 0), Http)
-    server.asked, server.script = [], [lambda after: 'refused', lambda after: 'refused']
+    server.asked, server.queries, server.script = [], [], [lambda after: 'refused', lambda after: 'refused']
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     source = EndpointSource(f'http://127.0.0.1:{server.server_address[1]}/events', retry=0.001)
     assert offsets(source.read(5)) == []
@@ -158,7 +246,9 @@ def test_a_refusal_is_a_failure(caplog):
     server.server_close()
 
 
-@pytest.mark.parametrize('url', ['ftp://a:1', 'tcp://host', 'host:80', 'tcp://:80'])
+@pytest.mark.parametrize(
+    'url', ['ftp://a:1', 'tcp://host', 'host:80', 'tcp://:80', 'tcp://host:99999', 'http://me:word@host/']
+)
 def test_wrong_urls(url):
     with pytest.raises(ValueError, match=r'url must be tcp://host:port or http://'):
         EndpointSource(url)

@@ -1,5 +1,6 @@
 """Each event of a stream is trained on once: in batches of any size, after kills at any moment, on several ranks."""
 
+import errno
 import json
 import logging.handlers
 import os
@@ -16,11 +17,13 @@ from forks import Fork
 from ranks import on_ranks
 from torch import nn
 
-from runnerkit.checkpoint import find_latest_checkpoint
+from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint
 from runnerkit.data import SOURCES, Event, Malformed, Source, Stream, StreamLoader, build_dataloader
+from runnerkit.data import stream as stream_file
 from runnerkit.hooks import ControlHook, Hook
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 from runnerkit.utils.control import ask
+from runnerkit.utils.waiting import WaitEnded, waiting_scope
 
 NUMBER = 150
 
@@ -197,14 +200,95 @@ def test_malformed_records_are_counted_kept_and_never_fatal(tmp_path, caplog):
     assert 'cannot be kept' in caplog.text
 
 
-def test_offsets_of_another_kind_are_malformed():
-    class Mixed(Source):
-        def read(self, after):
-            yield from (Event(1, 1), Event('two', 2), Event(3, 3))
+class Given(Source):
+    """Gives these records, and nothing again."""
 
-    loader = loader_of(Mixed(), 2)
+    def __init__(self, *records):
+        self.records = records
+
+    def read(self, after):
+        yield from self.records
+
+
+@pytest.mark.parametrize('wrong', ['two', None, True, float('nan'), float('inf'), [], {}, [{}], [1], b'9', 2**2000])
+def test_offsets_that_cannot_be_compared_are_malformed(wrong):
+    """Such an offset would hide that events come twice, or that they are new, or could not be in a checkpoint."""
+    source = Given(Event(1, 1), Event(wrong, 2), Event(1, 1), Malformed('?', 'bad', wrong), Event(3, 3))
+    loader = loader_of(source, 2)
     assert [batch.tolist() for batch in loader] == [[1, 3]]
-    assert loader.state_dict()['malformed'] == 1
+    assert loader.state_dict() == {'offset': 3, 'events': 2, 'malformed': 2, 'duplicates': 1}
+
+
+def test_what_comes_twice_behind_new_events_is_told(caplog):
+    loader = loader_of(Given(Event(1, 1), Event(2, 2), Event('30', 3)), 1)
+    loader.load_state_dict({'offset': 1, 'events': 1, 'malformed': 0, 'duplicates': 0})
+    assert len(list(loader)) == 1
+    assert 'are dropped' not in caplog.text  # a source may give again what is done
+    assert len(list(loader_of(Given(Event('9', 1), Event('10', 2)), 1))) == 1
+    assert "dropped: 1 so far. The last one has the offset '10', and those up to '9' are read already" in caplog.text
+
+
+@pytest.mark.parametrize('ranks', [1, 2])
+@pytest.mark.parametrize('first', [[{'a': 0}], [{'b': 0}, {'a': 0}], [3, {'a': 0}]])
+def test_samples_that_do_not_fit_the_others_are_malformed(tmp_path, first, ranks):
+    records = [*first, *({'a': n} for n in range(1, 6)), {'a': [6]}, {'a': 6}, {'c': 7}, {'a': 8}]
+    stream = Stream(Listed(records), aside=str(tmp_path / 'aside'))
+    loader = stream.make_loader(4 // ranks, world_size=ranks)
+    before = torch.get_rng_state()
+    values = [batch['a'].tolist() for batch in loader]
+    assert values == ([[0, 1, 2, 3], [4, 5, 6, 8]] if ranks == 1 else [[0, 2], [4, 6]])
+    kept = [json.loads(json.loads(line)['text']) for line in (tmp_path / 'aside').read_text().splitlines()]
+    assert kept == [*first[:-1], {'a': [6]}, {'c': 7}]
+    assert loader.state_dict()['malformed'] == len(kept)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_where_no_more_than_half_of_a_batch_fits_the_error_is_raised():
+    with pytest.raises(KeyError, match='a'):
+        next(iter(loader_of(Listed([{'a': 1}, {'b': 1}, {'a': 1}, {'b': 1}]), 4)))
+    with pytest.raises(ZeroDivisionError):  # samples fit, and collate_fn is wrong
+        next(
+            iter(build_dataloader(Stream(Listed([1, 2, 3])), 3, 0, collate_fn=lambda samples: 1 // (3 - len(samples))))
+        )
+    assert [batch.tolist() for batch in loader_of(Listed([None, 1]), 1)] == [[1]]  # batches of one
+
+
+def test_what_comes_cannot_forge_lines_of_the_log(caplog):
+    list(loader_of(Listed(['\n\x1b[31mRun completed']), decode=lambda payload: {}[payload]))
+    assert r'\x1b[31mRun completed' in caplog.records[0].getMessage()
+    assert '\n' not in caplog.records[0].getMessage()
+    assert '\x1b' not in caplog.records[0].getMessage()
+
+
+def test_a_run_is_not_deaf_in_a_flood_of_what_it_cannot_use(tmp_path):
+    class Flood(Source):
+        def read(self, after):
+            yield from (Malformed('?', 'bad') for _ in range(50_000))
+
+    loader = loader_of(Flood(), buffer=50_000, aside=str(tmp_path / 'aside'))
+    with waiting_scope(lambda: True), pytest.raises(WaitEnded):
+        next(iter(loader))
+    assert 0 < loader._read['malformed'] < 50_000
+    loader.close()
+
+
+def test_any_payload_can_be_kept_aside_up_to_a_limit(tmp_path, monkeypatch, caplog):
+    within = []
+    within.append(within)
+    deep = {b'key': []}
+    for _ in range(5000):
+        deep[b'key'] = [deep[b'key']]
+    aside = tmp_path / 'aside'
+    monkeypatch.setattr(stream_file, '_MOST_ASIDE', 700)
+    records = [{b'key': b'\xff'}, within, deep, {1, 2}, object(), 'x' * 700, 'y', 1.0]
+    loader = loader_of(Listed(records), 1, decode=lambda payload: payload + 1, aside=str(aside))
+    assert [batch.tolist() for batch in loader] == [[2.0]]
+    kept = [json.loads(line)['text'] for line in aside.read_text().splitlines()]
+    assert kept[:2] == ["{b'key': b'\\xff'}", '[[...]]']
+    assert [text[0] for text in kept[2:]] == ['{', '"', '"', 'x']  # and no more
+    assert loader.state_dict()['malformed'] == 7
+    assert [record.args[0] for record in caplog.records] == [1, 7]  # the first one, and the first that is not kept
+    assert f'7 so far, no more are kept: {aside} is full' in caplog.text
 
 
 def test_what_the_source_raises_ends_the_run(tmp_path):
@@ -277,6 +361,43 @@ def test_events_are_acknowledged_when_their_checkpoint_is_on_disk_and_not_before
     assert all(acknowledged <= on_disk for acknowledged, on_disk in written)
 
 
+@pytest.mark.parametrize('async_save', [False, True])
+def test_a_checkpoint_that_could_not_be_written_acknowledges_nothing(tmp_path, async_save, monkeypatch):
+    source, write = Listed(range(20)), Store.write
+
+    def full(self, name, *args):
+        if name == 'iter_2.pth':
+            raise NotSavedError(errno.ENOSPC, 'No space left on device')
+        write(self, name, *args)
+
+    monkeypatch.setattr(Store, 'write', full)
+    runner_of(tmp_path, interval=2, async_save=async_save).run([loader_of(source)], [('train', 1)])
+    assert source.acknowledged == [15, 19]
+
+
+def test_an_acknowledgement_that_fails_is_told_and_comes_again(tmp_path, monkeypatch, caplog):
+    def fails(self, offset):
+        if offset == 7:
+            raise ConnectionError('the server is gone')
+        self.acknowledged.append(offset)
+
+    monkeypatch.setattr(Listed, 'acknowledge', fails)
+    source, loader = Listed(range(12)), None
+    runner, loader = runner_of(tmp_path, interval=2), loader_of(source)
+    runner.run([loader], [('train', 1)])
+    assert source.acknowledged == [11]
+    assert 'the events up to 7 are done: ConnectionError: the server is gone' in caplog.text
+    monkeypatch.setattr(Listed, 'acknowledge', lambda self, offset: 1 / 0)
+    loader.acknowledge({'offset': 13})
+    assert loader.counts()['acknowledged'] == 11
+
+
+def test_a_loader_of_other_ranks_is_refused(tmp_path):
+    loader = Stream(Listed(range(4))).make_loader(2, rank=1, world_size=2)
+    with pytest.raises(ValueError, match='this is rank 0 of 1, but the loader of the stream was made for rank 1 of 2'):
+        runner_of(tmp_path).run([loader], [('train', 1)])
+
+
 def test_a_checkpoint_that_no_resume_looks_for_acknowledges_nothing(tmp_path):
     source = Listed(range(20))
     runner = runner_of(tmp_path / 'run', interval=-1, save_last=False)
@@ -325,6 +446,25 @@ def test_a_batch_on_which_the_step_failed_comes_again(tmp_path):
     assert trained(runner) == 20
 
 
+@pytest.mark.parametrize('async_save', [False, True])
+def test_after_a_roll_back_the_events_since_the_checkpoint_come_again(tmp_path, async_save):
+    class GoesBack(Hook):
+        times = 0
+
+        def after_train_iter(self, runner):
+            if runner.iter == 5 and not self.times:
+                self.times = 1
+                runner.roll_back(runner.last_checkpoint())
+
+    source = Listed(range(40))
+    runner = runner_of(tmp_path, async_save=async_save)
+    runner.register_hook(GoesBack())
+    runner.run([loader_of(source, 2)], [('train', 1)])
+    assert trained(runner) == 40
+    assert source.asked == [None, 7]
+    assert source.acknowledged == [7, 15, 23, 31, 39]
+
+
 @pytest.mark.parametrize('batch', [4, 3])
 def test_another_batch_size_goes_on_with_the_next_event(tmp_path, batch, caplog):
     first = runner_of(tmp_path)
@@ -365,9 +505,10 @@ def test_streams_need_iterations_and_train(tmp_path):
 
 
 def waiting_run(work_dir):
-    """A run that waits for its 11th event, for ever."""
+    """A run that waits for its 11th event, for ever, and can be paused."""
     torch.manual_seed(0)
     runner = runner_of(work_dir)
+    runner.register_hook(ControlHook())
     runner.run([loader_of(Listed(range(20), waits_at=10))], [('train', 1)])
     print(runner.outcome, trained(runner), flush=True)
 
@@ -379,11 +520,15 @@ def until(condition, seconds=60):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_run_that_waits_for_data(tmp_path, number):
+@pytest.mark.parametrize(
+    ('number', 'commands'), [(signal.SIGTERM, []), (signal.SIGINT, []), (signal.SIGTERM, ['pause', 'save'])]
+)
+def test_a_signal_ends_a_run_that_waits_for_data_or_is_paused(tmp_path, number, commands):
     fork = Fork(waiting_run, tmp_path, folder=tmp_path)
     until(lambda: 'Start running' in fork.said() or 'Start running' in fork.said('stdout'))
     time.sleep(0.3)
+    for command in commands:
+        ask(tmp_path, command, timeout=30)
     began = time.monotonic()
     fork.send(number)
     assert fork.code() == (0 if number == signal.SIGTERM else 130)

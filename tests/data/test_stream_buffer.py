@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from runnerkit.data import stream_buffer
 from runnerkit.data.source import Event, Source
 from runnerkit.data.stream_buffer import StreamBuffer
 
@@ -64,7 +65,7 @@ def test_what_the_source_raises_comes_behind_what_it_gave():
         buffer.take(5)
 
 
-def test_nothing_there_is_told_in_time():
+def test_nothing_there_is_told_in_time_and_a_source_that_does_not_end(monkeypatch, caplog):
     class Waits(Source):
         def read(self, after):
             closed.wait(10)
@@ -75,5 +76,10 @@ def test_nothing_there_is_told_in_time():
     assert buffer.take(0) is None
     assert buffer.take(0.01) is None
     assert not buffer.ended
+    with monkeypatch.context() as hasty:
+        hasty.setattr(stream_buffer, '_PATIENCE', 0.01)
+        buffer.close()
+    assert 'Waits.read does not end' in caplog.text
     closed.set()
     buffer.close()
+    assert not buffer._thread.is_alive()

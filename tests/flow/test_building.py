@@ -10,6 +10,7 @@ from runnerkit.cli.main import main
 from runnerkit.config import Config
 from runnerkit.flow import Context, Flow, NetworkBase, Options
 from runnerkit.flow.building import build_experiment, experiment_of, parts_of
+from runnerkit.hooks import EarlyStoppingHook
 
 TEXT = """
 runner = dict(type='experiments.Line')
@@ -116,6 +117,30 @@ def test_training_is_for_experiments_only(train, tmp_path, capfd):
     assert experiment_of(Config({'runner': {'type': 'experiments.Line'}})) is Line
     assert experiment_of(Config({})) is None
     assert parts_of(Context(Config({})))['work_dir'] == '.'
+
+
+class Steps(Line):
+    def setup_hooks(self):
+        super().setup_hooks()
+        self.register_hook(EarlyStoppingHook('error', patience=1, rule='less', min_delta=9.0))
+
+    def setup_checkpointer(self):
+        raise AssertionError
+
+    def setup_visualizer(self):
+        raise AssertionError
+
+
+def test_hooks_are_its_own_affair_and_other_steps_are_told(tmp_path, caplog):
+    cfg = Config.fromfile(write(tmp_path, TEXT))
+    cfg.runner, cfg.custom_hooks = {'type': Steps}, [{'type': 'EMAHook'}]
+    context = Flow(cfg, Options(work_dir=str(tmp_path / 'run'), device='cpu')).run()
+    assert context.runner.iteration == 6  # the second validation is no better by 9
+    assert sum(type(hook).__name__ == 'EMAHook' for hook in context.runner.hooks) == 1
+    assert 'these methods of Steps are not called: setup_visualizer, setup_checkpointer. Say it in' in caplog.text
+    cfg.custom_hooks = [{'type': 'EMAHok'}]
+    with pytest.raises(KeyError, match='EMAHook'):
+        Flow(cfg, Options(work_dir=str(tmp_path / 'other'), device='cpu')).run()
 
 
 def test_a_misspelt_argument_is_told(train, capfd):

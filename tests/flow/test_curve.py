@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runnerkit.flow.curve import best_of, curves, learning_rates, limits, plot, read_log
+from runnerkit.flow.curve import best_of, curves, learning_rates, limits, picture, plot, read_log
 
 
 def write(path, *lines):
@@ -81,6 +81,7 @@ def drawn(tmp_path, monkeypatch):
         plot(tmp_path, best)
         return figures[-1]
 
+    draw.figures = figures
     return draw
 
 
@@ -147,6 +148,16 @@ def test_first_values_do_not_squash_the_rest():
     low, high = limits([[(i, value) for i, value in enumerate([-7.0, 0.9, 0.95, 0.99, 1.0])]])
     assert 0.8 < low < 0.9
     assert high > 1
+
+
+def test_first_values_are_shown_where_each_counts(drawn, tmp_path):
+    lines = [val_line(epoch, score=score) for epoch, score in enumerate((-7.0, 0.9, 0.95, 0.99, 1.0))]
+    (focused,) = drawn(*lines).axes
+    picture(lines, tmp_path / 'all.png', 'all', focus=False)
+    assert focused.get_ylim()[0] > 0.8
+    (whole,) = drawn.figures[-1].axes
+    assert whole.get_ylim()[0] < -7
+    assert drawn.figures[-1].get_suptitle() == 'all'
 
 
 def test_limits_of_few_equal_and_infinite_values():

@@ -3,7 +3,7 @@
 import pytest
 
 from runnerkit.config import Config
-from runnerkit.flow.defaults import fill_in, has_custom, length_of_run
+from runnerkit.flow.defaults import fill_in, has_custom, length_of_run, required_section
 from runnerkit.hooks import CheckpointHook, OptimizerHook, TextLoggerHook
 
 EPOCHS = {'runner': {'type': 'EpochBasedRunner', 'max_epochs': 3}}
@@ -77,3 +77,17 @@ def test_names_of_hooks_are_enough():
     cfg = filled(**EPOCHS, log_config={'hooks': ['TensorboardLoggerHook', TEXT]}, custom_hooks=['EMAHook'])
     assert cfg.log_config.hooks == [{'type': 'TensorboardLoggerHook'}, TEXT]
     assert cfg.custom_hooks == [{'type': 'EMAHook'}]
+
+
+def test_an_experiment_says_its_intervals_in_its_own_section():
+    training = {'max_iteration': 900, 'save_interval': 225, 'log_interval': 45}
+    cfg = filled(runner={'type': 'experiments.Line'}, training=training)
+    assert (cfg.log_config.interval, cfg.checkpoint_config.interval) == (45, 225)
+    assert filled(runner={'type': 'experiments.Line'}, training={'max_iteration': 100}).log_config.interval == 10
+
+
+def test_missing_sections():
+    with pytest.raises(
+        KeyError, match=r"has no 'data' \(nor optimizer, runner\); a run needs model, data, optimizer, runner"
+    ):
+        required_section(Config({'model': 1}), 'data')

@@ -2,9 +2,12 @@
 
 import json
 import os
+import random
 import signal
+from collections import deque
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from experiments import Line, config, started, trained
@@ -122,7 +125,10 @@ def test_three_lines_are_an_experiment(tmp_path):
     exp.setup()
     assert (exp.iteration, exp.epoch) == (0, 0)
     exp.run()
+    exp.valid()
+    exp.save()
     assert exp.args is args
+    assert exp._own_attributes() == {}  # it has set none
     assert exp.config.training.valid_interval == 3
     assert (exp.iteration, exp.epoch, exp.outcome.kind) == (12, 2, 'completed')
     assert all(getattr(exp, name) is not None for name in ('model', 'optimizer', 'train_loader', 'valid_loader'))
@@ -151,8 +157,10 @@ def test_iterations_are_counted_for_users_from_1(tmp_path):
     made.run()
     assert seen == [('before', 0, 0, 0), ('batch', 1, 0, 0), ('batch', 2, 1, 1), ('valid', 2, 1, 2)]
     assert made.iteration == 2
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match=r'Counts\.iteration cannot be set: the run counts.*leave the assignment'):
         made.iteration = 5
+    with pytest.raises(AttributeError, match=r'Counts\.epoch cannot be set'):
+        made.epoch = 0
 
 
 def test_new_epoch_leaves_the_rest_of_a_pass(tmp_path):
@@ -564,6 +572,86 @@ def test_everything_with_a_state_is_saved(tmp_path):
     assert set(saved['attributes']) == {'scheduler', 'critic', 'of_critic', 'loss'}
 
 
+class Adversarial(Line):
+    """A GAN as people write it: lists of schedules, generators, averages in a dict, numbers that move on."""
+
+    def setup_model(self):
+        self.model = nn.ModuleDict({'gen': nn.Linear(3, 4), 'dis': nn.Linear(4, 1)})
+        parts = {name: module.parameters() for name, module in self.model.items()}
+        self.optimizer = {name: torch.optim.Adam(each, lr=0.01) for name, each in parts.items()}
+        self.schedules = [torch.optim.lr_scheduler.ExponentialLR(each, 0.9) for each in self.optimizer.values()]
+        self.noise = torch.Generator().manual_seed(5)
+        self.shuffling = {'numpy': np.random.default_rng(1), 'python': random.Random(2)}
+        self.averages = {name: value.detach().clone() for name, value in self.model['gen'].named_parameters()}
+        self.temperature = torch.zeros(1, requires_grad=True)
+        self.of_temperature = torch.optim.SGD([self.temperature], lr=0.1)
+        self.weight, self.recent, self.untouched = 1.0, deque(maxlen=3), [torch.ones(2)]
+
+    def train_batch(self):
+        real = self.read_batch()[0]
+        fake = self.model['gen'](torch.randn(4, 3, generator=self.noise)) + self.shuffling['numpy'].random()
+        judged = self.model['dis'](torch.cat([real, fake.detach()])) * self.weight
+        labels = torch.cat([torch.ones(4, 1), torch.zeros(4, 1)])
+        self.update(functional.binary_cross_entropy_with_logits(judged, labels), optimizer='dis')
+        cold = self.model['dis'](fake) * self.temperature.exp().detach() + sum(self.recent)
+        self.update(-cold.mean(), optimizer='gen')
+        self.of_temperature.zero_grad()
+        (self.temperature - real.mean()).square().sum().backward()
+        self.of_temperature.step()
+        for schedule in self.schedules:
+            schedule.step()
+        for name, value in self.model['gen'].named_parameters():
+            self.averages[name].lerp_(value.detach(), 0.1)
+        self.weight = 0.9 * self.weight + 0.1 * self.shuffling['python'].random()
+        self.recent.append(real.mean().item())
+        if self.iteration == 10 and self.work_dir.endswith('cut'):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    valid = Experiment.valid
+
+
+def test_all_that_a_gan_holds_goes_on_after_a_kill(tmp_path):
+    (tmp_path / 'cut').mkdir()
+    whole = trained(Adversarial, tmp_path / 'whole')
+    assert Fork(trained, Adversarial, tmp_path / 'cut', folder=tmp_path).code() == -signal.SIGKILL
+    saved = torch.load(tmp_path / 'cut' / 'iter_8.pth')['runnerkit']['ranks'][0]['experiment']
+    assert set(saved['values']) == {'averages', 'temperature', 'weight', 'recent'}
+    resumed = started(Adversarial, tmp_path / 'cut')
+    averages, temperature = resumed.averages['weight'], resumed.temperature
+    os.rename(tmp_path / 'cut', tmp_path / 'end')
+    resumed.work_dir = str(tmp_path / 'end')
+    resumed.run()
+    assert resumed.iteration == 12
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    assert torch.equal(resumed.averages['weight'], whole.averages['weight'])
+    assert torch.equal(resumed.temperature, whole.temperature)
+    assert (resumed.weight, resumed.recent, resumed.current_lr()) == (whole.weight, whole.recent, whole.current_lr())
+    assert (resumed.averages['weight'] is averages, resumed.temperature is temperature) == (True, True)
+
+
+def test_what_cannot_be_saved_and_has_changed_is_told(tmp_path, caplog):
+    class Arrays(Line):
+        def setup_model(self):
+            super().setup_model()
+            self.counts, self.fixed, self.many = np.zeros(3), np.ones(3), [0] * 20000
+
+        def train_batch(self):
+            self.counts += 1
+            self.many.append(1)
+            return super().train_batch()
+
+    class Gives(Arrays):
+        def state_dict(self):
+            return {'counts': torch.from_numpy(self.counts)}
+
+    caplog.set_level('INFO')
+    trained(Gives, tmp_path / 'gives')
+    assert 'has changed since the run began' not in caplog.text
+    trained(Arrays, tmp_path / 'one')
+    for name, times in {'counts': 1, 'many': 1, 'fixed': 0}.items():
+        assert caplog.text.count(f'self.{name} has changed since the run began, and checkpoints do not') == times
+
+
 def test_what_has_come_and_gone_is_told(tmp_path, caplog):
     class Poor(Line):
         def setup_model(self):
@@ -604,6 +692,40 @@ def test_two_ranks_train_one_model_and_resume_exactly(tmp_path):
     assert scores == others == {'rank': 0.75, 'twice': 1.0}
 
 
+class Networks(Line):
+    """Two networks, each called by its name; the ranks read other samples."""
+
+    def setup_model(self):
+        self.model = nn.ModuleDict({'gen': nn.Linear(4, 4), 'dis': nn.Linear(4, 1), 'fixed': nn.Linear(4, 4)})
+        self.model['fixed'].requires_grad_(False)
+        self.optimizer = {name: torch.optim.Adam(self.model[name].parameters(), lr=0.01) for name in ('gen', 'dis')}
+
+    def train_batch(self):
+        x, y = self.batch()
+        fake = self.model['gen'](self.model['fixed'](x))
+        self.update(functional.mse_loss(self.model['dis'](fake.detach()), y), 'dis')
+        self.update(-self.model['dis'](fake).mean(), 'gen')
+
+    valid = Experiment.valid
+
+
+def networks_on_rank(rank, folder):
+    whole = trained(Networks, f'{folder}/whole')
+    trained(Networks, f'{folder}/cut', max_iteration=7)
+    resumed = trained(Networks, f'{folder}/cut')
+    return weights(whole.model), weights(resumed.model), type(whole.model['gen']).__name__
+
+
+def test_each_of_several_networks_averages_its_gradients(tmp_path):
+    (whole, resumed, name), (other, _, _) = on_ranks(__file__, 'networks_on_rank', tmp_path)
+    assert name == 'MMDistributedDataParallel'
+    assert torch.equal(whole, resumed)
+    assert torch.equal(whole, other)
+    alone = started(Networks, tmp_path / 'whole')  # the names in the file are the networks' own
+    assert torch.equal(weights(alone.model), whole)
+    alone.close()
+
+
 # --- wrong use -------------------------------------------------------------------------------------------------------
 
 
@@ -616,10 +738,11 @@ def test_wrong_use_is_told():
         made.run()
 
     class Nothing(Experiment):
-        pass
+        def train_bacth(self):
+            pass
 
     made = Nothing(config(), model=Tiny())
-    with pytest.raises(NotImplementedError, match='Nothing must override train_batch'):
+    with pytest.raises(NotImplementedError, match="Nothing must override train_batch; did you mean 'train_bacth'"):
         made.run([[1]])
     with pytest.raises(NotImplementedError, match=r'must override setup_dataloader: set self\.train_loader'):
         made.setup_dataloader()
@@ -643,6 +766,46 @@ def test_wrong_use_is_told():
 
     with pytest.raises(TypeError, match=r'Number\.valid must return None or a dict of scores, but got 0\.9'):
         Number(config(), model=Tiny()).valid()
+
+
+def test_an_error_names_what_was_not_set(tmp_path):
+    class NoOptimizer(Line):
+        def setup_model(self):
+            self.model = Tiny()
+
+        def train_batch(self):
+            self.optimizer.zero_grad()
+
+    class NoLoader(Line):
+        def setup_dataloader(self):
+            super().setup_dataloader()
+            self.valid_loader = None
+
+    for kind, name, method in (
+        (NoOptimizer, 'optimizer', 'setup_model'),
+        (NoLoader, 'valid_loader', 'setup_dataloader'),
+    ):
+        with pytest.raises((AttributeError, TypeError)) as caught:
+            trained(kind, tmp_path / name)
+        assert caught.value.__notes__ == [f'self.{name} is None: {kind.__name__}.{method} has not set it']
+
+    class Forgets(Line):
+        def train_batch(self):
+            self.batch()
+
+    with pytest.raises(
+        KeyError, match=r"Forgets\.train_batch returned no 'loss' \(it returned \[\]\), which a hook needs"
+    ):
+        trained(Forgets, tmp_path / 'loss', optimizer_config={})
+
+
+def test_a_loop_of_ones_own_is_refused_where_it_is_written():
+    with pytest.raises(TypeError, match=r'Loop\.train takes no loader: .* the loop is run\(\)\. Write train_batch'):
+
+        class Loop(Line):
+            def train(self):
+                while self.iteration < 3:
+                    self.train_batch()
 
 
 def test_it_is_a_runner_and_other_runners_are_as_they_were():

@@ -5,6 +5,8 @@ import os
 import pytest
 import torch
 from experiments import Line, config
+from parakeet_experiment import Experiment as Ported
+from parakeet_experiment import get_cfg_defaults
 
 from runnerkit.flow.experiment_main import main, merged_config, parser
 
@@ -86,6 +88,20 @@ def test_flags_of_ones_own_and_a_stop(tmp_path):
     assert main(Mine, flags, config(), parse) == 128 + 15
     assert seen == ['nine']
     assert (tmp_path / 'iter_1.pth').exists()
+
+
+def test_a_file_of_parakeets_trains_as_the_table_says(tmp_path):
+    """Its own messages and curves are there, and it goes on where it was, bit for bit."""
+    flags = ['--device', 'cpu', '--opts', 'data.batch_size', '5', 'training.max_iteration']
+    for folder, last in (('whole', '6'), ('cut', '4'), ('cut', '6')):
+        assert main(Ported, ['--output', str(tmp_path / folder), *flags, last], get_cfg_defaults()) == 0
+    assert all(map(torch.equal, final(tmp_path / 'cut').values(), final(tmp_path / 'whole').values()))
+    log = next((tmp_path / 'whole').glob('*.log')).read_text()
+    assert '4 batches for training' in log
+    assert 'Rank: 0, step: 6, time: 0.0' in log
+    assert log.count('Valid: loss: ') == 2
+    events = b''.join(path.read_bytes() for path in (tmp_path / 'whole' / 'tf_logs').iterdir())
+    assert all(name in events for name in (b'train_loss/mel_loss', b'valid_sentence_1', b'valid/loss'))
 
 
 def test_several_processes(tmp_path):

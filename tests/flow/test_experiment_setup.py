@@ -1,6 +1,7 @@
 """The steps before the training of an experiment."""
 
 import argparse
+import logging
 import os
 
 import pytest
@@ -11,7 +12,8 @@ from support import weights
 
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.config import Config
-from runnerkit.flow.experiment_setup import TRAINING, ExperimentSetup, as_config
+from runnerkit.flow import Experiment
+from runnerkit.flow.experiment_setup import ExperimentSetup
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook, TextLoggerHook
 from runnerkit.utils.logging import get_logger
@@ -90,20 +92,6 @@ def test_hooks_by_default_and_from_the_config(tmp_path):
     assert next(hook for hook in made.hooks if isinstance(hook, CheckpointHook)).interval == 7
 
 
-def test_the_config_is_copied_and_filled_in():
-    mine = {'training': {'max_iteration': 5}, 'free': {'key': 1}}
-    made = Line(mine)
-    assert mine == {'training': {'max_iteration': 5}, 'free': {'key': 1}}
-    assert made.config.training == {**TRAINING, 'max_iteration': 5}
-    assert made.config.free.key == 1
-    assert (made.max_iters, made.iteration, made.model) == (5, 0, None)
-    own = Config({'training': {'valid_interval': 3}})
-    assert Line(own, max_iters=7).config.training == {**TRAINING, 'valid_interval': 3, 'max_iteration': 7}
-    assert own.training == {'valid_interval': 3}
-    assert Line().config.training == TRAINING == as_config(None).training
-    assert TRAINING == {'max_iteration': 900000, 'valid_interval': 1000, 'save_interval': 10000}
-
-
 def test_flags_may_be_a_namespace_or_a_dict():
     for args in (argparse.Namespace(output='x', data=None), {'output': 'x', 'data': None}):
         made = Line(config(), args)
@@ -138,6 +126,57 @@ def test_resume_or_load(tmp_path, caplog):
         Line(config(), {}).resume_or_load()
 
 
+def test_a_damaged_newest_checkpoint_is_skipped(tmp_path, caplog):
+    trained(Line, tmp_path)
+    damaged = bytearray((tmp_path / 'iter_12.pth').read_bytes())
+    damaged[len(damaged) // 2] ^= 255
+    (tmp_path / 'iter_12.pth').write_bytes(damaged)
+    made = started(Line, tmp_path)
+    made.close()
+    assert made.iteration == 8
+    assert 'iter_12.pth is skipped' in caplog.text
+
+
+def test_each_step_may_be_ones_own(tmp_path):
+    """None of them needs its base."""
+    log = logging.getLogger('of the experiment')
+    log.setLevel('INFO')
+
+    class Own(Line):
+        def set_device(self):
+            self.device = torch.device('cpu')
+
+        def setup_output_dir(self):
+            self.work_dir = str(tmp_path)
+
+        def dump_config(self):
+            (tmp_path / 'mine.txt').write_text(self.config.pretty_text)
+
+        def setup_visualizer(self):
+            self.visualizer = 'mine'
+
+        def setup_logger(self):
+            self.logger = log
+            log.addHandler(logging.FileHandler(tmp_path / 'mine.log'))
+
+        def setup_checkpointer(self):
+            self.register_checkpoint_hook({'interval': 5})
+
+        def wrap_model(self):
+            self.wrapped = True
+
+        def setup_hooks(self):
+            self.register_valid_hook({'interval': 6})
+
+    made = trained(Own, tmp_path)
+    made.close()
+    log.handlers.pop().close()
+    names = {'mine.txt', 'mine.log', 'iter_5.pth', 'iter_10.pth', 'iter_12.pth', 'latest.pth'}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert (made.visualizer, made.wrapped, made.scores['error'].iter) == ('mine', True, 12)
+    assert 'Run completed' in (tmp_path / 'mine.log').read_text()
+
+
 def test_a_run_that_does_not_go_on_moves_the_earlier_one_aside(tmp_path, caplog):
     caplog.set_level('INFO')
     first = trained(Line, tmp_path, max_iteration=4)
@@ -167,12 +206,14 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
     assert Fork(holds, tmp_path / 'run', folder=tmp_path).code() == 0
 
 
-def test_a_second_experiment_does_not_write_to_the_first_ones_log_twice(tmp_path):
-    trained(Line, tmp_path / 'one', max_iteration=2)
-    trained(Line, tmp_path / 'two', max_iteration=2)
-    log = next((tmp_path / 'two').glob('*.log')).read_text()
-    assert log.count('Iter [1/2]') == 1
+def test_experiments_of_one_process_write_to_their_own_logs(tmp_path):
+    one, other = (trained(Line, tmp_path / name, max_iteration=2) for name in ('one', 'other'))
+    for made in (one, other):
+        assert next((tmp_path / made.work_dir).glob('*.log')).read_text().count('Iter [1/2]') == 1
     assert get_logger('runnerkit').handlers
+    one.run()
+    log = next((tmp_path / 'one').glob('*.log')).read_text()
+    assert (log.count('Iter [1/2]'), log.count('Start running')) == (1, 2)
 
 
 def test_the_seed_decides_and_weights_do_not_depend_on_the_data(tmp_path):
@@ -187,24 +228,60 @@ def test_the_seed_decides_and_weights_do_not_depend_on_the_data(tmp_path):
     assert not torch.equal(weights(one.model), weights(started(Line, tmp_path / 'c').model))
 
 
-def test_wrong_configs_and_a_second_setup(tmp_path, caplog):
-    with pytest.raises(TypeError, match=r'config must be a Config, a dict or None.*Experiment\(config, args\)'):
-        Line(torch.nn.Linear(1, 1))
-    with pytest.raises(TypeError, match=r'training must be a dict such as dict\(max_iteration=1000\), but got 5'):
-        Line({'training': 5})
-    with pytest.raises(ValueError, match=r'training\.valid_interval must be a whole number of at least 1, but got 0'):
-        Line(config(valid_interval=0))
-    with pytest.raises(TypeError, match=r'training\.max_iteration must be a whole number'):
-        Line(config(max_iteration='12'))
-    with pytest.raises(ValueError, match='seed must be'):
-        Line(config(seed=-1))
+def test_what_looks_wrong_is_told_at_the_setup(tmp_path, caplog):
     made = started(Line, tmp_path, max_iteration=2)
     with pytest.raises(RuntimeError, match=r'Line\.setup has been called before'):
         made.setup()
     caplog.set_level('INFO')
-    other = Line({**config(), 'training': {'valid_intervall': 3}}, {'output': tmp_path / 'other'})
+    other = Line({**config(), 'trainig': {'valid_interval': 3}}, {'output': tmp_path / 'other'})
     other.setup()
-    assert 'training.valid_intervall of the config is read by nobody but you: is it valid_interval?' in caplog.text
+    assert 'trainig of the config is read by nobody but you: is it training?' in caplog.text
+    assert 'no validation' not in caplog.text
+
+    class Misspelt(Line):
+        valid = Experiment.valid
+
+        def validate(self):
+            return {}
+
+    started(Misspelt, tmp_path / 'misspelt')
+    assert "no validation: Misspelt has no method valid; did you mean 'validate'?" in caplog.text
+
+    class Ported(Line):
+        def __init__(self, config, args):
+            self.config, self.args = config, args
+
+    for call in (Ported.setup, Ported.run, Ported.resume_or_load):
+        with pytest.raises(RuntimeError, match=r'Ported\.__init__ must call super\(\)\.__init__\(config, args\)'):
+            call(Ported(config(), {}))
+
+
+def test_the_visualizer_draws_beside_the_curves(tmp_path):
+    class Draws(Line):
+        def valid(self):
+            self.visualizer.add_scalar('mine', 0.5, self.iteration)
+
+    log = {'interval': 1, 'hooks': [{'type': 'TextLoggerHook'}, {'type': 'TensorboardLoggerHook'}]}
+    made = started(Draws, tmp_path / 'one', max_iteration=3, log_config=log)
+    with pytest.raises(AttributeError, match=r'the visualizer is open while run\(\) runs'):
+        made.visualizer  # noqa: B018
+    made.run()
+    events = b''.join(path.read_bytes() for path in (tmp_path / 'one' / 'tf_logs').iterdir())
+    assert b'mine' in events
+    assert b'train/loss' in events
+
+    made = started(Draws, tmp_path / 'two')
+    with pytest.raises(AttributeError, match='there is no visualizer, since nothing draws curves: install tensorboard'):
+        made.run()
+
+    class Own(Draws):
+        def setup_visualizer(self):
+            self.visualizer, self.drawn = self, []
+
+        def add_scalar(self, *point):
+            self.drawn.append(point)
+
+    assert trained(Own, tmp_path / 'three', max_iteration=3).drawn == [('mine', 0.5, 3)]
 
 
 def test_devices(monkeypatch):

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from ranks import on_ranks
 from support import weights
 
 from runnerkit.config import Config
@@ -177,6 +178,29 @@ def test_the_guard_is_around_the_training_alone(tmp_path):
     assert done == ['instance', 'build_network', 'startup', 'enter', 'run', 'exit', 'completed']
 
 
+def test_a_flow_runs_once(tmp_path):
+    """A second run would find the context of the first one."""
+    once = flow(tmp_path)
+    once.run()
+    with pytest.raises(RuntimeError, match='make another Flow'):
+        once.run()
+    assert once.context.outcome == Outcome('completed')
+
+
+@pytest.mark.parametrize(
+    'arguments, error, text',
+    [
+        ({'cfg': CONFIG}, TypeError, r'cfg must be of the class Config, but got .*Config\(dict\)'),
+        ({'cfg': 'cfg.py'}, TypeError, r"but got 'cfg.py': give Config.fromfile\(path\)"),
+        ({'options': {'work_dir': 'x'}}, TypeError, r'options must be of the class Options.*Options\(work_dir=…\)'),
+        ({'stages': {'strtup': Startup}}, KeyError, "there is no stage 'strtup'; did you mean 'startup'"),
+    ],
+)
+def test_wrong_arguments(arguments, error, text):
+    with pytest.raises(error, match=text):
+        Flow(**{'cfg': Config(CONFIG), **arguments})
+
+
 def test_a_stage_of_another_kind_is_refused(tmp_path):
     with pytest.raises(TypeError, match='made a Startup, which is no RunnerBase'):
         flow(tmp_path, {'runner': lambda context: Startup(context)}).run()
@@ -219,3 +243,27 @@ def test_only_one_thread_runs_at_a_time(tmp_path):
         with pytest.raises(ZeroDivisionError):
             other.submit(flow(tmp_path / 'failing', {'startup': Fails}).run).result()
         flow(tmp_path / 'last').run()
+
+
+def test_a_stage_that_fails_on_one_rank_ends_the_others_when_its_process_is_gone(tmp_path):
+    """They meet it at the next thing that all do together; the terminal is called once on each."""
+    first, second = on_ranks(__file__, 'fail_on_the_second_rank', str(tmp_path))
+    assert second == ['failed', 'only here']
+    kind, told = first
+    assert kind == 'failed'
+    assert told != 'only here'
+
+
+def fail_on_the_second_rank(rank, work_dir):
+    done = []
+
+    class Fails(StartupBase):
+        def startup(self, context):
+            if rank == 1:
+                raise Breaks('only here')
+
+    failing = flow(work_dir, {'startup': Fails, 'terminal': recorded(done)['terminal']})
+    try:
+        failing.run()
+    except Exception as error:
+        return [*done, str(error)]

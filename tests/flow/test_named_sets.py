@@ -12,7 +12,8 @@ from support import Noisy
 import runnerkit
 from runnerkit.cli.test import main
 from runnerkit.config import PreflightError
-from runnerkit.flow import Flow, Instance, Options
+from runnerkit.flow import Flow, Options
+from runnerkit.flow.loading import build_single_dataset
 from runnerkit.flow.preflight import Plan
 from runnerkit.hooks import Hook
 
@@ -187,7 +188,7 @@ def test_a_split_that_the_workflow_names_is_no_misspelling():
 
 def test_where_one_is_needed_several_are_refused():
     with pytest.raises(TypeError, match='several data sets by name, clean, noisy, but one is needed'):
-        Instance(None).build_dataset(named()['data'], 'val')
+        build_single_dataset(named()['data'], 'val')
 
 
 # --- ranks -----------------------------------------------------------------------------------------------------------

@@ -93,6 +93,11 @@ def test_other_values_are_refused():
         made('nowhere.py')
 
 
+def test_a_file_without_its_extension(file):
+    with pytest.raises(KeyError, match=r"no stage '.*stages' \(a file's name ends with .py\)"):
+        made(str(file).removesuffix('.py'))
+
+
 def test_a_file_that_does_not_import_raises_its_own_error(tmp_path):
     (tmp_path / 'broken.py').write_text('import runnerkit\n1 / 0\n')
     with pytest.raises(ZeroDivisionError) as caught:
@@ -135,3 +140,30 @@ def test_errors_name_the_line_of_the_config(tmp_path, monkeypatch):
 def test_where_a_stage_comes_from(file):
     assert place_of(Startup) == 'runnerkit.flow.startup'
     assert place_of(partial(maker(STARTUP, file), path='x')).endswith('stages.py:4')
+
+
+@pytest.mark.parametrize(
+    'change, text',
+    [
+        (('def startup(self, context)', 'def startup(self)'), r'startup\(self, context\) fails: too many positional'),
+        (
+            ('    def startup', '    def __init__(self):\n        pass\n\n    def startup'),
+            r'__init__\(self, context\) fails',
+        ),
+    ],
+)
+def test_what_cannot_be_called_with_the_context_is_refused_before_the_run(tmp_path, change, text):
+    path = tmp_path / 'own.py'
+    text_of_file = (
+        'from runnerkit.flow import StartupBase\n\n\nclass Startup(StartupBase):\n    def startup(self, context):\n'
+    )
+    path.write_text((text_of_file + '        pass\n').replace(*change))
+    with pytest.raises(TypeError, match=rf'Startup \(.*own.py:4\): {text}'):
+        made(str(path))
+
+
+def test_arguments_that_a_stage_does_not_take_are_refused_before_the_run():
+    with pytest.raises(TypeError, match=r"__init__\(self, context, path\) fails: got an unexpected .*'path'"):
+        made({'type': 'Startup', 'path': 'x'})
+    with pytest.raises(TypeError, match=r"Infer .*: __init__\(self, context\) fails: missing .*'checkpoints'"):
+        maker(RUNNER, 'Infer')

@@ -6,7 +6,16 @@ from support import Tiny, loader, tiny_runner
 from torch import nn
 
 from runnerkit.flow import Context, Options
-from runnerkit.flow.summary import Summarize, count, measured, shape, top_level
+from runnerkit.flow.summary import (
+    Summarize,
+    count,
+    forward_summary,
+    is_shaped,
+    measured,
+    parameters_of,
+    shape,
+    top_level,
+)
 from runnerkit.nn import Supervised
 
 
@@ -94,3 +103,42 @@ def test_the_stage_steps_without_an_update():
     assert torch.equal(runner.model.head.weight, before)
     assert (summary.samples, summary.whole.parameters) == (4, 65)
     assert [part.output for part in summary.parts] == ['(4, 8)', '(4, 1)']
+
+
+def test_a_forward_pass_of_one_sample_changes_nothing():
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
+    model[2].eval()
+    before, rng = {name: each.clone() for name, each in model.state_dict().items()}, torch.get_rng_state()
+    whole = forward_summary(model, torch.randn(1, 4, generator=torch.Generator().manual_seed(0))).whole
+    assert (whole.parameters, whole.flops) == (8 + 15, 2 * 4 * 3)
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), rng)
+    assert [module.training for module in model] == [True, True, False]
+
+
+def test_a_sample_is_what_the_model_takes():
+    class Pair(nn.Linear):
+        def forward(self, x, y):
+            return super().forward(x) + super().forward(y)
+
+    class Detector(nn.Linear):
+        def forward(self, img, return_loss=True):
+            assert not return_loss
+            return super().forward(img)
+
+    one, linear = torch.zeros(1, 4), 2 * 4 * 3
+    assert forward_summary(Pair(4, 3), (one, one)).whole.flops == 2 * linear
+    assert forward_summary(Pair(4, 3), {'x': one, 'y': one}).whole.flops == 2 * linear
+    assert forward_summary(Detector(4, 3), {'img': one}).whole.flops == linear
+    supervised = Supervised(nn.Linear(4, 3), loss=nn.CrossEntropyLoss())
+    for batch in (one, (one, torch.zeros(1).long())):
+        assert forward_summary(supervised, batch).whole.flops == linear
+
+
+def test_lazy_parameters_have_shapes_after_a_call():
+    model = nn.LazyLinear(3)
+    assert (is_shaped(model), parameters_of(model)) == (False, 0)
+    rng = torch.get_rng_state()
+    assert forward_summary(model, torch.zeros(1, 4)).whole.parameters == 15
+    assert (is_shaped(model), parameters_of(model)) == (True, 15)
+    assert torch.equal(torch.get_rng_state(), rng)

@@ -6,6 +6,7 @@ import torch
 from runnerkit.config import Config, PreflightError
 from runnerkit.data import prefetch
 from runnerkit.flow import Context, Flow, Instance, Network, Options
+from runnerkit.flow.loading import build_loader
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.switches import compile_options, set_tf32, use_channels_last
 
@@ -106,11 +107,9 @@ def test_loaders_of_a_gpu_prefetch_from_pinned_memory():
         ({'prefetch': False}, gpu, (False, None)),
         ({}, gpu, (False, None)),
     ):
-        loader = Instance(None).build_loader(Context(Config(cfg), device=device), data(), 'train')
+        loader = build_loader(Context(Config(cfg), device=device), data(), 'train')
         assert (loader.pin_memory, loader.prefetch_to) == expected
-    loader = Instance(None).build_loader(
-        Context(Config({'prefetch': True}), device=gpu), data(pin_memory=False), 'train'
-    )
+    loader = build_loader(Context(Config({'prefetch': True}), device=gpu), data(pin_memory=False), 'train')
     assert (loader.pin_memory, loader.prefetch_to) == (False, gpu)
 
 
@@ -119,7 +118,7 @@ def test_where_prefetching_has_no_effect_it_is_said(caplog):
     Instance(None).set_backends(Context(Config({'prefetch': True})))
     assert 'prefetch=True has no effect on the device cpu' in caplog.text
     context = Context(Config({'prefetch': True}), device=torch.device('cuda', 0))
-    Instance(None).build_loader(context, data(seeded=False), 'train')
+    build_loader(context, data(seeded=False), 'train')
     assert 'prefetch=True has no effect on data.train, which has seeded=False' in caplog.text
 
 

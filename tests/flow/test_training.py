@@ -4,6 +4,7 @@ import pytest
 from support import weights
 
 from runnerkit.config import Config
+from runnerkit.data import IterLoader
 from runnerkit.flow import Flow, Options, Runner, RunnerBase
 from runnerkit.hooks import Hook
 from runnerkit.hooks.hook import Outcome
@@ -100,3 +101,68 @@ def test_a_checkpoint_that_cannot_be_resumed_is_met_with_the_line_that_names_it(
     context.runner = Fails()
     with pytest.raises(FileNotFoundError, match=r' \(cfg.py:2\)$'):
         Runner(context).resume(context)
+
+
+class OwnLoop(RunnerBase):
+    """As in PaddleRec's example: nothing but one epoch after the other."""
+
+    def run(self, context):
+        while context.runner.epoch < context.runner.max_epochs and context.runner.outcome is None:
+            context.runner.train(context.loaders[0])
+            if context.runner.epoch == context.own.get('until'):
+                context.runner.stop('enough')
+                context.runner.train(context.loaders[0])  # does nothing any more
+                break
+
+
+FULL = {
+    **CONFIG,
+    'lr_config': {'policy': 'step', 'step': [1]},
+    'optimizer_config': {'amp': 'bf16'},
+    'custom_hooks': [{'type': 'EMAHook', 'momentum': 0.3}],
+    'data': {**CONFIG['data'], 'val': {'type': 'support.Noisy', 'length': 6}},
+    'evaluation': {'interval': 1},
+}
+
+
+def test_a_loop_of_ones_own_is_a_run_in_all(tmp_path):
+    """Hooks are entered and left; the schedule, AMP and averages count; it stops where it is asked to, and resumes."""
+    usual, own = (flow(tmp_path / name, stage, FULL).run() for name, stage in (('usual', None), ('own', OwnLoop)))
+    assert weights(own.model).equal(weights(usual.model))
+    assert own.runner.current_lr() == usual.runner.current_lr() == [pytest.approx(0.01)]
+    assert own.outcome is own.runner.outcome
+    assert own.outcome == Outcome('completed')
+    stopped = flow(tmp_path / 'cut', OwnLoop, FULL)
+    stopped.context['until'] = 1
+    assert str(stopped.run().outcome) == 'stopped: enough'
+    resumed = flow(tmp_path / 'cut', OwnLoop, FULL, options={'auto_resume': True}).run()
+    assert weights(resumed.model).equal(weights(usual.model))
+    assert resumed.runner.scores == usual.runner.scores
+
+
+def test_a_loop_of_ones_own_that_fails_is_left(tmp_path):
+    class Fails(Hook):
+        def after_train_epoch(self, runner):
+            raise ValueError('boom')
+
+        def after_run(self, runner):
+            self.outcome = runner.outcome
+
+    hook = Fails()
+    failing = flow(tmp_path, OwnLoop, hooks=[(hook, 'LOW')])
+    with pytest.raises(ValueError, match='boom'):
+        failing.run()
+    assert hook.outcome.kind == failing.context.outcome.kind == 'failed'
+
+
+def test_a_loop_of_ones_own_over_iterations(tmp_path):
+    class Iterations(RunnerBase):
+        def run(self, context):
+            loader = IterLoader(context.loaders[0])
+            while context.runner.iter < context.runner.max_iters:
+                context.runner.train(loader)
+
+    cfg = {**FULL, 'runner': {'type': 'IterBasedRunner', 'max_iters': 4}, 'evaluation': {'interval': 2}}
+    usual, own = (flow(tmp_path / name, stage, cfg).run() for name, stage in (('usual', None), ('own', Iterations)))
+    assert weights(own.model).equal(weights(usual.model))
+    assert own.runner.scores == usual.runner.scores

@@ -45,6 +45,18 @@ def test_what_the_valid_loader_holds_is_part_of_a_checkpoint(tmp_path):
     assert len(orders) == 4
 
 
+def test_a_valid_without_scores_is_told(tmp_path, caplog):
+    class Empty(Line):
+        def valid(self):
+            pass
+
+    caplog.set_level('INFO')
+    trained(Empty, tmp_path / 'one')
+    assert caplog.text.count('Empty.valid has returned and reported no scores: none are logged') == 1
+    with pytest.raises(KeyError, match=r"save_best='accuracy', but Empty\.valid has returned and reported no scores"):
+        trained(Empty, tmp_path / 'two', evaluation={'save_best': 'accuracy'})
+
+
 def test_wrong_options(tmp_path):
     with pytest.raises(ValueError, match='by_epoch=True: an Experiment validates by iterations'):
         ValidHook(None, by_epoch=True)

@@ -42,6 +42,10 @@ def test_a_runner_is_what_hooks_are_promised():
     assert isinstance(tiny_runner(max_epochs=1), RunnerView)
 
 
+#: What is there for users' hooks; ours read ``outputs``, which costs nothing.
+FOR_USERS = {'step_record'}
+
+
 def test_what_a_hook_may_read_is_what_our_hooks_read():
     """Neither is anything else read, nor is anything promised that nobody needs."""
     promised = {name for name in (*RunnerView.__annotations__, *vars(RunnerView)) if not name.startswith('_')}
@@ -49,7 +53,7 @@ def test_what_a_hook_may_read_is_what_our_hooks_read():
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding='utf-8')))]
     found = [node for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, 'id', '') == 'runner']
     read = {node.attr for node in found}
-    assert read == promised
+    assert read | FOR_USERS == promised
 
 
 @pytest.mark.parametrize('n, hits', [(0, []), (-1, []), (1, [0, 1, 2, 3]), (2, [1, 3]), (3, [2])])

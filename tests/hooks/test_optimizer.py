@@ -84,6 +84,32 @@ def test_a_step_that_updates_by_itself_is_left_alone():
     assert runner.iter == 5
 
 
+@pytest.mark.parametrize('through', ['the optimizer', 'the runner'])
+def test_options_that_a_step_of_its_own_goes_past_are_told(through, caplog):
+    class Steps(Tiny):
+        def train_step(self, data, optimizer):
+            out = super().train_step(data, optimizer)
+            if through == 'the runner':
+                self.update(out['loss'])
+            else:
+                optimizer.zero_grad()
+                out['loss'].backward()
+                optimizer.step()
+            return out
+
+    class Gives(Hook):
+        def before_run(self, runner):
+            runner.model.update = runner.update
+
+    model = Steps()
+    trained(OptimizerHook(grad_clip={'max_norm': 1}, cumulative_iters=2), model=model, before=[Gives()])
+    told = 'calls optimizer.step() itself, so that grad_clip, cumulative_iters of optimizer_config has no effect'
+    assert caplog.text.count(told) == (through == 'the optimizer')
+    caplog.clear()
+    trained(OptimizerHook(), model=Steps(), before=[Gives()])
+    assert 'optimizer.step()' not in caplog.text
+
+
 def test_a_step_that_calls_the_runners_update_is_left_alone():
     steps = []
 

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from ranks import on_ranks
 from support import Recorder, Tiny, loader, tiny_runner, weights
 from torch import nn
 from torchmetrics import MeanSquaredError
@@ -7,6 +8,7 @@ from torchmetrics import MeanSquaredError
 from runnerkit.hooks import EvalHook, OptimizerHook, VegaCallbacks
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
 from runnerkit.nn import Supervised
+from runnerkit.parallel import MMDistributedDataParallel
 
 POINTS = {
     'before_epoch',
@@ -343,3 +345,24 @@ def test_a_run_that_does_not_fit_is_refused():
 
     with pytest.raises(TypeError, match='train_step of Nothing must return a dict, but got None'):
         run(Nothing())
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+def steps_on_a_rank(rank):
+    hook, model = VegaCallbacks(Steps()), MMDistributedDataParallel(supervised({'error': MeanSquaredError()}))
+    runner = tiny_runner(model=model, max_epochs=1)
+    runner.register_hook(EvalHook(loader(6, 4, shuffle=False, round_up=False)), priority='LOW')
+    runner.register_hook(hook, priority='LOW')
+    runner.run([loader(16, 4)], [('train', 1)])
+    return weights(model), runner.scores['error'].value, hook.trainer.batch_num_train, hook.trainer.is_chief
+
+
+def test_steps_of_a_callback_synchronise_their_gradients():
+    (first, *one), (second, *other) = on_ranks(__file__, 'steps_on_a_rank')
+    assert first.equal(second)
+    assert one[0] == other[0]  # the score
+    assert (one[1:], other[1:]) == ([2, True], [2, False])
+    alone = run(Steps())  # with batches of eight, and MSE's mean over equal shares
+    assert torch.allclose(first, weights(alone.model), atol=1e-6)

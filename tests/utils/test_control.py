@@ -4,6 +4,8 @@ import json
 import os
 import socket
 import stat
+import tempfile
+import threading
 import urllib.error
 import urllib.request
 
@@ -39,7 +41,7 @@ def test_a_command_is_answered_and_only_the_owner_can_open_the_socket(server, tm
         ask(tmp_path, 'status')
 
 
-@pytest.mark.parametrize('line', [b'not json\n', b'[1]\n', b'{"command": 3}\n', b'x' * 4000, b''])
+@pytest.mark.parametrize('line', [b'not json\n', b'[1]\n', b'{"command": 3}\n', b'x' * 4000, b'[' * 4000, b''])
 def test_nonsense_harms_nobody(server, tmp_path, line):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(server.socket)
@@ -48,6 +50,22 @@ def test_nonsense_harms_nobody(server, tmp_path, line):
         said = connection.makefile('rb').read()
     assert not line or json.loads(said)['ok'] is False
     assert ask(tmp_path, 'status')['command'] == 'status'
+
+
+def test_a_client_that_says_nothing_keeps_nobody_waiting(tmp_path):
+    server = ControlServer(tmp_path, answer, http=0)
+    try:
+        address = read_address(tmp_path)
+        with (
+            socket.socket(socket.AF_UNIX) as slow,
+            socket.create_connection(('127.0.0.1', int(address['http'].rsplit(':', 1)[1]))) as slow_http,
+        ):
+            slow.connect(server.socket)
+            slow_http.sendall(b'POST /stop HTTP/1.1\r\nContent-Length: 4000\r\n\r\n')
+            assert ask(tmp_path, 'status', timeout=5)['command'] == 'status'
+            assert http(f'{address["http"]}/status', address['token'])[0] == 200
+    finally:
+        server.close()
 
 
 def test_too_long_a_path_is_replaced_by_one_in_a_folder_of_its_own(tmp_path):
@@ -87,6 +105,45 @@ def test_what_a_killed_process_has_left_is_told_and_replaced(tmp_path, name):
         assert server.socket == stale or not os.path.exists(os.path.dirname(stale))
     finally:
         server.close()
+
+
+@pytest.mark.parametrize('name', ['notes.txt', SOCKET, f'link/{SOCKET}', f'runnerkit-control-1/{SOCKET}'])
+def test_only_sockets_of_runs_are_deleted(tmp_path, name):
+    """The work dir may be somebody else's, and its control.json may name anything."""
+    folder, path = tmp_path / 'run', tmp_path / name
+    folder.mkdir()
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('mine')
+    (folder / ADDRESS).write_text(json.dumps({'socket': str(path), 'pid': 1, 'host': socket.gethostname()}))
+    ControlServer(folder, answer).close()
+    with socket.socket(socket.AF_UNIX) as stale:
+        if name.startswith('link'):
+            path.unlink()
+            stale.bind(str(path))  # a socket of another program's
+    (folder / ADDRESS).write_text(json.dumps({'socket': str(path), 'pid': 1, 'host': socket.gethostname()}))
+    ControlServer(folder, answer).close()
+    assert path.exists()
+
+
+@pytest.mark.parametrize('content', [{'socket': 3}, {'socket': f'\0/runnerkit-control-1/{SOCKET}'}, [], {}])
+def test_what_is_no_address_is_replaced(tmp_path, content):
+    (tmp_path / ADDRESS).write_text(json.dumps(content))
+    server = ControlServer(tmp_path, answer)
+    assert ask(tmp_path, 'status')['command'] == 'status'
+    server.close()
+
+
+def test_a_place_that_is_taken_or_too_long_is_told(tmp_path, monkeypatch):
+    (tmp_path / SOCKET).write_text('mine')
+    with pytest.raises(ControlError, match=r'control\.sock is there, and is no socket that a run has left'):
+        ControlServer(tmp_path, answer)
+    assert os.listdir(tmp_path) == [SOCKET]
+    folder = tmp_path / ('long' * 30)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, 'tempdir', str(folder))
+    with pytest.raises(ControlError, match='choose a shorter work dir, or a shorter TMPDIR'):
+        ControlServer(folder, answer)
+    assert os.listdir(folder) == []
 
 
 def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
@@ -191,7 +248,7 @@ def test_http_needs_the_token_and_listens_on_loopback_only(tmp_path):
         assert http(f'{url}/status')[0] == 401
         assert http(f'{url}/status', token + 'x')[0] == 401
         assert http(f'{url}/stop', token)[0] == 405  # a GET changes nothing
-        assert http(f'{url}/lr', token, b'{')[0] == 400
+        assert http(f'{url}/lr', token, b'{')[0] == http(f'{url}/lr', token, b'[' * 4000)[0] == 400
         assert http(f'{url}/lr', token, b'1' * 5000)[0] == 400
         assert http(f'{url}/fail', token, b'') == (400, {'ok': False, 'error': 'it failed'})
     finally:
@@ -223,6 +280,35 @@ def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
     (tmp_path / ADDRESS).write_text('garbage')
     with pytest.raises(ControlError, match='no run can be controlled'):
         ask(tmp_path, 'status')
+
+
+def test_an_answer_that_json_does_not_have_comes_as_text(tmp_path):
+    server = ControlServer(tmp_path, lambda command, value: {'offset': b'17-0'})
+    try:
+        assert ask(tmp_path, 'status', timeout=10) == {'offset': "b'17-0'"}
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize('said', [b'', b'{"ok": tr'])
+def test_a_process_that_dies_while_it_answers(tmp_path, said):
+    with socket.socket(socket.AF_UNIX) as dying:
+        dying.bind(str(tmp_path / SOCKET))
+        dying.listen()
+        address = {'socket': str(tmp_path / SOCKET), 'pid': 1, 'host': socket.gethostname()}
+        (tmp_path / ADDRESS).write_text(json.dumps(address))
+
+        def die():
+            connection, _ = dying.accept()
+            connection.recv(1000)  # what is left unread would end the connection in another way
+            connection.sendall(said)
+            connection.close()
+
+        thread = threading.Thread(target=die)
+        thread.start()
+        with pytest.raises(ControlError, match='nobody answers'):
+            ask(tmp_path, 'status', timeout=10)
+        thread.join()
 
 
 def test_no_answer_in_time(tmp_path):

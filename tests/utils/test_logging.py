@@ -13,6 +13,7 @@ import pytest
 
 from runnerkit.utils.logging import (
     DETAIL,
+    close_log_file,
     close_logger,
     console,
     get_logger,
@@ -316,3 +317,15 @@ def test_printing_survives_a_reader_that_has_gone_and_a_stream_that_lacks_a_char
     ended = subprocess.run(command, pass_fds=[writer], capture_output=True, text=True, env=environment)
     os.close(writer)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, '1 ? 2\n', 'done')
+
+
+def test_a_log_file_can_be_closed_alone(tmp_path):
+    logger = get_logger('closing', tmp_path / 'a.log')
+    get_logger('closing', tmp_path / 'b.log')
+    close_log_file(logger, tmp_path / 'a.log')
+    logger.info('only b')
+    assert (tmp_path / 'a.log').read_text() == ''
+    assert 'only b' in (tmp_path / 'b.log').read_text()
+    get_logger('closing', tmp_path / 'a.log', file_mode='a').info('both')
+    assert 'both' in (tmp_path / 'a.log').read_text()
+    close_logger('closing')

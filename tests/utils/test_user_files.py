@@ -58,6 +58,15 @@ def test_a_file_is_loaded_once_by_any_path(folder, monkeypatch):
     assert name_of_file(folder / 'net.py') == module.__name__
 
 
+def test_a_file_that_has_changed_since_is_told(tmp_path):
+    path = tmp_path / 'changing.py'
+    path.write_text('x = 1\n')
+    module_of_file(str(path))
+    path.write_text('x = 2\n')
+    with pytest.warns(UserWarning, match='changing.py has changed since this process imported it'):
+        assert module_of_file(str(path)).x == 1
+
+
 def test_neighbours_are_imported_relatively_and_are_the_same(folder):
     assert import_object(f'{folder}/net.py:scale') is import_object(f'{folder}/parts.py:scale')
     (folder / 'script.py').write_text('import parts\n')
@@ -192,6 +201,8 @@ def test_the_neighbours_that_a_file_needs(folder):
 def test_errors(folder):
     with pytest.raises(FileNotFoundError, match='there is no file'):
         module_of_file(str(folder / 'nope.py'))
+    with pytest.raises(FileNotFoundError, match=r"did you mean 'parts.py'\?; a config"):
+        module_of_file(str(folder / 'part.py'))
     for name in ('net.txt', 'net.v2.py', 'net'):
         with pytest.raises(ValueError, match='must be a .py file with no other dot'):
             module_of_file(str(folder / name))

@@ -8,12 +8,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.flow.checks.plan import Plan
-from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, LoggerHook, TextLoggerHook
+from runnerkit.flow.checks.plan import Plan, amount
+from runnerkit.hooks import (
+    CaptureHook,
+    CheckpointHook,
+    EMAHook,
+    EvalHook,
+    Hook,
+    IterTimerHook,
+    LoggerHook,
+    TextLoggerHook,
+)
+from runnerkit.hooks.capture import find_modules
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, overrides
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.runner.hook_table import CALLED, meant_points
+from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.user_files import is_ours
 
 #: Points of other libraries, and what does the same here.
@@ -193,6 +204,34 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
         places.add(place)
 
 
+def captures_are_right(plan: Plan) -> Iterator[Finding]:
+    """Submodules of `CaptureHook` that the model does not have, and captures that never come."""
+    inner = [(plan.key_of(each, 'hooks'), hook) for each in plan.hooks_of(EvalHook) for hook in each.hooks]
+    guests = [(path, hook) for path, hook in inner if isinstance(hook, CaptureHook)]
+    for path, hook in [*((plan.key_of(hook, 'modules'), hook) for hook in plan.hooks_of(CaptureHook)), *guests]:
+        try:
+            find_modules(hook.modules, plan.model)
+        except ValueError as error:
+            yield plan.error(path, one_line(error), 'Write names of submodules, as in model.named_modules().')
+    for path, hook in guests:
+        if not hook.evaluation:
+            yield plan.warning(path, 'CaptureHook captures nothing in an evaluation', 'Set evaluation=True in it.')
+    length = plan.length(by_epoch=False)
+    for hook in plan.hooks_of(CaptureHook):
+        if length and hook.interval <= length < hook.begin + hook.interval:
+            yield plan.warning(
+                plan.key_of(hook, 'begin'),
+                f'nothing is captured in training: the run ends after {amount(length, by_epoch=False)}',
+                f'Let begin be at most {length - hook.interval}.',
+            )
+        if plan.get('compile') and hook.interval == 1:
+            yield plan.warning(
+                plan.key_of(hook, 'modules'),
+                'CaptureHook captures every iteration, and a captured one runs without compile',
+                'Set its interval, to that of the log for example.',
+            )
+
+
 def average_is_slow(plan: Plan) -> Iterator[Finding]:
     """A momentum of `EMAHook` that looks like a decay."""
     for hook in plan.hooks_of(EMAHook):
@@ -226,6 +265,7 @@ HOOK_CHECKS = (
     methods_are_points,
     methods_take_the_runner,
     hooks_are_single,
+    captures_are_right,
     average_is_slow,
     text_log_stays,
 )

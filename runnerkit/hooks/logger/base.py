@@ -39,6 +39,8 @@ class LoggerHook(Hook):
         ValueError: ``interval`` is less than 1.
     """
 
+    needs_training = True
+
     def __init__(
         self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
     ) -> None:

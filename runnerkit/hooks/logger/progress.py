@@ -32,6 +32,8 @@ class ProgressBarHook(Hook):
     a logger has read.
     """
 
+    needs_training = True
+
     def __init__(self) -> None:
         self._bar: Progress | None = None
         self._task: TaskID | None = None

@@ -34,7 +34,7 @@ def test_it_learns_from_ratings_to_come(served, tmp_path):
 
 
 def test_kills_and_commands_at_random_moments_change_nothing(tmp_path):
-    found = online.prove(tmp_path, kills=3, events=6000, rate=3000.0, seed=1, longest=2.0)
+    found = online.prove(tmp_path, kills=3, events=6000, rate=3000.0, seed=1, longest=0.6)
     assert found['kills'] == 3
     assert found['acknowledged'] == 6000
 
@@ -63,6 +63,7 @@ def test_the_proof_sees_what_is_wrong(tmp_path, monkeypatch, wrong):
     monkeypatch.setattr(online, 'serve', served)
     monkeypatch.setattr(online, 'train', trained)
     monkeypatch.setattr(online, 'ended', lambda pid, seconds: 0)
+    monkeypatch.setattr(online, 'has_ended', lambda pid: True)
     monkeypatch.setattr(online, 'find_latest_checkpoint', lambda folder: folder / 'latest.pth')
     told = {'lost': 'lost or', 'twice': 'times', 'early': 'acknowledged, and trained on', 'other': 'weights differ'}
     with pytest.raises(RuntimeError, match=told[wrong]):

@@ -44,6 +44,7 @@ def custom(*hooks):
 
 RIGHT = custom('PlanListens')
 FIRST = 'custom_hooks[0]'
+CAPTURE = {'type': 'CaptureHook', 'modules': ['model.1']}
 EMA = {'type': 'EMAHook', 'momentum': 0.999}
 
 CASES = [
@@ -71,6 +72,16 @@ CASES = [
     ('warning', custom('IterTimerHook'), FIRST, 'two of IterTimerHook', {'timer_config': None}),
     ('warning', custom({'type': 'TextLoggerHook', 'interval': 5}), FIRST, 'written twice', {'log_config': None}),
     ('warning', custom('CheckpointHook'), FIRST, 'the same place', custom({'type': 'CheckpointHook', 'out_dir': 'x'})),
+    ('error', custom({**CAPTURE, 'modules': ['model.1', 'model.3']}), FIRST + '.modules',
+     "no submodule 'model.3'; did you mean 'model.1'", custom(CAPTURE)),
+    ('error', {'evaluation.hooks': [{**CAPTURE, 'modules': 'modle'}]}, 'evaluation.hooks', "no submodule 'modle'",
+     {'evaluation.hooks': [{**CAPTURE, 'evaluation': True}]}),
+    ('warning', {'compile': {'backend': 'eager'}, **custom(CAPTURE)}, FIRST + '.modules', 'runs without compile',
+     custom({**CAPTURE, 'interval': 2})),
+    ('warning', {'evaluation.hooks': [CAPTURE]}, 'evaluation.hooks', 'captures nothing in an evaluation',
+     {'evaluation.hooks': [{**CAPTURE, 'evaluation': True}]}),
+    ('warning', custom({**CAPTURE, 'begin': 15}), FIRST + '.begin', 'Let begin be at most 14',
+     custom({**CAPTURE, 'begin': 14})),
     ('warning', custom({'type': 'FixedLrUpdaterHook'}), FIRST, 'both set the lr', {'lr_config': None}),
 ]  # fmt: skip
 

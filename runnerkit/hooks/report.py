@@ -1,0 +1,56 @@
+"""The hook that tells a study how a trial does, and obeys its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runnerkit.distributed import broadcast_object
+from runnerkit.hooks.hook import Hook, RunnerView
+
+#: Why a run was stopped that a study has pruned.
+PRUNED = 'pruned by the study'
+
+
+class ReportHook(Hook):
+    """Sends the scores of each evaluation to a study, and stops the run if the study prunes it.
+
+    A resumed run sends the scores of its last evaluation once more before it goes on: the answer may not have been
+    obeyed when it was killed.
+
+    Args:
+        send: ``send(step, scores) -> prune``, called on the first rank; ``step`` counts completed epochs, or iterations
+            in an iteration runner.
+        names: the scores that the study waits for; evaluations without any of them are not sent.
+    """
+
+    def __init__(self, send: Callable[[int, dict[str, float]], bool], names: tuple[str, ...]) -> None:
+        self.send, self.names = send, names
+        self.last: tuple[int, dict[str, float]] | None = None
+
+    def after_evaluate(self, runner: RunnerView, scores: Mapping[str, Any]) -> None:
+        if not any(name in scores for name in self.names):
+            return
+        step = runner.completed_epochs if runner.by_epoch else runner.completed_iters
+        self.last = step, {name: float(score.value) for name, score in runner.scores.items()}
+        self._ask(runner)
+
+    def after_resume(self, runner: RunnerView) -> None:
+        """Send the last scores once more."""
+        if self.last is not None:
+            self._ask(runner)
+
+    def _ask(self, runner: RunnerView) -> None:
+        prune = False
+        if runner.rank == 0 and self.last is not None:
+            step, scores = self.last
+            prune = self.send(step, dict(scores))
+        if broadcast_object(prune):
+            runner.stop(PRUNED)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the last scores that were sent."""
+        return {} if self.last is None else {'step': self.last[0], 'scores': dict(self.last[1])}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.last = state['step'], dict(state['scores'])

@@ -1,0 +1,101 @@
+"""What a search algorithm is, for those of the users and for ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from runnerkit.registry import Registry
+from runnerkit.search.record import Record
+
+SEARCH_ALGORITHMS = Registry('search algorithm')
+CODECS = Registry('codec')
+
+
+@dataclass
+class Proposal:
+    """What is to be tried next.
+
+    Attributes:
+        hps: values by dotted key of the config.
+        desc: a network, as the config of a model; None leaves the config's.
+        parent: a checkpoint to begin with; None begins anew.
+    """
+
+    hps: dict[str, Any] = field(default_factory=dict)
+    desc: dict[str, Any] | None = None
+    parent: str | None = None
+
+
+class SearchAlgorithm:
+    """Decides what is tried. Subclass it, implement `search` and `is_completed`, and register it in
+    `SEARCH_ALGORITHMS`.
+
+    A study that is continued after it was killed makes the algorithm anew and repeats the calls of `search` and
+    `update` in their order. So an algorithm draws from ``self.rng`` alone, and keeps all it needs in its attributes.
+
+    Args:
+        space: the space to search.
+        objectives: the scores that count, each with ``'max'`` or ``'min'``; the first one is reported while a trial
+            runs.
+        seed: of the study.
+        codec: translates descriptions to codes and back, for algorithms that need it.
+    """
+
+    def __init__(self, space: Any, objectives: dict[str, str], seed: int = 0, codec: Any = None) -> None:
+        import numpy as np
+
+        self.space, self.objectives, self.seed, self.codec = space, dict(objectives), seed, codec
+        self.rng = np.random.default_rng(seed)
+
+    def search(self) -> Proposal | dict[str, Any] | None:
+        """What to try next: a `Proposal`, or only its values. None: nothing before another trial has ended.
+
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(f'{type(self).__name__} must override search')
+
+    def update(self, record: Record) -> None:
+        """Learn from a trial that has ended, whatever its status."""
+
+    def report(self, number: int, step: int, value: float) -> bool:
+        """Whether to prune the trial ``number``, whose first objective is ``value`` after ``step`` epochs."""
+        return False
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the search is over: `search` is not called any more.
+
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(f'{type(self).__name__} must override is_completed')
+
+
+class Codec:
+    """Translates the description of a network to a code that an algorithm can change, and back. Register subclasses in
+    `CODECS`.
+
+    Args:
+        space: the space of the search.
+    """
+
+    def __init__(self, space: Any = None) -> None:
+        self.space = space
+
+    def encode(self, desc: dict[str, Any]) -> Any:
+        """The code of a description.
+
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(f'{type(self).__name__} must override encode')
+
+    def decode(self, code: Any) -> dict[str, Any]:
+        """The description of a code.
+
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(f'{type(self).__name__} must override decode')

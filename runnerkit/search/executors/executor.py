@@ -1,0 +1,53 @@
+"""What a study asks of whatever runs its trials."""
+
+from __future__ import annotations
+
+from abc import ABCMeta, abstractmethod
+from types import TracebackType
+from typing import NamedTuple
+
+from runnerkit.registry import Registry
+from runnerkit.search.job import Job, Report, Result
+
+EXECUTORS = Registry('executor')
+
+
+class Ended(NamedTuple):
+    """A job that has ended, and how."""
+
+    job: Job
+    result: Result
+
+
+class Executor(metaclass=ABCMeta):
+    """Runs jobs. It is a context: on leaving it, no process of a job is left.
+
+    Attributes:
+        slots: how many jobs run at once.
+    """
+
+    slots: int = 1
+
+    @abstractmethod
+    def start(self, job: Job, report: Report) -> None:
+        """Begin a job. `wait` calls ``report``, or this method, in this process and thread."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> list[Ended]:
+        """The jobs that have ended since the last call; waits so long for the first one."""
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """How many jobs have begun and have not been returned by `wait`."""
+
+    def stop(self) -> None:  # noqa: B027  # what runs in this process has got the signal itself
+        """Ask the running jobs to save and end: they end as ``'stopped'``."""
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(  # noqa: B027
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave no process behind."""

@@ -1,0 +1,192 @@
+"""Trials in processes of this machine, several at once."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any
+
+from runnerkit.search.executors.executor import EXECUTORS, Ended, Executor
+from runnerkit.search.executors.serial import OUTPUT
+from runnerkit.search.job import Job, Report, Result
+from runnerkit.search.worker import Link
+from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.numbers import check_whole_number
+
+_POLL = 0.25  # seconds between two looks at the processes
+_GRACE = 30.0  # seconds that a trial has to save and end
+_TAIL = 600  # characters of a trial's output that an error shows
+
+
+@dataclass
+class _Running:
+    job: Job
+    report: Report
+    process: subprocess.Popen[bytes]
+    link: Link
+    slot: int
+    deadline: float | None
+    result: Result | None = None
+
+
+@EXECUTORS.register_module('Local')
+class LocalExecutor(Executor):
+    """Runs jobs in processes of their own. A trial that crashes, hangs, or is killed does not touch the others.
+
+    Each process leads a process group, which ends with it; it ends by itself when the study is gone.
+
+    Args:
+        workers: how many trials run at once.
+        devices: for each of them, the GPU that it sees, such as ``[0, 1]``; None: all see the same.
+        limit: seconds after which a trial is ended as failed; None: never.
+    """
+
+    def __init__(
+        self, workers: int = 2, devices: Sequence[int | str] | None = None, limit: float | None = None
+    ) -> None:
+        check_whole_number('workers', workers)
+        if devices is not None and (isinstance(devices, str) or len(devices) != workers):
+            raise WrongType(f'devices must name one GPU for each of the {workers} workers, but got {devices!r}')
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit <= 0):
+            raise WrongType(f'limit must be a number of seconds above 0, or None, but got {limit!r}')
+        self.slots, self.devices, self.limit = workers, devices, limit
+        self._running: list[_Running] = []
+
+    @property
+    def running(self) -> int:
+        """How many processes there are."""
+        return len(self._running)
+
+    def start(self, job: Job, report: Report) -> None:
+        """Start a process."""
+        slot = next(number for number in range(self.slots) if all(each.slot != number for each in self._running))
+        ours, theirs = socket.socketpair()
+        folder = os.path.dirname(job.work_dir)
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, OUTPUT), 'ab') as output:
+            process = subprocess.Popen(
+                [sys.executable, '-m', 'runnerkit.search.worker', str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment(job, slot),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        theirs.close()
+        link = Link(ours)
+        deadline = None if self.limit is None else time.monotonic() + self.limit
+        self._running.append(_Running(job, report, process, link, slot, deadline))
+        with suppress(OSError):  # it has crashed already, which `wait` finds
+            link.send(asdict(job))
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """Answer the trials that report; those that have ended, with a result or without."""
+        until = time.monotonic() + seconds
+        ended: list[Ended] = []
+        while not ended and self._running:
+            left = until - time.monotonic()
+            ended = self._ended(max(0.0, min(left, _POLL)))
+            if left <= 0:
+                break
+        return ended
+
+    def _ended(self, seconds: float) -> list[Ended]:
+        sockets = {each.link.socket: each for each in self._running}
+        # A process may end and leave its socket to a process that it has started: then nothing comes through it.
+        gone = [each for each in self._running if each.process.poll() is not None]
+        ready, _, _ = select.select(list(sockets), [], [], 0.0 if gone else seconds)
+        for each in (sockets[one] for one in ready):
+            self._hear(each)
+        for each in gone:
+            if each.result is None and each.link.socket not in ready:
+                each.result = self._crashed(each)
+        ended = []
+        for each in list(self._running):
+            if each.deadline is not None and time.monotonic() > each.deadline and each.result is None:
+                each.result = Result('failed', message=f'it took longer than {self.limit:g} s, the limit')
+                end_group(each.process)
+            if each.result is not None:
+                ended.append(self._leave(each))
+        return ended
+
+    def stop(self) -> None:
+        """Pass SIGTERM on: the runs save and end."""
+        for each in self._running:
+            if each.process.poll() is None:
+                each.process.send_signal(signal.SIGTERM)
+            each.deadline = time.monotonic() + _GRACE
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in self._running:
+            end_group(each.process)
+            each.link.socket.close()
+        self._running.clear()
+
+    def _environment(self, job: Job, slot: int) -> dict[str, str]:
+        found = {**os.environ, 'OMP_NUM_THREADS': str(job.threads), 'MKL_NUM_THREADS': str(job.threads)}
+        found['PYTHONPATH'] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        if self.devices is not None:
+            found['CUDA_VISIBLE_DEVICES'] = str(self.devices[slot])
+        return found
+
+    def _hear(self, each: _Running) -> None:
+        said: Any = each.link.receive()
+        if said is None:
+            each.result = self._crashed(each)
+        elif 'result' in said:
+            each.result = Result(**said['result'])
+        else:
+            with suppress(OSError):
+                each.link.send({'prune': each.report(said['step'], said['scores'])})
+
+    def _crashed(self, each: _Running) -> Result:
+        code = each.process.wait()
+        return Result('failed', message=f'its process has ended: {ending(code)}{tail(each.job)}')
+
+    def _leave(self, each: _Running) -> Ended:
+        with suppress(subprocess.TimeoutExpired):
+            each.process.wait(timeout=_GRACE if each.result is not None and each.result.status != 'failed' else 1.0)
+        end_group(each.process)
+        each.link.socket.close()
+        self._running.remove(each)
+        return Ended(each.job, each.result or Result('failed'))
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of a process group, and wait for its end."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for _ in range(100):  # those that it has started are waited for by the system, not by us
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)
+    process.wait()
+
+
+def ending(code: int) -> str:
+    """How a process has ended, in words."""
+    if code < 0:
+        with suppress(ValueError):
+            return f'killed by {signal.Signals(-code).name}'
+    return f'exit code {code}'
+
+
+def tail(job: Job) -> str:
+    """The last lines that a trial has printed."""
+    path = os.path.join(os.path.dirname(job.work_dir), OUTPUT)
+    with suppress(OSError), open(path, encoding='utf-8', errors='replace') as file:
+        text = file.read()[-_TAIL:].strip()
+        return f'. The end of {path}:\n{text}' if text else ''
+    return ''

@@ -1,0 +1,334 @@
+"""Optuna's samplers and pruners as search algorithms, by name."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.record import COMPLETED, PRUNED, Record
+from runnerkit.search.seeds import derived_seed
+from runnerkit.search.space import Forbidden
+from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
+from runnerkit.utils.suggest import suggestion
+
+#: Not a sampler of Optuna's: the space's own configurations, one after another.
+GRID = 'grid'
+
+#: Names of algorithms: the sampler and the pruner of Optuna that they are. Where Optuna has another algorithm of the
+#: same kind, the text says which.
+NAMES: dict[str, tuple[str, str | None, str]] = {
+    'RandomSearch': ('RandomSampler', None, ''),
+    'GridSearch': (GRID, None, ''),
+    'QMC': ('QMCSampler', None, ''),
+    'TPE': ('TPESampler', None, ''),
+    'GP': ('GPSampler', None, ''),
+    'CMAES': ('CmaEsSampler', None, ''),
+    'NSGA2': ('NSGAIISampler', None, ''),
+    'NSGA3': ('NSGAIIISampler', None, ''),
+    'AshaHpo': ('RandomSampler', 'SuccessiveHalvingPruner', ''),
+    'HyperBand': ('RandomSampler', 'HyperbandPruner', ''),
+    'BohbHpo': ('TPESampler', 'HyperbandPruner', ''),
+    'BayesSearch': ('GPSampler', None, "Optuna's Gaussian process stands for Vega's BayesSearch"),
+    'EvolutionAlgorithm': ('NSGAIISampler', None, "Optuna's NSGA-II stands for Vega's EvolutionAlgorithm"),
+}
+
+#: Pruners by name.
+PRUNERS = {
+    'ASHA': 'SuccessiveHalvingPruner',
+    'Hyperband': 'HyperbandPruner',
+    'Median': 'MedianPruner',
+    'Percentile': 'PercentilePruner',
+    'Patient': 'PatientPruner',
+    'Threshold': 'ThresholdPruner',
+    'Wilcoxon': 'WilcoxonPruner',
+}
+
+#: Samplers that are one sequence, which one object draws for the whole study.
+SEQUENCES = ('QMCSampler',)
+
+#: Names of Vega's that have no counterpart, and why.
+DECLINED = {
+    'BossHpo': 'BOSS has no implementation in Optuna; BohbHpo or AshaHpo stop bad trials early as well',
+    'HeboAdaptor': 'HEBO is a package of its own; GP is the Gaussian process of Optuna',
+    'PBTHpo': 'population-based training changes values within a run, which then could not be repeated from its config',
+}
+
+#: The file of the storage in a study's work dir.
+JOURNAL = 'optuna.journal'
+
+#: What the storage remembers of a trial: its number, why it was refused, and what was answered to its reports.
+_NUMBER, _REJECTED, _PRUNE = 'trial', 'rejected', 'prune at'
+
+
+class OptunaAlgorithm(SearchAlgorithm):
+    """Search with a sampler of Optuna, and prune with one of its pruners.
+
+    The sampler of each trial is seeded from the study's seed and the trial's number, so that a study which is continued
+    draws what an undisturbed one would. All is kept in Optuna's storage, which its own tools can read.
+
+    Args:
+        space: the space to search.
+        objectives: the scores that count, each with ``'max'`` or ``'min'``.
+        seed: of the study.
+        codec: not used.
+        sampler: a class of ``optuna.samplers``, by name; with ``sampler_args``.
+        pruner: a name of `PRUNERS`, a class of ``optuna.pruners`` by name, or a dict of its arguments with ``type``.
+        trials: how many trials are proposed; None, for a grid alone: all.
+        points: of a grid, how many values of each number are tried; None: all whole numbers.
+        attempts: how often in a row a proposal may be refused.
+        storage: the URL of a database, or the path of a journal; None keeps everything in memory.
+        name: of the study in the storage.
+        why_not: ``why_not(proposal) -> reason``: refuses a proposal; None accepts it.
+        **sampler_args: arguments of the sampler.
+    """
+
+    def __init__(
+        self,
+        space: Any,
+        objectives: dict[str, str],
+        seed: int = 0,
+        codec: Any = None,
+        sampler: str = 'TPESampler',
+        pruner: str | Mapping[str, Any] | None = None,
+        trials: int | None = None,
+        points: int | None = None,
+        attempts: int = 100,
+        storage: str | None = None,
+        name: str = 'search',
+        why_not: Callable[[Proposal], str | None] | None = None,
+        **sampler_args: Any,
+    ) -> None:
+        super().__init__(space, objectives, seed, codec)
+        optuna = self._optuna = import_optuna()
+        self.attempts, self.why_not = attempts, why_not or (lambda proposal: None)
+        self._sampler, self._sampler_args = sampler, sampler_args
+        self._grid = list(islice(space.grid(points), trials)) if sampler == GRID else None
+        self.trials = 10 if trials is None else trials
+        if pruner is not None and len(self.objectives) > 1:
+            raise WrongValue(
+                f'a pruner compares one objective, but there are {len(self.objectives)} '
+                f'({", ".join(self.objectives)}): leave out the pruner, or all objectives but one'
+            )
+        self.study = optuna.create_study(
+            storage=opened_storage(storage),
+            sampler=self._make_sampler(seed),
+            pruner=make_pruner(pruner, optuna),
+            study_name=name,
+            load_if_exists=True,
+            directions=['maximize' if rule == 'max' else 'minimize' for rule in self.objectives.values()],
+        )
+        self._open: dict[int, Any] = {}  # Optuna's trials that run, by our number
+        self._count = sum(_NUMBER in trial.user_attrs for trial in self.study.get_trials(deepcopy=False))
+
+    # --- the calls of a study ----------------------------------------------------------------------------------------
+
+    def search(self) -> Proposal | None:
+        """The next trial's values.
+
+        Raises:
+            ValueError: so many proposals in a row were refused that the space seems to have no other.
+        """
+        number, reasons = self._count, []
+        for _ in range(self.attempts):
+            if self.is_completed:
+                break
+            trial = self._ask()
+            try:
+                proposal = as_proposal(self.space.draw(_Suggester(trial, self.study)))
+                reason = self.why_not(proposal)
+            except Forbidden as error:
+                proposal, reason = Proposal(), str(error)
+            if reason is None:
+                trial.set_user_attr(_NUMBER, number)
+                self._count += 1
+                self._open[number] = trial
+                return proposal
+            reasons.append(reason)
+            trial.set_user_attr(_REJECTED, reason)
+            self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+        if not reasons:
+            return None
+        raise WrongValue(
+            f'{len(reasons)} proposals in a row were refused, the last one because {reasons[-1]}: widen the space, or '
+            'loosen what is forbidden or the quota'
+        )
+
+    def update(self, record: Record) -> None:
+        """Tell Optuna how a trial has ended."""
+        states, trial = self._optuna.trial.TrialState, self._open.pop(record.number, None)
+        if trial is None:
+            return
+        completed = record.status == COMPLETED and record.values is not None
+        state = states.COMPLETE if completed else states.PRUNED if record.status == PRUNED else states.FAIL
+        self.study.tell(trial, record.values if completed else None, state)
+
+    def report(self, number: int, step: int, value: float) -> bool:
+        """Whether the pruner ends the trial."""
+        if len(self.objectives) > 1:
+            return False
+        trial, key = self._open[number], f'{_PRUNE} {step}'
+        frozen = self._frozen(trial)
+        # A run that goes on after a kill asks once more. The pruners' own answer may be another one then.
+        if key not in frozen.user_attrs:
+            if step not in frozen.intermediate_values:
+                trial.report(value, step)
+            trial.set_user_attr(key, bool(trial.should_prune()))
+            frozen = self._frozen(trial)
+        return bool(frozen.user_attrs[key])
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether all trials are proposed, or a grid is exhausted."""
+        if self._grid is not None:
+            return self._draws_again is None and self._asked() >= len(self._grid)
+        return self._count >= self.trials
+
+    # --- going on ----------------------------------------------------------------------------------------------------
+
+    def restore(self, records: list[Record]) -> Proposal | None:
+        """Be where a study was of which ``records`` are known: those that have ended are told, the others go on.
+
+        Returns:
+            What was being proposed when the study was killed, before its record was written; None if nothing was.
+        """
+        known = {record.number: record for record in records}
+        waiting = None
+        for frozen in self.study.get_trials(states=(self._optuna.trial.TrialState.RUNNING,)):
+            number = frozen.user_attrs.get(_NUMBER)
+            if number is None:
+                # Drawn again: what is stored already stays, and the rest follows from the same seed.
+                self._draws_again = frozen.number
+                continue
+            self._open[number] = self._optuna.trial.Trial(self.study, frozen._trial_id)
+            if number not in known:
+                waiting = as_proposal(self.space.draw(_Suggester(self._open[number], self.study)))
+            elif known[number].has_ended:
+                self.update(known[number])
+        return waiting
+
+    _draws_again: int | None = None
+
+    def _ask(self) -> Any:
+        again, self._draws_again = self._draws_again, None
+        number = self._asked() if again is None else again
+        if again is None and self._grid is not None and len(self.study.get_trials(deepcopy=False)) == number:
+            self.study.enqueue_trial(self.space.params(self._grid[number]))
+        if self._sampler not in SEQUENCES and self._grid is None:
+            self.study.sampler = self._make_sampler(derived_seed(self.seed, number))
+        if again is None:
+            return self.study.ask()
+        frozen = self.study.get_trials(deepcopy=False)[again]
+        return self._optuna.trial.Trial(self.study, frozen._trial_id)
+
+    def _asked(self) -> int:
+        """How many trials Optuna has given out; a kill may have left another one waiting."""
+        waiting = self._optuna.trial.TrialState.WAITING
+        return sum(trial.state != waiting for trial in self.study.get_trials(deepcopy=False))
+
+    def _frozen(self, trial: Any) -> Any:
+        return self.study.get_trials(deepcopy=False)[trial.number]
+
+    def _make_sampler(self, seed: int) -> Any:
+        if self._sampler == GRID:
+            return self._optuna.samplers.RandomSampler(seed)
+        kind = getattr(self._optuna.samplers, self._sampler, None)
+        if kind is None:
+            raise WrongKey(
+                f'optuna.samplers has no {self._sampler!r}{suggestion(self._sampler, dir(self._optuna.samplers))}'
+            )
+        args = dict(self._sampler_args)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', category=self._optuna.exceptions.ExperimentalWarning)
+            try:
+                return kind(seed=seed, **args)
+            except TypeError as error:
+                raise WrongType(f'{self._sampler} of Optuna: {error}') from None
+
+
+class _Suggester:
+    """Optuna's trial for `Space.draw`. Values that are stored already stay, and the sampler goes on as if it had just
+    drawn them."""
+
+    def __init__(self, trial: Any, study: Any) -> None:
+        self._trial, self._study = trial, study
+        self._stored = study.get_trials(deepcopy=False)[trial.number].distributions
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._trial, name)
+
+        def suggest(key: str, *args: Any, **kwargs: Any) -> Any:
+            if key in self._stored and key not in self._trial.relative_params:
+                frozen = self._study.get_trials(deepcopy=False)[self._trial.number]
+                self._study.sampler.sample_independent(self._study, frozen, key, self._stored[key])
+            return method(key, *args, **kwargs)
+
+        return suggest
+
+
+def import_optuna() -> Any:
+    """The package optuna.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise ImportError(f"a search needs optuna: pip install 'runnerkit[search]' ({error})") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+def opened_storage(place: str | None) -> Any:
+    """Optuna's storage at ``place``: the URL of a database, the path of a journal, or None for the memory."""
+    if place is None or '://' in place:
+        return place
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    # The study holds the lock of its work dir, so a lock that lies there is that of a process which was killed.
+    for lock in Path(place).parent.glob(f'{Path(place).name}.lock*'):
+        lock.unlink()
+    os.makedirs(os.path.dirname(place) or '.', exist_ok=True)
+    return JournalStorage(JournalFileBackend(place, JournalFileOpenLock(place)))
+
+
+def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:
+    """A pruner of Optuna: by its name in `PRUNERS`, by its own, or with arguments in a dict.
+
+    Raises:
+        WrongKey: there is no such pruner.
+        WrongType: it has no such argument.
+    """
+    if config is None:
+        return optuna.pruners.NopPruner()
+    args = {'type': config} if isinstance(config, str) else dict(config) if isinstance(config, Mapping) else {}
+    if not isinstance(args.get('type'), str):
+        raise WrongType(f"pruner must be a name such as 'ASHA', or a dict with the key 'type', but got {config!r}")
+    name = args.pop('type')
+    kind = getattr(optuna.pruners, PRUNERS.get(name, name), None)
+    if kind is None:
+        raise WrongKey(f'there is no pruner {name!r}{suggestion(name, [*PRUNERS, *PRUNERS.values()])}')
+    try:
+        return kind(**args)
+    except TypeError as error:
+        raise WrongType(f'the pruner {name}: {error}') from None
+
+
+def as_proposal(drawn: Any) -> Proposal:
+    """What a space has drawn, or an algorithm has returned, as a proposal."""
+    return drawn if isinstance(drawn, Proposal) else Proposal(hps=dict(drawn))
+
+
+for _name, (_sampler, _pruner, _stands_for) in NAMES.items():
+
+    def _make(*args: Any, _sampler: str = _sampler, _pruner: str | None = _pruner, **kwargs: Any) -> OptunaAlgorithm:
+        defaults = {'sampler': _sampler, **({} if _pruner is None else {'pruner': _pruner})}
+        return OptunaAlgorithm(*args, **{**defaults, **kwargs})
+
+    SEARCH_ALGORITHMS.register_module(_name, module=_make)

@@ -1,0 +1,137 @@
+"""What is known of one trial."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+from runnerkit.checkpoint.atomic import write_atomically
+
+#: How a trial can stand.
+RUNNING, COMPLETED, PRUNED, FAILED = 'running', 'completed', 'pruned', 'failed'
+
+#: The file of a record, in the folder of its trial.
+RECORD = 'record.json'
+
+
+@dataclass
+class Record:
+    """One trial: what it was, and what came of it.
+
+    Attributes:
+        step: the pipeline step that it belongs to.
+        number: its number there, from 0.
+        hps: the values that were chosen, by dotted key of the config.
+        desc: the network that was chosen, as the config of a model; None if the space is one of values alone.
+        objectives: the scores that count, by name, each with ``'max'`` or ``'min'``.
+        performance: all scores at the end, by name.
+        status: ``'running'``, ``'completed'``, ``'pruned'`` or ``'failed'``.
+        message: why it was pruned or failed.
+        epoch: completed epochs, or iterations in an iteration runner, at the last report.
+        seed: of the run.
+        threads: torch's CPU threads.
+        command: the command line that repeats it.
+        work_dir: its work dir.
+        weights_file: its best checkpoint, else the last one.
+        parent: the checkpoint that it began with, if any.
+        start: seconds since the epoch.
+        end: the same.
+        told: how many trials had ended when this one did, for the order of events.
+    """
+
+    step: str
+    number: int
+    hps: dict[str, Any] = field(default_factory=dict)
+    desc: dict[str, Any] | None = None
+    objectives: dict[str, str] = field(default_factory=dict)
+    performance: dict[str, float] = field(default_factory=dict)
+    status: str = RUNNING
+    message: str = ''
+    epoch: int = 0
+    seed: int = 0
+    threads: int = 1
+    command: str = ''
+    work_dir: str = ''
+    weights_file: str | None = None
+    parent: str | None = None
+    start: float = 0.0
+    end: float = 0.0
+    told: int | None = None
+
+    @property
+    def uid(self) -> str:
+        """Its name among the trials of all steps."""
+        return f'{self.step}_{self.number}'
+
+    @property
+    def runtime(self) -> float:
+        """Seconds from its first start to its end; 0 while it runs."""
+        return max(0.0, self.end - self.start)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.status != RUNNING
+
+    @property
+    def values(self) -> list[float] | None:
+        """The objectives' scores in their order; None if one is missing or no finite number."""
+        found = [self.performance.get(name, math.nan) for name in self.objectives]
+        return found if found and all(math.isfinite(value) for value in found) else None
+
+    @property
+    def rewards(self) -> list[float] | None:
+        """`values` of which greater is better: those to be minimised are negated."""
+        values = self.values
+        if values is None:
+            return None
+        signs = (1.0 if rule == 'max' else -1.0 for rule in self.objectives.values())
+        return [sign * value for sign, value in zip(signs, values, strict=True)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All attributes, and the runtime."""
+        return {**asdict(self), 'runtime': self.runtime}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Record:
+        """The record of which `as_dict` gave ``content``."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in content.items() if name in known})
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write it to `RECORD` in ``folder``, whole or not at all."""
+        os.makedirs(folder, exist_ok=True)
+        text = json.dumps(self.as_dict(), indent=2)
+        write_atomically(Path(folder) / RECORD, methodcaller('write', text.encode()))
+
+
+def records_in(folder: str | os.PathLike[str]) -> list[Record]:
+    """The records of all trials in ``folder``, by number."""
+    files = Path(folder).glob(f'*/{RECORD}')
+    return sorted(map(_read, files), key=lambda record: record.number)
+
+
+def _read(path: Path) -> Record:
+    return Record.from_dict(json.loads(path.read_text(encoding='utf-8')))
+
+
+def dominates(one: list[float], other: list[float]) -> bool:
+    """Whether rewards are nowhere worse than others, and somewhere better."""
+    pairs = list(zip(one, other, strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def front(records: Iterable[Record]) -> list[Record]:
+    """Those of ``records`` that no other one dominates, in their order; records without all objectives are left out."""
+    complete = [(record, record.rewards) for record in records if record.rewards is not None]
+    return [
+        record
+        for record, rewards in complete
+        if rewards is not None and not any(dominates(other, rewards) for _, other in complete if other is not None)
+    ]

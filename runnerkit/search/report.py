@@ -1,0 +1,96 @@
+"""The records of a study or a pipeline, in memory and in files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable
+from operator import methodcaller
+from pathlib import Path
+
+from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.search.record import COMPLETED, Record, front
+
+#: All records, and those of completed trials as a table.
+REPORTS, TABLE = 'reports.json', 'output.csv'
+
+
+class Report:
+    """Records by step and number.
+
+    Args:
+        records: those that are there already.
+    """
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._records = {(record.step, record.number): record for record in records}
+
+    @property
+    def all_records(self) -> list[Record]:
+        """All records, in the order in which they came."""
+        return list(self._records.values())
+
+    def update(self, record: Record) -> None:
+        """Take in a record, or what has become of it."""
+        self._records[record.step, record.number] = record
+
+    def get(self, step: str, number: int) -> Record:
+        """One record.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if (step, number) not in self._records:
+            raise KeyError(f'there is no trial {number} of the step {step!r}')
+        return self._records[step, number]
+
+    def of(self, step: str | None = None) -> list[Record]:
+        """The records of one step, or all."""
+        return [record for record in self._records.values() if step in (None, record.step)]
+
+    def pareto_front(
+        self, step: str | None = None, nums: int | None = None, records: Iterable[Record] | None = None
+    ) -> list[Record]:
+        """The completed trials that no other one beats in all declared objectives; with one objective, the best.
+
+        Args:
+            step: only the trials of this step.
+            nums: at most so many: those with the best first objective. None: all.
+            records: look among these instead.
+
+        Returns:
+            The records, the best first objective first; empty if no trial has completed.
+        """
+        among = self.of(step) if records is None else list(records)
+        found = front([record for record in among if record.status == COMPLETED])
+        found.sort(key=lambda record: (record.rewards or [0.0])[0], reverse=True)
+        return found if nums is None else found[:nums]
+
+    def best(self, step: str | None = None) -> Record | None:
+        """The completed trial with the best first objective; None if there is none."""
+        able = [record for record in self.of(step) if record.status == COMPLETED and record.rewards]
+        return max(able, key=lambda record: (record.rewards or [0.0])[0], default=None)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write `REPORTS` and `TABLE` to ``folder``, each whole or not at all."""
+        place = Path(folder)
+        text = json.dumps([record.as_dict() for record in self.all_records], indent=2)
+        write_atomically(place / REPORTS, methodcaller('write', text.encode()))
+        write_atomically(place / TABLE, methodcaller('write', self.table().encode()))
+
+    def table(self) -> str:
+        """The trials that have ended, as CSV: step, number, status, values, scores."""
+        ended = [record for record in self.all_records if record.has_ended]
+        keys = list(dict.fromkeys(key for record in ended for key in record.hps))
+        scores = list(dict.fromkeys(name for record in ended for name in record.performance))
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator='\n')
+        writer.writerow(['step', 'number', 'status', *keys, *scores, 'epoch', 'runtime', 'work_dir'])
+        for each in ended:
+            values = [each.hps.get(key, '') for key in keys] + [each.performance.get(name, '') for name in scores]
+            writer.writerow(
+                [each.step, each.number, each.status, *values, each.epoch, f'{each.runtime:.1f}', each.work_dir]
+            )
+        return text.getvalue()

@@ -1,0 +1,350 @@
+"""The space of a search: which values of a config are varied, and over which ranges.
+
+::
+
+    space = Space(
+        {
+            'optimizer.type': ['SGD', 'Adam'],
+            'optimizer.lr': Float(1e-4, 1e-1, log=True),
+            'optimizer.momentum': Float(0.0, 0.99),
+            'model.model.0.out_features': [64, 128, 256],
+        },
+        conditions=[Condition('optimizer.momentum', parent='optimizer.type', range='SGD')],
+    )
+    values = space.draw(trial)  # a trial of Optuna, or RandomSuggest(random.Random(0))
+    cfg.merge_from_dict(values)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from runnerkit.registry import placed_errors
+from runnerkit.search import vega_space
+from runnerkit.search.conditions import Condition, check_key, order_of
+from runnerkit.search.parameters import Parameter, as_parameter
+from runnerkit.search.suggesters import RandomSuggest, Suggest
+from runnerkit.utils.exceptions import raise_with_context
+from runnerkit.utils.suggest import near_miss, suggestion
+
+#: Keys of a section with a space that are no parameters.
+SECTION = ('parameters', 'conditions', 'forbidden', 'hyperparameters')
+
+#: How many configurations are drawn before a space, or its quota, counts as one that allows nothing.
+ATTEMPTS = 1000
+
+
+class Forbidden(Exception):
+    """What was drawn is one of the combinations that the space forbids.
+
+    Attributes:
+        values: what was drawn, by key.
+        combination: the forbidden values in it, by key.
+    """
+
+    def __init__(self, values: Mapping[str, Any], combination: Mapping[str, Any]) -> None:
+        self.values, self.combination = dict(values), dict(combination)
+        super().__init__(f'the space forbids {_written(combination)}')
+
+
+class NothingAllowed(ValueError):
+    """Many configurations were drawn, and none of them is allowed."""
+
+
+class Space:
+    """Parameters by the dotted keys of the config values that they set, as in ``--cfg-options``.
+
+    Args:
+        parameters: each a `Parameter`, a list of choices, or a ``dict(type='Float', low=…, high=…)``.
+        conditions: parameters that exist only if others have certain values: each a `Condition`, or a dict of its
+            arguments.
+        forbidden: combinations of values that must not occur together: dicts of values by key.
+
+    Raises:
+        KeyError: a condition or a combination names a parameter that does not exist, or a type is unknown.
+        TypeError: a part has another shape.
+        ValueError: a range is empty, the conditions lead in a circle, or everything is forbidden.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Any],
+        conditions: Iterable[Condition | Mapping[str, Any]] = (),
+        forbidden: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        self.parameters = _parameters(parameters)
+        self._given = parameters  # knows where its keys were written
+        self.conditions = [*map(self._condition, _listed('conditions', conditions))]
+        self.forbidden = [*map(self._combination, _listed('forbidden', forbidden))]
+        self._order = order_of(self.parameters, self.conditions)
+        self._conditions: dict[str, list[Condition]] = {key: [] for key in self.parameters}
+        for condition in self.conditions:
+            self._conditions[condition.child].append(condition)
+        if self.forbidden:
+            suggest = RandomSuggest(random.Random(0))
+            try:
+                draw_allowed(self, suggest)
+            except NothingAllowed:
+                raise NothingAllowed(
+                    f'the space forbids everything: none of {ATTEMPTS:,} configurations drawn at random is allowed. '
+                    'Remove some of the combinations in `forbidden`, or the values in them from the parameters'
+                ) from None
+
+    @classmethod
+    def of(cls, section: Any) -> Space:
+        """Return the space that a section of a config stands for.
+
+        It is a dict with the arguments of this class; or of the parameters alone; or in Vega's format, with
+        ``hyperparameters`` (see `runnerkit.search.vega_space`). A space is returned as it is.
+
+        Raises:
+            KeyError: a name is unknown.
+            TypeError: a part has another shape.
+            ValueError: a value is wrong.
+        """
+        if isinstance(section, Space):
+            return section
+        if not isinstance(section, Mapping):
+            raise TypeError(f'a search space must be a dict of parameters by key, but got {section!r}')
+        with placed_errors(section):
+            if 'hyperparameters' in section:
+                return cls(**vega_space.space_of(section))
+            if 'parameters' in section:
+                for key in section:
+                    if key not in SECTION and key != 'type':
+                        raise KeyError(f'a search space has no {key!r}{suggestion(str(key), SECTION)}')
+                return cls(section['parameters'], section.get('conditions') or (), section.get('forbidden') or ())
+            for key in section:
+                meant = near_miss(str(key), SECTION) or (key if key in SECTION else None)
+                if meant:
+                    hint = f'did you mean {meant!r}?' if meant != key else 'write the parameters in `parameters`'
+                    raise KeyError(f'{key!r} is no parameter: {hint}')
+            return cls(section)
+
+    def __repr__(self) -> str:
+        more = {'conditions': self.conditions, 'forbidden': self.forbidden}
+        return f'Space({self.parameters!r}{"".join(f", {name}={part!r}" for name, part in more.items() if part)})'
+
+    def draw(self, suggest: Suggest) -> dict[str, Any]:
+        """Return values by key, each as ``suggest`` chooses; parameters whose conditions are not met are left out.
+
+        Parents are asked for before their children, otherwise all in the order of `parameters`.
+
+        Args:
+            suggest: a trial of Optuna, a `RandomSuggest`, or an object with the same three methods.
+
+        Raises:
+            Forbidden: the values are one of the forbidden combinations.
+        """
+        values: dict[str, Any] = {}
+        for key in self._order:
+            if self._exists(key, values):
+                values[key] = self.parameters[key].draw(key, suggest)
+        self._refuse_forbidden(values)
+        return {key: values[key] for key in self.parameters if key in values}
+
+    def grid(self, points: int | None = None) -> Iterator[dict[str, Any]]:
+        """All combinations of the parameters' values that are allowed, one after another.
+
+        Args:
+            points: how many values of each number are tried, evenly on its scale; by default all whole numbers.
+
+        Raises:
+            ValueError: a `Float` has neither a step nor a number of points.
+        """
+
+        def expand(keys: list[str], values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+            if not keys:
+                if self._forbidden_in(values) is None:
+                    yield {key: values[key] for key in self.parameters if key in values}
+                return
+            key, *rest = keys
+            if not self._exists(key, values):
+                yield from expand(rest, values)
+                return
+            try:
+                options = self.parameters[key].grid(points)
+            except ValueError as error:
+                raise_with_context(error, f'{key}: ')
+            for value in options:
+                yield from expand(rest, {**values, key: value})
+
+        return expand(self._order, {})
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Refuse values that are not a configuration of this space.
+
+        Args:
+            values: by key, as `draw` returns them.
+
+        Raises:
+            KeyError: there is a value of a parameter that does not exist (under these conditions), or one is lacking.
+            ValueError: a value is out of its range.
+            Forbidden: the combination is forbidden.
+        """
+        for key in values:
+            check_key('a key', key, self.parameters)
+        for key in self._order:
+            exists = self._exists(key, values)
+            if exists != (key in values):
+                why = ' under its conditions' if self._conditions[key] else ''
+                raise KeyError(f'a value of {key!r} is lacking' if exists else f'{key!r} does not exist{why}')
+            why_not = self.parameters[key].why_not(values[key]) if exists else None
+            if why_not:
+                raise ValueError(f'{key} {why_not}, but got {values[key]!r}')
+        self._refuse_forbidden(values)
+
+    def params(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a suggester would have to answer, by name, for `draw` to return ``values``.
+
+        For most parameters that is their value under their key. Optuna's ``study.enqueue_trial`` takes it.
+
+        Raises:
+            Exception: what `check` raises.
+        """
+        self.check(values)
+        found: dict[str, Any] = {}
+        for key, value in values.items():
+            found.update(self.parameters[key].params(key, value))
+        return found
+
+    def check_config(self, cfg: Mapping[str, Any]) -> None:
+        """Refuse keys that lead nowhere in a config. The last part of a key may be new, unless it looks misspelt.
+
+        Args:
+            cfg: the config whose values are to be varied.
+
+        Raises:
+            KeyError: a key leads nowhere; the nearest names are suggested.
+            TypeError: a key leads into a value that is neither a dict nor a list.
+        """
+        for key in self.parameters:
+            with placed_errors(self._given, key):
+                _check_path(key, getattr(cfg, '_cfg_dict', cfg))
+
+    def _exists(self, key: str, values: Mapping[str, Any]) -> bool:
+        return all(each.is_met(values, self.parameters[each.parent]) for each in self._conditions[key])
+
+    def _forbidden_in(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        for combination in self.forbidden:
+            if all(key in values and values[key] == value for key, value in combination.items()):
+                return combination
+        return None
+
+    def _refuse_forbidden(self, values: Mapping[str, Any]) -> None:
+        combination = self._forbidden_in(values)
+        if combination is not None:
+            raise Forbidden(values, combination)
+
+    def _condition(self, given: Any) -> Condition:
+        with placed_errors(given):
+            if isinstance(given, Mapping):
+                known = [*Condition.__dataclass_fields__]
+                for key in given:
+                    if key not in known:
+                        raise KeyError(f'a condition has no {key!r}{suggestion(str(key), known)}')
+                for key in ('child', 'parent', 'range'):
+                    if key not in given:
+                        raise KeyError(f'a condition needs {key!r}, but has only {", ".join(given)}')
+                given = Condition(**given)
+            if not isinstance(given, Condition):
+                raise TypeError(f'a condition must be a Condition or a dict of its arguments, but got {given!r}')
+            given.check(self.parameters)
+        return given
+
+    def _combination(self, given: Any) -> dict[str, Any]:
+        if not isinstance(given, Mapping) or not given:
+            raise TypeError(f'a forbidden combination must be a dict of values by key, but got {given!r}')
+        with placed_errors(given):
+            for key, value in given.items():
+                check_key('a key in `forbidden`', key, self.parameters)
+                why = self.parameters[key].why_not(value)
+                if why:
+                    raise ValueError(f'`forbidden` has {key}={value!r}, which never occurs: it {why}')
+        return dict(given)
+
+
+def draw_allowed(space: Space, suggest: Suggest, attempts: int = ATTEMPTS) -> dict[str, Any]:
+    """Draw configurations until one is not forbidden, and return it.
+
+    A trial of Optuna gives the same values each time; ask for a new one in a loop of your own.
+
+    Args:
+        space: what is drawn from.
+        suggest: gives new values in each draw, such as a `RandomSuggest`.
+        attempts: how many are drawn at most.
+
+    Raises:
+        NothingAllowed: all are forbidden.
+    """
+    why = ''
+    for _ in range(attempts):
+        try:
+            return space.draw(suggest)
+        except Forbidden as error:
+            why = str(error)
+    raise NothingAllowed(f'none of {attempts:,} drawn configurations is allowed; of the last one, {why}')
+
+
+def _parameters(given: Any) -> dict[str, Parameter]:
+    if not isinstance(given, Mapping):
+        raise TypeError(f'parameters must be a dict of parameters by key, but got {given!r}')
+    if not given:
+        raise ValueError('a search space needs at least one parameter')
+    found: dict[str, Parameter] = {}
+    for key, value in given.items():
+        with placed_errors(given, key):
+            if not isinstance(key, str) or not all(key.split('.')):
+                raise TypeError(
+                    f"a parameter's key must be a dotted one of the config, 'optimizer.lr', but got {key!r}"
+                )
+            inside = next((other for other in given if key.startswith(f'{other}.')), None)
+            if inside is not None:
+                raise ValueError(f'{key} is a part of {inside}, which is varied as a whole: leave one of them out')
+            try:
+                found[key] = as_parameter(value)
+            except (KeyError, TypeError, ValueError) as error:
+                raise_with_context(error, f'{key}: ')
+    return found
+
+
+def _listed(name: str, given: Any) -> Iterable[Any]:
+    if isinstance(given, Mapping | str) or not isinstance(given, Iterable):
+        raise TypeError(f'{name} must be a list of dicts, but got {given!r}')
+    return given
+
+
+def _written(values: Mapping[str, Any]) -> str:
+    return ' with '.join(f'{key}={value!r}' for key, value in values.items())
+
+
+def _check_path(key: str, root: Any) -> None:
+    *path, last = key.split('.')
+    node, sofar = root, ''
+    for part in path:
+        node = _entered(key, node, part, sofar)
+        sofar = f'{sofar}.{part}'.lstrip('.')
+    if isinstance(node, Mapping):
+        siblings = [str(each) for each in node]
+        meant = near_miss(last, siblings)
+        if last not in siblings and (meant or not path):
+            hint = f'; did you mean {meant!r}?' if meant else suggestion(last, siblings)
+            raise KeyError(f'{key}: {sofar or "the config"} has no {last!r}{hint}')
+    else:
+        _entered(key, node, last, sofar)
+
+
+def _entered(key: str, node: Any, part: str, sofar: str) -> Any:
+    """The value at ``part`` of ``node``, whose own key is ``sofar``."""
+    name = sofar or 'the config'
+    if isinstance(node, Mapping):
+        if part in node:
+            return node[part]
+        raise KeyError(f'{key}: {name} has no {part!r}{suggestion(part, [str(each) for each in node])}')
+    if isinstance(node, list):
+        if part.isdigit() and int(part) < len(node):
+            return node[int(part)]
+        raise KeyError(f'{key}: {name} is a list of {len(node)}, in which {part!r} is no index')
+    raise TypeError(f'{key}: {name} is {node!r}, neither a dict nor a list, so it has no {part!r}')

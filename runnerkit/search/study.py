@@ -1,0 +1,309 @@
+"""A study: trials that an algorithm proposes and an executor runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from runnerkit.config import Config
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.executors import EXECUTORS, Executor
+from runnerkit.search.job import Job, Result, command_of, overrides_of
+from runnerkit.search.optuna_algorithm import DECLINED, JOURNAL, OptunaAlgorithm, as_proposal
+from runnerkit.search.record import COMPLETED, FAILED, Record, records_in
+from runnerkit.search.report import Report
+from runnerkit.search.seeds import derived_seed
+from runnerkit.search.space import Space
+from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
+from runnerkit.utils.lock import FolderLock
+from runnerkit.utils.logging import get_logger
+from runnerkit.utils.suggest import suggestion
+
+#: The folder of the trials, in a study's work dir; and of the run, in a trial's.
+TRIALS, RUN = 'trials', 'run'
+
+_WAIT = 0.5  # seconds between two looks at what has ended
+
+
+class Study:
+    """Searches a space: each trial is an ordinary run of a config with some of its values changed.
+
+    Killed at any moment, a study goes on when it is run again in the same work dir: trials that were running continue
+    from their checkpoints.
+
+    Args:
+        config: the config file of the trials.
+        space: a `runnerkit.search.Space`, or a section of a config that stands for one, see `Space.of`.
+        objectives: the scores that count, each with ``'max'`` or ``'min'``. The first one is what pruners look at.
+        work_dir: where all of it goes.
+        algorithm: a name of `SEARCH_ALGORITHMS`, or a dict of its arguments with ``type``; or an object.
+        executor: a name of `EXECUTORS`, or a dict of its arguments with ``type``; or an object.
+        seed: of the search; each trial's own one is derived from it.
+        name: of the pipeline step.
+        device: where the trials train; None: a GPU if there is one.
+        threads: torch's CPU threads in each trial.
+        overrides: changes of the config for all trials.
+        storage: Optuna's: the URL of a database; None: a journal in the work dir.
+        why_not: ``why_not(proposal) -> reason`` refuses proposals before they are trained; None accepts one.
+        report: where the records go; None: a new one.
+        on_change: called with the report after each change.
+    """
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str],
+        space: Any,
+        objectives: Mapping[str, str],
+        work_dir: str | os.PathLike[str],
+        algorithm: str | Mapping[str, Any] | SearchAlgorithm = 'TPE',
+        executor: str | Mapping[str, Any] | Executor = 'Serial',
+        seed: int = 0,
+        name: str = 'search',
+        device: str | None = None,
+        threads: int = 1,
+        overrides: Mapping[str, Any] | None = None,
+        storage: str | None = None,
+        why_not: Callable[[Proposal], str | None] | None = None,
+        report: Report | None = None,
+        on_change: Callable[[Report], None] | None = None,
+    ) -> None:
+        self.config, self.objectives = os.path.abspath(config), checked_objectives(objectives)
+        self.space = Space.of(space) if isinstance(space, Mapping) else space
+        self.work_dir, self.seed, self.name = Path(work_dir).absolute(), seed, name
+        self.device, self.threads, self.overrides = device, threads, dict(overrides or {})
+        self.storage, self.why_not = storage, why_not
+        self._given = algorithm
+        self.executor = executor if isinstance(executor, Executor) else EXECUTORS.build(as_type(executor))
+        self.report = Report() if report is None else report
+        self.on_change = on_change or (lambda report: None)
+        self.logger = get_logger('runnerkit')
+        self.stop_signal: int | None = None
+        self._saved = 0.0
+
+    def run(self) -> Report:
+        """Search, or go on, until the algorithm has what it wants or a signal ends the study.
+
+        Raises:
+            BlockingIOError: another process works in the work dir.
+        """
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(self.work_dir)
+        try:
+            if isinstance(self.space, Space):
+                self.space.check_config(Config.fromfile(self.config, import_custom_modules=False))
+            records = records_in(self.work_dir / TRIALS)
+            self.algorithm = self._make_algorithm()
+            for record in records:
+                self.report.update(record)
+            waiting = self._restore(records)
+            self._told = max((record.told + 1 for record in records if record.told is not None), default=0)
+            with self.executor:
+                for record in [each for each in records if not each.has_ended]:
+                    self._start(record, again=True)
+                self._search(waiting, len(records))
+        finally:
+            self.report.save(self.work_dir)
+            lock.release()
+        return self.report
+
+    # --- the search --------------------------------------------------------------------------------------------------
+
+    def _search(self, waiting: Proposal | None, number: int) -> None:
+        while True:
+            while self.stop_signal is None and self.executor.running < self.executor.slots:
+                proposal = waiting or self._propose()
+                waiting = None
+                if proposal is None:
+                    break
+                self._start(self._new_record(number, proposal))
+                number += 1
+            if not self.executor.running:
+                return
+            for ended in self.executor.wait(_WAIT):
+                self._finish(self.report.get(self.name, ended.job.number), ended.result)
+
+    def _propose(self) -> Proposal | None:
+        """What the algorithm wants to try next; None: nothing, or nothing yet."""
+        if self.algorithm.is_completed:
+            return None
+        found = self.algorithm.search()
+        if found is None and not self.executor.running:
+            raise WrongValue(
+                f'{type(self.algorithm).__name__}.search has proposed nothing, no trial is running, and is_completed '
+                'is False: the search would wait for ever'
+            )
+        return None if found is None else as_proposal(found)
+
+    def _new_record(self, number: int, proposal: Proposal) -> Record:
+        record = Record(
+            step=self.name,
+            number=number,
+            hps=dict(proposal.hps),
+            desc=proposal.desc,
+            objectives=dict(self.objectives),
+            parent=proposal.parent,
+            seed=derived_seed(self.seed, number),
+            threads=self.threads,
+            work_dir=str(self.folder(number) / RUN),
+            start=time.time(),
+        )
+        record.command = self._command(record)
+        record.save(self.folder(number))
+        return record
+
+    def _start(self, record: Record, again: bool = False) -> None:
+        self.report.update(record)
+        self._tell_change()
+        self.executor.start(self._job(record, again), partial(self._report, record))
+
+    def _report(self, record: Record, step: int, scores: dict[str, float]) -> bool:
+        """A trial's scores after an evaluation; whether to prune it."""
+        record.epoch, record.performance = step, scores
+        self._tell_change()
+        first = next(iter(self.objectives))
+        return first in scores and self.algorithm.report(record.number, step, scores[first])
+
+    def _finish(self, record: Record, result: Result) -> None:
+        """A trial's run has ended."""
+        if result.status == 'stopped':  # it goes on when the study does
+            self.stop_signal = self.stop_signal or result.signal or signal.SIGINT
+            self.executor.stop()
+            return
+        record.status, record.message, record.end = result.status, result.message, time.time()
+        record.performance, record.epoch = result.scores or record.performance, result.step or record.epoch
+        record.weights_file = result.weights_file
+        if record.status == COMPLETED and record.values is None:
+            missing = [name for name in self.objectives if name not in record.performance]
+            record.status = FAILED
+            record.message = (
+                f'the run gave no score {", ".join(missing)}; it gave {", ".join(record.performance) or "none"}'
+                if missing
+                else f'a score is no finite number: {record.performance}'
+            )
+        record.told = self._told
+        self._told += 1
+        record.command = self._command(record)
+        record.save(self.folder(record.number))
+        self.algorithm.update(record)
+        self.logger.info('Trial %d %s: %s', record.number, record.status, told(record))
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        """Keep the report's files and the listener up to date, the files once a second."""
+        if time.monotonic() - self._saved > 1.0:
+            self._saved = time.monotonic()
+            self.report.save(self.work_dir)
+        self.on_change(self.report)
+
+    # --- the parts ---------------------------------------------------------------------------------------------------
+
+    def folder(self, number: int) -> Path:
+        """The folder of a trial."""
+        return self.work_dir / TRIALS / f'{number:04d}'
+
+    def _job(self, record: Record, again: bool = False) -> Job:
+        return Job(
+            number=record.number,
+            config=self.config,
+            overrides={**self.overrides, **overrides_of(record.hps, record.desc)},
+            work_dir=record.work_dir,
+            seed=record.seed,
+            objectives=tuple(self.objectives),
+            device=self.device,
+            threads=record.threads,
+            parent=record.parent,
+            again=again,
+        )
+
+    def _command(self, record: Record) -> str:
+        stop_after = record.epoch if record.status == 'pruned' else None
+        return command_of(self._job(record), f'{record.work_dir}_again', stop_after)
+
+    def _make_algorithm(self) -> SearchAlgorithm:
+        if isinstance(self._given, SearchAlgorithm):
+            return self._given
+        config = as_type(self._given)
+        name = config['type']
+        if name in DECLINED:
+            raise WrongKey(f'the search algorithm {name} is not built: {DECLINED[name]}')
+        ours = SEARCH_ALGORITHMS.get(name)
+        more = {'objectives': self.objectives, 'space': self.space, 'seed': self.seed}
+        if getattr(ours, '__module__', '') == OptunaAlgorithm.__module__:
+            storage = self.storage or str(self.work_dir / JOURNAL)
+            more |= {'storage': storage, 'name': self.name, 'why_not': self.why_not}
+        return SEARCH_ALGORITHMS.build({**more, **config})
+
+    def _restore(self, records: list[Record]) -> Proposal | None:
+        """Bring the algorithm to where it was; returns what was proposed and not recorded."""
+        if isinstance(self.algorithm, OptunaAlgorithm):
+            return self.algorithm.restore(records)
+        replayed(self.algorithm, records)
+        return None
+
+
+def replayed(algorithm: SearchAlgorithm, records: list[Record]) -> None:
+    """Repeat the calls of `search` and `update` that have made ``records``.
+
+    Raises:
+        ValueError: the algorithm proposes something else than it did.
+    """
+    ended = sorted((record for record in records if record.told is not None), key=lambda record: record.told or 0)
+    events = [(record.start, 0, record) for record in records] + [(record.end, 1, record) for record in ended]
+    for _, is_end, record in sorted(events, key=lambda event: event[:2]):
+        if is_end:
+            algorithm.update(record)
+            continue
+        proposal = None if algorithm.is_completed else algorithm.search()
+        if proposal is None or as_proposal(proposal).hps != record.hps or as_proposal(proposal).desc != record.desc:
+            raise WrongValue(
+                f'{type(algorithm).__name__} does not propose again what it proposed for trial {record.number} when '
+                'the study began, so the study cannot go on: it must draw from self.rng alone; or take a new work dir'
+            )
+
+
+def told(record: Record) -> str:
+    """A trial in a few words."""
+    values = ', '.join(f'{key}={shown(value)}' for key, value in record.hps.items())
+    scores = ', '.join(f'{name} {shown(record.performance.get(name))}' for name in record.objectives)
+    return '; '.join(part for part in (scores, values, record.message) if part)
+
+
+def shown(value: Any) -> str:
+    """A value with four digits."""
+    return f'{value:.4g}' if isinstance(value, float) else str(value)
+
+
+def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:
+    """A name, or a dict of arguments, as a config with ``type``.
+
+    Raises:
+        WrongType: it is neither.
+    """
+    if isinstance(config, str):
+        return {'type': config}
+    if not isinstance(config, Mapping) or 'type' not in config:
+        raise WrongType(f"this must be a name, or a dict with the key 'type', but got {config!r}")
+    return dict(config)
+
+
+def checked_objectives(objectives: Mapping[str, str]) -> dict[str, str]:
+    """The declared objectives.
+
+    Raises:
+        WrongType: they are no dict by name.
+        WrongValue: there is none, or a direction is neither ``'max'`` nor ``'min'``.
+    """
+    if not isinstance(objectives, Mapping):
+        raise WrongType(f"objectives must be a dict such as dict(accuracy='max'), but got {objectives!r}")
+    if not objectives:
+        raise WrongValue("objectives must name at least one score, such as dict(accuracy='max')")
+    for name, rule in objectives.items():
+        if rule not in ('max', 'min'):
+            hint = suggestion(str(rule), ['max', 'min'])
+            raise WrongValue(f"the objective {name!r} must be 'max' or 'min', but got {rule!r}{hint}")
+    return dict(objectives)

@@ -1,0 +1,127 @@
+"""Search spaces as Vega's files write them: a list of hyperparameters, each with its key, type and range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runnerkit.registry import placed_errors
+from runnerkit.search.parameters import AdjacencyList, BinaryCode, Bool, Categorical, Float, Int, Parameter
+from runnerkit.utils.exceptions import raise_with_context
+from runnerkit.utils.suggest import near_miss, suggestion
+
+#: Keys of a hyperparameter.
+KEYS = ('key', 'type', 'range', 'slice', 'generator', 'sample_num')
+
+#: Keys of a section that stand for the space; others belong to networks.
+SECTION = ('hyperparameters', 'condition', 'forbidden')
+
+
+def space_of(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Space` for a section in Vega's format.
+
+    The types are CATEGORY, BOOL, INT, INT_EXP, FLOAT, FLOAT_EXP (EXP: on a logarithmic scale), BINARY_CODE (range
+    ``[length]`` or ``[length, ones]``) and ADJACENCY_LIST (range: the nodes; without ``sample_num`` a single edge, as
+    in Vega, else a list of so many). ``slice`` is the number of points in a grid.
+
+    Args:
+        section: with ``hyperparameters``, and maybe ``condition`` and ``forbidden``. Its other keys are not read.
+
+    Raises:
+        KeyError: a hyperparameter has a key that is not known, or lacks one.
+        TypeError: a part has another shape.
+        ValueError: a type is not known, or a range is wrong.
+    """
+    for key in section:
+        meant = near_miss(str(key), SECTION)
+        if meant:
+            raise KeyError(f'a search space in this format has no {key!r}; did you mean {meant!r}?')
+    parameters: dict[str, Parameter] = {}
+    hyperparameters = section['hyperparameters']
+    if not isinstance(hyperparameters, list | tuple):
+        raise TypeError(f'hyperparameters must be a list of dicts, but got {hyperparameters!r}')
+    for item in hyperparameters:
+        if not isinstance(item, Mapping):
+            raise TypeError(f'hyperparameters must be a list of dicts, but has {item!r}')
+        with placed_errors(item):
+            key = _checked(item)['key']
+            if key in parameters:
+                raise ValueError(f'key {key!r} is there twice')
+            parameters[key] = _parameter(item)
+    more = {'conditions': section.get('condition') or (), 'forbidden': section.get('forbidden') or ()}
+    return {'parameters': parameters, **more}
+
+
+def _checked(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A hyperparameter that has all keys, and none that is not known."""
+    for key in item:
+        if key not in KEYS:
+            raise KeyError(f'a hyperparameter has no {key!r}{suggestion(str(key), KEYS)} (it has {", ".join(KEYS)})')
+    for key in ('key', 'type', 'range'):
+        if item.get(key) is None:
+            raise KeyError(f'a hyperparameter needs {key!r}, but has only {", ".join(item)}')
+    if not isinstance(item['key'], str):
+        raise TypeError(f"key must be a dotted key of the config, 'optimizer.lr', but got {item['key']!r}")
+    return item
+
+
+def _parameter(item: Mapping[str, Any]) -> Parameter:
+    generator, named = item.get('generator'), item['type']
+    if generator is not None and generator not in GENERATORS:
+        raise ValueError(
+            f'generator must be one of {", ".join(GENERATORS)}, but got {generator!r}'
+            f'{suggestion(str(generator), GENERATORS)}'
+        )
+    named = named if generator is None else GENERATORS[generator]
+    kind = named.upper() if isinstance(named, str) else named
+    if kind == 'HALF':
+        raise ValueError(
+            f'{item["key"]}: the type HALF, whose code is all ones most of the time, is not supported; '
+            'write BINARY_CODE, or CATEGORY with the codes themselves'
+        )
+    if kind not in TYPES:
+        raise ValueError(
+            f'{item["key"]}: type must be one of {", ".join(TYPES)}, but got {named!r}{suggestion(str(named), TYPES)}'
+        )
+    if not isinstance(item['range'], list | tuple):
+        raise TypeError(f'{item["key"]}: range must be a list, but got {item["range"]!r}')
+    try:
+        return TYPES[kind]([*item['range']], item)
+    except (TypeError, ValueError) as error:
+        raise_with_context(error, f'{item["key"]}: range of {kind}: ')
+
+
+def _number(kind: type[Int] | type[Float], log: bool) -> Callable[[list[Any], Mapping[str, Any]], Parameter]:
+    def parameter(bounds: list[Any], item: Mapping[str, Any]) -> Parameter:
+        if len(bounds) != 2:
+            raise ValueError(f'must be [low, high], but got {bounds!r}')
+        low, high = bounds
+        return kind(low, high, log, points=item.get('slice') or None)
+
+    return parameter
+
+
+def _code(bounds: list[Any], item: Mapping[str, Any]) -> Parameter:
+    if len(bounds) not in (1, 2):
+        raise ValueError(f'must be [length] or [length, ones], but got {bounds!r}')
+    return BinaryCode(bounds[0], bounds[1] if len(bounds) == 2 else item.get('sample_num'))
+
+
+def _edges(nodes: list[Any], item: Mapping[str, Any]) -> Parameter:
+    count = item.get('sample_num')
+    return Categorical(AdjacencyList(nodes).possible) if count is None else AdjacencyList(nodes, count)
+
+
+TYPES: dict[str, Callable[[list[Any], Mapping[str, Any]], Parameter]] = {
+    'CATEGORY': lambda choices, item: Categorical(choices),
+    'BOOL': lambda choices, item: Bool(choices),
+    'INT': _number(Int, log=False),
+    'INT_EXP': _number(Int, log=True),
+    'FLOAT': _number(Float, log=False),
+    'FLOAT_EXP': _number(Float, log=True),
+    'BINARY_CODE': _code,
+    'ADJACENCY_LIST': _edges,
+}
+
+#: Vega's generators of ranges, and the types that mean the same.
+GENERATORS = {'AdjacencyList': 'ADJACENCY_LIST', 'BinaryList': 'BINARY_CODE'}

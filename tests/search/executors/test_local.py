@@ -1,0 +1,166 @@
+"""Trials in processes: crashes, hangs, kills, devices, and nobody left behind."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from studies import config_file, in_process, outcome, small_study  # noqa: E402
+
+from runnerkit.search.executors import LocalExecutor  # noqa: E402
+from runnerkit.search.job import Job  # noqa: E402
+
+MODEL = '''
+import os, signal, time
+from support import Tiny
+
+class Odd(Tiny):
+    """Behaves as its argument says, in its third step."""
+    def __init__(self, what='well'):
+        super().__init__()
+        self.what, self.steps = what, 0
+
+    def train_step(self, data, optimizer, **kwargs):
+        self.steps += 1
+        if self.steps == 3:
+            if self.what == 'crash':
+                os._exit(7)
+            if self.what == 'kill':
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.what == 'raise':
+                raise RuntimeError('this is odd')
+            if self.what == 'hang':
+                while True:
+                    time.sleep(1)
+            if self.what == 'child':
+                if os.fork() == 0:
+                    while True:
+                        time.sleep(1)
+                os._exit(3)
+        return super().train_step(data, optimizer)
+'''
+
+
+def job(folder, what, number=0):
+    Path(folder, 'odd.py').write_text(MODEL)
+    config = config_file(folder, model={'type': f'{folder}/odd.py:Odd'}, evaluation={'interval': 1})
+    work_dir = f'{folder}/{number}/run'
+    return Job(number, str(config), {'model.what': what}, work_dir, 5, ('loss',))
+
+
+def run(executor, *jobs, report=lambda step, scores: False):
+    ended = []
+    with executor:
+        for each in jobs:
+            executor.start(each, report)
+        while executor.running:
+            ended += executor.wait(0.5)
+    return {each.job.number: each.result for each in ended}
+
+
+def test_however_a_trial_ends_the_others_do_not_notice(tmp_path):
+    whats = ['well', 'crash', 'kill', 'raise', 'hang']
+    executor = LocalExecutor(5, limit=25)
+    found = run(executor, *(job(tmp_path, what, number) for number, what in enumerate(whats)))
+    assert found[0].status == 'completed'
+    assert found[0].step == 3
+    assert found[0].scores['loss'] > 0
+    for number, words in ((1, 'exit code 7'), (2, 'killed by SIGKILL'), (3, 'this is odd'), (4, 'longer than 25 s')):
+        assert found[number].status == 'failed'
+        assert words in found[number].message
+    assert 'output.log' in found[1].message
+
+
+def test_reports_are_answered_and_pruning_is_obeyed(tmp_path):
+    said = []
+
+    def report(step, scores):
+        said.append((step, sorted(scores)))
+        return step == 2
+
+    (result,) = run(LocalExecutor(1), job(tmp_path, 'well'), report=report).values()
+    assert result.status == 'pruned'
+    assert said == [(1, ['loss']), (2, ['loss'])]
+
+
+def members(group):
+    """The processes of a process group."""
+    found = []
+    for entry in Path('/proc').iterdir():
+        try:
+            fields = (entry / 'stat').read_text().rsplit(')', 1)[1].split()
+        except (OSError, IndexError):
+            continue
+        if int(fields[2]) == group and fields[0] != 'Z':
+            found.append(entry.name)
+    return found
+
+
+@pytest.mark.skipif(not Path('/proc/self/stat').exists(), reason='needs /proc')
+def test_no_process_stays_behind(tmp_path):
+    executor = LocalExecutor(2)
+    with executor:
+        executor.start(job(tmp_path, 'child', 0), lambda step, scores: False)
+        executor.start(job(tmp_path, 'hang', 1), lambda step, scores: False)
+        groups = [each.process.pid for each in executor._running]
+        assert all(members(group) for group in groups)
+        ((ended, result),) = executor.wait(120)
+        assert (ended.number, result.status) == (0, 'failed')
+        assert 'exit code 3' in result.message
+        assert members(groups[0]) == []
+        assert members(groups[1]) != []
+    assert members(groups[1]) == []
+
+
+def test_the_process_ends_when_the_study_is_killed(tmp_path):
+    marker = tmp_path / 'pid'
+    in_process(__file__, 'hang_in_study', str(tmp_path), str(marker), kill_after=12)
+    pid = int(marker.read_text())
+    for _ in range(100):
+        if not Path(f'/proc/{pid}').exists():
+            return
+        time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail('the worker has outlived its study')
+
+
+def hang_in_study(folder, marker):
+    executor = LocalExecutor(1)
+    executor.start(job(folder, 'hang'), lambda step, scores: False)
+    Path(marker).write_text(str(executor._running[0].process.pid))
+    while True:
+        executor.wait(0.5)
+
+
+def test_a_slot_sees_its_device_and_its_threads():
+    executor = LocalExecutor(2, devices=[3, 5])
+    environment = executor._environment(Job(0, '', {}, '', 0, (), threads=2), 1)
+    assert environment['CUDA_VISIBLE_DEVICES'] == '5'
+    assert environment['OMP_NUM_THREADS'] == '2'
+
+
+def test_the_trials_are_those_of_a_serial_study(tmp_path):
+    serial = small_study(tmp_path / 'serial', {'type': 'RandomSearch', 'trials': 2, 'pruner': None}).run()
+    local = small_study(
+        tmp_path / 'local',
+        {'type': 'RandomSearch', 'trials': 2, 'pruner': None},
+        executor={'type': 'Local', 'workers': 1},
+    ).run()
+    assert outcome(local) == outcome(serial)
+
+
+@pytest.mark.parametrize(
+    ('options', 'words'),
+    [
+        ({'workers': 0}, 'workers must be'),
+        ({'workers': 2, 'devices': [0]}, 'one GPU for each of the 2 workers'),
+        ({'limit': 0}, 'limit must be a number of seconds above 0'),
+    ],
+)
+def test_wrong_arguments(options, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        LocalExecutor(**options)

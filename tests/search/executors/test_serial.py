@@ -1,0 +1,34 @@
+"""Trials in this process."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from studies import config_file  # noqa: E402
+
+from runnerkit.search.executors import SerialExecutor  # noqa: E402
+from runnerkit.search.job import Job  # noqa: E402
+
+
+def job(folder):
+    return Job(0, str(config_file(folder)), {}, str(folder / 'run'), 3, ('error',))
+
+
+def test_it_runs_at_once_and_prints_to_a_file(tmp_path, capsys):
+    executor = SerialExecutor()
+    executor.start(job(tmp_path), lambda step, scores: False)
+    assert executor.running == 1
+    ((_, result),) = executor.wait(1.0)
+    assert result.status == 'completed'
+    assert executor.running == 0
+    assert executor.wait(1.0) == []
+    assert 'Run completed' in (tmp_path / 'output.log').read_text()
+    assert capsys.readouterr().err == ''
+
+
+def test_it_may_print_here(tmp_path, capsys):
+    executor = SerialExecutor(quiet=False)
+    executor.start(job(tmp_path), lambda step, scores: False)
+    assert executor.wait(1.0)[0].result.status == 'completed'
+    assert 'Run completed' in capsys.readouterr().err
+    assert not (tmp_path / 'output.log').exists()

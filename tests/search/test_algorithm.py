@@ -1,0 +1,47 @@
+"""The bases of users' own algorithms and codecs. tests/search/test_study.py runs one."""
+
+import pytest
+
+from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Codec, Proposal, SearchAlgorithm
+
+
+def test_what_a_subclass_must_override():
+    algorithm = SearchAlgorithm(None, {'accuracy': 'max'})
+    for call, words in (
+        (algorithm.search, 'must override search'),
+        (lambda: algorithm.is_completed, 'must override is_completed'),
+        (lambda: Codec().encode({}), 'must override encode'),
+        (lambda: Codec().decode([]), 'must override decode'),
+    ):
+        with pytest.raises(NotImplementedError, match=words):
+            call()
+    assert algorithm.report(0, 1, 0.5) is False
+    assert algorithm.update(None) is None
+
+
+def test_its_random_numbers_follow_from_the_seed():
+    draws = [SearchAlgorithm(None, {'a': 'max'}, seed).rng.random() for seed in (0, 0, 1)]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_a_proposal():
+    assert Proposal() == Proposal({}, None, None)
+
+
+def test_names_of_algorithms():
+    import runnerkit.search.study  # noqa: F401  # registers ours
+
+    for name in (
+        'TPE',
+        'RandomSearch',
+        'GridSearch',
+        'GP',
+        'CMAES',
+        'NSGA2',
+        'NSGA3',
+        'AshaHpo',
+        'HyperBand',
+        'BohbHpo',
+    ):
+        assert name in SEARCH_ALGORITHMS
+    assert len(CODECS) == 0 or 'PruneCodec' in CODECS

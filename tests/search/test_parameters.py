@@ -1,0 +1,238 @@
+"""Parameters: what they draw, what they accept, what a grid of them tries, and what they refuse to be."""
+
+import random
+
+import pytest
+
+from runnerkit.search import (
+    PARAMETERS,
+    AdjacencyList,
+    BinaryCode,
+    Bool,
+    Categorical,
+    Float,
+    Int,
+    Parameter,
+    RandomSuggest,
+)
+from runnerkit.search.parameters import as_parameter
+
+
+class Answers:
+    """Suggests what it was given, and notes what it was asked."""
+
+    def __init__(self, **answers):
+        self.answers, self.asked = answers, []
+
+    def suggest_float(self, name, low, high, *, step=None, log=False):
+        self.asked.append(('float', name, low, high, step, log))
+        return self.answers[name]
+
+    def suggest_int(self, name, low, high, *, step=1, log=False):
+        self.asked.append(('int', name, low, high, step, log))
+        return self.answers[name]
+
+    def suggest_categorical(self, name, choices):
+        self.asked.append(('categorical', name, choices))
+        return self.answers[name]
+
+
+EVERY = [
+    Categorical(['SGD', 'Adam']),
+    Categorical([[1, 0, 1], {'type': 'ReLU'}, (1, 2), None, 0.5]),
+    Bool(),
+    Int(1, 9),
+    Int(0, 10, step=5),
+    Int(1, 100000, log=True),
+    Float(-1, 1),
+    Float(0.0, 0.5, step=0.1),
+    Float(1e-5, 1e-1, log=True),
+    BinaryCode(6),
+    BinaryCode(6, ones=2),
+    AdjacencyList(['a', 'b', 'c']),
+    AdjacencyList([1, 2, 3, 4], edges=2),
+]
+
+
+@pytest.mark.parametrize('parameter', EVERY, ids=repr)
+def test_what_is_drawn_is_in_the_range_and_can_be_drawn_again(parameter):
+    suggest, seen = RandomSuggest(random.Random(0)), []
+    for _ in range(40):
+        value = parameter.draw('k', suggest)
+        assert parameter.why_not(value) is None
+        again = parameter.draw('k', Answers(**parameter.params('k', value)))
+        assert again == value
+        assert type(again) is type(value)
+        seen.append(value)
+    assert any(value != seen[0] for value in seen)
+
+
+@pytest.mark.parametrize('parameter', EVERY, ids=repr)
+def test_a_grid_has_different_values_of_the_range(parameter):
+    values = list(parameter.grid(3))
+    assert all(parameter.why_not(value) is None for value in values)
+    assert all(value not in values[:index] for index, value in enumerate(values))
+
+
+def test_the_questions_are_those_of_optuna():
+    suggest = Answers(lr=0.1, width=64, momentum=0.5, act='ReLU', flag=True, **{'code[0]': 1, 'code[1]': 0})
+    assert Float(1e-4, 1, log=True).draw('lr', suggest) == 0.1
+    assert Float(0, 1, step=0.25).draw('momentum', suggest) == 0.5
+    assert Int(16, 128, step=16).draw('width', suggest) == 64
+    assert Categorical(('ReLU', 'GELU')).draw('act', suggest) == 'ReLU'
+    assert Bool().draw('flag', suggest) is True
+    assert BinaryCode(2).draw('code', suggest) == [1, 0]
+    assert suggest.asked == [
+        ('float', 'lr', 1e-4, 1, None, True),
+        ('float', 'momentum', 0, 1, 0.25, False),
+        ('int', 'width', 16, 128, 16, False),
+        ('categorical', 'act', ['ReLU', 'GELU']),
+        ('categorical', 'flag', [False, True]),
+        ('int', 'code[0]', 0, 1, 1, False),
+        ('int', 'code[1]', 0, 1, 1, False),
+    ]
+
+
+def test_a_choice_that_no_storage_holds_is_asked_for_by_its_text_and_drawn_as_a_copy():
+    widths = [[16, 32], [32, 64]]
+    parameter = Categorical(widths)
+    suggest = Answers(k='[32, 64]')
+    drawn = parameter.draw('k', suggest)
+    drawn.append(128)
+    assert suggest.asked == [('categorical', 'k', ['[16, 32]', '[32, 64]'])]
+    assert parameter.draw('k', suggest) == widths[1] == [32, 64]
+
+
+def test_of_a_code_with_a_number_of_ones_the_highest_weights_win():
+    weights = {'c[0]': 0.2, 'c[1]': 0.9, 'c[2]': 0.2, 'c[3]': 0.5}
+    assert BinaryCode(4, ones=3).draw('c', Answers(**weights)) == [1, 1, 0, 1]
+    assert BinaryCode(4, ones=0).draw('c', Answers(**weights)) == [0, 0, 0, 0]
+    codes = [BinaryCode(4, ones=2).draw('c', RandomSuggest(random.Random(seed))) for seed in range(300)]
+    assert len({tuple(code) for code in codes}) == 6
+
+
+def test_edges_lead_from_a_node_to_a_later_one():
+    assert AdjacencyList([1, 2, 3, 4]).possible == [[1, 2], [1, 3], [1, 4], [2, 3], [2, 4], [3, 4]]
+    assert list(AdjacencyList('abc'.upper().split('B') + ['x']).grid())[-1] == [['A', 'C'], ['A', 'x'], ['C', 'x']]
+    assert len(list(AdjacencyList([1, 2, 3]).grid())) == 8
+    assert list(AdjacencyList([1, 2, 3], edges=1).grid()) == [[[2, 3]], [[1, 3]], [[1, 2]]][::-1]
+
+
+def test_the_points_of_a_grid():
+    assert list(Int(1, 4).grid()) == [1, 2, 3, 4]
+    assert list(Int(0, 10, step=5).grid(7)) == [0, 5, 10]
+    assert list(Int(1, 1000, log=True).grid(4)) == [1, 10, 100, 1000]
+    assert list(Int(1, 1000, log=True, points=2).grid(4)) == [1, 1000]
+    assert list(Int(1, 9).grid(1)) == [5]
+    assert list(Int(1, 100, log=True).grid(1)) == [10]
+    assert Float(0, 1).grid(3) == [0, 0.5, 1]
+    assert Float(1e-3, 1e-1, log=True).grid(3) == pytest.approx([1e-3, 1e-2, 1e-1])
+    assert Float(0.5, 0.5).grid(3) == [0.5]
+    assert Float(0.0, 1.0, step=0.25).grid() == [0, 0.25, 0.5, 0.75, 1]
+    assert Float(0.0, 1.0, step=0.25).grid(3) == [0, 0.5, 1]
+    assert list(Bool().grid(1)) == [False, True]
+    assert len(list(BinaryCode(5).grid())) == 32
+    assert list(BinaryCode(3, ones=2).grid()) == [[1, 1, 0], [1, 0, 1], [0, 1, 1]]
+    with pytest.raises(ValueError, match=r'a grid over the numbers from 0 to 1 needs points=…'):
+        Float(0, 1).grid()
+
+
+@pytest.mark.parametrize(
+    'parameter, value, why',
+    [
+        (Categorical(['SGD', 'Adam']), 'adam', "must be one of 'SGD', 'Adam'; did you mean 'Adam'?"),
+        (Categorical([1, 2]), [1], 'must be one of 1, 2'),
+        (Int(1, 9), 10, 'must be a whole number from 1 to 9'),
+        (Int(1, 9), 2.5, 'must be a whole number from 1 to 9'),
+        (Int(1, 9), True, 'must be a whole number from 1 to 9'),
+        (Int(0, 10, step=5), 4, 'must be a whole number from 0 to 10 in steps of 5'),
+        (Float(0, 1), '0.5', 'must be a number from 0 to 1'),
+        (Float(0, 1, step=0.5), 0.75, 'must be a number from 0 to 1 in steps of 0.5'),
+        (BinaryCode(3), [1, 0], 'must be a list of 3 zeros and ones'),
+        (BinaryCode(3), [1, 0, 2], 'must be a list of 3 zeros and ones'),
+        (BinaryCode(3, ones=1), [1, 0, 1], 'must be a list of 3 zeros and ones, 1 of them ones'),
+        (
+            AdjacencyList([1, 2]),
+            [[2, 1]],
+            'must be a list of different pairs [from, to] of the nodes 1, 2, from an earlier to a later',
+        ),
+        (
+            AdjacencyList([1, 2, 3], edges=2),
+            [[1, 2]],
+            'must be a list of 2 different pairs [from, to] of the nodes 1, 2, 3, from an earlier to a later',
+        ),
+        (
+            AdjacencyList([1, 2]),
+            [[1, 2], [1, 2]],
+            'must be a list of different pairs [from, to] of the nodes 1, 2, from an earlier to a later',
+        ),
+    ],
+)
+def test_what_is_not_in_the_range(parameter, value, why):
+    assert parameter.why_not(value) == why
+
+
+@pytest.mark.parametrize(
+    'make, error, told',
+    [
+        (lambda: Categorical([]), ValueError, 'choices must have at least one value'),
+        (lambda: Categorical('abc'), TypeError, "choices must be a list, but got 'abc'"),
+        (lambda: Categorical([1, 2, 1.0]), ValueError, 'choices must be different, but 1 and 1.0 are equal'),
+        (lambda: Bool([0, 1]), TypeError, 'choices must be True and False'),
+        (lambda: Int(3, 2), ValueError, 'low=3 must not be above high=2'),
+        (lambda: Int(0, 2, log=True), ValueError, 'low must be above 0 on a logarithmic scale, but got low=0'),
+        (lambda: Int(1.0, 2), TypeError, 'low must be a whole number, but got 1.0; for other numbers there is Float'),
+        (lambda: Int(1, 8, log=True, step=2), ValueError, 'step=2 and log=True exclude each other'),
+        (lambda: Int(1, 8, step=0), ValueError, 'step must be above 0, but got 0'),
+        (lambda: Int(1, 8, points=0), ValueError, 'points must be a whole number of at least 1, or None, but got 0'),
+        (lambda: Float(1, 8, log=True, step=1.0), ValueError, 'step=1.0 and log=True exclude each other'),
+        (lambda: Float(-1.0, 1.0, log=True), ValueError, 'low must be above 0 on a logarithmic scale'),
+        (lambda: Float('1e-5', 0.1), TypeError, "low must be a number, but got '1e-5'; without quotes, and in YAML"),
+        (lambda: Float(0, float('inf')), TypeError, 'high must be a number, but got inf'),
+        (lambda: Float(True, 2), TypeError, 'low must be a number, but got True'),
+        (lambda: Float(0, 1, log='yes'), TypeError, "log must be True or False, but got 'yes'"),
+        (lambda: BinaryCode(0), ValueError, 'length must be a whole number of at least 1'),
+        (lambda: BinaryCode(3, ones=4), ValueError, 'ones=4 is more than length=3'),
+        (lambda: AdjacencyList([1]), ValueError, 'nodes must be at least two different ones, but got [1]'),
+        (lambda: AdjacencyList([1, 1]), ValueError, 'nodes must be at least two different ones'),
+        (lambda: AdjacencyList(3), TypeError, 'nodes must be a list, but got 3'),
+        (lambda: AdjacencyList([1, 2], edges=2), ValueError, 'edges=2 is more than 2 nodes have: 1'),
+        (lambda: as_parameter((1e-4, 0.1)), TypeError, 'For a range, write Float(0.0001, 0.1) or Int(…)'),
+        (lambda: as_parameter(3), TypeError, 'must be a list of choices'),
+        (lambda: as_parameter({'type': 'builtins.list'}), TypeError, "'builtins.list' is no kind of search parameter"),
+        (lambda: as_parameter({'type': 'Flaot', 'low': 1}), KeyError, "did you mean 'Float'?"),
+        (lambda: as_parameter({'type': 'Float', 'lo': 1, 'high': 2}), TypeError, "did you mean 'low'"),
+    ],
+)
+def test_ranges_that_cannot_be(make, error, told):
+    with pytest.raises(error) as caught:
+        make()
+    assert told in caught.value.args[0]
+
+
+def test_what_stands_for_a_parameter():
+    assert as_parameter([64, 128]) == Categorical((64, 128))
+    assert as_parameter({'type': 'Float', 'low': 1e-4, 'high': 0.1, 'log': True}) == Float(1e-4, 0.1, log=True)
+    assert as_parameter(Bool()) == Bool()
+
+
+def test_a_kind_of_ones_own():
+    @PARAMETERS.register_module()
+    class Even(Parameter):
+        def __init__(self, high):
+            self.high = high
+
+        def draw(self, name, suggest):
+            return 2 * suggest.suggest_int(name, 0, self.high // 2)
+
+        def params(self, name, value):
+            return {name: value // 2}
+
+        def grid(self, points=None):
+            return range(0, self.high + 1, 2)
+
+        def why_not(self, value):
+            return None if value in self.grid() else f'must be an even number up to {self.high}'
+
+    even = as_parameter({'type': 'Even', 'high': 8})
+    assert even.draw('k', Answers(k=3)) == 6

@@ -1,0 +1,62 @@
+"""Reports: the best, the front, and what lies in files."""
+
+import csv
+import json
+
+import pytest
+
+from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record
+from runnerkit.search.report import Report
+
+
+def records():
+    found = []
+    for number, (status, scores) in enumerate(
+        [
+            (COMPLETED, {'accuracy': 0.8, 'params': 100.0}),
+            (COMPLETED, {'accuracy': 0.9, 'params': 300.0}),
+            (PRUNED, {'accuracy': 0.99, 'params': 1.0}),
+            (FAILED, {}),
+            (COMPLETED, {'accuracy': 0.7, 'params': 200.0}),
+        ]
+    ):
+        objectives = {'accuracy': 'max', 'params': 'min'}
+        hps = {'lr': 0.1} if number else {'lr': 0.2, 'width': 8}
+        found.append(Record('nas', number, hps, objectives=objectives, performance=scores, status=status))
+    return found
+
+
+def test_the_front_and_the_best():
+    report = Report(records())
+    assert [each.number for each in report.pareto_front('nas')] == [1, 0]
+    assert [each.number for each in report.pareto_front(nums=1)] == [1]
+    assert [each.number for each in report.pareto_front(records=records()[:1])] == [0]
+    assert report.best().number == 1
+    assert report.pareto_front('fullytrain') == []
+    assert report.best('fullytrain') is None
+    assert Report().pareto_front() == []
+
+
+def test_records_by_step_and_number():
+    report = Report(records())
+    changed = Record('nas', 1, status=FAILED)
+    report.update(changed)
+    report.update(Record('fullytrain', 1))
+    assert report.get('nas', 1) is changed
+    assert len(report.all_records) == 6
+    assert len(report.of('nas')) == 5
+    with pytest.raises(KeyError, match="no trial 7 of the step 'nas'"):
+        report.get('nas', 7)
+
+
+def test_its_files(tmp_path):
+    report = Report([*records(), Record('nas', 5)])
+    report.save(tmp_path)
+    saved = json.loads((tmp_path / 'reports.json').read_text())
+    assert [each['number'] for each in saved] == [0, 1, 2, 3, 4, 5]
+    rows = list(csv.DictReader((tmp_path / 'output.csv').open()))
+    assert [row['number'] for row in rows] == ['0', '1', '2', '3', '4']  # without the one that runs
+    assert rows[0]['width'] == '8'
+    assert rows[1]['width'] == ''
+    assert rows[1]['accuracy'] == '0.9'
+    assert rows[3]['status'] == 'failed'

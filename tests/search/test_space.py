@@ -1,0 +1,284 @@
+"""Spaces: drawing, conditions, what is forbidden, grids, checks of values and of the config."""
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+import runnerkit.search
+from runnerkit.config import Config
+from runnerkit.search import (
+    BinaryCode,
+    Bool,
+    Categorical,
+    Condition,
+    Float,
+    Forbidden,
+    Int,
+    NothingAllowed,
+    RandomSuggest,
+    Space,
+    draw_allowed,
+)
+
+OPTIMIZER = {
+    'optimizer.momentum': Float(0.0, 0.99),
+    'optimizer.nesterov': Bool(),
+    'optimizer.lr': Float(1e-4, 1e-1, log=True),
+    'optimizer.type': ['SGD', 'Adam'],
+}
+CONDITIONS = [
+    Condition('optimizer.momentum', 'optimizer.type', 'EQUAL', 'SGD'),
+    {'child': 'optimizer.nesterov', 'parent': 'optimizer.momentum', 'type': 'IN', 'range': [0.5, 0.99]},
+]
+
+
+def suggest(seed=0):
+    return RandomSuggest(random.Random(seed))
+
+
+def test_children_are_drawn_only_under_their_conditions_and_parents_first():
+    space, source = Space(OPTIMIZER, CONDITIONS), suggest()
+    kinds = set()
+    for _ in range(200):
+        values = space.draw(source)
+        assert ('optimizer.momentum' in values) == (values['optimizer.type'] == 'SGD')
+        assert ('optimizer.nesterov' in values) == (values.get('optimizer.momentum', 0) >= 0.5)
+        assert list(values) == [key for key in OPTIMIZER if key in values]
+        space.check(values)
+        kinds.add(tuple(values))
+    assert len(kinds) == 3
+
+
+def test_all_conditions_of_a_child_have_to_be_met():
+    space = Space(
+        {'a': Bool(), 'b': Bool(), 'c': [1, 2]}, [Condition('c', 'a', range=True), Condition('c', 'b', range=True)]
+    )
+    drawn = [space.draw(suggest(seed)) for seed in range(40)]
+    assert {('c' in values, values['a'] and values['b']) for values in drawn} == {(True, True), (False, False)}
+
+
+def test_the_same_seed_draws_the_same():
+    space = Space(OPTIMIZER, CONDITIONS)
+    assert [space.draw(suggest(5)) for _ in range(2)] == [Space(OPTIMIZER, CONDITIONS).draw(suggest(5))] * 2
+    assert space.draw(suggest(5)) != space.draw(suggest(6))
+
+
+def test_a_trial_of_optuna_is_a_suggester_and_values_can_be_enqueued():
+    optuna = pytest.importorskip('optuna')
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    parameters = {**OPTIMIZER, 'model.widths': [[8, 16], [16, 32]], 'model.code': BinaryCode(5, ones=2)}
+    space, drawn = Space(parameters, CONDITIONS), []
+    wanted = {
+        'optimizer.momentum': 0.3,
+        'optimizer.lr': 0.01,
+        'optimizer.type': 'SGD',
+        'model.widths': [16, 32],
+        'model.code': [0, 1, 0, 0, 1],
+    }
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=4))
+    study.enqueue_trial(space.params(wanted))
+    for _ in range(12):
+        trial = study.ask()
+        values = space.draw(trial)
+        space.check(values)
+        assert space.params(values) == {
+            name: value if name[:10] != 'model.code' else pytest.approx(value, abs=1)
+            for name, value in trial.params.items()
+        }
+        study.tell(trial, values['optimizer.lr'])
+        drawn.append(values)
+    assert drawn[0] == wanted
+    assert len({str(values) for values in drawn}) == 12
+
+
+def test_a_forbidden_combination_is_raised_with_what_was_drawn():
+    space = Space({'a': Bool(), 'b': Bool(), 'c': [1, 2]}, forbidden=[{'a': True, 'b': True}])
+    source, errors = suggest(), []
+    for _ in range(100):
+        try:
+            values = space.draw(source)
+        except Forbidden as error:
+            errors.append(error)
+        else:
+            assert not (values['a'] and values['b'])
+    assert 10 < len(errors) < 40
+    assert all(error.combination == {'a': True, 'b': True} for error in errors)
+    assert {str(error.values) for error in errors} == {str({'a': True, 'b': True, 'c': c}) for c in (1, 2)}
+    assert str(errors[0]) == 'the space forbids a=True with b=True'
+    assert all(not (each['a'] and each['b']) for each in (draw_allowed(space, source) for _ in range(50)))
+
+
+def test_a_combination_with_a_parameter_that_does_not_exist_is_not_there():
+    conditions = [Condition('b', 'a', range=True)]
+    space = Space({'a': Bool(), 'b': ['x', 'y']}, conditions, [{'a': False, 'b': 'x'}])
+    assert [*space.grid()] == [{'a': False}, {'a': True, 'b': 'x'}, {'a': True, 'b': 'y'}]
+
+
+def test_a_space_that_forbids_everything_is_refused_at_once():
+    with pytest.raises(NothingAllowed, match=r'the space forbids everything: none of 1,000 configurations drawn'):
+        Space({'a': Bool(), 'b': [1, 2, 3]}, forbidden=[{'a': True}, *({'a': False, 'b': b} for b in (1, 2, 3))])
+    assert [*Space({'a': Bool(), 'b': [1, 2]}, forbidden=[{'a': True}, {'b': 1}]).grid()] == [{'a': False, 'b': 2}]
+
+
+def test_draws_are_bounded():
+    space = Space({'a': Bool(), 'b': Bool()}, forbidden=[{'a': True, 'b': True}])
+
+    class Always:
+        asked = 0
+
+        def suggest_categorical(self, name, choices):
+            self.asked += 1
+            return True
+
+    source = Always()
+    with pytest.raises(
+        NothingAllowed, match=r'none of 7 drawn .* of the last one, the space forbids a=True with b=True'
+    ):
+        draw_allowed(space, source, attempts=7)
+    assert source.asked == 14
+
+
+def test_a_grid_tries_every_combination_that_is_allowed():
+    space = Space(
+        {'type': ['SGD', 'Adam'], 'momentum': Float(0, 1), 'depth': Int(1, 3)},
+        [Condition('momentum', 'type', range='SGD')],
+        [{'type': 'Adam', 'depth': 2}],
+    )
+    assert [*space.grid(2)] == [
+        {'type': 'SGD', 'depth': 1, 'momentum': 0},
+        {'type': 'SGD', 'depth': 1, 'momentum': 1},
+        {'type': 'SGD', 'depth': 3, 'momentum': 0},
+        {'type': 'SGD', 'depth': 3, 'momentum': 1},
+        {'type': 'Adam', 'depth': 1},
+        {'type': 'Adam', 'depth': 3},
+    ]
+    with pytest.raises(ValueError, match=r'momentum: a grid over the numbers from 0 to 1 needs points'):
+        next(space.grid())
+    huge = Space({'code': BinaryCode(464)}).grid()
+    assert sum(next(huge)['code']) == 0
+    assert sum(next(huge)['code']) == 1
+
+
+@pytest.mark.parametrize(
+    'changes, error, told',
+    [
+        ({'optimizer.lrr': 0.1}, KeyError, "a key is 'optimizer.lrr', but there is no such parameter; did you mean"),
+        ({'optimizer.lr': None}, KeyError, "a value of 'optimizer.lr' is lacking"),
+        ({'optimizer.type': 'Adam'}, KeyError, "'optimizer.momentum' does not exist under its conditions"),
+        ({'optimizer.momentum': None}, KeyError, "a value of 'optimizer.momentum' is lacking"),
+        ({'optimizer.lr': 1.0}, ValueError, 'optimizer.lr must be a number from 0.0001 to 0.1, but got 1.0'),
+        ({'optimizer.lr': 0.1, 'optimizer.momentum': 0.25}, Forbidden, 'the space forbids optimizer.lr=0.1 with'),
+    ],
+)
+def test_values_that_are_not_of_the_space(changes, error, told):
+    space = Space(OPTIMIZER, CONDITIONS, [{'optimizer.lr': 0.1, 'optimizer.momentum': 0.25}])
+    values = {'optimizer.momentum': 0.25, 'optimizer.lr': 0.01, 'optimizer.type': 'SGD'}
+    space.check(values)
+    wrong = {key: value for key, value in {**values, **changes}.items() if value is not None}
+    with pytest.raises(error) as caught:
+        space.params(wrong)
+    assert told in caught.value.args[0]
+
+
+def test_the_keys_are_those_of_cfg_options():
+    cfg = Config(
+        {
+            'optimizer': {'type': 'Adam', 'lr': 0.1},
+            'data': {'train': {'pipeline': [{'type': 'Resize', 'size': 8}]}},
+            'model': {'code': [1, 1, 1]},
+        }
+    )
+    space = Space({'optimizer.lr': Float(0.2, 0.3), 'data.train.pipeline.0.size': [16], 'model.code': BinaryCode(3, 1)})
+    space.check_config(cfg)
+    values = space.draw(suggest())
+    cfg.merge_from_dict(values)
+    assert cfg.data.train.pipeline[0] == {'type': 'Resize', 'size': 16}
+    assert cfg.optimizer.lr == values['optimizer.lr']
+    assert cfg.optimizer.type == 'Adam'
+    assert cfg.model.code == values['model.code']
+    assert sum(cfg.model.code) == 1
+
+
+@pytest.mark.parametrize(
+    'key, error, told',
+    [
+        ('optimzer.lr', KeyError, "optimzer.lr: the config has no 'optimzer'; did you mean 'optimizer'?"),
+        ('seeed', KeyError, "seeed: the config has no 'seeed'; did you mean 'seed'?"),
+        ('unheard', KeyError, "unheard: the config has no 'unheard'"),
+        ('optimizer.momentun', KeyError, "optimizer has no 'momentun'; did you mean 'momentum'?"),
+        ('layers.2.size', KeyError, "layers is a list of 2, in which '2' is no index"),
+        ('layers.1.siez', KeyError, "layers.1 has no 'siez'; did you mean 'size'?"),
+        ('layers.x', KeyError, "layers is a list of 2, in which 'x' is no index"),
+        ('seed.of', TypeError, "seed is 3, neither a dict nor a list, so it has no 'of'"),
+        ('none.lr', TypeError, "none is None, neither a dict nor a list, so it has no 'lr'"),
+    ],
+)
+def test_keys_that_lead_nowhere_in_the_config(key, error, told):
+    cfg = {'seed': 3, 'none': None, 'optimizer': {'lr': 1, 'momentum': 0}, 'layers': [{'size': 1}, {'size': 2}]}
+    with pytest.raises(error) as caught:
+        Space({key: [1, 2]}).check_config(cfg)
+    assert told in caught.value.args[0]
+    Space({'optimizer.weight_decay': [0, 1], 'layers.1': [3], 'layers.0.size': [4]}).check_config(Config(cfg))
+
+
+def test_a_space_in_a_config():
+    text = (
+        "search_space = dict(parameters={'lr': dict(type='Float', low=1e-4, high=0.1, log=True), 'width': [64, 128]}, "
+        "conditions=[dict(child='lr', parent='width', range=64)], forbidden=[dict(width=128)])"
+    )
+    space = Space.of(Config.fromstring(text, '.py').search_space)
+    assert space.parameters == {'lr': Float(1e-4, 0.1, log=True), 'width': Categorical((64, 128))}
+    assert space.conditions == [Condition('lr', 'width', range=64)]
+    assert space.forbidden == [{'width': 128}]
+    assert Space.of(space) is space
+    assert Space.of({'lr': Float(0, 1)}).parameters == {'lr': Float(0, 1)}
+    assert repr(Space.of({'lr': Float(0, 1)})).startswith("Space({'lr': Float(low=0, high=1,")
+
+
+@pytest.mark.parametrize(
+    'section, error, told',
+    [
+        (3, TypeError, 'a search space must be a dict of parameters by key, but got 3'),
+        ({}, ValueError, 'a search space needs at least one parameter'),
+        ({'parameters': [1]}, TypeError, 'parameters must be a dict of parameters by key, but got [1]'),
+        ({'hyperparamters': [{'key': 'lr'}]}, KeyError, "is no parameter: did you mean 'hyperparameters'?"),
+        ({'lr': [1], 'conditions': []}, KeyError, "'conditions' is no parameter: write the parameters in `parameters`"),
+        ({'parameters': {'lr': [1]}, 'condition': []}, KeyError, "no 'condition'; did you mean 'conditions'?"),
+        ({'': [1]}, TypeError, "a parameter's key must be a dotted one of the config, 'optimizer.lr', but got ''"),
+        ({'a..b': [1]}, TypeError, "but got 'a..b'"),
+        ({'a': [1], 'a.b': [1]}, ValueError, 'a.b is a part of a, which is varied as a whole'),
+        ({'lr': (1e-4, 0.1)}, TypeError, 'lr: a search parameter must be a list of choices'),
+        ({'lr': []}, ValueError, 'lr: choices must have at least one value'),
+        ({'lr': {'type': 'Flot'}}, KeyError, "lr: Flot is not in the search parameter registry; did you mean 'Float'"),
+        ({'parameters': {'lr': [1]}, 'conditions': {'child': 'lr'}}, TypeError, 'conditions must be a list of dicts'),
+        ({'parameters': {'lr': [1]}, 'conditions': [3]}, TypeError, 'a condition must be a Condition or a dict'),
+        ({'parameters': {'lr': [1]}, 'conditions': [{'chld': 1}]}, KeyError, "no 'chld'; did you mean 'child'?"),
+        ({'parameters': {'lr': [1]}, 'conditions': [{'child': 'lr'}]}, KeyError, "needs 'parent', but has only child"),
+        ({'parameters': {'lr': [1]}, 'forbidden': [3]}, TypeError, 'a forbidden combination must be a dict'),
+        (
+            {'parameters': {'lr': [1]}, 'forbidden': [{'lrr': 1}]},
+            KeyError,
+            "`forbidden` is 'lrr', but there is no such",
+        ),
+        ({'parameters': {'lr': [1]}, 'forbidden': [{'lr': 2}]}, ValueError, 'lr=2, which never occurs: it must be'),
+    ],
+)
+def test_what_is_no_space(section, error, told):
+    with pytest.raises(error) as caught:
+        Space.of(section)
+    assert told in caught.value.args[0]
+
+
+def test_a_space_needs_neither_torch_nor_optuna():
+    code = 'import sys\nfrom runnerkit.search import Float, Space\nSpace({"lr": Float(0, 1)}).check({"lr": 0.5})\n'
+    code += 'print([name for name in ("torch", "optuna", "numpy.random", "yaml") if name in sys.modules])'
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == '[]', done.stderr
+
+
+def test_every_name_of_the_package_is_there():
+    assert all(getattr(runnerkit.search, name) is not None for name in runnerkit.search.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Spaec'"):
+        runnerkit.search.Spaec  # noqa: B018

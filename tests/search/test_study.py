@@ -1,0 +1,241 @@
+"""Studies: trials that can be repeated by hand, and that go on after any kill."""
+
+import json
+import random
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from studies import config_file, in_process, outcome, small_study  # noqa: E402
+
+from runnerkit.checkpoint.loader import load_tensors  # noqa: E402
+from runnerkit.cli.train import main as train_command  # noqa: E402
+from runnerkit.config import Config  # noqa: E402
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm  # noqa: E402
+from runnerkit.search.study import Study, replayed  # noqa: E402
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    """The study that nobody disturbs."""
+    folder = tmp_path_factory.mktemp('whole')
+    return folder, small_study(folder).run()
+
+
+def test_a_study_finds_something(whole):
+    folder, report = whole
+    statuses = [each.status for each in report.all_records]
+    assert len(statuses) == 5
+    assert set(statuses) == {'completed', 'pruned'}
+    best = report.best()
+    assert best.performance['error'] == min(
+        each.performance['error'] for each in report.all_records if each.status == 'completed'
+    )
+    files = json.loads((folder / 'study' / 'reports.json').read_text())
+    assert [each['number'] for each in files] == [0, 1, 2, 3, 4]
+    assert (folder / 'study' / 'output.csv').read_text().splitlines()[0].startswith('step,number,status,optimizer.lr')
+    assert len({each.seed for each in report.all_records}) == 5
+
+
+def scores_of(work_dir):
+    """The scores in the last checkpoint of a run."""
+    scores = load_tensors(Path(work_dir) / 'latest.pth')['runnerkit']['scores']
+    return {name: value for name, (value, _) in scores.items()}
+
+
+def test_the_recorded_command_gives_the_recorded_score(whole):
+    for record in whole[1].all_records:
+        program, command, *words = shlex.split(record.command)
+        assert (program, command) == ('runnerkit', 'train')
+        assert train_command(words) == 0
+        assert scores_of(f'{record.work_dir}_again') == scores_of(record.work_dir) == record.performance
+        # A pruned trial stops where it was pruned, with the schedule of the whole run.
+        assert ('--stop-after' in words) == (record.status == 'pruned')
+
+
+def run_study(folder):
+    small_study(folder).run()
+
+
+def test_killed_at_any_moment_it_goes_on(whole, tmp_path):
+    rng = random.Random(0)
+    kills = 0
+    for _ in range(12):
+        code = in_process(__file__, 'run_study', str(tmp_path), kill_after=rng.uniform(0.3, 3.0))
+        if code == 0:
+            break
+        kills += 1
+    assert kills >= 3
+    report = small_study(tmp_path).run()
+    assert outcome(report) == outcome(whole[1])
+
+
+def test_run_again_it_has_nothing_to_do(whole):
+    again = small_study(whole[0]).run()
+    assert outcome(again) == outcome(whole[1])
+
+
+def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path):
+    algorithm = {'type': 'GridSearch', 'pruner': None, 'trials': None}
+    report = small_study(tmp_path, algorithm, {'optimizer.lr': [0.1, -1.0]}).run()
+    assert sorted(each.status for each in report.all_records) == ['completed', 'failed']
+    failed = next(each for each in report.all_records if each.status == 'failed')
+    assert 'a negative learning rate raises the loss' in failed.message
+    assert report.pareto_front() == [report.best()]
+
+
+def test_a_trial_without_the_objective_fails(tmp_path):
+    config_file(tmp_path)
+    study = Study(
+        tmp_path / 'config.py', _One(), {'acuracy': 'max'}, tmp_path / 'study', {'type': 'RandomSearch', 'trials': 1}
+    )
+    (record,) = study.run().all_records
+    assert record.status == 'failed'
+    assert 'the run gave no score acuracy; it gave' in record.message
+    assert study.report.pareto_front() == []
+    assert study.report.best() is None
+
+
+class _One:
+    def draw(self, suggest):
+        return {'optimizer.lr': suggest.suggest_float('optimizer.lr', 0.01, 0.1)}
+
+
+@SEARCH_ALGORITHMS.register_module()
+class Halving(SearchAlgorithm):
+    """An algorithm of a user's own: halves the learning rate while that helps."""
+
+    def __init__(self, *args, trials=4, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.trials, self.proposed, self.seen = trials, 0, []
+
+    def search(self):
+        self.proposed += 1
+        return {'optimizer.lr': float(self.rng.uniform(0.05, 0.1)) / 2 ** len(self.seen)}
+
+    def update(self, record):
+        self.seen.append(record.values)
+
+    @property
+    def is_completed(self):
+        return self.proposed >= self.trials
+
+
+def test_an_algorithm_of_ones_own_goes_on_by_repeating_its_calls(tmp_path):
+    config_file(tmp_path)
+
+    def study(folder, trials=4):
+        return Study(
+            tmp_path / 'config.py', _One(), {'error': 'min'}, tmp_path / folder, {'type': 'Halving', 'trials': trials}
+        )
+
+    expected = outcome(study('whole').run())
+    study('cut', 2).run()
+    assert outcome(study('cut').run()) == expected
+
+
+def test_an_algorithm_that_proposes_something_else_is_refused(tmp_path):
+    config_file(tmp_path)
+
+    class Unseeded(Halving):
+        def search(self):
+            self.proposed += 1
+            return Proposal({'optimizer.lr': random.random() / 10})
+
+    def study(trials):
+        algorithm = Unseeded(_One(), {'error': 'min'}, trials=trials)
+        return Study(tmp_path / 'config.py', _One(), {'error': 'min'}, tmp_path / 'study', algorithm)
+
+    study(1).run()
+    with pytest.raises(ValueError, match='does not propose again what it proposed for trial 0'):
+        study(2).run()
+    assert replayed(Unseeded(_One(), {'error': 'min'}), []) is None
+
+
+def test_two_objectives_give_a_front(tmp_path):
+    config_file(tmp_path)
+    study = Study(
+        tmp_path / 'config.py',
+        _One(),
+        {'error': 'min', 'loss': 'max'},
+        tmp_path / 'study',
+        {'type': 'NSGA2', 'trials': 4, 'population_size': 2},
+    )
+    report = study.run()
+    front = report.pareto_front('search')
+    assert front
+    assert report.pareto_front('search', nums=1) == front[:1]
+    assert report.pareto_front('another') == []
+    for each in front:
+        assert not any(
+            other.performance['error'] < each.performance['error']
+            and other.performance['loss'] > each.performance['loss']
+            for other in report.all_records
+        )
+
+
+@pytest.mark.parametrize(
+    ('changes', 'error', 'words'),
+    [
+        ({'objectives': {}}, ValueError, 'at least one score'),
+        ({'objectives': {'error': 'down'}}, ValueError, "must be 'max' or 'min'"),
+        ({'objectives': ['error']}, TypeError, 'objectives must be a dict'),
+        ({'algorithm': 'TPEE'}, KeyError, 'TPE'),
+        ({'algorithm': 'BossHpo'}, KeyError, 'BOSS has no implementation'),
+        ({'algorithm': {'trials': 3}}, TypeError, "with the key 'type'"),
+        ({'algorithm': {'type': 'TPE', 'pruner': 'AHSA'}}, KeyError, "'ASHA'"),
+        ({'algorithm': {'type': 'TPE', 'pruner': {'type': 'ASHA', 'eta': 3}}}, TypeError, 'eta'),
+        ({'algorithm': {'type': 'TPE', 'candidates': 3}}, TypeError, 'candidates'),
+        (
+            {'objectives': {'error': 'min', 'loss': 'min'}, 'algorithm': {'type': 'TPE', 'pruner': 'ASHA'}},
+            ValueError,
+            'a pruner compares one objective',
+        ),
+        ({'executor': 'Seriall'}, KeyError, 'Serial'),
+        ({'space': {'optimzer.lr': [0.1]}}, KeyError, 'optimizer'),
+    ],
+)
+def test_wrong_arguments(changes, error, words, tmp_path):
+    config_file(tmp_path)
+    arguments = {
+        'config': tmp_path / 'config.py',
+        'space': _One(),
+        'objectives': {'error': 'min'},
+        'work_dir': tmp_path / 'study',
+    }
+    with pytest.raises(error, match=words):
+        Study(**{**arguments, **changes}).run()
+
+
+def test_values_that_cannot_be_written_on_a_command_line_are_refused(tmp_path):
+    class Odd:
+        def draw(self, suggest):
+            return {'model.name': '0.5'}
+
+    with pytest.raises(ValueError, match="model.name='0.5' cannot be written on a command line"):
+        small_study(tmp_path, space=Odd()).run()
+
+
+def test_the_work_dir_is_locked(tmp_path):
+    from runnerkit.utils.lock import FolderLock
+
+    study = small_study(tmp_path)
+    study.work_dir.mkdir()
+    lock = FolderLock(study.work_dir)
+    with pytest.raises(BlockingIOError):
+        study.run()
+    lock.release()
+
+
+def test_a_stale_lock_of_the_journal(tmp_path):
+    study = small_study(tmp_path, {'trials': 1})
+    study.run()
+    (study.work_dir / 'optuna.journal.lock').write_text('')
+    assert len(small_study(tmp_path, {'trials': 2}).run().all_records) == 2
+
+
+def test_the_config_is_not_changed(whole):
+    assert Config.fromfile(whole[0] / 'config.py').optimizer.lr == 0.1

@@ -1,0 +1,55 @@
+"""The process of a trial: what it says through its socket. tests/search/executors/test_local.py starts real ones."""
+
+import socket
+import threading
+
+from studies import config_file
+
+from runnerkit.search.worker import Answers, Link, main
+
+
+def test_a_job_its_reports_and_its_result(tmp_path):
+    ours, theirs = socket.socketpair()
+    link, said = Link(ours), []
+
+    def study():
+        job = dict(number=0, config=str(config_file(tmp_path)), overrides={}, seed=3, objectives=['error'])
+        link.send({**job, 'work_dir': str(tmp_path / 'run'), 'device': 'cpu', 'threads': 1})
+        while 'result' not in (line := link.receive()):
+            said.append(line)
+            link.send({'prune': line['step'] == 2})
+        said.append(line)
+
+    thread = threading.Thread(target=study)
+    thread.start()
+    # The study's side stays open, so that the worker's thread does not end this process.
+    main(theirs.detach())
+    thread.join(60)
+    assert [line.get('step') for line in said] == [1, 2, None]
+    assert said[-1]['result']['status'] == 'pruned'
+    assert said[-1]['result']['scores'] == said[1]['scores']
+    test_a_job_its_reports_and_its_result.kept = link
+
+
+def test_a_study_that_is_gone_before_it_said_anything():
+    ours, theirs = socket.socketpair()
+    ours.close()
+    assert main(theirs.detach()) is None
+
+
+def test_half_a_line_is_none():
+    ours, theirs = socket.socketpair()
+    ours.sendall(b'{"number": 1')
+    ours.close()
+    assert Link(theirs).receive() is None
+
+
+def test_answers_come_in_their_order():
+    ours, theirs = socket.socketpair()
+    link = Link(ours)
+    answers = Answers(Link(theirs))
+    answers.start()
+    for number in range(3):
+        link.send(number)
+    assert [answers.next() for _ in range(3)] == [0, 1, 2]
+    test_answers_come_in_their_order.kept = link, answers
