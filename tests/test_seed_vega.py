@@ -17,7 +17,7 @@ from runnerkit.flow import train
 from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import LOSSES, METRICS, MODELS
 from runnerkit.optim.torch_schedules import LR_SCHEDULERS
-from runnerkit.search import vega
+from runnerkit.search import Quota, vega
 from runnerkit.search.vega import (
     Callback,
     ClassFactory,
@@ -178,7 +178,8 @@ nas:
     assert cfg.load_from == '/cache/models/resnet20.pth'
     assert cfg.seed == 10
     assert cfg.custom_hooks[0].callbacks == ['ModelStatistics', 'PruneTrainerCallback']
-    assert cfg.model.model == {
+    assert cfg.model.model.modules == ['backbone']
+    assert cfg.model.model.backbone == {
         'type': 'PruneResNet',
         'base_chn': [16, 16, 16, 32, 32, 32, 64, 64, 64],
         'base_chn_node': [16, 16, 32, 64],
@@ -190,7 +191,7 @@ nas:
         ('train', 'val', 'test'), data
     )
     assert cfg.data.test_dataloader == {'batch_size': 1024}
-    assert quota_of(step) == 'flops >= 0 and flops <= 1e+10'
+    assert list(map(str, Quota(quota_of(step)).limits)) == ['flops >= 0', 'flops <= 1e+10']
 
 
 # --- 5.1 to 5.3: a loss and a schedule of one's own ------------------------------------------------------------------

@@ -68,6 +68,9 @@ ELSEWHERE = {
 #: Vega's default callbacks that are callbacks here, too. What the others do, hooks do by default.
 DEFAULT_CALLBACKS = ('ModelStatistics',)
 
+#: What builds the network of a description with modules, each of which may be of a family.
+NETWORK = 'runnerkit.search.networks.build_network'
+
 #: The parts of a data set's section, and the keys that are no arguments of its class.
 SPLITS = ('train', 'val', 'test')
 LOADER = ('batch_size', 'num_workers', 'shuffle', 'drop_last', 'pin_memory')
@@ -254,7 +257,7 @@ class _Step:
         }
 
     def network(self) -> Any:
-        """The network of ``model``, or of ``search_space``: one of its modules, or several in a list."""
+        """The network of ``model``, or of ``search_space``."""
         section = 'model' if self.step.get('model') is not None else 'search_space'
         desc = self.step.get(section)
         path: tuple[str, ...] = (section,)
@@ -275,8 +278,8 @@ class _Step:
                 f'{dotted(path)} has no {missing[0]!r}, which is one of its modules'
                 f'{suggestion(str(missing[0]), map(str, desc))}{self.at(*path, "modules")}'
             )
-        networks = [self.part(desc[name], *path, name) for name in modules]
-        return networks[0] if len(networks) == 1 else networks
+        networks = {name: self.part(desc[name], *path, name) for name in modules}
+        return {'type': NETWORK, 'modules': [*modules], **networks}
 
     def metrics(self) -> dict[str, Any]:
         """The metrics by name; the first one decides which model is the best."""

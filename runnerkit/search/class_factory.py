@@ -12,6 +12,7 @@ from runnerkit.nn import LOSSES, METRICS, MODELS
 from runnerkit.optim import OPTIMIZERS
 from runnerkit.optim.torch_schedules import LR_SCHEDULERS
 from runnerkit.registry import Registry
+from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS
 from runnerkit.search.metrics import metric_of_function
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.suggest import suggestion
@@ -29,6 +30,8 @@ class ClassType:
     LR_SCHEDULER = 'lr_scheduler'
     DATASET = 'dataset'
     CALLBACK = 'callback'
+    SEARCH_ALGORITHM = 'search_algorithm'
+    CODEC = 'codec'
 
 
 #: The registry of each kind.
@@ -40,6 +43,8 @@ REGISTRIES: dict[str, Registry] = {
     ClassType.LR_SCHEDULER: LR_SCHEDULERS,
     ClassType.DATASET: DATASETS,
     ClassType.CALLBACK: CALLBACKS,
+    ClassType.SEARCH_ALGORITHM: SEARCH_ALGORITHMS,
+    ClassType.CODEC: CODECS,
 }
 
 

@@ -7,11 +7,11 @@ from runnerkit.search.vega import Callback, ClassFactory, ClassType, MetricBase
 from __future__ import annotations
 
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback, VegaCallbacks
-from runnerkit.nn import BaseModule as Network
 from runnerkit.search.class_factory import ClassFactory, ClassType
 from runnerkit.search.datasets import dataset_of_mode
 from runnerkit.search.metrics import Accuracy, MetricBase, Metrics, accuracy
 from runnerkit.search.model_statistics import ModelStatistics, calc_model_flops_params
+from runnerkit.search.networks import NetTypes, Network, NetworkDesc, NetworkFactory
 
 __all__ = [
     'CALLBACKS',
@@ -22,7 +22,10 @@ __all__ = [
     'MetricBase',
     'Metrics',
     'ModelStatistics',
+    'NetTypes',
     'Network',
+    'NetworkDesc',
+    'NetworkFactory',
     'VegaCallbacks',
     'accuracy',
     'calc_model_flops_params',

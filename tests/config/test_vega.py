@@ -10,6 +10,9 @@ STEP = {
 }
 
 
+BUILD = {'type': 'runnerkit.search.networks.build_network'}
+
+
 def step(trainer=(), **sections):
     return {**STEP, 'trainer': {**STEP['trainer'], **dict(trainer)}, **sections}
 
@@ -22,7 +25,7 @@ def test_a_small_step():
     assert translated({'disable_callbacks': 'ModelStatistics'}) == {
         'model': {
             'type': 'Supervised',
-            'model': {'type': 'Net', 'width': 4},
+            'model': {**BUILD, 'modules': ['backbone'], 'backbone': {'type': 'Net', 'width': 4}},
             'loss': {'type': 'CrossEntropyLoss'},
             'metrics': {'accuracy': {'type': 'accuracy'}},
         },
@@ -43,7 +46,7 @@ def test_a_small_step():
 def test_the_step_is_not_changed():
     given = step({'optimizer': {'name': 'SGD', 'params': {'lr': 0.1}}})
     before = repr(given)
-    config_of_step(given)['model']['model']['width'] = 5
+    config_of_step(given)['model']['model']['backbone']['width'] = 5
     assert repr(given) == before
 
 
@@ -141,11 +144,11 @@ def test_the_splits_of_a_data_set():
         ({'model': {'model_desc': {'type': 'Net'}}}, {'type': 'Net'}),
         (
             {'model': {'model_desc': {'modules': ['a', 'b'], 'b': {'name': 'B'}, 'a': {'type': 'A', 'n': 1}}}},
-            [{'type': 'A', 'n': 1}, {'type': 'B'}],
+            {**BUILD, 'modules': ['a', 'b'], 'a': {'type': 'A', 'n': 1}, 'b': {'type': 'B'}},
         ),
         (
             {'model': None, 'search_space': {'type': 'SearchSpace', 'modules': ['a'], 'a': {'name': 'A'}}},
-            {'type': 'A'},
+            {**BUILD, 'modules': ['a'], 'a': {'type': 'A'}},
         ),
     ],
 )
@@ -232,8 +235,8 @@ def test_keys_know_where_they_were_written(tmp_path):
         (found.optimizer, 'lr', 17),
         (found.lr_config, 'policy', 19),
         (found.lr_config, 'step_size', 20),
-        (found.model.model, 'type', 11),
-        (found.model.model, 'width', 12),
+        (found.model.model.backbone, 'type', 11),
+        (found.model.model.backbone, 'width', 12),
         (found.data.train.dataset, 'type', 3),
         (found.data.train.dataset, 'path', 5),
         (found.data.val.dataset, 'path', 7),
