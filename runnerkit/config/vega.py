@@ -71,6 +71,9 @@ DEFAULT_CALLBACKS = ('ModelStatistics',)
 #: What builds the network of a description with modules, each of which may be of a family.
 NETWORK = 'runnerkit.search.networks.build_network'
 
+#: What builds a data set, and tells it its mode.
+DATASET = 'runnerkit.search.datasets.dataset_of_mode'
+
 #: The parts of a data set's section, and the keys that are no arguments of its class.
 SPLITS = ('train', 'val', 'test')
 LOADER = ('batch_size', 'num_workers', 'shuffle', 'drop_last', 'pin_memory')
@@ -336,7 +339,7 @@ class _Step:
             settings.pop('type', None)
             loader = {key: settings.pop(key) for key in LOADER if key in settings}
             set_origin(settings, origin)
-            dataset: dict[str, Any] = {'type': 'VegaDataset', 'dataset': self.typed(settings, section), 'mode': split}
+            dataset: dict[str, Any] = {'type': DATASET, 'dataset': self.typed(settings, section), 'mode': split}
             if split not in section and split != 'train':
                 dataset['needs_mode'] = True  # or it would be the training data
             found[split] = dataset

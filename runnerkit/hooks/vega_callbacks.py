@@ -12,7 +12,6 @@ from runnerkit.distributed import broadcast_object
 from runnerkit.evaluation import numbers_of
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView, Score
-from runnerkit.hooks.priority import get_priority
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.scatter_gather import to_device
 from runnerkit.registry import Registry
@@ -268,11 +267,9 @@ class VegaCallbacks(Hook):
         self._pending: dict[str, Any] = {}
 
     def before_run(self, runner: RunnerView) -> None:
-        self._check_order(runner)
-        if not runner.by_epoch:
-            raise WrongValue(f'callbacks of Vega count epochs, but the {type(runner).__name__} counts iterations')
-        if runner.batch_processor is not None and runner.batch_processor != self._process:
-            raise WrongValue('callbacks of Vega take the place of batch_processor: leave it out')
+        misfit = self.misfit(runner)
+        if misfit is not None:
+            raise WrongValue(': '.join(misfit))
         runner.batch_processor = self._process
         for hook in runner.hooks:
             if isinstance(hook, EvalHook) and self not in hook.hooks:
@@ -285,14 +282,19 @@ class VegaCallbacks(Hook):
         self._call('init_trainer')
         self._call('before_train')
 
-    def _check_order(self, runner: RunnerView) -> None:
+    def misfit(self, runner: RunnerView) -> tuple[str, str] | None:
+        """Return why the hook does not fit the run, and the way out; None if it does."""
+        if not runner.by_epoch:
+            return f'VegaCallbacks counts epochs, but the {type(runner).__name__} does not', 'use an EpochBasedRunner'
+        if runner.batch_processor is not None and runner.batch_processor != self._process:
+            return 'VegaCallbacks takes the place of batch_processor', 'leave that out'
         hooks = list(runner.hooks)
-        later = [hook for hook in hooks[hooks.index(self) :] if isinstance(hook, EvalHook)]
-        if later:
-            raise WrongValue(
-                'VegaCallbacks must be called after the EvalHook, because in Vega an epoch ends after its validation: '
-                f"give it priority='LOW' (it has {get_priority(getattr(self, 'priority', 'NORMAL'))}) in custom_hooks"
+        if any(isinstance(hook, EvalHook) for hook in hooks[hooks.index(self) :]):
+            return (
+                'VegaCallbacks is called before the EvalHook, but in Vega an epoch ends after its validation',
+                "give it priority='LOW', or a higher number",
             )
+        return None
 
     def before_train_epoch(self, runner: RunnerView) -> None:
         self.logs = {'train_num_batches': self.trainer.batch_num_train}

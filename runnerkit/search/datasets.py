@@ -10,7 +10,6 @@ from runnerkit.data import DATASETS
 from runnerkit.utils.exceptions import WrongValue
 
 
-@DATASETS.register_module('VegaDataset')
 def dataset_of_mode(dataset: Mapping[str, Any], mode: str, needs_mode: bool = False) -> Any:
     """Build the data set of a config, with ``mode`` as an argument if its class has one of that name.
 

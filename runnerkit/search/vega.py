@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback, VegaCallbacks
 from runnerkit.search.class_factory import ClassFactory, ClassType
-from runnerkit.search.datasets import dataset_of_mode
 from runnerkit.search.metrics import Accuracy, MetricBase, Metrics, accuracy
 from runnerkit.search.model_statistics import ModelStatistics, calc_model_flops_params
 from runnerkit.search.networks import NetTypes, Network, NetworkDesc, NetworkFactory
@@ -29,7 +28,6 @@ __all__ = [
     'VegaCallbacks',
     'accuracy',
     'calc_model_flops_params',
-    'dataset_of_mode',
     'is_tf_backend',
     'is_torch_backend',
 ]

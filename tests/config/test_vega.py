@@ -10,6 +10,7 @@ STEP = {
 }
 
 
+OF_MODE = 'runnerkit.search.datasets.dataset_of_mode'
 BUILD = {'type': 'runnerkit.search.networks.build_network'}
 
 
@@ -30,9 +31,9 @@ def test_a_small_step():
             'metrics': {'accuracy': {'type': 'accuracy'}},
         },
         'data': {
-            'train': {'type': 'VegaDataset', 'dataset': {'type': 'Digits'}, 'mode': 'train'},
+            'train': {'type': OF_MODE, 'dataset': {'type': 'Digits'}, 'mode': 'train'},
             'train_dataloader': {'batch_size': 8},
-            'val': {'type': 'VegaDataset', 'dataset': {'type': 'Digits'}, 'mode': 'val', 'needs_mode': True},
+            'val': {'type': OF_MODE, 'dataset': {'type': 'Digits'}, 'mode': 'val', 'needs_mode': True},
             'val_dataloader': {'batch_size': 8},
         },
         'optimizer': {'type': 'SGD', 'lr': 0.1},
@@ -132,7 +133,7 @@ def test_the_splits_of_a_data_set():
         'max_batches': 5,
     }
     assert (data['val']['mode'], data['val']['needs_mode']) == ('val', True)
-    assert data['test'] == {'type': 'VegaDataset', 'dataset': {'type': 'Digits', 'path': '/b'}, 'mode': 'test'}
+    assert data['test'] == {'type': OF_MODE, 'dataset': {'type': 'Digits', 'path': '/b'}, 'mode': 'test'}
     assert data['test_dataloader'] == {'batch_size': 1024, 'num_workers': 2}
     assert 'val' not in translated({'with_valid': False}, dataset={**dataset, 'val': {}})['data']
 

@@ -326,17 +326,17 @@ def test_wrong_callbacks(callbacks, error, text):
 def test_a_run_that_does_not_fit_is_refused():
     runner = tiny_runner('iter', max_iters=2)
     runner.register_hook(VegaCallbacks(Heard()))
-    with pytest.raises(ValueError, match='count epochs, but the IterBasedRunner counts iterations'):
+    with pytest.raises(ValueError, match='counts epochs, but the IterBasedRunner does not: use an EpochBasedRunner'):
         runner.run([loader()], [('train', 1)])
     runner = tiny_runner(max_epochs=1)
     runner.register_hook(EvalHook(loader()), priority='LOW')
     runner.register_hook(VegaCallbacks(Heard()))
-    with pytest.raises(ValueError, match="after the EvalHook.*priority='LOW'.*it has 50"):
+    with pytest.raises(ValueError, match="before the EvalHook.*priority='LOW'"):
         runner.run([loader()], [('train', 1)])
     runner = tiny_runner(max_epochs=1)
     runner.batch_processor = lambda *args, **kwargs: {}
     runner.register_hook(VegaCallbacks(Heard()))
-    with pytest.raises(ValueError, match='take the place of batch_processor'):
+    with pytest.raises(ValueError, match='takes the place of batch_processor'):
         runner.run([loader()], [('train', 1)])
 
     class Nothing(Callback):

@@ -16,7 +16,9 @@ class Simple(list):
 
 
 def test_a_class_that_takes_a_mode_gets_it():
-    built = build_dataset({'type': 'VegaDataset', 'dataset': {'type': Takes, 'size': 3}, 'mode': 'val'})
+    built = build_dataset(
+        {'type': 'runnerkit.search.datasets.dataset_of_mode', 'dataset': {'type': Takes, 'size': 3}, 'mode': 'val'}
+    )
     assert (type(built), built.mode, len(built)) == (Takes, 'val', 3)
     assert dataset_of_mode({'type': Takes, 'size': 3, 'mode': 'test'}, 'val').mode == 'test'  # what the config says
     assert type(dataset_of_mode({'type': Simple, 'size': 3}, 'val')) is Simple
