@@ -4,6 +4,7 @@ A block is known by its page and first line. Shell blocks run in the order in wh
 repository's `tools`, its demo's config with two epochs, and a `.venv` that leads to this Python.
 """
 
+import ast
 import csv
 import json
 import os
@@ -25,8 +26,9 @@ from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main
 from runnerkit.config import Config
 from runnerkit.data.files import dataset_of_files
+from runnerkit.flow import Flow, Options
 from runnerkit.flow.switches import compile_options
-from runnerkit.hooks import HOOKS, OptimizerHook
+from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import METRICS
@@ -97,6 +99,17 @@ RUN = {
         'runnerkit ctl work_dirs/online status',
         "_base_ = ['configs/online/clicks.py']",
         'import redis',
+    },
+    'docs/several_networks.md': {
+        'optimizer = dict(',
+        'runnerkit train configs/gan/modes.py',
+        "workflow = [('dis', 5), ('gen', 1)]",
+        'def train_step(self, data, optimizer):',
+        'def train_batch(self):',
+        '# halves.py',
+        "model = dict(type='{{ fileDirname }}/halves.py:Halves')",
+        'model = dict(',
+        "_base_ = ['first.py']",
     },
     'docs/preflight.md': {'import torch'},
     'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
@@ -771,3 +784,65 @@ def test_the_source_of_the_online_page(monkeypatch):
     assert loader.state_dict() == {'offset': [7, 0], 'events': 2, 'malformed': 1, 'duplicates': 0}
     records = source.read([5, 0])
     assert [next(records).offset for _ in range(2)] == [[5, 1], [7, 0]]
+
+
+# --- several networks ------------------------------------------------------------------------------------------------
+
+NETWORKS = 'docs/several_networks.md'
+
+
+def test_the_gan_of_the_page_about_several_networks(shell, tmp_path):
+    shutil.copytree(ROOT / 'configs' / 'gan', tmp_path / 'configs' / 'gan')
+    modes = tmp_path / 'configs' / 'gan' / 'modes.py'
+    short = modes.read_text().replace('max_iters=4200', 'max_iters=12').replace('interval=100,', 'interval=1,')
+    modes.write_text(short.replace('width=16', 'width=2'))
+    said = shell(text_of(NETWORKS, 'runnerkit train'))
+    assert len(re.findall(r'Iter\((dis|gen)\)', said)) == 12
+    assert 'nobody reads' not in said
+    assert (tmp_path / 'work_dirs' / 'modes' / 'samples.png').exists()
+    blocks = text_of(NETWORKS, 'optimizer = dict('), text_of(NETWORKS, 'workflow = [')
+    (tmp_path / 'five.py').write_text('\n'.join(["_base_ = ['configs/gan/modes.py']", *blocks]))
+    said = shell('runnerkit train five.py')
+    assert re.findall(r'Iter\((dis|gen)\)', said) == ['dis'] * 5 + ['gen'] + ['dis'] * 5 + ['gen']
+
+
+@pytest.mark.parametrize('start, file', [('def train_step', 'networks.py'), ('def train_batch', 'adversaries.py')])
+def test_the_steps_of_the_page_about_several_networks_are_those_of_the_gallery(start, file):
+    (shown,) = ast.parse(text_of(NETWORKS, start)).body
+    gallery = ast.walk(ast.parse((ROOT / 'configs' / 'gan' / file).read_text()))
+    (meant,) = (each for each in gallery if isinstance(each, ast.FunctionDef) and each.name == shown.name)
+    body = meant.body[1:] if ast.get_docstring(meant) else meant.body
+    assert [ast.unparse(line) for line in body] == [ast.unparse(line) for line in shown.body]
+
+
+def test_each_half_learns_from_its_own_data(wines, tmp_path):
+    class Look(Hook):
+        seen = []
+
+        def before_train_iter(self, runner):
+            self.before = {name: value.clone() for name, value in runner.model.named_parameters()}
+
+        def after_train_iter(self, runner):
+            moved = {
+                name.split('.')[0]
+                for name, value in runner.model.named_parameters()
+                if not torch.equal(value, self.before[name])
+            }
+            self.seen.append((runner.mode, moved, len(runner.data_loader.dataloader.dataset)))
+
+    (tmp_path / 'halves.py').write_text(text_of(NETWORKS, '# halves.py'))
+    (tmp_path / 'config.py').write_text(text_of(NETWORKS, 'model = dict(', 'Halves'))
+    options = Options(work_dir='run', device='cpu')
+    Flow(Config.fromfile('config.py'), options, hooks=[(Look(), 'LOWEST')]).run()
+    assert Look.seen == [('left', {'left'}, 100), ('right', {'right'}, 48)] * 20
+
+
+def test_networks_in_series(wines, tmp_path):
+    (tmp_path / 'first.py').write_text(text_of(NETWORKS, 'model = dict(', "type='Supervised'"))
+    (tmp_path / 'second.py').write_text(text_of(NETWORKS, '_base_'))
+    wines('runnerkit train first.py')
+    said = wines('runnerkit train second.py')
+    assert "below 'model.0.'" in said
+    first, second = (torch.load(f'work_dirs/{name}/latest.pth')['state_dict'] for name in ('first', 'second'))
+    assert torch.equal(first['model.0.weight'], second['model.0.weight'])
+    assert not torch.equal(first['model.2.weight'], second['model.2.weight'])

@@ -108,6 +108,29 @@ class Faulty(Nones):
         return torch.zeros(4), torch.zeros(1)
 
 
+class TwoLosses(nn.Module):
+    """A model whose loss is for an optimizer that is not there."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def train_step(self, data, optimizer):
+        loss = self.head(self.body(data[0])).mean()
+        return dict(loss=dict(body=loss, haed=loss), log_vars={}, num_samples=4)
+
+
+class OnlyModes(nn.Module):
+    """A model with steps of modes only."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+
+    def dis_step(self, data, optimizer):
+        return {}
+
+
 class Misspelt(Hook):
     """A hook with a misspelt point."""
 
@@ -549,10 +572,44 @@ CONFIGS = (
         1,
     ),
     # --- optimizer
+    Wrong(
+        "model = dict(init_cfg=dict(type='Pretrained', checkpoint='good.pth', prefix='1.', part='model.1'))",
+        "1. is not in the pretrained model good.pth; it has model; did you mean 'model.1.' … good.py:4",
+        1,
+    ),
+    Wrong(
+        "model = dict(init_cfg=dict(type='Pretrained', checkpoint='good.pth', prefix='model.1.', part='model.0'))",
+        "not one of the weights below 'model.1.' in good.pth (weight, bias) fits Linear (weight, bias) … good.py:4",
+        1,
+    ),
+    Wrong(
+        "model = dict(_delete_=True, type='wrong_inputs.TwoLosses')\nevaluation = None\n"
+        "optimizer = dict(_delete_=True, body=dict(type='SGD', lr=0.1), head=dict(type='SGD', lr=0.1))",
+        "there is no optimizer 'haed'; there are ['body', 'head']; did you mean 'head' … <nowhere>",
+        1,
+    ),
+    Wrong(
+        "model = dict(_delete_=True, type='wrong_inputs.OnlyModes')\nevaluation = None",
+        "calls train_step, but OnlyModes has only dis_step: write workflow = [('dis', 1)] … <nowhere>",
+        1,
+    ),
     Wrong('optimizer = 3', 'optimizer … must be a dict, but got 3', 1),
     Wrong("optimizer = 'SGD'", "optimizer … must be a dict, but got 'SGD'", 1),
     Wrong("optimizer = dict(type='SDG')", "SDG is not in the optimizer registry … 'SGD'", 1),
     Wrong("optimizer = dict(lr='0.1')", "optimizer.lr … Write 0.1 in place of '0.1'", 1),
+    Wrong(
+        "optimizer = dict(params=['modle.0.*'])",
+        "the pattern 'modle.0.*' matches no parameter of Supervised; did you mean 'model.0.*'",
+        1,
+    ),
+    Wrong('optimizer = dict(params=3)', 'optimizer.params … must be a list of texts, but got 3', 1),
+    Wrong("optimizer = dict(params=['model.0.*'])", '2 trainable parameters are in no optimizer and never change', 0),
+    Wrong(
+        "optimizer = dict(_delete_=True, a=dict(type='SGD', lr=0.1, params='*weight'), "
+        "b=dict(type='SGD', lr=0.1, params=['model.1.*', '*.0.bias']))",
+        "the parameter model.1.weight is in two optimizers, 'a' and 'b'",
+        1,
+    ),
     Wrong('optimizer = dict(lr=-0.1)', 'optimizer.lr … Write 0.1', 1),
     Wrong('optimizer = dict(lr=None)', 'optimizer.lr … is None', 1),
     Wrong('optimizer = dict(lr=0)', 'optimizer.lr … is 0: the weights never change', 0),

@@ -21,7 +21,7 @@ from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, local_path, open_file
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.logging import print_log, printable, shortened
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import did_you_mean, suggestion
 
 logger = logging.getLogger('runnerkit')
 
@@ -263,5 +263,9 @@ def _load_checkpoint_with_prefix(
     part = {name[len(start) :]: value for name, value in state.items() if name.startswith(start)}
     if not part:
         tops = sorted({name.split('.')[0] for name in state})
-        raise WrongValue(f'{prefix} is not in the pretrained model {filename}; it has {shortened(tops)}')
+        parts = [name.split('.') for name in state]
+        modules = dict.fromkeys('.'.join(part[:length]) + '.' for part in parts for length in range(1, len(part)))
+        deeper = [name for name in modules if f'.{name}'.endswith(f'.{start}')]  # model.backbone. for backbone.
+        hint = f'; did you mean {deeper[0]!r}?' if deeper else suggestion(start, modules)
+        raise WrongValue(f'{prefix} is not in the pretrained model {filename}; it has {shortened(tops)}{hint}')
     return part

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from runnerkit.checkpoint.loader import _load_checkpoint
+from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_prefix
 from runnerkit.checkpoint.names import to_names_of
 from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.parallel import unwrap
@@ -99,6 +99,29 @@ def load_checkpoint(
         )
     _tell(fit, strict, logger, f'{fit.summary} of {printable(path)}')
     return checkpoint
+
+
+def load_part(
+    module: nn.Module,
+    prefix: str,
+    filename: str | os.PathLike[str],
+    map_location: Any = None,
+    logger: logging.Logger | str | None = None,
+) -> None:
+    """Load the weights of a checkpoint that lie below ``prefix``, such as ``'backbone.'``, into ``module``.
+
+    Raises:
+        ValueError: nothing in the file starts with ``prefix``, or nothing of that fits the module.
+    """
+    state = _load_checkpoint_with_prefix(prefix, filename, map_location)
+    fit = _load(module, state)
+    if fit.nothing_fits:
+        raise ValueError(
+            f'not one of the weights below {prefix!r} in {os.fspath(filename)} ({shortened(list(state), 3)}) fits '
+            f'{type(unwrap(module)).__name__} ({shortened(fit.own, 3)}): look at the prefix, and at the part that gets '
+            'them'
+        )
+    _tell(fit, False, logger, f'{fit.summary} of {printable(os.fspath(filename))}, below {prefix!r}')
 
 
 class WeightsDoNotFit(RuntimeError):

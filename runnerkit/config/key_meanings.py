@@ -104,6 +104,7 @@ MEANINGS: dict[str, dict[str, Key]] = {
     'optimizer': {
         'type': Key('str', 'required', 'A class of `torch.optim`, or one of yours; the other keys are its arguments.'),
         'paramwise_cfg': Key('dict', 'None', 'Other learning rates and weight decays for some parameters, see below.'),
+        'params': Key('list of str', 'None', "Patterns of the names of its parameters, `['generator.*']`; None: all."),
         'constructor': Key(
             'str', "`'DefaultOptimizerConstructor'`", 'What makes parameter groups from the model: a class of yours.'
         ),

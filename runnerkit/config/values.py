@@ -127,6 +127,7 @@ _SCHEDULE: dict[str, Kind] = {
 }
 
 _OPTIMIZER: dict[str, Kind] = {
+    'params': NAMES,
     'betas': NUMBERS,
     'eps': NUMBER_OR_PAIR,
     **dict.fromkeys(

@@ -89,8 +89,16 @@ class DryRun(RunnerBase):
             for hook in hooks:
                 hook.after_train_iter(runner)
         loss = outputs.get('loss')
-        value = f'{float(loss.detach()):.4f}' if isinstance(loss, Tensor) else str(loss).lower()
+        if isinstance(loss, Mapping):
+            value = ', '.join(f'{name} {value_of(each)}' for name, each in loss.items())
+        else:
+            value = value_of(loss)
         return f'One iteration of mode {mode!r}: loss {value}'
+
+
+def value_of(loss: Any) -> str:
+    """``loss`` as text."""
+    return f'{float(loss.detach()):.4f}' if isinstance(loss, Tensor) else str(loss).lower()
 
 
 def printer(context: Context) -> Callable[[str], None]:

@@ -66,7 +66,8 @@ class NetworkBase(Stage):
         with placed_errors(context.cfg, 'model'):
             model: Any = build_model(config)
         if model is not config and hasattr(model, 'init_weights'):
-            model.init_weights()
+            with placed_errors(context.cfg, 'model'):
+                model.init_weights()
         model = model.to(context.device)
         if context.cfg.get('channels_last'):
             use_channels_last(model)

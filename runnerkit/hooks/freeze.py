@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -12,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.patterns import as_patterns, chosen_parameters, matches
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
@@ -41,9 +41,7 @@ class FreezeHook(Hook):
     needs_training = True
 
     def __init__(self, patterns: Sequence[str] | str, until: int | None = None, by_epoch: bool = True) -> None:
-        self.patterns = [patterns] if isinstance(patterns, str) else list(patterns) if _is_list(patterns) else []
-        if not self.patterns or not all(isinstance(pattern, str) for pattern in self.patterns):
-            raise WrongType(f"patterns must be names or patterns such as ['backbone.*'], but got {patterns!r}")
+        self.patterns = as_patterns(patterns, 'patterns')
         check_whole_number('until', until, or_none=True, hint='None freezes to the end of the run')
         if not isinstance(by_epoch, bool):
             raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
@@ -141,32 +139,17 @@ class FreezeHook(Hook):
 _OF_A_NORM = ('weight', 'bias')
 
 
-def _is_list(patterns: Any) -> bool:
-    return isinstance(patterns, Iterable) and not isinstance(patterns, (bytes, Mapping))
-
-
-def matches(patterns: Iterable[str], name: str) -> bool:
-    """Whether one of ``patterns`` stands for the parameter ``name``."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
 def check_patterns(patterns: Sequence[str], model: nn.Module) -> list[str]:
     """Return the names of the parameters of ``model`` that ``patterns`` match.
 
     Raises:
         ValueError: a pattern matches nothing, or together they match everything that is trained.
     """
-    names = [name for name, _ in model.named_parameters()]
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            tries = (f'{pattern}.*', f'*{pattern}', f'*.{pattern}', f'*.{pattern}.*')
-            meant = next((each for each in tries if any(fnmatchcase(name, each) for name in names)), None)
-            hint = f'did you mean {meant!r}?' if meant else f'they are called {", ".join(names[:3])} …'
-            raise WrongValue(f'the pattern {pattern!r} matches no parameter of {type(model).__name__}; {hint}')
+    chosen = chosen_parameters(patterns, model)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    if trained and all(matches(patterns, name) for name in trained):
+    if trained and all(name in chosen for name in trained):
         raise WrongValue(
             f'the patterns {", ".join(map(repr, patterns))} match all parameters of {type(model).__name__}: nothing '
             'would be trained; leave out those that should be'
         )
-    return [name for name in names if matches(patterns, name)]
+    return list(chosen)

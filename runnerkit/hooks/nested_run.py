@@ -42,6 +42,7 @@ class NestedRunHook(Hook):
     """
 
     nests_runs = True
+    needs_training = True
 
     def __init__(
         self, name: str = 'nested', interval: int = 1, by_epoch: bool = False, save_interval: int | None = None

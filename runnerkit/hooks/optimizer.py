@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
@@ -20,14 +22,18 @@ from runnerkit.utils.numbers import check_whole_number
 class OptimizerHook(Hook):
     """Updates the weights with ``outputs['loss']``: zero, scale, backward, unscale, clip, step.
 
-    With a dict of optimizers, one loss updates all of them together, and a dict of losses updates each optimizer with
-    its own loss. If the model's step has already updated the optimizers itself (as in a GAN), the hook does nothing.
-    Gradients can be read until the end of the iteration; they are cleared when the next cycle begins.
+    With several optimizers, a dict of losses by their names updates each optimizer with the gradients of its own loss:
+    first all backward passes, then all steps. One loss updates the optimizer that is called like the workflow's running
+    mode; if there is none of that name, all of them together. An optimizer that the model's step has already updated
+    itself is not updated again. Gradients can be read until the end of the iteration; they are cleared when the next
+    cycle begins.
 
     Args:
-        grad_clip: arguments of `torch.nn.utils.clip_grad_norm_`; logs ``grad_norm``, the norm before clipping.
+        grad_clip: arguments of `torch.nn.utils.clip_grad_norm_`; logs ``grad_norm``, the norm before clipping; of an
+            optimizer that is updated alone, ``grad_norm_<its name>``.
         detect_anomalous_params: log the parameters that the loss does not depend on (this walks over the graph).
-        cumulative_iters: iterations whose losses are averaged into one step, at least 1.
+        cumulative_iters: iterations whose losses are averaged into one step, at least 1; for an optimizer that is
+            updated alone, the number of its own losses.
         amp: ``'bf16'`` or ``'fp16'`` runs the model's steps under `torch.autocast`; fp16 also scales the loss.
         loss_scale: for fp16, ``'dynamic'``, a factor, or a dict of arguments of `torch.amp.GradScaler`.
         fused: ``'auto'`` switches optimizers to torch's fused implementation if there is one; the weights then differ
@@ -45,6 +51,7 @@ class OptimizerHook(Hook):
     fused: str | None = None
     _casts_steps = True  # with amp, whole steps run under autocast
     _update: Any = None
+    _leaves_sync_out = False  # in the iterations of a cycle before its last one
     _stands_alone = False  # the hook has its own update, because the runner is not one of ours
     _seen = _calls = 0  # updates until now: of all, and of the runner's primitive
     _has_told = False
@@ -52,6 +59,7 @@ class OptimizerHook(Hook):
     #: itself, all updates are left to it, also in iterations in which it makes none.
     gives_way = False
     _has_given_way = False
+    _of_each: _OfEach | None = None  # where there are several optimizers
 
     def __init__(
         self,
@@ -92,11 +100,17 @@ class OptimizerHook(Hook):
             runner.logger.info('fused: %s', _which(self._update))
         self._calls = runner.update_calls
         self._seen = self._calls + self._update.steps
+        optimizers = named_optimizers(runner.optimizer)
+        if len(optimizers) > 1 and (self._of_each is None or self._of_each.optimizers != optimizers):
+            self._of_each = _OfEach(optimizers)
+        # Several optimizers need not step in the same iteration, and modes need not reach the same parameters.
+        is_one = self._of_each is None and not getattr(runner.model, 'averages_each_backward', False)
+        self._leaves_sync_out = is_one and self.cumulative_iters > 1 and hasattr(runner.model, 'no_sync')
         # Define the expensive points only if they are needed.
         casts = self.amp is not None and self._casts_steps
         if casts:
             self.around_val = lambda runner: self._update.autocast()
-        if casts or (self.cumulative_iters > 1 and hasattr(runner.model, 'no_sync')):
+        if casts or self._leaves_sync_out:
             self.around_iter = self._around_iter
 
     def after_train_iter(self, runner: RunnerView) -> None:
@@ -106,18 +120,16 @@ class OptimizerHook(Hook):
             self._update_alone(runner)
             return
         # Count all updates, through the runner or directly: the model's step may have made its own.
-        if runner.update_calls + self._update.steps != self._seen:
+        is_updated = runner.update_calls + self._update.steps != self._seen
+        if is_updated and not self._has_told and runner.update_calls == self._calls:
+            self._tell_bypassed(runner)
+        if self._of_each is not None:
+            self._update_some(runner, self._of_each, is_updated)
+        elif is_updated:
             self._has_given_way = self.gives_way
-            if not self._has_told and runner.update_calls == self._calls:
-                self._tell_bypassed(runner)
         elif not self._has_given_way:
             outputs = runner.outputs
-            loss = outputs['loss'] if 'loss' in outputs else runner.required('loss')
-            if type(loss) is not Tensor and isinstance(loss, dict):
-                for name, each in loss.items():
-                    runner.update(each, name)
-            else:
-                runner.update(loss)
+            runner.update(outputs['loss'] if 'loss' in outputs else runner.required('loss'))
         self._calls = runner.update_calls
         self._seen = self._calls + self._update.steps
 
@@ -140,12 +152,35 @@ class OptimizerHook(Hook):
         """What casts the evaluated steps as the training does; None without ``amp``."""
         return _Autocast(self.amp) if self.amp is not None and self._casts_steps else None
 
+    def _update_some(self, runner: RunnerView, each: _OfEach, is_updated: bool) -> None:
+        """Update those of several optimizers for which there is a loss, unless the step has done so itself."""
+        done = each.new_ones(runner.losses_by_optimizer)
+        if self.gives_way and is_updated:
+            self._has_given_way = True
+            each.left |= done
+        done |= each.left
+        if 'loss' in runner.outputs or not (is_updated or self._has_given_way):
+            loss = runner.required('loss')
+            if isinstance(loss, Tensor):
+                if runner.mode not in each.optimizers:
+                    if not (is_updated or self._has_given_way):
+                        runner.update(loss)
+                elif runner.mode not in done:
+                    runner.update(loss, runner.mode)
+            elif losses := {name: value for name, value in loss.items() if name not in done}:
+                runner.update(losses)
+        each.new_ones(runner.losses_by_optimizer)
+
     def state_dict(self) -> dict[str, Any]:
-        """Return whether the hook has left the updates to the model."""
-        return {'has_given_way': True} if self._has_given_way else {}
+        """Return whether the hook has left the updates to the model; with several optimizers, which of them."""
+        if not self._has_given_way:
+            return {}
+        return {'has_given_way': True, **({} if self._of_each is None else {'left': sorted(self._of_each.left)})}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._has_given_way = state['has_given_way']
+        if self._of_each is not None:
+            self._of_each.left = set(state.get('left', self._of_each.optimizers))
 
     def _update_alone(self, runner: Any) -> None:
         """Update for a runner without an `update` method: MMCV's own, or a stub in a test."""
@@ -171,9 +206,33 @@ class OptimizerHook(Hook):
         with ExitStack() as stack:
             if self._casts_steps:
                 stack.enter_context(self._update.autocast())
-            if hasattr(runner.model, 'no_sync') and not self._update.is_due(runner.iter, runner.max_iters, ahead=1):
+            if self._leaves_sync_out and not self._update.is_due(runner.iter, runner.max_iters, ahead=1):
                 stack.enter_context(runner.model.no_sync())
             yield
+
+
+class _OfEach:
+    """What each of several optimizers has done, whoever made it do so.
+
+    Args:
+        optimizers: by name.
+
+    Attributes:
+        left: those whose updates are left to the model's step.
+    """
+
+    def __init__(self, optimizers: dict[str, Optimizer]) -> None:
+        self.optimizers = optimizers
+        self.left: set[str] = set()
+        self._steps: Counter[str] = Counter()
+        self._seen: dict[str, int] = {}
+        for name, optimizer in optimizers.items():
+            optimizer.register_step_post_hook(lambda *_, name=name: self._steps.update([name]))
+
+    def new_ones(self, losses: Mapping[str, int]) -> set[str]:
+        """Those that have got losses or made steps since the last time that this was asked."""
+        before, self._seen = self._seen, {name: losses.get(name, 0) + self._steps[name] for name in self.optimizers}
+        return {name for name, count in self._seen.items() if count != before.get(name, 0)}
 
 
 @HOOKS.register_module()

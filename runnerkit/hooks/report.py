@@ -24,6 +24,8 @@ class ReportHook(Hook):
         names: the scores that the study waits for; evaluations without any of them are not sent.
     """
 
+    needs_training = True
+
     def __init__(self, send: Callable[[int, dict[str, float]], bool], names: tuple[str, ...]) -> None:
         self.send, self.names = send, names
         self.last: tuple[int, dict[str, float]] | None = None

@@ -17,6 +17,8 @@ class StopAfterHook(Hook):
         number: after how many completed epochs (iterations); at least 1.
     """
 
+    needs_training = True
+
     def __init__(self, number: int) -> None:
         check_whole_number('number', number)
         self.number = number

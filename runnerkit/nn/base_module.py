@@ -72,16 +72,22 @@ class BaseModule(nn.Module, metaclass=ABCMeta):
             module._params_init_info = notes  # type: ignore[assignment]
 
     def _init_self_and_children(self) -> None:
-        from runnerkit.nn.weight_init import initialize, update_init_info
+        from runnerkit.nn.weight_init import initialize, loads_a_part, update_init_info
 
-        if self.init_cfg:
-            initialize(self, self.init_cfg)
-            if isinstance(self.init_cfg, dict) and self.init_cfg['type'] == 'Pretrained':
+        # Weights of a part are loaded at the end, or children would be initialised over them.
+        given = self.init_cfg if isinstance(self.init_cfg, (list, tuple)) else [self.init_cfg]
+        parts: Any = [cfg for cfg in given if loads_a_part(cfg)]
+        others: Any = [cfg for cfg in given if not loads_a_part(cfg)] if parts else self.init_cfg
+        if others:
+            initialize(self, others)
+            if isinstance(others, dict) and others['type'] == 'Pretrained':
                 return
         for child in self.children():
             if hasattr(child, 'init_weights'):
                 child.init_weights()  # type: ignore[operator]
                 update_init_info(child, f'Initialized by user-defined `init_weights` in {type(child).__name__}')
+        if parts:
+            initialize(self, parts)
 
     def _dump_init_info(self) -> None:
         """Write the notes to the log files. They are long, so the terminal gets them only if there is no file."""

@@ -19,11 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runnerkit.checkpoint.loader import _load_checkpoint_with_prefix
-from runnerkit.checkpoint.state_dict import load_checkpoint, load_state_dict
+from runnerkit.checkpoint.state_dict import load_checkpoint, load_part
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.exceptions import WrongKey, WrongValue
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import did_you_mean, suggestion
 
 INITIALIZERS = Registry('initializer')
 
@@ -250,25 +249,49 @@ class PretrainedInit:
     """Weights from a checkpoint.
 
     Args:
-        checkpoint: path or URL.
+        checkpoint: path or URL; a folder, such as a work dir, stands for its best checkpoint, else its latest.
         prefix: load only what lies below this name in the file, e.g. 'backbone.'.
         map_location: the device that the file's tensors are loaded to before they are copied; by default the CPU.
+        part: the submodule that gets the weights, e.g. 'model.backbone'; by default the whole module. The rest is
+            initialised as it would be without this.
     """
 
-    def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = None) -> None:
+    def __init__(
+        self, checkpoint: str, prefix: str | None = None, map_location: Any = None, part: str | None = None
+    ) -> None:
         self.checkpoint, self.prefix, self.map_location = checkpoint, prefix, map_location or 'cpu'
+        self.part = part
 
     def __call__(self, module: nn.Module) -> None:
-        """Load into ``module``; missing and unexpected keys are logged."""
+        """Load into ``module``; missing and unexpected keys are logged.
+
+        Raises:
+            ValueError: there is no such part, the file has nothing below the prefix, or nothing of it fits.
+        """
+        target = module if self.part is None else self._part_of(module, self.part)
         if self.prefix is None:
-            load_checkpoint(module, self.checkpoint, map_location=self.map_location, strict=False, logger=_LOG)
+            load_checkpoint(target, self.checkpoint, map_location=self.map_location, strict=False, logger=_LOG)
         else:
-            state = _load_checkpoint_with_prefix(self.prefix, self.checkpoint, map_location=self.map_location)
-            load_state_dict(module, state, strict=False, logger=_LOG)
+            load_part(target, self.prefix, self.checkpoint, map_location=self.map_location, logger=_LOG)
         update_init_info(module, self._get_init_info())
+
+    @staticmethod
+    def _part_of(module: nn.Module, name: str) -> nn.Module:
+        modules = dict(module.named_modules())
+        if name not in modules:
+            raise ValueError(
+                f'part={name!r} is no submodule of {type(module).__name__}{suggestion(name, modules)}; its children: '
+                f'{", ".join(child for child, _ in module.named_children()) or "none"}'
+            )
+        return modules[name]
 
     def _get_init_info(self) -> str:
         return f'PretrainedInit: load from {self.checkpoint}'
+
+
+def loads_a_part(cfg: Any) -> bool:
+    """Whether a config, one of ``init_cfg``, loads weights into a submodule only: that comes last."""
+    return isinstance(cfg, dict) and cfg.get('type') == 'Pretrained' and cfg.get('part') is not None
 
 
 def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -42,10 +43,11 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
 
     Args:
         model: The model, or a wrapper around it.
-        cfg: ``type`` and arguments of the optimizer, and optionally ``paramwise_cfg`` and ``constructor``, the name of
-            a class in OPTIMIZER_BUILDERS. For several optimizers, a dict without ``type`` that has such a dict for the
-            name of each submodule to train: ``dict(G=dict(type='Adam', ...), D=dict(type='SGD', ...))``. It is not
-            changed.
+        cfg: ``type`` and arguments of the optimizer, and optionally ``paramwise_cfg``, ``params`` (patterns of the
+            names of the parameters that it gets) and ``constructor``, the name of a class in OPTIMIZER_BUILDERS. For
+            several optimizers, a dict without ``type`` that has such a dict for the name of each submodule to train:
+            ``dict(G=dict(type='Adam', ...), D=dict(type='SGD', ...))``. The name is free for an optimizer with
+            ``params``, which are names in the whole model. It is not changed.
 
     Returns:
         The optimizer, or a dict of optimizers.
@@ -53,19 +55,51 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
     Raises:
         TypeError: If ``cfg`` is not a dict.
         KeyError: If there is no ``type``, or no class of that name.
-        ValueError: If the model has no submodule with an optimizer's name.
+        ValueError: If the model has no submodule with an optimizer's name, a pattern matches nothing, or two
+            optimizers would get the same parameter.
     """
     if not isinstance(cfg, dict):
         raise TypeError(f"the optimizer is given as a dict such as dict(type='SGD', lr=0.1), got {cfg!r}")
     if 'type' not in cfg and cfg and all(isinstance(part, dict) for part in cfg.values()):
-        return {name: build_optimizer(_part_of(model, name), part) for name, part in cfg.items()}
+        optimizers = {
+            name: build_optimizer(model if part.get('params') is not None else _part_of(model, name), part)
+            for name, part in cfg.items()
+        }
+        check_disjoint(optimizers, model)
+        return optimizers
     optimizer_cfg = cfg.copy()
     constructor = optimizer_cfg.pop('constructor', 'DefaultOptimizerConstructor')
     paramwise_cfg = optimizer_cfg.pop('paramwise_cfg', None)
+    params = optimizer_cfg.pop('params', None)
     build = build_optimizer_constructor(
-        {'type': constructor, 'optimizer_cfg': optimizer_cfg, 'paramwise_cfg': paramwise_cfg}
+        {
+            'type': constructor,
+            'optimizer_cfg': optimizer_cfg,
+            'paramwise_cfg': paramwise_cfg,
+            **({} if params is None else {'params': params}),
+        }
     )
     return build(model)
+
+
+def check_disjoint(optimizers: Mapping[str, Any], model: nn.Module) -> None:
+    """Whether each parameter is in one of ``optimizers`` at most, whatever its names are.
+
+    Raises:
+        ValueError: one is in two.
+    """
+    owner: dict[int, str] = {}
+    for name, optimizer in optimizers.items():
+        groups = getattr(optimizer, 'param_groups', ())
+        for parameter in (each for group in groups for each in group['params']):
+            other = owner.setdefault(id(parameter), name)
+            if other != name:
+                names = [key for key, each in model.named_parameters(remove_duplicate=False) if each is parameter]
+                raise ValueError(
+                    f'the parameter {" = ".join(names)} is in two optimizers, {other!r} and {name!r}: choose what each '
+                    "one gets, as in dict(a=dict(type='SGD', lr=0.1, params=['a.*']), …); a part that two networks "
+                    'share can have an optimizer of its own'
+                )
 
 
 def _part_of(model: nn.Module, name: str) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import nn
@@ -10,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
+from runnerkit.optim.patterns import as_patterns, chosen_parameters
 from runnerkit.registry import build_from_cfg
 from runnerkit.utils.suggest import did_you_mean
 
@@ -41,6 +43,9 @@ class DefaultOptimizerConstructor:
     Args:
         optimizer_cfg: ``type`` and arguments of the optimizer. It is not changed.
         paramwise_cfg: A dict with the keys below; None for none.
+        params: Shell patterns over the names of parameters, such as ``['generator.*', 'shared.*']``, in which ``*``
+            also stands for dots: the optimizer gets those that one of them matches. None: all parameters. A shared
+            parameter is found by each of its names, and has the options of the first.
 
     Keys of paramwise_cfg:
         custom_keys: ``{part of a parameter's name: dict(lr_mult=1, decay_mult=1)}``. The longest part that matches
@@ -55,16 +60,25 @@ class DefaultOptimizerConstructor:
 
     Raises:
         TypeError: If an argument, or ``custom_keys``, is not a dict.
-        ValueError: If a key is unknown, or a factor has nothing to multiply.
+        ValueError: If a key is unknown, a factor has nothing to multiply, or a pattern matches nothing.
     """
 
-    def __init__(self, optimizer_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
+    #: Patterns of the parameters that the optimizer gets; None for all. For subclasses with their own __init__.
+    params: list[str] | None = None
+
+    def __init__(
+        self,
+        optimizer_cfg: dict[str, Any],
+        paramwise_cfg: dict[str, Any] | None = None,
+        params: Sequence[str] | str | None = None,
+    ) -> None:
         if not isinstance(optimizer_cfg, dict):
             raise TypeError(
                 f"optimizer_cfg should be a dict such as dict(type='SGD', lr=0.1), but got {optimizer_cfg!r}"
             )
         self.optimizer_cfg = optimizer_cfg
         self.paramwise_cfg = {} if paramwise_cfg is None else paramwise_cfg
+        self.params = None if params is None else as_patterns(params, 'params')
         self.base_lr = optimizer_cfg.get('lr')
         self.base_wd = optimizer_cfg.get('weight_decay')
         self._validate_cfg()
@@ -76,7 +90,23 @@ class DefaultOptimizerConstructor:
         if self.paramwise_cfg:
             params = []
             self.add_params(params, model)
+        if self.params is not None:
+            params = self._chosen(params, model)
         return build_from_cfg(self.optimizer_cfg, OPTIMIZERS, default_args={'params': params})
+
+    def _chosen(self, params: Iterable[Any], model: nn.Module) -> list[Any]:
+        """Those of ``params``, parameters or groups of them, that the patterns choose."""
+        chosen = {id(parameter): parameter for parameter in chosen_parameters(self.params or [], model).values()}
+        found: list[Any] = []
+        for each in params:
+            own = [
+                parameter
+                for parameter in (each['params'] if isinstance(each, dict) else [each])
+                if chosen.pop(id(parameter), None) is not None  # the first time: it may have several names
+            ]
+            if own:
+                found.append({**each, 'params': own} if isinstance(each, dict) else own[0])
+        return found
 
     def add_params(
         self,

@@ -35,6 +35,10 @@ class Update:
         fused: ``'auto'`` switches the optimizers to torch's fused implementations if there are any; None leaves them
             unchanged.
         parameters: the parameters to clip; by default all parameters of the optimizers.
+        is_one_of_several: the run has other optimizers. Then a backward pass computes gradients of these optimizers'
+            parameters only, so that none reach another optimizer's step; and a cycle is counted in the losses of this
+            update, since not every iteration may have one. The run's last iteration ends it; a shorter cycle is
+            averaged over its own length.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Update:
         detect_anomalous_params: bool = False,
         fused: str | None = None,
         parameters: Iterable[nn.Parameter] | None = None,
+        is_one_of_several: bool = False,
     ) -> None:
         check_whole_number('cumulative_iters', cumulative_iters)
         if amp is not None and amp not in AMP_DTYPES:
@@ -64,6 +69,7 @@ class Update:
         self.amp = amp
         self.detect_anomalous_params = detect_anomalous_params
         self._parameters = None if parameters is None else list(parameters)
+        self.is_one_of_several = is_one_of_several
         # A fixed factor is set again after each step, because the scaler would halve it at an overflow.
         self.fixed_scale = float(loss_scale) if isinstance(loss_scale, (int, float)) else None
         self.scaler = make_scaler(loss_scale, self.device_type) if amp == 'fp16' else None
@@ -100,7 +106,7 @@ class Update:
         """Whether the update of the 0-based ``iteration`` ends a cycle; ``ahead`` losses are still to come."""
         if self.cumulative_iters == 1:
             return True
-        last_of_cycle = (iteration + 1) % self.cumulative_iters == 0
+        last_of_cycle = (iteration + 1) % self.cumulative_iters == 0 and not self.is_one_of_several
         # The third case: an optimizer that is not updated in every iteration (in a GAN) may miss the cycle's last one.
         return last_of_cycle or iteration + 1 == max_iters or self.accumulated + ahead >= self.cumulative_iters
 
@@ -111,29 +117,51 @@ class Update:
         max_iters: int | None = None,
         model: nn.Module | None = None,
         logger: logging.Logger | None = None,
+        retain_graph: bool = False,
     ) -> None:
-        """Add the gradients of ``loss`` (one element) to the cycle's; a new cycle clears the old ones first."""
+        """Add the gradients of ``loss`` (one element) to the cycle's; a new cycle clears the old ones first.
+
+        Args:
+            loss: a tensor of one element with a graph.
+            iteration: the run's, 0-based.
+            max_iters: of the run; None if that is not known.
+            model: for ``detect_anomalous_params``.
+            logger: for the same.
+            retain_graph: whether another loss of the same graph comes after this one.
+        """
         if self.accumulated == 0:
-            for optimizer in self.optimizers:
-                if getattr(optimizer.zero_grad, '__func__', None) is not Optimizer.zero_grad:
-                    optimizer.zero_grad()
-                    continue
-                # What zero_grad() does, without the 30 µs that its profiler and compiler hooks take.
-                for group in optimizer.param_groups:
-                    for parameter in group['params']:
-                        parameter.grad = None
+            self._clear_gradients()
         if self.detect_anomalous_params and model is not None:
-            log_anomalous_params(loss, model, logger)
+            log_anomalous_params(loss, model, logger, self.parameters() if self.is_one_of_several else None)
         if self.cumulative_iters > 1:
-            length = cycle_length(self.cumulative_iters, iteration, max_iters)
+            is_own = self.is_one_of_several
+            length = self.cumulative_iters if is_own else cycle_length(self.cumulative_iters, iteration, max_iters)
             loss = loss / length if length > 1 else loss
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
+        options: dict[str, Any] = {'retain_graph': True} if retain_graph else {}
+        if self.is_one_of_several:
+            options['inputs'] = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        if options.get('inputs') != []:  # all of them are frozen; torch takes an empty list for an error
+            self._add_gradients(loss, options)
+        self.accumulated += 1
+
+    def _clear_gradients(self) -> None:
+        for optimizer in self.optimizers:
+            if getattr(optimizer.zero_grad, '__func__', None) is not Optimizer.zero_grad:
+                optimizer.zero_grad()
+                continue
+            # What zero_grad() does, without the 30 µs that its profiler and compiler hooks take.
+            for group in optimizer.param_groups:
+                for parameter in group['params']:
+                    parameter.grad = None
+
+    def _add_gradients(self, loss: Tensor, options: dict[str, Any]) -> None:
         if self.amp:
             # torch advises against a backward pass under autocast, so a surrounding one (a ring around the iteration)
             # is switched off.
             with torch.autocast(loss.device.type, enabled=False):
-                loss.backward()
+                loss.backward(**options)
         else:
             one = self._one
             if one is None:
@@ -141,8 +169,7 @@ class Update:
                 one = self._one = torch.ones((), dtype=real, device=loss.device)
             # backward() would create this tensor each time. Reuse it, unless a hook on the loss has changed it.
             fits = not loss.dim() and loss.dtype is one.dtype and loss.device == one.device and not one._version
-            loss.backward(one if fits else None)
-        self.accumulated += 1
+            loss.backward(one if fits else None, **options)
 
     def step(self) -> Tensor | None:
         """Apply the cycle's gradients.
@@ -150,7 +177,11 @@ class Update:
         Returns:
             The gradients' norm before clipping, a 0-dim tensor; None without ``grad_clip``.
         """
-        self.accumulated = 0
+        losses, self.accumulated = self.accumulated, 0
+        if self.is_one_of_several and 0 < losses < self.cumulative_iters:
+            for parameter in self.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self.cumulative_iters / losses)
         if self.scaler is None:
             norm = None if self.grad_clip is None else self.clip()
             for optimizer in self.optimizers:
@@ -234,13 +265,26 @@ def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> t
     )
 
 
-def log_anomalous_params(loss: Tensor, model: nn.Module, logger: logging.Logger | None = None) -> list[str]:
+def log_anomalous_params(
+    loss: Tensor, model: nn.Module, logger: logging.Logger | None = None, among: Iterable[Tensor] | None = None
+) -> list[str]:
     """Log and return the names of the trainable parameters that ``loss`` does not depend on.
 
     Their gradient would be None, for example in an unused head, or in a branch that is cut by ``detach``.
+
+    Args:
+        loss: with its graph.
+        model: whose parameters are meant.
+        logger: by default runnerkit's own.
+        among: these of them; by default all.
     """
     reached = set(graph_leaves(loss))
-    missing = {name: tuple(p.shape) for name, p in model.named_parameters() if p.requires_grad and p not in reached}
+    looked_at = None if among is None else set(among)
+    missing = {
+        name: tuple(p.shape)
+        for name, p in model.named_parameters()
+        if p.requires_grad and p not in reached and (looked_at is None or p in looked_at)
+    }
     for name, shape in missing.items():
         (logger or logging.getLogger('runnerkit')).log(
             level=logging.ERROR, msg=f'{name} (shape {shape}) does not contribute to the loss: it gets no gradient'

@@ -85,9 +85,12 @@ class GradientOrders:
 
 
 def own_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of the buffers that this rank has for itself, on the CPU: none where DDP broadcasts those of rank 0."""
+    """Copies of the buffers that this rank has for itself, on the CPU: none where DDP broadcasts those of rank 0.
+
+    Without DDP's forward, in which it does that, networks of the model may have been called directly.
+    """
     wrappers = [part for part in model.modules() if isinstance(part, DistributedDataParallel)]
-    if all(wrapper.broadcast_buffers for wrapper in wrappers):
+    if all(wrapper.broadcast_buffers and not _does_without_buckets(wrapper) for wrapper in wrappers):
         return {}
     return {name: buffer.detach().cpu().clone() for name, buffer in model.named_buffers()}
 
@@ -154,7 +157,14 @@ class _Idle:
 
 def _sums_in_some_order(wrapper: DistributedDataParallel) -> bool:
     """Whether sums depend on their order (not with two ranks), and buckets are rebuilt at all."""
+    if _does_without_buckets(wrapper):
+        return False
     return _size(wrapper) > 2 and (wrapper.static_graph or not wrapper.find_unused_parameters)
+
+
+def _does_without_buckets(wrapper: DistributedDataParallel) -> bool:
+    """Whether gradients are averaged by `runnerkit.parallel.each_backward`, always in the order of the model."""
+    return bool(getattr(wrapper, 'averages_each_backward', False))
 
 
 def _packs_anew(wrapper: DistributedDataParallel) -> bool:

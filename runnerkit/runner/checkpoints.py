@@ -164,10 +164,6 @@ class Checkpoints(Updates):
             named[f'{kind}#{n}'] = hook
         return list(named.items())
 
-    def _update_name(self, key: Any) -> str:
-        named = named_optimizers(self.optimizer).items()
-        return next((name for name, each in named if each is key), key if isinstance(key, str) else '')
-
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def load_checkpoint(

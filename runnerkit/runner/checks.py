@@ -16,6 +16,9 @@ from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import check_whole_number
 
+#: Steps of every model, and of models for Lightning and MMEngine.
+_OTHER_STEPS = ('train_step', 'val_step', 'training_step', 'validation_step', 'test_step', 'predict_step')
+
 
 def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> None:
     """Whether the step has exactly one owner.
@@ -38,12 +41,17 @@ def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> 
         raise RuntimeError(
             'batch_processor and model.train_step()/model.val_step() cannot be both available: keep one of them'
         )
-    if batch_processor is None and not has_step:
+    if batch_processor is None and not (has_step or steps_of_modes(inner)):
         raise WrongType(
             f'{type(inner).__name__} has no train_step(data, optimizer): write one that returns dict(loss=…, '
             f"log_vars=…, num_samples=…), or wrap the model: model=dict(type='Supervised', model=…, "
             "loss=dict(type='CrossEntropyLoss'))"
         )
+
+
+def steps_of_modes(model: nn.Module) -> list[str]:
+    """The names of the steps of ``model`` for workflow modes of its own, as ``dis_step`` for ``('dis', 5)``."""
+    return [name for name in dir(model) if name.endswith('_step') and name not in _OTHER_STEPS]
 
 
 def check_optimizer(optimizer: Any) -> None:

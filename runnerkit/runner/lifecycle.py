@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
+from torch.nn.parallel import DistributedDataParallel
+
 from runnerkit.data.reader import Reader
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
+from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.nesting import OUTER, Nesting
 from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.signals import StopSignals
-from runnerkit.runner.workflow import Workflow
+from runnerkit.runner.workflow import Workflow, trains
 from runnerkit.utils.logging import DETAIL
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.waiting import waiting_scope
@@ -31,6 +34,7 @@ class Lifecycle(Nesting):
     _guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
     _is_restored = True
     _prepare_run: Callable[[Any, Workflow], None]
+    _averaged_before: bool | None = None  # the model's averages_each_backward before the run
     _own_loop: Callable[[], bool] | None = None  # begins the run of a loop of the user's own; whether it goes on
 
     @contextmanager
@@ -114,6 +118,7 @@ class Lifecycle(Nesting):
 
     def _enter_hooks(self) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
+        self._choose_averaging()
         entered: list[Hook] = []
         self._entered_hooks, self._guests, self._own_loop = entered, [], None
         while True:
@@ -123,6 +128,20 @@ class Lifecycle(Nesting):
             entered.append(waiting[0])
             waiting[0].before_run(self)  # type: ignore[arg-type]
         self._begin_run()
+
+    def _choose_averaging(self) -> None:
+        """With several optimizers or modes, let each backward pass average only those gradients that it computes."""
+        has_several = len(named_optimizers(self.optimizer)) > 1
+        if hasattr(self.model, 'averages_each_backward'):
+            self._averaged_before = self.model.averages_each_backward
+            has_modes = any(mode != 'train' and trains(mode, self) for mode, _ in self._workflow)
+            self.model.averages_each_backward = has_modes or has_several
+        elif has_several and isinstance(self.model, DistributedDataParallel):
+            self.logger.warning(
+                '%s expects that each backward pass reaches all parameters, which losses for one of several optimizers '
+                'do not: wrap the model in MMDistributedDataParallel, which runs without that',
+                type(self.model).__name__,
+            )
 
     def _begin_run(self) -> None:
         """After ``before_run``: say what is going to happen, and be where a resumed run was."""
@@ -181,6 +200,8 @@ class Lifecycle(Nesting):
         guests, self._guests = self._guests or [], None
         failures += self._leave(guests)
         failures += self._end_saving()  # a hook may have saved in after_run
+        if self._averaged_before is not None:  # a nested run may train the same model
+            self.model.averages_each_backward, self._averaged_before = self._averaged_before, None
         if failures:
             raise failures[0]
 

@@ -7,6 +7,7 @@ import operator
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -97,6 +98,8 @@ class RunnerState:
         self.notices: dict[str, str] = {}
         self._weight_watch = WeightWatch()
         self._updates: dict[Any, Update] = {}
+        #: How many losses each of several optimizers was given, by its name.
+        self.losses_by_optimizer: Counter[str] = Counter()
         self._update_options: dict[str, Any] = {}  # the default for updates that are not configured
         self._options_of: dict[Any, dict[str, Any]] = {}  # what each update was configured with
         self._workflow: list[tuple[str, int]] = []

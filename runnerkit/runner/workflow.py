@@ -9,8 +9,10 @@ from typing import Any
 
 from runnerkit.data.kinds import is_unbounded, length_of
 from runnerkit.parallel import unwrap
+from runnerkit.runner.checks import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.user_files import is_ours
 
 #: Pairs of a mode and how many units of it.
 Workflow = Sequence[tuple[str, int]]
@@ -34,6 +36,7 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
         )
     for loader, entry in zip(data_loaders, workflow, strict=True):
         unit_of(runner, entry[0])
+        check_train_step(runner, entry)
         if is_unbounded(loader):
             check_stream(runner, entry)
         if length_of(loader) == 0:
@@ -41,6 +44,25 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
                 f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or '
                 'fewer than one batch, with drop_last)'
             )
+
+
+def check_train_step(runner: Any, entry: Any) -> None:
+    """Whether the model has the step that the workflow entry ``entry`` calls, where it is not the user's own that does.
+
+    Raises:
+        ValueError: the entry is ``('train', n)``, and the model has steps of other modes only.
+    """
+    model = unwrap(runner.model)
+    is_own_step = runner.batch_processor is not None or not is_ours(type(runner).run_iter.__module__)
+    if entry[0] != 'train' or is_own_step or hasattr(model, 'train_step'):
+        return
+    steps = steps_of_modes(model)
+    if steps:
+        modes = ', '.join(f"('{step.removesuffix('_step')}', 1)" for step in steps)
+        raise WrongValue(
+            f'the workflow entry {tuple(entry)} calls train_step, but {type(model).__name__} has only '
+            f'{", ".join(steps)}: write workflow = [{modes}], or a train_step'
+        )
 
 
 def check_stream(runner: Any, entry: Any) -> None:

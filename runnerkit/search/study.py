@@ -95,7 +95,7 @@ class Study:
         lock = FolderLock(self.work_dir)
         try:
             if isinstance(self.space, Space):
-                self.space.check_config(Config.fromfile(self.config, import_custom_modules=False))
+                self.space.check_config(Config.fromfile(self.config, import_custom_modules=False)._cfg_dict)
             records = records_in(self.work_dir / TRIALS)
             self.algorithm = self._make_algorithm()
             for record in records:

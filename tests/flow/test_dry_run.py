@@ -1,6 +1,7 @@
 """What a dry run shows."""
 
 import logging
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -122,7 +123,7 @@ class Pair(torch.nn.Module):
 
 
 @pytest.mark.parametrize('own', [True, False])
-def test_a_step_that_updates_itself_or_returns_several_losses(own, tmp_path, monkeypatch):
+def test_a_step_that_updates_itself_or_returns_several_losses(own, tmp_path, monkeypatch, capsys):
     (tmp_path / 'pair.py').write_text(STEPS)
     (tmp_path / 'config.py').write_text(f"""
 model = dict(type='{{{{ fileDirname }}}}/pair.py:Pair', own={own})
@@ -134,3 +135,5 @@ runner = dict(type='EpochBasedRunner', max_epochs=1)
     monkeypatch.setattr(torch.optim.SGD, 'step', lambda *args, plain=torch.optim.SGD.step: taken.append(plain(*args)))
     assert main(['train', str(tmp_path / 'config.py'), '--dry-run', '--device', 'cpu']) == 0
     assert len(taken) == 2
+    loss = r'none' if own else r'G \d\.\d{4}, D \d\.\d{4}'
+    assert re.search(f"One iteration of mode 'train': loss {loss}\n", capsys.readouterr().out)

@@ -9,7 +9,9 @@ import pytest
 import torch
 from support import Tiny, loader, tiny_runner, weights
 from torch import nn
+from two_networks import NAMES, Gan, Points, flat, gan, plain_modes, sgd
 
+from runnerkit.data import build_dataloader
 from runnerkit.hooks import (
     CheckpointHook,
     Fp16OptimizerHook,
@@ -19,7 +21,7 @@ from runnerkit.hooks import (
     OptimizerHook,
 )
 from runnerkit.nn import auto_fp16
-from runnerkit.runner import EpochBasedRunner
+from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 
 
 def trained(hook, model=None, optimizer=None, extra=(), before=(), **limits):
@@ -571,3 +573,109 @@ def test_where_the_step_makes_no_update_it_updates():
     hook = OptimizerHook()
     hook.gives_way = True
     assert torch.equal(weights(trained(hook).model), weights(trained(OptimizerHook()).model))
+
+
+# --- several optimizers ----------------------------------------------------------------------------------------------
+
+
+class Steps(Hook):
+    """Notes in which iterations the weights of each network change."""
+
+    def before_run(self, runner):
+        self.found, self.before = [], self.weights(runner)
+
+    def after_train_iter(self, runner):
+        now = self.weights(runner)
+        self.found.append([name for name in NAMES if not torch.equal(now[name], self.before[name])])
+        self.before = now
+
+    def weights(self, runner):
+        return {name: flat(getattr(runner.model, name)) for name in NAMES}
+
+
+def gan_steps(model, workflow, hook=None, iters=4, kind=IterBasedRunner):
+    runner = kind(model, optimizer=sgd(model), max_iters=iters)
+    hook = hook or OptimizerHook()
+    steps = Steps()
+    runner.register_hook(hook, 'HIGH')
+    runner.register_hook(steps)
+    data = [build_dataloader(Points(), samples_per_gpu=6, workers_per_gpu=0, seed=0) for _ in workflow]
+    runner.run(data, workflow)
+    return steps.found, runner
+
+
+def test_the_running_mode_names_the_optimizer_that_its_loss_updates():
+    found, runner = gan_steps(gan(), [('dis', 2), ('gen', 1)])
+    assert found == [['dis'], ['dis'], ['gen'], ['dis']]
+    found, _ = gan_steps(gan(), [('train', 1)])
+    assert found == [['gen', 'dis']] * 4
+
+
+def test_an_optimizer_that_the_step_has_updated_itself_is_not_updated_again():
+    class Half(Gan):
+        """Updates the discriminator itself, by both ways in turn."""
+
+        def train_step(self, data, optimizer):
+            out = super().train_step(data, optimizer)
+            loss = out['loss']['dis']
+            if self.runner.iter % 2:
+                self.runner.update(loss, 'dis')
+            else:
+                optimizer['dis'].zero_grad()
+                loss.backward(inputs=list(self.dis.parameters()))
+                optimizer['dis'].step()
+            # Computed anew, since the graph's weights have changed.
+            return {**out, 'loss': {'gen': self.gen_loss(self.gen(data[1])), 'dis': self.dis(data[0]).mean()}}
+
+    def run(model, hook=None):
+        model.runner = runner = IterBasedRunner(model, optimizer=sgd(model), max_iters=3)
+        runner.register_hook(hook or OptimizerHook())
+        data = build_dataloader(Points(), samples_per_gpu=6, workers_per_gpu=0, seed=0)
+        runner.run([data], [('train', 1)])
+        return runner, list(data)
+
+    torch.manual_seed(0)
+    runner, data = run(Half())
+    plain, optimizers = gan(), None
+    optimizers = sgd(plain)
+    for real, noise in data[:3]:
+        plain_modes(plain, optimizers, [('dis', (real, noise)), ('gen', (real, noise))])
+    assert torch.equal(flat(runner.model), flat(plain))
+
+
+def test_what_is_left_to_the_step_is_remembered_by_name():
+    """With the hook of a config that says nothing: the step updates the discriminator, but not in each iteration."""
+
+    class Sometimes(Gan):
+        def train_step(self, data, optimizer):
+            out = super().train_step(data, optimizer)
+            self.calls = getattr(self, 'calls', 0) + 1
+            if self.calls % 2:
+                optimizer['dis'].zero_grad()
+                out['loss']['dis'].backward(inputs=list(self.dis.parameters()), retain_graph=True)
+                optimizer['dis'].step()
+            real, noise = data
+            return {
+                **out,
+                'loss': {'gen': self.gen_loss(self.gen(noise)), 'dis': self.dis_loss(real, noise @ noise.T[:, :3])},
+            }
+
+    hook = OptimizerHook()
+    hook.gives_way = True
+    found, _ = gan_steps(Sometimes(), [('train', 1)], hook)
+    assert found == [['gen', 'dis'], ['gen'], ['gen', 'dis'], ['gen']]
+    assert hook.state_dict() == {'has_given_way': True, 'left': ['dis']}
+    other = OptimizerHook()
+    _, runner = gan_steps(gan(), [('train', 1)], other)
+    other.load_state_dict({'has_given_way': True})  # of an earlier version: all of them
+    assert other.state_dict()['left'] == ['dis', 'gen']
+
+
+@pytest.mark.parametrize('amp', ['bf16', 'fp16'])
+def test_each_loss_is_scaled_and_accumulated_for_its_own_optimizer(amp):
+    hook = OptimizerHook(amp=amp, loss_scale=8.0, cumulative_iters=2, grad_clip=dict(max_norm=1.0))
+    found, runner = gan_steps(gan(), [('dis', 2), ('gen', 1)], hook, iters=8)
+    assert found == [[], ['dis'], [], [], ['dis'], ['gen'], [], ['dis']]
+    scalers = {key: update.scaler for key, update in runner._updates.items()}
+    assert (scalers['gen'] is not scalers['dis']) == (amp == 'fp16')
+    assert {'grad_norm_dis', 'grad_norm_gen'} <= set(runner.log_buffer.val_history)

@@ -169,6 +169,53 @@ def test_pretrained_whole_and_by_prefix(tmp_path, caplog):
         initialize(head, {'type': 'Pretrained', 'checkpoint': str(tmp_path / 'missing.pth')})
 
 
+def test_pretrained_weights_of_a_part_come_last_and_leave_the_rest(tmp_path):
+    source, path = Net(), str(tmp_path / 'source.pth')
+    torch.save({'state_dict': {f'model.{name}': value for name, value in source.state_dict().items()}}, path)
+
+    class Child(BaseModule):
+        def __init__(self):
+            super().__init__({'type': 'Constant', 'val': 3, 'layer': 'Linear'})
+            self.head, self.other = nn.Linear(5, 3), nn.Linear(1, 1)
+
+    class Whole(BaseModule):
+        def __init__(self, init_cfg):
+            super().__init__(init_cfg)
+            self.child, self.own = Child(), nn.Linear(1, 1)
+
+    part = {'type': 'Pretrained', 'checkpoint': path, 'prefix': 'model.head.', 'part': 'child.head'}
+    for init_cfg in (part, [part, {'type': 'Constant', 'val': 7, 'layer': 'Linear'}]):
+        whole = Whole(init_cfg)
+        whole.init_weights()
+        assert torch.equal(whole.child.head.weight, source.head.weight)
+        assert whole.child.other.weight.item() == 3
+        assert (whole.own.weight.item() == 7) is (init_cfg is not part)
+
+
+def test_a_wrong_prefix_or_part_is_named_with_the_right_one(tmp_path):
+    path = str(tmp_path / 'source.pth')
+    state = {'model.head.weight': torch.zeros(3, 5), 'model.body.0.weight': torch.zeros(2, 2)}
+    torch.save({'state_dict': state}, path)
+    for options, words in (
+        (
+            {'prefix': 'head.'},
+            "is not in the pretrained model .*source.pth; it has model; did you mean 'model.head.'",
+        ),
+        ({'prefix': 'model.haed.'}, "did you mean 'model.head.'"),
+        (
+            {'prefix': 'model.'},
+            r"not one of the weights below 'model.' in .* \(head.weight, body.0.weight\) fits",
+        ),
+        ({'prefix': 'model.head.', 'part': 'haed'}, "part='haed' is no submodule of Linear; its children: none"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            initialize(nn.Linear(5, 3), {'type': 'Pretrained', 'checkpoint': path, **options})
+    with pytest.raises(ValueError, match="part='boddy' is no submodule of ModuleDict; did you mean 'body'"):
+        initialize(
+            nn.ModuleDict({'body': nn.Linear(1, 1)}), {'type': 'Pretrained', 'checkpoint': path, 'part': 'boddy'}
+        )
+
+
 def test_pretrained_of_a_part_that_differs_is_logged(tmp_path, caplog):
     path = str(tmp_path / 'source.pth')
     torch.save(Net().state_dict(), path)

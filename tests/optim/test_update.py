@@ -278,3 +278,63 @@ def test_the_gradient_of_the_loss_is_one_whatever_the_loss_and_its_hooks_are():
     assert grads(weight.sum()) == [1, 1]
     with pytest.raises(RuntimeError, match='scalar outputs'):
         grads(weight * 2)
+
+
+def two_networks(**options):
+    """Two layers, one behind the other, and the update of each."""
+    torch.manual_seed(0)
+    first, second = nn.Linear(2, 2), nn.Linear(2, 1)
+    updates = [
+        Update([torch.optim.SGD(part.parameters(), lr=1.0)], is_one_of_several=True, **options)
+        for part in (first, second)
+    ]
+    return first, second, updates
+
+
+def test_one_of_several_gets_the_gradients_of_its_own_loss_only():
+    first, second, (one, other) = two_networks()
+    x = torch.ones(3, 2)
+    hidden = first(x)
+    one.backward(second(hidden).mean(), retain_graph=True)
+    assert all(parameter.grad is None for parameter in second.parameters())
+    own = [parameter.grad.clone() for parameter in first.parameters()]
+    other.backward(second(hidden).pow(2).mean())
+    assert all(torch.equal(a, b.grad) for a, b in zip(own, first.parameters(), strict=True))
+    (expected,) = torch.autograd.grad(second(first(x)).pow(2).mean(), [second.weight])
+    assert torch.equal(second.weight.grad, expected)
+
+
+def test_one_of_several_counts_its_cycles_in_its_own_losses():
+    first, second, (one, _) = two_networks(cumulative_iters=3)
+    losses = torch.tensor([[1.0, 2.0], [3.0, 5.0], [7.0, 0.0], [1.0, 1.0]])
+    steps = []
+    for iteration, x in zip((5, 8, 9, 11), losses, strict=True):  # 5, 8 and 11 would end a cycle of iterations
+        one.backward(second(first(x)).sum(), iteration, 12)
+        steps.append(one.is_due(iteration, 12))
+        if steps[-1]:
+            grad, length = first.weight.grad.clone(), 3 if iteration == 9 else 1
+            before = first.weight.clone()
+            one.step()
+            xs = losses[:3] if iteration == 9 else losses[3:]
+            torch.testing.assert_close(before - first.weight, second.weight.T @ xs.sum(0)[None] / length)
+            assert grad is not None
+    assert steps == [False, False, True, True]  # the last one is the run's last iteration
+
+
+def test_a_frozen_one_of_several_does_nothing():
+    first, second, (one, _) = two_networks()
+    for parameter in first.parameters():
+        parameter.requires_grad_(False)
+    before = first.weight.clone()
+    one.backward(second(first(torch.ones(1, 2))).sum())
+    assert one.accumulated == 1
+    one.step()
+    assert torch.equal(first.weight, before)
+
+
+def test_anomalous_parameters_of_other_optimizers_are_not_named(caplog):
+    first, second, (one, _) = two_networks(detect_anomalous_params=True)
+    one.backward(first(torch.ones(1, 2)).sum(), model=nn.Sequential(first, second))
+    assert 'does not contribute' not in caplog.text
+    one.backward(second(torch.ones(1, 2)).sum(), model=nn.Sequential(first, second))
+    assert caplog.text.count('does not contribute') == 2

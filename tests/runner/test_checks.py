@@ -23,12 +23,24 @@ def test_what_is_fine():
     class Steps(nn.Module):
         def train_step(self, data, optimizer): ...
 
+    class Modes(nn.Module):
+        def dis_step(self, data, optimizer): ...
+
     check_step(Steps(), None)
+    check_step(Modes(), None)
     with pytest.warns(DeprecationWarning, match='batch_processor'):
         check_step(nn.Linear(1, 1), print)
     optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
     for each in (None, optimizer, {'a': optimizer}):
         check_optimizer(each)
+
+
+def test_steps_of_other_libraries_are_none_of_ours():
+    class Lit(nn.Module):
+        def training_step(self, batch, index): ...
+
+    with pytest.raises(TypeError, match='Lit has no train_step'):
+        check_step(Lit(), None)
 
 
 @pytest.mark.parametrize(

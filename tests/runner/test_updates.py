@@ -3,6 +3,8 @@
 import pytest
 import torch
 from support import Tiny, loader, tiny_runner, weights
+from torch.utils.data import DataLoader
+from two_networks import Points, flat, gan, plain_losses, sgd
 
 from runnerkit.hooks import Hook, OptimizerHook
 from runnerkit.runner import EpochBasedRunner
@@ -65,3 +67,71 @@ def test_current_lr_and_momentum():
     runner = EpochBasedRunner(model, optimizer={'a': adam, 'b': rms}, max_epochs=1)
     assert runner.current_lr() == {'a': [1e-3], 'b': [0.3]}
     assert runner.current_momentum() == {'a': [0.8], 'b': [0]}
+
+
+def gan_runner(**options):
+    model = gan()
+    return EpochBasedRunner(model, optimizer=sgd(model), max_epochs=1, **options)
+
+
+def batch():
+    return next(iter(DataLoader(Points(), 6)))
+
+
+def test_several_losses_are_all_backward_passes_and_then_all_steps():
+    heard = []
+
+    class Look(Hook):
+        def after_backward(self, runner):
+            heard.append(
+                ('backward', [each.grad is not None for each in runner.model.parameters()], flat(runner.model))
+            )
+
+        def after_step(self, runner):
+            heard.append(('step', [], flat(runner.model)))
+
+    runner = gan_runner()
+    runner.register_hook(Look())
+    before = flat(runner.model)
+    runner.update(runner.model.train_step(batch(), None)['loss'])
+    plain = gan()
+    plain_losses(plain, sgd(plain), [batch()])
+    assert [name for name, *_ in heard] == ['backward', 'step']
+    assert all(heard[0][1])
+    assert torch.equal(heard[0][2], before)
+    assert torch.equal(heard[1][2], flat(plain))
+    assert runner.losses_by_optimizer == {'gen': 1, 'dis': 1}
+
+
+def test_a_shared_part_may_have_an_optimizer_and_a_loss_of_its_own():
+    runner = gan_runner()
+    runner.optimizer = {'a': runner.optimizer['gen'], 'shared': runner.optimizer['dis']}
+    loss = runner.model.gen_step(batch(), None)['loss']
+    runner.update({'a': loss, 'shared': loss})
+    plain = gan()
+    optimizers = sgd(plain)
+    plain.gen_step(batch(), None)['loss'].backward()
+    for optimizer in optimizers.values():
+        optimizer.step()
+    torch.testing.assert_close(flat(runner.model), flat(plain), rtol=0, atol=0)
+
+
+def test_wrong_losses_by_optimizer_are_named():
+    runner = gan_runner()
+    loss = runner.model.gen_step(batch(), None)['loss']
+    for losses, error, words in (
+        ({'gen': loss, 'diss': loss}, KeyError, "there is no optimizer 'diss'; there are .*did you mean 'dis'"),
+        ({'gen': loss, 'dis': 3.0}, TypeError, r"the loss\['dis'\] of Gan's step must be a tensor"),
+        ({'gen': loss.detach(), 'dis': loss}, ValueError, r"the loss\['gen'\] of Gan's step has no gradient"),
+    ):
+        with pytest.raises(error, match=words):
+            runner.update(losses)
+
+
+def test_norms_are_logged_by_optimizer():
+    runner = gan_runner()
+    runner.configure_update(grad_clip=dict(max_norm=1.0))
+    runner.update(runner.model.train_step(batch(), None)['loss'])
+    assert set(runner.log_buffer.val_history) == {'grad_norm_gen', 'grad_norm_dis'}
+    runner.update(runner.model.gen_step(batch(), None)['loss'])  # both together
+    assert 'grad_norm' in runner.log_buffer.val_history

@@ -2,8 +2,10 @@
 
 import pytest
 from support import loader, tiny_runner
+from torch import nn
 
-from runnerkit.runner.workflow import epochs_in, first_training_loader, iters_in, length_of, trains
+from runnerkit.runner import EpochBasedRunner
+from runnerkit.runner.workflow import check_workflow, epochs_in, first_training_loader, iters_in, length_of, trains
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,16 @@ def test_what_trains():
     assert [trains(mode, runner) for mode in ('train', 'val', 'dis')] == [True, False, True]
     assert first_training_loader([1, 2], [('val', 1), ('dis', 1)], runner) == 2
     assert first_training_loader([1], [('val', 1)], runner) is None
+
+
+def test_a_train_entry_for_a_model_with_other_steps_only_is_refused():
+    class Modes(nn.Module):
+        def dis_step(self, data, optimizer): ...
+
+        def gen_step(self, data, optimizer): ...
+
+    runner = EpochBasedRunner(Modes(), max_epochs=1)
+    words = r"Modes has only dis_step, gen_step: write workflow = \[\('dis', 1\), \('gen', 1\)\]"
+    with pytest.raises(ValueError, match=words):
+        check_workflow([[1]], [('train', 1)], runner)
+    check_workflow([[1], [1]], [('dis', 1), ('gen', 1)], runner)

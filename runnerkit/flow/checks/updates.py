@@ -278,7 +278,9 @@ def multipliers_match(plan: Plan) -> Iterator[Finding]:
             'DefaultOptimizerConstructor'
         ):
             continue
-        model: nn.Module = dict(plan.model.named_modules()).get(name, plan.model)
+        model: nn.Module = plan.model
+        if config.get('params') is None:
+            model = dict(plan.model.named_modules()).get(name, plan.model)
         path = (*path, 'paramwise_cfg')
         yield from _patterns(plan, path, paramwise.get('custom_keys') or {}, model)
         for key, (meant, applies) in _MULTIPLIERS.items():

@@ -1,0 +1,10 @@
+# The GAN of modes.py by one step, train_step of the model, which returns a loss for each optimizer: first come all
+# backward passes, then all steps.
+
+_base_ = ['modes.py']
+
+workflow = [('train', 1)]
+data = dict(_delete_=True, samples_per_gpu=50, train=dict(type='{{ fileDirname }}/digits.py:RealAndNoise', size=32))
+runner = dict(max_iters=2100)
+checkpoint_config = dict(interval=700)
+custom_hooks = [dict(type='{{ fileDirname }}/samples.py:SampleGridHook', size=32, interval=700)]
