@@ -224,7 +224,7 @@ class Trainer:
 
     def _valid_step(self, batch: Any) -> Any:
         model: Any = self.runner.model
-        return model.val_step(batch, self.runner.optimizer)
+        return model.val_step(batch, self.runner.optimizer) if self.runner.by_epoch else model.val_step(batch)
 
 
 @HOOKS.register_module()
@@ -270,17 +270,26 @@ class VegaCallbacks(Hook):
         misfit = self.misfit(runner)
         if misfit is not None:
             raise WrongValue(': '.join(misfit))
-        runner.batch_processor = self._process
         for hook in runner.hooks:
             if isinstance(hook, EvalHook) and self not in hook.hooks:
                 hook.hooks.append(self)
-        self.trainer, self.logs = Trainer(runner, self), {}
+        self.take_steps(runner)
+        self.logs = {}
+        self._call('init_trainer')
+        self._call('before_train')
+
+    def take_steps(self, runner: RunnerView) -> None:
+        """Let the runner's steps be the trainer's, and hand the trainer to the callbacks."""
+        runner.batch_processor = self._process
+        self.trainer = Trainer(runner, self)
         names = ('epochs', 'do_validation', 'use_cuda', 'is_chief')
         for callback in self.callbacks:
             callback.set_trainer(self.trainer)
             callback.set_params({name: getattr(self.trainer, name) for name in names})
-        self._call('init_trainer')
-        self._call('before_train')
+
+    def for_evaluation(self) -> Hook | None:
+        """A hook for the callbacks' ``make_batch`` and ``valid_step``; None if they supply neither."""
+        return EvaluationSteps(self) if {'make_batch', 'valid_step'} & set(self.replaced) else None
 
     def misfit(self, runner: RunnerView) -> tuple[str, str] | None:
         """Return why the hook does not fit the run, and the way out; None if it does."""
@@ -348,18 +357,19 @@ class VegaCallbacks(Hook):
         self._batch = None
 
     def _process(self, model: nn.Module, data: Any, train_mode: bool, **kwargs: Any) -> dict[str, Any]:
-        """The runner's step, with the batch that the callbacks have seen."""
+        """The runner's step, with the batch that the callbacks have seen, if they have."""
         name = 'train_step' if train_mode else 'valid_step'
         step = getattr(self.trainer, name)
+        batch = self.trainer.make_batch(data) if self._batch is None else self._batch
+        outputs = step(batch)
         if name not in self.replaced:
-            return step(self._batch)
-        outputs = step(self._batch)
+            return outputs
         if not isinstance(outputs, Mapping):
             raise WrongType(f'{name} of {type(_owner(step)).__name__} must return a dict, but got {outputs!r}')
-        found = {'log_vars': _numbers(outputs), 'num_samples': _samples(self._batch), **outputs}
+        found = {'log_vars': _numbers(outputs), 'num_samples': _samples(batch), **outputs}
         if not train_mode and 'valid_batch_output' in outputs:
             found.setdefault('preds', outputs['valid_batch_output'])
-            found.setdefault('target', _last_field(self._batch))
+            found.setdefault('target', _last_field(batch))
         return found
 
     def _score(self, runner: RunnerView) -> None:
@@ -376,6 +386,20 @@ class VegaCallbacks(Hook):
         for callback in self.callbacks:
             if hasattr(callback, 'load_state_dict') and type(callback).__name__ in state:
                 callback.load_state_dict(state[type(callback).__name__])
+
+
+class EvaluationSteps(Hook):
+    """Lets an evaluation without a training make its batches and take its steps as the training did.
+
+    Args:
+        callbacks: the hook of the training.
+    """
+
+    def __init__(self, callbacks: VegaCallbacks) -> None:
+        self.callbacks = callbacks
+
+    def before_run(self, runner: RunnerView) -> None:
+        self.callbacks.take_steps(runner)
 
 
 def _built(callback: Any) -> Callback:

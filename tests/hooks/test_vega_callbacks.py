@@ -5,6 +5,8 @@ from support import Recorder, Tiny, loader, tiny_runner, weights
 from torch import nn
 from torchmetrics import MeanSquaredError
 
+from runnerkit.flow import train
+from runnerkit.flow.testing import test as score_again
 from runnerkit.hooks import EvalHook, OptimizerHook, VegaCallbacks
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
 from runnerkit.nn import Supervised
@@ -345,6 +347,35 @@ def test_a_run_that_does_not_fit_is_refused():
 
     with pytest.raises(TypeError, match='train_step of Nothing must return a dict, but got None'):
         run(Nothing())
+
+
+# --- an evaluation without a training --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('kind', ['MakesBatch', 'Steps'])
+def test_a_test_scores_as_the_training_did(kind, tmp_path, monkeypatch):
+    monkeypatch.setitem(CALLBACKS.module_dict, kind, globals()[kind])
+    config = dict(
+        model=dict(
+            type='Supervised',
+            model=dict(type='Linear', in_features=4, out_features=1),
+            loss=dict(type='MSELoss'),
+            metrics=dict(error=dict(type='MeanSquaredError')),
+        ),
+        data=dict(batch_size=4, train=dict(type='support.Noisy'), val=dict(type='support.Noisy', length=6)),
+        optimizer=dict(type='SGD', lr=0.1),
+        runner=dict(type='EpochBasedRunner', max_epochs=1),
+        evaluation=dict(interval=1),
+        custom_hooks=[dict(type='VegaCallbacks', callbacks=kind, priority='LOW')],
+        seed=0,
+    )
+    trained = train(config, tmp_path, device='cpu').scores
+    assert score_again(config, 'val', tmp_path, device='cpu') == trained
+    assert score_again({**config, 'custom_hooks': []}, 'val', tmp_path, device='cpu') != trained
+
+
+def test_callbacks_without_steps_have_no_part_in_an_evaluation():
+    assert VegaCallbacks(Heard()).for_evaluation() is None
 
 
 # --- several processes -----------------------------------------------------------------------------------------------
