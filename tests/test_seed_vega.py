@@ -4,6 +4,8 @@ docs/seeds_vega.md says where everything else of it is tested.
 """
 
 import logging
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -105,6 +107,20 @@ def test_the_trainer_of_the_document_trains(tmp_path):
     assert (rates[0], rates[-1]) == (0.1, 0.05)
     assert result.scores['params'] == pytest.approx(5.382)
     assert result.best_checkpoint.startswith(str(tmp_path / 'run' / 'best_accuracy_epoch_'))
+
+
+def test_it_trains_in_a_process_that_has_imported_nothing_of_vega(tmp_path):
+    (tmp_path / 'nas.yml').write_text(AROUND + SHORT + '        disable_callbacks: ModelStatistics\n')
+    code = f"""
+import runnerkit
+from runnerkit.config import Config
+from runnerkit.config.vega import config_of_step
+work_dir = {str(tmp_path / 'run')!r}
+config = config_of_step(Config.fromfile({str(tmp_path / 'nas.yml')!r}).nas)
+scores = runnerkit.train(config, work_dir, device='cpu').scores
+assert runnerkit.test(work_dir, 'val', device='cpu') == scores and set(scores) == {{'loss', 'accuracy'}}, scores
+"""
+    subprocess.run([sys.executable, '-c', code], check=True, cwd=tmp_path)
 
 
 def test_what_the_trainers_section_means(tmp_path):

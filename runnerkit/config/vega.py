@@ -171,6 +171,7 @@ class _Step:
             'runner': {'type': 'EpochBasedRunner', 'max_epochs': trainer['epochs']},
             'log_config': {'interval': trainer['report_freq']},
             'seed': trainer['seed'],
+            'custom_imports': {'imports': ['runnerkit.search.vega']},  # which registers the metrics and callbacks
         }
         if trainer['lr_scheduler'] is not None:
             found['lr_config'] = self.renamed(self.of_trainer('lr_scheduler'), 'policy')
@@ -186,7 +187,6 @@ class _Step:
             found['load_from'] = weights
         callbacks = self.callbacks()
         if callbacks:
-            found['custom_imports'] = {'imports': ['runnerkit.search.vega']}
             # LOW is behind the validation, as the end of an epoch is in Vega.
             hook = {'type': 'VegaCallbacks', 'callbacks': callbacks, 'config': self.given, 'priority': 'LOW'}
             found['custom_hooks'] = [hook]
@@ -198,7 +198,7 @@ class _Step:
         merged = {**found, **own}
         if 'custom_hooks' in found and 'custom_hooks' in own:
             merged['custom_hooks'] = [*own['custom_hooks'], *found['custom_hooks']]
-        if 'custom_imports' in found and 'custom_imports' in own:
+        if 'custom_imports' in own:
             imports = own['custom_imports'].get('imports') or []
             imports = [imports] if isinstance(imports, str) else imports
             ours = found['custom_imports']['imports']

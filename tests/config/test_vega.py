@@ -40,6 +40,7 @@ def test_a_small_step():
         'runner': {'type': 'EpochBasedRunner', 'max_epochs': 1},
         'log_config': {'interval': 10},
         'seed': 0,
+        'custom_imports': {'imports': ['runnerkit.search.vega']},
         'evaluation': {'interval': 1, 'save_best': 'auto'},
     }
 
@@ -175,7 +176,6 @@ def test_weights_of_the_model_section():
 )
 def test_callbacks(trainer, callbacks):
     found = translated(trainer)
-    assert found['custom_imports'] == {'imports': ['runnerkit.search.vega']}
     (hook,) = found['custom_hooks']
     config = {**STEP['trainer'], **trainer}
     assert hook == {'type': 'VegaCallbacks', 'callbacks': callbacks, 'config': config, 'priority': 'LOW'}
