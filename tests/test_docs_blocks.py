@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -30,6 +31,8 @@ from runnerkit.flow import Flow, Options
 from runnerkit.flow.switches import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.hooks.lr_updater import build_lr_hook
+from runnerkit.hooks.vega_callbacks import CALLBACKS
+from runnerkit.nn import METRICS
 from runnerkit.nn.compiled import compile_model
 from runnerkit.utils.imports import import_object
 
@@ -110,6 +113,12 @@ RUN = {
         "_base_ = ['first.py']",
     },
     'docs/preflight.md': {'import torch'},
+    'docs/search.md': {
+        '# my_search.py',
+        'runnerkit search my_search.py',
+        '# my_steps.py',
+        'from runnerkit.search.pipeline import Pipeline',
+    },
     'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
     'docs/recipes.md': {
         'runnerkit summary config.py',
@@ -132,6 +141,7 @@ RUN = {
         'source .venv/bin/activate',
         'source <(runnerkit completion bash)',
     },
+    'docs/vega.md': {'nas:', 'from runnerkit import train', 'import time'},
     'docs/using_a_model.md': {
         'runnerkit predict work_dirs/lenet my_digit.png my_digit.npy --apply argmax',
         'import runnerkit',
@@ -499,6 +509,19 @@ def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
     assert scores[1]['accuracy'] > 0.8
 
 
+def test_the_page_about_vega(shell, tmp_path, monkeypatch, capsys):
+    (tmp_path / 'my_parts.py').write_text(text_of('docs/vega.md', 'import time'))
+    (tmp_path / 'nas.yml').write_text(text_of('docs/vega.md', 'nas:'))
+    names = {}
+    exec(text_of('docs/vega.md', 'from runnerkit import train'), names)
+    scores = names['result'].scores
+    assert {'top1_accuracy', 'top5_accuracy', 'confidence', 'flops', 'params', 'slowest_step'} < set(scores)
+    assert f'{scores["top1_accuracy"]} {scores["params"]}' in capsys.readouterr().out
+    assert METRICS.build({'type': 'Errors'}).higher_is_better is False
+    for registry, name in ((METRICS, 'confidence'), (METRICS, 'Errors'), (CALLBACKS, 'Slowest')):
+        del registry.module_dict[name]
+
+
 def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     (tmp_path / 'my_probe.py').write_text(text_of('docs/nested_runs.md', 'import torch'))
     (tmp_path / 'config.py').write_text(text_of('docs/nested_runs.md', '_base_'))
@@ -520,6 +543,32 @@ def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     runner.register_hook(names['TestEvery'](loader(8), interval=4))
     runner.run([loader(20)], [('train', 1)])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ['4', '8']
+
+
+def test_the_search_of_the_page_about_searching(shell, tmp_path, capsys):
+    text = text_of('docs/search.md', '# my_search.py')
+    for slow, fast in (('trials=24', 'trials=3'), ("max_epochs': 24", "max_epochs': 1"), ('repeats=3', 'repeats=2')):
+        assert slow in text
+        text = text.replace(slow, fast)
+    average = "average = dict(pipe_step=dict(type='{{ fileDirname }}/my_steps.py:Average'))"
+    assert average in read('docs/search.md')
+    (tmp_path / 'my_steps.py').write_text(text_of('docs/search.md', '# my_steps.py'))
+    more = f"{average}\npipeline.insert(2, 'average')\ntest['source'] = 'best'\n"
+    (tmp_path / 'my_search.py').write_text(f'{text}\n{more}')
+    said = shell(text_of('docs/search.md', 'runnerkit search'))
+    work_dir = tmp_path / 'work_dirs' / 'my_search'
+    for file in re.findall(r'^\| `([^`]+)`', read('docs/search.md'), flags=re.MULTILINE):
+        if '/' in file and file != 'search/front.png':
+            assert (work_dir / file.replace('0007', '0001')).exists(), file
+    records = json.loads((work_dir / 'reports.json').read_text())
+    counted = Counter(each['step'] for each in records)
+    assert counted == {'search': 3, 'best': 2, 'average': 1, 'test': 2}
+    losses = [each['performance']['loss'] for each in records if each['step'] == 'best']
+    (mean,) = (each['performance']['loss'] for each in records if each['step'] == 'average')
+    assert mean == sum(losses) / 2
+    assert 'test: 2 trials (2 completed)' in said
+    exec(text_of('docs/search.md', 'from runnerkit.search.pipeline import Pipeline'), {})
+    assert 'runnerkit train' in capsys.readouterr().out
 
 
 def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):

@@ -9,6 +9,7 @@ from importlib import import_module
 #: The commands: the module whose ``main`` is called, and a description.
 COMMANDS = {
     'train': ('runnerkit.cli.train', 'train the model of a config file'),
+    'search': ('runnerkit.cli.search', 'search over configs, and train what is found: the steps of a pipeline'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
     'predict': ('runnerkit.cli.predict', 'apply a trained model to files or to a split of its data'),
     'export': ('runnerkit.cli.export', 'write a trained model as safetensors, torch.export or ONNX'),

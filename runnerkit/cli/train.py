@@ -161,6 +161,26 @@ def load_runs(
     Raises:
         UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
     """
+    cfg = read_config(filename, overrides)
+    try:
+        runs = runs_of(cfg) if is_paddlerec(cfg) else [Run('', cfg, None)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f'{filename}: {one_line(error)}') from error
+    for run in runs:
+        try:
+            refuse_unread_keys(run.cfg, sections)
+        except PreflightError as error:
+            raise UsageError(str(error)) from error
+    import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
+    return runs
+
+
+def read_config(filename: str, overrides: dict[str, Any] | None = None) -> Config:
+    """The config in a file with ``--cfg-options`` merged in; its ``custom_imports`` are not imported.
+
+    Raises:
+        UsageError: there is no such file, or the options do not fit it.
+    """
     if not os.path.exists(filename):
         folder = os.path.dirname(filename) or '.'
         files = [name for name in os.listdir(folder) if name.endswith(EXTENSIONS)] if os.path.isdir(folder) else []
@@ -174,17 +194,7 @@ def load_runs(
             cfg.merge_from_dict(overrides)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
-    try:
-        runs = runs_of(cfg) if is_paddlerec(cfg) else [Run('', cfg, None)]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f'{filename}: {one_line(error)}') from error
-    for run in runs:
-        try:
-            refuse_unread_keys(run.cfg, sections)
-        except PreflightError as error:
-            raise UsageError(str(error)) from error
-    import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
-    return runs
+    return cfg
 
 
 def seed(text: str) -> int:

@@ -219,6 +219,10 @@ def _question(key: str, known: Sequence[str]) -> str:
 
 def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
     """Top-level keys that neither a run nor a file of the config reads."""
+    if root.get('pipeline') and not any(key in root for key in REQUIRED):
+        what = 'it names the steps of a search, each with a section of its own: this is not one training'
+        yield Finding('error', 'pipeline', _where(root, 'pipeline'), what, 'Run it with `runnerkit search`.')
+        return
     is_read = _reads_of_files(root, text)
     rest = [key for key in root if isinstance(key, str) and key not in TOP and key not in MMCV_TOOLS]
     foreign: set[str] = set()

@@ -12,7 +12,7 @@ from runnerkit.config.key_meanings import TOP as TOP
 REQUIRED = ('model', 'data', 'optimizer', 'runner')
 
 #: Top-level keys of the design that have no effect yet.
-LATER = ('model_wrapper', 'pipeline')
+LATER = ('model_wrapper',)
 
 #: Top-level keys that the training tools of MMCV's downstream projects read, and that mean nothing here.
 MMCV_TOOLS = (

@@ -21,11 +21,13 @@ class Proposal:
         hps: values by dotted key of the config.
         desc: a network, as the config of a model; None leaves the config's.
         parent: a checkpoint to begin with; None begins anew.
+        source: the `uid` of the record of an earlier step that it goes on with.
     """
 
     hps: dict[str, Any] = field(default_factory=dict)
     desc: dict[str, Any] | None = None
     parent: str | None = None
+    source: str | None = None
 
 
 class SearchAlgorithm:

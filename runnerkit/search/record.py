@@ -40,6 +40,7 @@ class Record:
         work_dir: its work dir.
         weights_file: its best checkpoint, else the last one.
         parent: the checkpoint that it began with, if any.
+        source: the `uid` of the record of an earlier step that it goes on with, if any.
         start: seconds since the epoch.
         end: the same.
         told: how many trials had ended when this one did, for the order of events.
@@ -60,6 +61,7 @@ class Record:
     work_dir: str = ''
     weights_file: str | None = None
     parent: str | None = None
+    source: str | None = None
     start: float = 0.0
     end: float = 0.0
     told: int | None = None

@@ -73,17 +73,17 @@ class Report:
         able = [record for record in self.of(step) if record.status == COMPLETED and record.rewards]
         return max(able, key=lambda record: (record.rewards or [0.0])[0], default=None)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write `REPORTS` and `TABLE` to ``folder``, each whole or not at all."""
+    def save(self, folder: str | os.PathLike[str], step: str | None = None) -> None:
+        """Write the records of one step, or all, to `REPORTS` and `TABLE` in ``folder``, each whole or not at all."""
         place = Path(folder)
         # A record a line: indented JSON takes fifteen times as long, and is written again and again.
-        text = '[\n' + ',\n'.join(json.dumps(record.as_dict()) for record in self.all_records) + '\n]\n'
+        text = '[\n' + ',\n'.join(json.dumps(record.as_dict()) for record in self.of(step)) + '\n]\n'
         write_atomically(place / REPORTS, methodcaller('write', text.encode()))
-        write_atomically(place / TABLE, methodcaller('write', self.table().encode()))
+        write_atomically(place / TABLE, methodcaller('write', self.table(step).encode()))
 
-    def table(self) -> str:
-        """The trials that have ended, as CSV: step, number, status, values, scores."""
-        ended = [record for record in self.all_records if record.has_ended]
+    def table(self, step: str | None = None) -> str:
+        """The trials that have ended, of one step or all, as CSV: step, number, status, values, scores."""
+        ended = [record for record in self.of(step) if record.has_ended]
         keys = list(dict.fromkeys(key for record in ended for key in record.hps))
         scores = list(dict.fromkeys(name for record in ended for name in record.performance))
         text = io.StringIO()

@@ -56,6 +56,7 @@ class Study:
         why_not: ``why_not(proposal) -> reason`` refuses proposals before they are trained; None accepts one.
         report: where the records go; None: a new one.
         on_change: called with the report after each change.
+        known: ``known(proposal)`` gives the scores that are known before the training, such as ``params``.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Study:
         why_not: Callable[[Proposal], str | None] | None = None,
         report: Report | None = None,
         on_change: Callable[[Report], None] | None = None,
+        known: Callable[[Proposal], dict[str, float]] | None = None,
     ) -> None:
         self.config, self.objectives = os.path.abspath(config), checked_objectives(objectives)
         self.space = as_space(space)
@@ -86,8 +88,10 @@ class Study:
         self.executor = executor if isinstance(executor, Executor) else EXECUTORS.build(as_type(executor))
         self.report = Report() if report is None else report
         self.on_change = on_change or (lambda report: None)
+        self.known = known or (lambda proposal: {})
         self.logger = get_logger('runnerkit')
         self.stop_signal: int | None = None
+        self._is_stopping = False
         self._saved = 0.0
 
     def run(self) -> Report:
@@ -112,9 +116,13 @@ class Study:
                     self._start(record, again=True)
                 self._search(waiting, len(records))
         finally:
-            self.report.save(self.work_dir)
+            self.report.save(self.work_dir, self.name)
             lock.release()
         return self.report
+
+    def stop(self, number: int) -> None:
+        """End the search as after the signal ``number``: running trials save and end, and it can go on later."""
+        self.stop_signal = number
 
     # --- the search --------------------------------------------------------------------------------------------------
 
@@ -129,6 +137,9 @@ class Study:
                 number += 1
             if not self.executor.running:
                 return
+            if self.stop_signal is not None and not self._is_stopping:
+                self._is_stopping = True
+                self.executor.stop()
             for ended in self.executor.wait(_WAIT):
                 self._finish(self.report.get(self.name, ended.job.number), ended.result)
 
@@ -151,6 +162,8 @@ class Study:
             hps=dict(proposal.hps),
             desc=proposal.desc,
             objectives=dict(self.objectives),
+            performance=self.known(proposal),
+            source=proposal.source,
             parent=proposal.parent,
             seed=derived_seed(self.seed, number),
             threads=self.threads,
@@ -168,7 +181,7 @@ class Study:
 
     def _report(self, record: Record, step: int, scores: dict[str, float]) -> bool:
         """A trial's scores after an evaluation; whether to prune it."""
-        record.epoch, record.performance = step, scores
+        record.epoch, record.performance = step, {**record.performance, **scores}
         self._tell_change()
         first = next(iter(self.objectives))
         return first in scores and self.algorithm.report(record.number, step, scores[first])
@@ -177,10 +190,9 @@ class Study:
         """A trial's run has ended."""
         if result.status == 'stopped':  # it goes on when the study does
             self.stop_signal = self.stop_signal or result.signal or signal.SIGINT
-            self.executor.stop()
             return
         record.status, record.message, record.end = result.status, result.message, time.time()
-        record.performance, record.epoch = result.scores or record.performance, result.step or record.epoch
+        record.performance, record.epoch = {**record.performance, **result.scores}, result.step or record.epoch
         record.weights_file = result.weights_file
         if record.status == COMPLETED and record.values is None:
             missing = [name for name in self.objectives if name not in record.performance]
@@ -202,7 +214,7 @@ class Study:
         """Keep the report's files and the listener up to date, the files once a second."""
         if time.monotonic() - self._saved > 1.0:
             self._saved = time.monotonic()
-            self.report.save(self.work_dir)
+            self.report.save(self.work_dir, self.name)
         self.on_change(self.report)
 
     # --- the parts ---------------------------------------------------------------------------------------------------

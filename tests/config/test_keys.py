@@ -151,7 +151,8 @@ TOP_LEVEL = {
     'lr_scheduler = dict(T_max=3)': ('warning', 'lr_scheduler', 'Write lr_config, such as'),
     'batch_size = 64': ('warning', 'batch_size', 'Write data.samples_per_gpu'),
     'norm = dict(mean=[2.0])': ('warning', 'norm', 'begin its name'),  # the file that reads it has been executed
-    'pipeline = ["nas"]': ('warning', 'pipeline', 'not supported yet'),
+    'pipeline = ["nas"]': ('warning', 'pipeline', 'begin its name'),
+    'model_wrapper = dict(type="x")': ('warning', 'model_wrapper', 'not supported yet'),
 }
 
 
@@ -241,9 +242,9 @@ FOREIGN = {
         'PaddleRec: workspace, mode, phase, hyper_parameters, dataset',
     ),
     'vega.yaml': (
-        'general: {backend: pytorch}\npipeline: [nas, fully_train]\nnas: {pipe_step: {type: SearchPipeStep}}\n'
+        'general: {backend: pytorch}\nnas: {pipe_step: {type: SearchPipeStep}}\n'
         'fully_train: {pipe_step: {type: TrainPipeStep}}\n',
-        'Vega: general, pipeline, nas, fully_train',
+        'Vega: general, nas, fully_train',
     ),
     'engine.py': ('optim_wrapper = dict(optimizer=1)\nparam_scheduler = []\nmodel = 1\n', 'MMEngine: '),
 }
@@ -256,6 +257,13 @@ def test_configs_of_other_systems(name):
     (finding,) = unread_keys(Config.fromfile(name))
     assert finding.level == 'warning'
     assert words in finding.what
+
+
+def test_the_config_of_a_search():
+    Path('search.yaml').write_text('general: {}\npipeline: [nas]\nnas: {pipe_step: {type: SearchPipeStep}}\n')
+    (finding,) = unread_keys(Config.fromfile('search.yaml'))
+    assert (finding.level, finding.key, finding.where) == ('error', 'pipeline', 'search.yaml:2')
+    assert finding.way_out == 'Run it with `runnerkit search`.'
 
 
 def test_configs_without_a_file():

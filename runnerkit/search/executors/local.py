@@ -60,6 +60,7 @@ class LocalExecutor(Executor):
             raise WrongType(f'limit must be a number of seconds above 0, or None, but got {limit!r}')
         self.slots, self.devices, self.limit = workers, devices, limit
         self._running: list[_Running] = []
+        self._is_stopping = False
 
     @property
     def running(self) -> int:
@@ -113,14 +114,20 @@ class LocalExecutor(Executor):
         ended = []
         for each in list(self._running):
             if each.deadline is not None and time.monotonic() > each.deadline and each.result is None:
-                each.result = Result('failed', message=f'it took longer than {self.limit:g} s, the limit')
+                each.result = self._too_long()
                 end_group(each.process)
             if each.result is not None:
                 ended.append(self._leave(each))
         return ended
 
+    def _too_long(self) -> Result:
+        if self._is_stopping:
+            return Result('stopped', message=f'it has not ended within {_GRACE:g} s after SIGTERM')
+        return Result('failed', message=f'it took longer than {self.limit:g} s, the limit')
+
     def stop(self) -> None:
         """Pass SIGTERM on: the runs save and end."""
+        self._is_stopping = True
         for each in self._running:
             if each.process.poll() is None:
                 each.process.send_signal(signal.SIGTERM)
@@ -153,6 +160,8 @@ class LocalExecutor(Executor):
 
     def _crashed(self, each: _Running) -> Result:
         code = each.process.wait()
+        if self._is_stopping:  # it had not begun to listen to signals
+            return Result('stopped', message=f'its process has ended: {ending(code)}')
         return Result('failed', message=f'its process has ended: {ending(code)}{tail(each.job)}')
 
     def _leave(self, each: _Running) -> Ended:

@@ -1,0 +1,102 @@
+"""``tools/search.py cfg.py``: do the steps of a pipeline, such as a search and the training of what it finds."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from runnerkit.cli.errors import SIGNALLED, UsageError, check_one_process, usage_checked
+from runnerkit.cli.parser import Parser
+from runnerkit.cli.train import add_shared, read_config
+from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.logging import print_out
+
+if TYPE_CHECKING:
+    from runnerkit.search.pipeline import Pipeline
+
+#: The exit code if all steps were done, but some trials have failed.
+SOME_FAILED = 4
+
+
+def parser(prog: str = 'runnerkit search') -> Parser:
+    """The command line."""
+    parse = Parser(
+        prog=prog,
+        description='Do the steps of a pipeline: search over configs, train what was found, measure it. Started again '
+        'in the same work dir, it goes on where it was. Exit codes: 0; 1 after an error, or if a step has nothing '
+        f'usable; 2 for wrong usage; {SOME_FAILED} if all steps were done but some trials have failed; 128 plus the '
+        "signal's number after a signal.",
+    )
+    add_shared(parse, 'config', '--cfg-options', '--device')
+    parse.add_argument('--work-dir', help="where all of it goes (default: the config's, else work_dirs/<config>)")
+    parse.add_argument(
+        '--workers',
+        type=number_of_workers,
+        metavar='N',
+        help='how many trials run at once, each in a process of its own, in place of what the steps say',
+    )
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> int:
+    """Do the steps; returns the exit code: 0, 1 after an error or if a step has nothing usable, 2 for wrong usage, 4 if
+    some trials have failed, 128 plus the signal's number after a signal."""
+    args = parser(prog).parse_args(argv)
+    check_one_process(prog)
+    cfg = read_config(args.config, args.cfg_options)
+    # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
+    from runnerkit.search.pipeline import Pipeline
+    from runnerkit.search.steps import failures
+    from runnerkit.search.view import View
+
+    try:
+        pipeline = Pipeline(cfg, args.work_dir, args.device, args.workers)
+    except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
+        raise UsageError(f'{args.config}: {one_line(error)}') from error
+    view = View(pipeline)
+    with stopping(pipeline), view:
+        pipeline.run()
+    if pipeline.stop_signal is not None:
+        print_out(f'stopped by {signal.Signals(pipeline.stop_signal).name}; the same command goes on')
+        return SIGNALLED + pipeline.stop_signal
+    failed = failures(pipeline.report.all_records)
+    print_out('\n'.join(view.summary()))
+    if failed:
+        print_out(f'done, but trials have failed: {failed}; why is in {pipeline.work_dir}/reports.json')
+        return SOME_FAILED
+    return 0
+
+
+@contextmanager
+def stopping(pipeline: Pipeline) -> Iterator[None]:
+    """Let the first SIGINT, SIGTERM or SIGUSR1 end the running trials, which save; the second one ends at once."""
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if pipeline.stop_signal is not None:
+            raise KeyboardInterrupt
+        pipeline.stop(number)
+
+    former: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in ('SIGINT', 'SIGTERM', 'SIGUSR1'):
+            if hasattr(signal, name):
+                number = getattr(signal, name)
+                former[number] = signal.signal(number, receive)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def number_of_workers(text: str) -> int:
+    """A number of workers from the command line: a whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'a number of workers is a whole number of at least 1, but got {text!r}')
+    return int(text)

@@ -1,0 +1,222 @@
+"""The step of a pipeline that measures trained models: size, latency, and scores on data that no trial has seen."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from runnerkit.config import Config
+from runnerkit.config.origin import written_at
+from runnerkit.flow.prediction import loader_of, on_device
+from runnerkit.flow.summary import forward_summary
+from runnerkit.flow.testing import test
+from runnerkit.flow.trained import config_of, load_model
+from runnerkit.nn import build_model
+from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
+from runnerkit.search.record import COMPLETED, FAILED, Record
+from runnerkit.search.study import checked_objectives
+from runnerkit.utils.exceptions import WrongKey, WrongType, one_line
+from runnerkit.utils.seed import preserved_rng
+from runnerkit.utils.suggest import suggestion
+
+#: What may stand in ``latency``, and the defaults.
+LATENCY = {'rounds': 30, 'warmup': 3, 'batch_size': 1, 'threads': 1}
+
+#: Scores of which less is better, unless objectives say otherwise.
+SMALLER = ('flops', 'params', 'latency')
+
+
+@PIPE_STEPS.register_module()
+class BenchmarkPipeStep(PipeStep):
+    """Measures the models of earlier steps: ``params``, ``flops`` of one sample, ``latency`` in milliseconds of one
+    batch, and the scores on a split of the data.
+
+    The latency is the median over rounds, in each of which every model is called once, so that what else the machine
+    does meets all of them alike.
+    """
+
+    KEYS = {'source': None, 'nums': None, 'split': 'test', 'objectives': None, 'latency': {}, 'evaluator': None}
+
+    def check(self) -> None:
+        """Also refuse a source that there is not, and settings of the latency that are not known."""
+        super().check()
+        self.sources()
+        latency = self.get('latency')
+        if latency is False:
+            return
+        if not isinstance(latency, Mapping):
+            raise WrongType(f'latency must be a dict such as dict(rounds=30), or False, but got {latency!r}')
+        for key, value in latency.items():
+            place = written_at(self.pipeline.cfg, (self.name, 'latency', key))
+            at = f' ({place})' if place else ''
+            if key not in LATENCY:
+                raise WrongKey(f'latency has no key {key!r}{suggestion(str(key), LATENCY)}{at}')
+            if isinstance(value, bool) or not isinstance(value, int) or value < (key != 'warmup'):
+                raise WrongType(f'latency.{key} must be a whole number of at least 1, but got {value!r}{at}')
+
+    def do(self) -> None:
+        """Measure all models."""
+        records = self.targets()
+        self.total = len(records)
+        made = [self._record(number, record) for number, record in enumerate(records)]
+        models: dict[int, tuple[nn.Module, Any]] = {}
+        for record in made:
+            self.report.update(record)
+            self.pipeline.changed()
+            try:
+                models[record.number] = self._measure(record)
+            except Exception as error:
+                record.status, record.message = FAILED, f'{type(error).__name__}: {one_line(error)}'
+                record.end = time.time()
+                self.pipeline.logger.warning('%s failed: %s', record.uid, record.message)
+            if self.pipeline.stop_signal is not None:
+                return
+        if models and self.get('latency') is not False:
+            settings = {**LATENCY, **self.get('latency')}
+            for number, value in latencies(models, settings['rounds'], settings['warmup'], settings['threads']).items():
+                made[number].performance['latency'] = value
+        for record in made:
+            if record.number in models:
+                record.status, record.end = COMPLETED, time.time()
+                missing = [name for name in record.objectives if name not in record.performance]
+                if missing:
+                    record.status = FAILED
+                    record.message = (
+                        f'nothing gave the objective {", ".join(missing)}; there are {", ".join(record.performance)}'
+                    )
+            self.pipeline.changed()
+        if not any(record.status == COMPLETED for record in made):
+            raise NothingUsable(f'{self.name}: none of {len(made)} models could be measured. {made[0].message}')
+
+    def sources(self) -> list[str]:
+        """The names of the steps whose models are measured."""
+        given = self.cfg.get('source')
+        if not isinstance(given, list | tuple):
+            return [self.source().name]
+        before = self.pipeline.names[: self.pipeline.names.index(self.name)]
+        for name in given:
+            if name not in before:
+                hint = suggestion(str(name), before)
+                raise WrongKey(f'{self.name}.source has {name!r}, which is no step before it{hint}')
+        return list(given)
+
+    def targets(self) -> list[Record]:
+        """The records of these models: all that have completed, or the front, if ``nums`` says how many.
+
+        Raises:
+            NothingUsable: there is none.
+        """
+        found: list[Record] = []
+        for name in self.sources():
+            records = self.report.pareto_front(name, self.get('nums')) if self.get('nums') else self.report.of(name)
+            found += [each for each in records if each.status == COMPLETED]
+        if not found:
+            names = ', '.join(self.sources())
+            raise NothingUsable(f'{self.name}: no trial of {names} has completed, so there is no model to measure')
+        return found
+
+    def _record(self, number: int, source: Record) -> Record:
+        given = self.get('objectives')
+        return Record(
+            step=self.name,
+            number=number,
+            hps=dict(source.hps),
+            desc=source.desc,
+            objectives=dict(source.objectives) if given is None else checked_objectives(given),
+            seed=source.seed,
+            threads=source.threads,
+            work_dir=source.work_dir,
+            weights_file=source.weights_file,
+            source=source.uid,
+            start=time.time(),
+        )
+
+    def _measure(self, record: Record) -> tuple[nn.Module, Any]:
+        """Count and evaluate a model; returns it with a batch."""
+        path = config_of(record.work_dir)
+        if path is None or record.weights_file is None:
+            raise FileNotFoundError(f'{record.work_dir} holds no config with a checkpoint: the run has saved none')
+        cfg = Config.fromfile(path)
+        if self.get('split') not in cfg.data:
+            raise WrongKey(
+                f'the config has no data.{self.get("split")}{suggestion(self.get("split"), list(cfg.data))} ({path})'
+            )
+        device = self.pipeline.device
+        record.performance.update(
+            test(record.work_dir, self.get('split'), checkpoint=os.fspath(record.weights_file), device=device)
+        )
+        with preserved_rng():
+            record.performance.update(counted(cfg))
+            model = load_model(record.weights_file, path, device=device or best_device())
+            size = (self.get('latency') or {}).get('batch_size', LATENCY['batch_size'])
+            batch = batch_of(cfg, self.get('split'), size, next(model.parameters()).device)
+        return model, batch
+
+
+def counted(cfg: Config) -> dict[str, float]:
+    """``params`` of the model of a config, and ``flops`` of one sample, by the summary's counter."""
+    with preserved_rng():
+        whole = forward_summary(build_model(cfg['model']), batch_of(cfg, 'train', 1, torch.device('cpu'))).whole
+    return {'params': float(whole.parameters), 'flops': float(whole.flops)}
+
+
+def batch_of(cfg: Config, split: str, size: int, device: torch.device) -> Any:
+    """The first ``size`` samples of a split, collated."""
+    loader = loader_of(cfg, split, batch_size=size)
+    dataset = loader.dataset
+    samples = [dataset[index] for index in range(min(size, len(dataset)))]
+    return on_device(loader.collate_fn(samples), device)
+
+
+def best_device() -> str:
+    """A GPU if there is one."""
+    return 'cuda' if torch.cuda.is_available() else 'cpu'
+
+
+def latencies(
+    models: Mapping[int, tuple[nn.Module, Any]], rounds: int, warmup: int = 3, threads: int = 1
+) -> dict[int, float]:
+    """Milliseconds that each model takes for its batch, the median over ``rounds``.
+
+    Args:
+        models: each with its batch, on the same device.
+        rounds: how often each is called, in turn with the others.
+        warmup: rounds before that do not count.
+        threads: torch's CPU threads meanwhile.
+    """
+    found: dict[int, list[float]] = {number: [] for number in models}
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.no_grad():
+            for turn in range(warmup + rounds):
+                for number, (model, batch) in models.items():
+                    start = _now(batch)
+                    called(model, batch)
+                    if turn >= warmup:
+                        found[number].append(1000 * (_now(batch) - start))
+    finally:
+        torch.set_num_threads(before)
+    return {number: statistics.median(times) for number, times in found.items()}
+
+
+def called(model: nn.Module, batch: Any) -> Any:
+    """What the model makes of a batch."""
+    predict = getattr(model, 'predict', None)
+    if callable(predict):
+        return predict(batch)
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    return model(*batch) if isinstance(batch, list | tuple) else model(batch)
+
+
+def _now(batch: Any) -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()

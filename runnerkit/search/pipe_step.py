@@ -1,0 +1,103 @@
+"""What a step of a pipeline is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runnerkit.registry import Registry
+from runnerkit.search.report import Report
+from runnerkit.utils.exceptions import WrongKey
+from runnerkit.utils.suggest import suggestion
+
+if TYPE_CHECKING:
+    from runnerkit.search.pipeline import Pipeline
+
+PIPE_STEPS = Registry('pipe step')
+
+
+class NothingUsable(RuntimeError):
+    """A step has given nothing that the next one could use."""
+
+
+class PipeStep:
+    """One step of a pipeline. Subclass it, implement `do`, and register it in `PIPE_STEPS`, or name it by its path.
+
+    What ``pipe_step`` has besides ``type`` are the arguments of the constructor. The pipeline sets the attributes
+    before it calls `check` and `do`.
+
+    Attributes:
+        name: of the step.
+        cfg: its section of the config.
+        work_dir: its own folder.
+        report: the records of all steps; a step adds its own with ``self.report.update(Record(step=self.name, …))``.
+        pipeline: which it belongs to.
+        total: how many trials there will be, if that is known; for the display.
+        slots: how many of them run at once.
+    """
+
+    #: The keys of the section with their defaults; None: any key.
+    KEYS: Mapping[str, Any] | None = None
+    #: Those of them that a section must have.
+    REQUIRED: tuple[str, ...] = ()
+
+    name: str
+    cfg: Any
+    work_dir: Path
+    report: Report
+    pipeline: Pipeline
+    total: int | None = None
+    slots: int = 1
+
+    def do(self) -> None:
+        """Do the work of the step.
+
+        A step that was interrupted is done again when the pipeline is: it then finds its folder as it has left it.
+
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(f'{type(self).__name__} must override do')
+
+    def check(self) -> None:
+        """Refuse a wrong section, before the first step of the pipeline begins.
+
+        Raises:
+            KeyError: a key is not known, or one is missing.
+        """
+        if self.KEYS is None:
+            return
+        known = ('pipe_step', *self.KEYS)
+        for key in self.cfg:
+            if key not in known:
+                raise WrongKey(f'{self.name} has no key {key!r}{suggestion(str(key), known)}')
+        for key in self.REQUIRED:
+            if self.cfg.get(key) is None:
+                raise WrongKey(f'{self.name} needs the key {key!r}')
+
+    def stop(self, number: int) -> None:
+        """Called when the signal ``number`` is to end the pipeline: make `do` return soon, and go on from there when it
+        is called again. By default, the step is finished first."""
+
+    def get(self, key: str) -> Any:
+        """The value of a key of the section, or its default."""
+        found = self.cfg.get(key)
+        return (self.KEYS or {}).get(key) if found is None else found
+
+    def source(self) -> PipeStep:
+        """The step whose records this one works with: the one that ``source`` names, or the one before.
+
+        Raises:
+            KeyError: there is no such step before this one.
+        """
+        names = self.pipeline.names
+        before = names[: names.index(self.name)]
+        named = self.cfg.get('source')
+        if named is None:
+            if not before:
+                raise WrongKey(f'{self.name} works with the records of the step before, but it is the first one')
+            return self.pipeline.steps[before[-1]]
+        if named not in before:
+            raise WrongKey(f'{self.name}.source is {named!r}, which is no step before it{suggestion(named, before)}')
+        return self.pipeline.steps[named]

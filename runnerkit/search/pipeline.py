@@ -1,0 +1,220 @@
+"""A pipeline: steps one after another, whose records pass from one to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.config import Config
+from runnerkit.config.origin import written_at
+from runnerkit.fileio.paths import plain_file_name
+from runnerkit.flow.from_python import config_from
+from runnerkit.registry import placed_errors
+from runnerkit.search import benchmark, steps  # noqa: F401  # they register themselves
+from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
+from runnerkit.search.record import Record
+from runnerkit.search.report import Report
+from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
+from runnerkit.utils.lock import FolderLock
+from runnerkit.utils.logging import get_logger
+from runnerkit.utils.suggest import near_miss, suggestion
+
+#: The file in a step's folder that says that it is done, and with what.
+STATE = 'step.json'
+
+#: Top-level keys of a pipeline's config beside the sections of its steps.
+TOP = ('pipeline', 'general', 'work_dir', 'custom_imports')
+
+#: Keys of a section that do not change what comes of its step.
+_HOW = ('executor',)
+
+
+class Pipeline:
+    """Does the steps that ``pipeline`` names, one after another.
+
+    Killed at any moment, it goes on when it is run again in the same work dir: steps that are done are not repeated,
+    unless their sections have changed.
+
+    Args:
+        config: a config file, a `Config`, or a dict like one. ``pipeline`` is a list of names, each that of a section
+            with ``pipe_step=dict(type=…)``.
+        work_dir: where all of it goes, each step in a folder of its name; by default the config's, else
+            ``work_dirs/<config>``.
+        device: where trials train; None: a GPU if there is one.
+        workers: how many trials run at once, in place of what the steps' executors say.
+        on_change: called with the pipeline after each change.
+
+    Attributes:
+        names: of the steps, in their order.
+        steps: the steps by name.
+        current: the name of the step that is being done.
+        report: the records of all steps.
+        stop_signal: the signal that has ended the pipeline before its end, if one has.
+
+    Raises:
+        KeyError: a step has no section, or a section a key that is not known.
+        TypeError: a part of the config has another shape.
+        ValueError: a part has a wrong value.
+    """
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str] | Mapping[str, Any] | Config,
+        work_dir: str | os.PathLike[str] | None = None,
+        device: str | None = None,
+        workers: int | None = None,
+        on_change: Callable[[Pipeline], None] | None = None,
+    ) -> None:
+        self.cfg = config_from(config, {})
+        self.device, self.workers = device, workers
+        self.work_dir = Path(work_dir or self.cfg.get('work_dir') or default_work_dir(self.cfg)).absolute()
+        self.on_change = on_change or (lambda pipeline: None)
+        self.logger = get_logger('runnerkit')
+        self.report = Report()
+        self.names = names_of_steps(self.cfg)
+        self.current: str | None = None
+        self.stop_signal: int | None = None
+        self._saved = 0.0
+        self.steps: dict[str, PipeStep] = {}
+        for name in self.names:
+            self.steps[name] = self._make(name)
+        for name, step in self.steps.items():
+            with placed_errors(self.cfg, name):
+                step.check()
+
+    def run(self) -> Report:
+        """Do the steps that are not done yet.
+
+        Returns:
+            The records of all steps.
+
+        Raises:
+            BlockingIOError: another process works in the work dir.
+            NothingUsable: a step has given nothing that the next one could use.
+        """
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(self.work_dir)
+        try:
+            mark = ''
+            for name, step in self.steps.items():
+                mark = self._mark(name, mark)
+                if self._restore(step, mark):
+                    continue
+                self.current = name
+                self.logger.info('Step %s (%s)', name, type(step).__name__)
+                self.changed()
+                step.work_dir.mkdir(parents=True, exist_ok=True)
+                step.do()
+                if self.stop_signal is not None:
+                    break
+                self._keep(step, mark)
+        finally:
+            self.current = None
+            self.report.save(self.work_dir)
+            lock.release()
+        return self.report
+
+    def stop(self, number: int) -> None:
+        """End the pipeline as after a signal: running trials save, and it can go on later."""
+        self.stop_signal = number
+        if self.current is not None:
+            self.steps[self.current].stop(number)
+
+    def changed(self, report: Report | None = None) -> None:
+        """Save the report, at most once a second, and tell the listener."""
+        if time.monotonic() - self._saved > 1.0:
+            self._saved = time.monotonic()
+            self.report.save(self.work_dir)
+        self.on_change(self)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _make(self, name: str) -> PipeStep:
+        section = self.cfg[name]
+        step = PIPE_STEPS.build(section['pipe_step'])
+        if not isinstance(step, PipeStep):
+            raise WrongType(f'{name}.pipe_step.type must be a subclass of PipeStep, but it gives a {type(step)}')
+        step.name, step.cfg, step.work_dir = name, section, self.work_dir / name
+        step.report, step.pipeline = self.report, self
+        return step
+
+    def _mark(self, name: str, before: str) -> str:
+        """What a step that is done must have been done with: its section, and those of the steps before."""
+        section = {key: value for key, value in self.cfg[name].items() if key not in _HOW}
+        return hashlib.sha256(f'{before}{json.dumps(section, sort_keys=True, default=str)}'.encode()).hexdigest()
+
+    def _restore(self, step: PipeStep, mark: str) -> bool:
+        """Whether the step is done; then its records are taken in."""
+        path = step.work_dir / STATE
+        if not path.exists():
+            return False
+        state = json.loads(path.read_text(encoding='utf-8'))
+        if state['mark'] != mark:
+            self.logger.info('Step %s is done again: it, or a step before it, has changed in the config', step.name)
+            return False
+        for content in state['records']:
+            self.report.update(Record.from_dict(content))
+        return True
+
+    def _keep(self, step: PipeStep, mark: str) -> None:
+        records = [record.as_dict() for record in self.report.of(step.name)]
+        text = json.dumps({'mark': mark, 'records': records}, indent=2)
+        write_atomically(step.work_dir / STATE, methodcaller('write', text.encode()))
+
+
+def default_work_dir(cfg: Config) -> str:
+    """``work_dirs/<config>``."""
+    return os.path.join('work_dirs', Path(cfg.filename).stem if cfg.filename else 'search')
+
+
+def names_of_steps(cfg: Config) -> list[str]:
+    """The names in ``pipeline``, each of which has a section with a ``pipe_step``.
+
+    Raises:
+        KeyError: there is no ``pipeline``, no such section, or a top-level key is misspelt.
+        TypeError: a part has another shape.
+        ValueError: a name stands twice, or is none for a folder.
+    """
+    names = cfg.get('pipeline')
+    if names is None:
+        keys = [str(key) for key in cfg]
+        meant = near_miss('pipeline', keys)
+        hint = f"; did you mean {meant!r} to be 'pipeline'?" if meant else ''
+        if not meant and 'model' in cfg and 'runner' in cfg:
+            hint = '; this is the config of one training: runnerkit train'
+        raise WrongKey(f"the config has no pipeline, such as pipeline = ['nas', 'fullytrain']{hint}")
+    if isinstance(names, str):
+        names = [names]
+    at = f' ({place})' if (place := written_at(cfg, ('pipeline',))) else ''
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise WrongType(f"pipeline must be a list of names of steps, such as ['nas'], but got {names!r}{at}")
+    for name in names:
+        plain_file_name(name)
+        if names.count(name) > 1:
+            raise WrongValue(f'pipeline has the step {name!r} twice: give the second one a name of its own{at}')
+        if name in TOP:
+            raise WrongValue(f'pipeline has the step {name!r}, which is the name of another section{at}')
+        if name not in cfg:
+            sections = [key for key in cfg if isinstance(cfg[key], Mapping)]
+            raise WrongKey(f'the config has no section {name!r}, which is a step of its pipeline'
+                           f'{suggestion(name, sections)}{at}')  # fmt: skip
+        section = cfg[name]
+        place = written_at(cfg, (name,))
+        if not isinstance(section, Mapping) or not isinstance(section.get('pipe_step'), Mapping):
+            raise WrongType(
+                f"the step {name!r} needs pipe_step=dict(type='SearchPipeStep'), or another type"
+                f'{f" ({place})" if place else ""}'
+            )
+    for key in cfg:
+        meant = near_miss(str(key), (*TOP, *names))
+        if meant and meant not in cfg:
+            place = written_at(cfg, (key,))
+            raise WrongKey(f'nobody reads {key!r}; did you mean {meant!r}?{f" ({place})" if place else ""}')
+    return list(names)

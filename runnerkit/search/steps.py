@@ -1,0 +1,360 @@
+"""The steps of a pipeline that train: a search, and the training of what it has found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from runnerkit.config import Config, refuse_unread_keys
+from runnerkit.config.findings import PreflightError
+from runnerkit.flow.from_python import config_from
+from runnerkit.registry import placed_errors
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.executors import EXECUTORS
+from runnerkit.search.job import flattened, overrides_of
+from runnerkit.search.optuna_algorithm import DECLINED
+from runnerkit.search.pictures import draw_search
+from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
+from runnerkit.search.quota import COUNTED, Quota
+from runnerkit.search.record import FAILED, PRUNED, Record
+from runnerkit.search.space import Space
+from runnerkit.search.study import Study, as_type, checked_objectives
+from runnerkit.utils.exceptions import WrongKey, WrongType
+from runnerkit.utils.logging import shortened
+from runnerkit.utils.suggest import suggestion
+
+#: How many of a step's failed trials a message names.
+_NAMED = 5
+
+
+class StudyStep(PipeStep):
+    """A step whose work is a `Study`."""
+
+    study: Study | None = None
+
+    @property
+    def config_file(self) -> str:
+        """The config file of its trials."""
+        given = self.get('config')
+        if not isinstance(given, (str, os.PathLike)):
+            raise WrongType(f'config must be the path of a config file, but got {given!r}')
+        path = os.path.abspath(given)
+        if not os.path.isfile(path):
+            folder = os.path.dirname(path)
+            names = os.listdir(folder) if os.path.isdir(folder) else []
+            raise FileNotFoundError(
+                f'config: there is no file {os.fspath(given)} (looked for from {os.getcwd()})'
+                f'{suggestion(os.path.basename(path), names)}; a file that lies beside this config is '
+                f"'{{{{ fileDirname }}}}/{os.path.basename(path)}'"
+            )
+        return path
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """Changes of the config for all trials, by dotted key."""
+        given = self.get('overrides')
+        if not isinstance(given, Mapping):
+            raise WrongType(f"overrides must be a dict such as {{'runner.max_epochs': 2}}, but got {given!r}")
+        found: dict[str, Any] = {}
+        for key, value in given.items():
+            found |= flattened(str(key), value)
+        return found
+
+    def stop(self, number: int) -> None:
+        """Stop the study."""
+        if self.study is not None:
+            self.study.stop(number)
+
+    def base_config(self) -> Config:
+        """The config of the trials, before anything of them is drawn."""
+        cfg = config_from(self.config_file, self.overrides)
+        try:
+            refuse_unread_keys(cfg)
+        except PreflightError as error:
+            raise WrongKey(f'{self.name}: {error}') from None
+        return cfg
+
+    def executor(self) -> Any:
+        """Where the trials run."""
+        found = as_type(self.get('executor'))
+        if self.pipeline.workers is not None:
+            kind = 'Local' if found['type'] == 'Serial' else found['type']
+            found = {**found, 'type': kind, 'workers': self.pipeline.workers}
+            found.pop('quiet', None)
+        with placed_errors(self.cfg, 'executor'):
+            return EXECUTORS.build(found)
+
+    def search(self, study: Study) -> None:
+        """Run a study.
+
+        Raises:
+            NothingUsable: no trial has completed.
+        """
+        self.study, self.slots = study, study.executor.slots
+        try:
+            study.run()
+        finally:
+            self.study = None
+        if study.stop_signal is not None:
+            self.pipeline.stop_signal = study.stop_signal
+            return
+        self.finish(study)
+        if not self.report.pareto_front(self.name):
+            raise NothingUsable(self.why_nothing())
+
+    def finish(self, study: Study) -> None:
+        """Called when all trials have ended."""
+
+    def why_nothing(self) -> str:
+        """Why no trial can be used."""
+        records = self.report.of(self.name)
+        failed, pruned = ([each for each in records if each.status == status] for status in (FAILED, PRUNED))
+        counts = [f'{len(group)} {word}' for group, word in ((failed, 'have failed'), (pruned, 'were pruned')) if group]
+        said = f'. Trial {failed[0].number}: {failed[0].message}' if failed else ''
+        return (
+            f'{self.name}: none of {len(records)} trials has completed ({", ".join(counts) or "there was none"}){said}'
+        )
+
+
+@PIPE_STEPS.register_module()
+class SearchPipeStep(StudyStep):
+    """Searches a space; see `Study`."""
+
+    KEYS = {
+        'config': None,
+        'objectives': None,
+        'search_space': None,
+        'search_algorithm': 'TPE',
+        'executor': 'Serial',
+        'overrides': {},
+        'quota': None,
+        'seed': 0,
+        'threads': 1,
+        'storage': None,
+    }
+    REQUIRED = ('config', 'objectives', 'search_space')
+
+    def check(self) -> None:
+        """Also refuse a space that does not fit the config, and an algorithm that there is not."""
+        super().check()
+        checked_objectives(self.get('objectives'))
+        with placed_errors(self.cfg, 'search_space'):
+            self.space().check_config(self.base_config()._cfg_dict)
+        with placed_errors(self.cfg, 'search_algorithm'):
+            checked_algorithm(self.get('search_algorithm'))
+        with placed_errors(self.cfg, 'quota'):
+            self.quota()
+        self.executor()
+
+    def do(self) -> None:
+        """Search, or go on."""
+        algorithm = self.get('search_algorithm')
+        self.total = algorithm.get('trials', 10) if isinstance(algorithm, Mapping) else 10
+        quota = self.quota()
+        study = Study(
+            self.config_file,
+            self.space(),
+            self.get('objectives'),
+            self.work_dir,
+            algorithm,
+            self.executor(),
+            seed=self.get('seed'),
+            name=self.name,
+            device=self.pipeline.device,
+            threads=self.get('threads'),
+            overrides=self.overrides,
+            storage=self.get('storage'),
+            why_not=None if quota is None else lambda proposal: quota.why_not_config(self.config_of(proposal)),
+            report=self.report,
+            on_change=self.pipeline.changed,
+            known=self.known,
+        )
+        self.search(study)
+
+    def finish(self, study: Study) -> None:
+        """Draw the pictures of the search."""
+        draw_search(self.report.of(self.name), self.work_dir, study.algorithm, self.pipeline.logger)
+
+    def space(self) -> Space:
+        """What is searched."""
+        return Space.of(self.get('search_space'))
+
+    def quota(self) -> Quota | None:
+        """What networks may be tried; None: any."""
+        text = self.get('quota')
+        return None if text is None else Quota(text)
+
+    def config_of(self, proposal: Proposal) -> Config:
+        """The config of a trial."""
+        return config_from(self.config_file, {**self.overrides, **overrides_of(proposal.hps, proposal.desc)})
+
+    def known(self, proposal: Proposal) -> dict[str, float]:
+        """``params`` and ``flops`` of the model, if they are objectives."""
+        names = [name for name in COUNTED if name in self.get('objectives')]
+        if not names:
+            return {}
+        from runnerkit.search.benchmark import counted
+
+        try:
+            found = counted(self.config_of(proposal))
+        except Exception as error:  # the trial is going to fail for the same reason, and says so
+            self.pipeline.logger.warning('%s: the model of a trial cannot be counted: %s', self.name, error)
+            return {}
+        return {name: found[name] for name in names}
+
+
+class Listed(SearchAlgorithm):
+    """Tries a list of proposals, one after another.
+
+    Args:
+        proposals: the list.
+        objectives: the scores that count.
+    """
+
+    def __init__(self, proposals: list[Proposal], objectives: dict[str, str]) -> None:
+        super().__init__(None, objectives)
+        self.proposals, self._next = proposals, 0
+
+    def search(self) -> Proposal:
+        """The next one."""
+        self._next += 1
+        return self.proposals[self._next - 1]
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether all have been proposed."""
+        return self._next >= len(self.proposals)
+
+
+@PIPE_STEPS.register_module()
+class TrainPipeStep(StudyStep):
+    """Trains the front of an earlier step, with other settings: more epochs, several seeds."""
+
+    KEYS = {
+        'config': None,
+        'source': None,
+        'nums': None,
+        'hps': None,
+        'objectives': None,
+        'executor': 'Serial',
+        'overrides': {},
+        'load_weights': False,
+        'repeats': 1,
+        'seed': 0,
+        'threads': 1,
+    }
+
+    def check(self) -> None:
+        """Also refuse a config that there is not."""
+        super().check()
+        for key, least in (('nums', 1), ('repeats', 1)):
+            value = self.get(key)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise WrongType(f'{key} must be a whole number of at least {least}, but got {value!r}')
+        if self.get('hps') is None:
+            self.source()
+        elif self.get('config') is None or self.get('objectives') is None:
+            raise WrongKey('hps trains given values of a config: config and objectives are needed, too')
+        self.base_config()
+        self.executor()
+
+    def do(self) -> None:
+        """Train, or go on."""
+        proposals = [each for each in self.proposals() for _ in range(self.get('repeats'))]
+        self.total = len(proposals)
+        objectives = self.objectives()
+        study = Study(
+            self.config_file,
+            None,
+            objectives,
+            self.work_dir,
+            Listed(proposals, objectives),
+            self.executor(),
+            seed=self.get('seed'),
+            name=self.name,
+            device=self.pipeline.device,
+            threads=self.get('threads'),
+            overrides=self.overrides,
+            report=self.report,
+            on_change=self.pipeline.changed,
+            known=self.known,
+        )
+        self.search(study)
+
+    @property
+    def config_file(self) -> str:
+        """That of the section, else that of the step whose models are trained."""
+        if self.cfg.get('config') is not None:
+            return super().config_file
+        source = self.source()
+        if not isinstance(source, StudyStep):
+            raise WrongKey(f'config is needed: the step {source.name!r} has none that its records would belong to')
+        return source.config_file
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """Those of the step whose models are trained, and the section's own."""
+        source = None if self.cfg.get('config') is not None else self.source()
+        return {**(source.overrides if isinstance(source, StudyStep) else {}), **super().overrides}
+
+    def objectives(self) -> dict[str, str]:
+        """What counts: by default what has counted in the search."""
+        given = self.get('objectives')
+        if given is not None:
+            return checked_objectives(given)
+        return dict(self.front()[0].objectives)
+
+    def front(self) -> list[Record]:
+        """The records to train.
+
+        Raises:
+            NothingUsable: there is none.
+        """
+        source = self.source()
+        found = self.report.pareto_front(source.name, self.get('nums'))
+        if not found:
+            raise NothingUsable(
+                f'{self.name}: the step {source.name} has no completed trial, so there is no model to train'
+            )
+        return found
+
+    def proposals(self) -> list[Proposal]:
+        """What to train."""
+        given = self.get('hps')
+        if given is not None:
+            several = [given] if isinstance(given, Mapping) else list(given)
+            return [Proposal(hps=dict(each)) for each in several]
+        loads = self.get('load_weights')
+        return [
+            Proposal(record.hps, record.desc, record.weights_file if loads else None, record.uid)
+            for record in self.front()
+        ]
+
+    def known(self, proposal: Proposal) -> dict[str, float]:
+        """What was counted of the model before."""
+        source = next((each for each in self.report.all_records if each.uid == proposal.source), None)
+        return {} if source is None else {key: source.performance[key] for key in COUNTED if key in source.performance}
+
+
+def checked_algorithm(config: Any) -> None:
+    """Refuse the name of an algorithm that there is not.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    name = as_type(config)['type']
+    if name in DECLINED:
+        raise WrongKey(f'the search algorithm {name} is not built: {DECLINED[name]}')
+    if isinstance(name, str) and SEARCH_ALGORITHMS.get(name) is None:
+        names = SEARCH_ALGORITHMS.names()
+        raise WrongKey(f'there is no search algorithm {name!r}{suggestion(name, names)} (there are {", ".join(names)})')
+
+
+def failures(records: list[Record]) -> str:
+    """The trials that have failed, in a few words: ``nas 2, 5``; empty if none has."""
+    by_step: dict[str, list[str]] = {}
+    for record in records:
+        if record.status == FAILED:
+            by_step.setdefault(record.step, []).append(str(record.number))
+    return '; '.join(f'{step} {shortened(numbers, _NAMED)}' for step, numbers in by_step.items())

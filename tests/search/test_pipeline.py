@@ -1,0 +1,197 @@
+"""Pipelines: steps whose records pass on, and that go on after any kill."""
+
+import json
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pipelines import sections, small_pipeline  # noqa: E402
+from studies import in_process, outcome  # noqa: E402
+
+from runnerkit.search.pipe_step import PipeStep  # noqa: E402
+from runnerkit.search.pipeline import Pipeline  # noqa: E402
+from runnerkit.search.record import Record  # noqa: E402
+from runnerkit.search.steps import SearchPipeStep  # noqa: E402
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    """The pipeline that nobody disturbs."""
+    folder = tmp_path_factory.mktemp('whole')
+    return folder, small_pipeline(folder).run()
+
+
+def measured(report):
+    """What two runs must agree on: all but the latency."""
+    return [
+        (step, number, status, hps, {key: value for key, value in scores.items() if key != 'latency'}, epoch)
+        for (number, status, hps, scores, epoch, _), step in zip(
+            outcome(report), [each.step for each in report.all_records], strict=True
+        )
+    ]
+
+
+def test_records_pass_from_step_to_step(whole):
+    folder, report = whole
+    best = report.pareto_front('nas')
+    assert [each.source for each in report.of('fullytrain')] == [each.uid for each in best for _ in range(2)]
+    assert [each.hps for each in report.of('fullytrain')] == [each.hps for each in best for _ in range(2)]
+    assert {each.epoch for each in report.of('nas')} == {3}
+    assert {each.epoch for each in report.of('fullytrain')} == {4}
+    assert [each.source for each in report.of('benchmark')] == [each.uid for each in report.of('fullytrain')]
+    assert {each.status for each in report.all_records} == {'completed'}
+    for name in ('nas', 'fullytrain', 'benchmark'):
+        assert (folder / 'work' / name / 'step.json').exists()
+    content = json.loads((folder / 'work' / 'reports.json').read_text())
+    assert [(each['step'], each['number']) for each in content] == [
+        (each.step, each.number) for each in report.all_records
+    ]
+    assert {each['step'] for each in json.loads((folder / 'work' / 'nas' / 'reports.json').read_text())} == {'nas'}
+
+
+def test_steps_that_are_done_are_not_repeated(whole, monkeypatch):
+    folder, report = whole
+    for kind in (type(step) for step in small_pipeline(folder).steps.values()):
+        monkeypatch.setattr(kind, 'do', lambda self: pytest.fail(f'{self.name} is repeated'))
+    assert measured(small_pipeline(folder).run()) == measured(report)
+
+
+def test_a_step_that_has_changed_goes_on(tmp_path):
+    small_pipeline(tmp_path, fullytrain=None, benchmark=None).run()
+    more = small_pipeline(
+        tmp_path, nas=dict(search_algorithm=dict(type='NSGA2', trials=5)), fullytrain=None, benchmark=None
+    )
+    starts = [each.start for each in more.report.all_records]
+    assert not starts
+    report = more.run()
+    assert [each.number for each in report.of('nas')] == [0, 1, 2, 3, 4]
+    # How many run at once does not matter.
+    again = small_pipeline(
+        tmp_path,
+        nas=dict(search_algorithm=dict(type='NSGA2', trials=5), executor=dict(type='Local', workers=1)),
+        fullytrain=None,
+        benchmark=None,
+    )
+    assert measured(again.run()) == measured(report)
+    assert not again.current
+
+
+def run_pipeline(folder):
+    small_pipeline(folder).run()
+
+
+def test_killed_at_any_moment_it_goes_on(whole, tmp_path):
+    rng, kills = random.Random(1), 0
+    for _ in range(5):
+        if in_process(__file__, 'run_pipeline', str(tmp_path), kill_after=rng.uniform(0.5, 2.5)) == 0:
+            break
+        kills += 1
+    assert kills >= 2
+    assert measured(small_pipeline(tmp_path).run()) == measured(whole[1])
+
+
+class Halve(PipeStep):
+    """A user's own step: the better half of what the step before has found."""
+
+    def __init__(self, share=0.5):
+        self.share = share
+
+    def do(self):
+        records = sorted(self.report.of(self.source().name), key=lambda each: each.performance['error'])
+        for number, record in enumerate(records[: int(self.share * len(records))]):
+            scores, objectives = record.performance, {'error': 'min'}
+            self.report.update(
+                Record(self.name, number, record.hps, None, objectives, scores, 'completed', source=record.uid)
+            )
+        (self.work_dir / 'note').write_text('done')
+
+
+def test_a_step_of_ones_own(tmp_path):
+    own = dict(pipe_step=dict(type=Halve, share=0.25))
+    config = sections(tmp_path, fullytrain=None, benchmark=None, halve=own)
+    config['after'] = dict(
+        pipe_step=dict(type='TrainPipeStep'), config=config['nas']['config'], overrides={'runner.max_epochs': 1}
+    )
+    config['pipeline'] = ['nas', 'halve', 'after']
+    report = Pipeline(config, tmp_path / 'work').run()
+    assert (tmp_path / 'work' / 'halve' / 'note').exists()
+    best = min(report.of('nas'), key=lambda each: each.performance['error'])
+    assert [(each.hps, each.source) for each in report.of('halve')] == [(best.hps, best.uid)]
+    assert [(each.hps, each.source) for each in report.of('after')] == [(best.hps, 'halve_0')]
+    # Its records are there when it is not done again.
+    assert measured(Pipeline(config, tmp_path / 'work').run()) == measured(report)
+
+
+def test_stopped_between_two_trials_it_goes_on(tmp_path):
+    pipeline = small_pipeline(tmp_path, benchmark=None)
+
+    def stop_at_second(changed):
+        if len(changed.report.all_records) == 2 and changed.stop_signal is None:
+            changed.stop(signal.SIGTERM)
+
+    pipeline.on_change = stop_at_second
+    report = pipeline.run()
+    assert pipeline.stop_signal == signal.SIGTERM
+    assert len(report.all_records) == 2
+    assert not (tmp_path / 'work' / 'nas' / 'step.json').exists()
+    report = small_pipeline(tmp_path, benchmark=None).run()
+    assert len(report.of('nas')) == 4
+    assert len(report.of('fullytrain')) > 0
+
+
+def test_a_trial_that_is_stopped_ends_the_pipeline(tmp_path):
+    pipeline = small_pipeline(tmp_path, benchmark=None, nas=dict(executor=dict(type='Local', workers=1)))
+
+    def stop_while_running(changed):
+        records = changed.report.all_records
+        if records and records[0].epoch >= 1 and changed.stop_signal is None:
+            changed.stop(signal.SIGTERM)
+
+    pipeline.on_change = stop_while_running
+    report = pipeline.run()
+    # It has saved itself, and goes on.
+    assert [each.status for each in report.all_records] == ['running']
+    assert list((tmp_path / 'work' / 'nas' / 'trials' / '0000' / 'run').glob('epoch_*.pth'))
+    report = small_pipeline(tmp_path, fullytrain=None, benchmark=None).run()
+    assert [each.status for each in report.all_records] == ['completed'] * 4
+
+
+@pytest.mark.parametrize(
+    'change, error, told',
+    [
+        (lambda cfg: cfg.pop('pipeline'), KeyError, 'has no pipeline'),
+        (lambda cfg: cfg.update(pipeline=[]), TypeError, 'a list of names of steps'),
+        (lambda cfg: cfg.update(pipeline=['nas', 'nas']), ValueError, "'nas' twice"),
+        (lambda cfg: cfg.update(pipeline=['nsa']), KeyError, "no section 'nsa'.*did you mean 'nas'"),
+        (lambda cfg: cfg.update(pipeline=['../nas']), ValueError, 'separators'),
+        (lambda cfg: cfg.update(pipeline=['general'], general={}), ValueError, 'the name of another section'),
+        (lambda cfg: cfg.update(general_={}), KeyError, "nobody reads 'general_'; did you mean 'general'"),
+        (lambda cfg: cfg['nas'].pop('pipe_step'), TypeError, "the step 'nas' needs pipe_step"),
+        (lambda cfg: cfg['nas'].update(pipe_step=dict(type='SearchStep')), KeyError, "did you mean 'SearchPipeStep'"),
+        (lambda cfg: cfg['nas'].update(pipe_step=dict(type='torch.nn.ReLU')), TypeError, 'a subclass of PipeStep'),
+        (lambda cfg: cfg.update(pipeline=['fullytrain']), KeyError, 'it is the first one'),
+    ],
+)
+def test_wrong_pipelines(tmp_path, change, error, told):
+    config = sections(tmp_path)
+    change(config)
+    with pytest.raises(error, match=told):
+        Pipeline(config, tmp_path / 'work')
+    assert not (tmp_path / 'work').exists()
+
+
+def test_the_config_of_one_training_is_none_of_a_pipeline(tmp_path):
+    path = sections(tmp_path)['nas']['config']
+    with pytest.raises(KeyError, match='the config of one training: runnerkit train'):
+        Pipeline(path)
+
+
+def test_where_it_works(tmp_path):
+    config = sections(tmp_path)
+    assert Pipeline(config).work_dir == Path('work_dirs/search').absolute()
+    assert Pipeline({**config, 'work_dir': str(tmp_path / 'there')}).work_dir == tmp_path / 'there'
+    assert isinstance(Pipeline(config).steps['nas'], SearchPipeStep)
