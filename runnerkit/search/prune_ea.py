@@ -44,6 +44,8 @@ class PruneEA(SearchAlgorithm):
         codec: translates codes to descriptions and back: an object, a name of `CODECS`, or a dict with ``type``.
         policy: ``length`` of a code, by default that of the codec; ``num_generation`` (31), ``num_individual`` (32) and
             ``random_samples`` (64).
+        network: the key in the config's ``model`` where the network stands; None: it is the model itself. It is
+            ``'model'`` where that is a `Supervised`.
     """
 
     def __init__(
@@ -53,9 +55,11 @@ class PruneEA(SearchAlgorithm):
         seed: int = 0,
         codec: Any = 'PruneCodec',
         policy: Mapping[str, Any] | None = None,
+        network: str | None = None,
     ) -> None:
         super().__init__(space, objectives, seed, codec)
         settings = checked_policy(policy or {})
+        self.network = network
         own: int | None = getattr(self.codec, 'length', None)
         length = own if settings['length'] is None else settings['length']
         if length is None or own not in (None, length):
@@ -63,7 +67,7 @@ class PruneEA(SearchAlgorithm):
             raise WrongValue(f'policy.length must be the length of a code, but got {settings["length"]}{channels}')
         self.length: int = length
         self.random_samples, self.size = settings['random_samples'], settings['num_individual']
-        self.trials = self.random_samples + settings['num_generation'] * self.size
+        self.trials = trials_of(settings)
         self.proposed, self.ended = 0, 0
         self.seen: set[Code] = set()
         self.population: list[tuple[Code, list[float]]] = []  # the best first
@@ -87,14 +91,15 @@ class PruneEA(SearchAlgorithm):
                 break
         self.seen.add(code)
         self.proposed += 1
-        return Proposal(desc=desc)
+        return Proposal(desc=desc if self.network is None else {self.network: desc})
 
     def update(self, record: Record) -> None:
         """Take a completed trial into the population, if it is among the best."""
         self.ended += 1
         if record.status != COMPLETED or record.rewards is None or record.desc is None:
             return
-        individuals = [*self.population, (tuple(self.codec.encode(record.desc)), record.rewards)]
+        desc = record.desc if self.network is None else record.desc[self.network]
+        individuals = [*self.population, (tuple(self.codec.encode(desc)), record.rewards)]
         order = best_first([rewards for _, rewards in individuals])
         self.population = [individuals[index] for index in order[: self.size]]
 
@@ -126,6 +131,13 @@ def checked_policy(policy: Mapping[str, Any]) -> dict[str, Any]:
             raise WrongKey(f'policy has no {key!r}{suggestion(str(key), POLICY)} (it has {", ".join(POLICY)})')
         check_whole_number(f'policy.{key}', value, at_least=0 if key == 'num_generation' else 1)
     return {**POLICY, **policy}
+
+
+def trials_of(policy: Mapping[str, Any]) -> int:
+    """How many trials a policy means."""
+    settings = checked_policy(policy)
+    trials: int = settings['random_samples'] + settings['num_generation'] * settings['num_individual']
+    return trials
 
 
 def best_first(rewards: Sequence[list[float]]) -> list[int]:

@@ -10,6 +10,7 @@ from runnerkit.config import Config, refuse_unread_keys
 from runnerkit.config.findings import PreflightError
 from runnerkit.flow.from_python import config_from
 from runnerkit.registry import placed_errors
+from runnerkit.search import prune_ea
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
 from runnerkit.search.executors import EXECUTORS
 from runnerkit.search.job import flattened, overrides_of
@@ -19,7 +20,7 @@ from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.quota import COUNTED, Quota
 from runnerkit.search.record import FAILED, PRUNED, Record
 from runnerkit.search.space import Space
-from runnerkit.search.study import Study, as_type, checked_objectives
+from runnerkit.search.study import Study, as_space, as_type, checked_objectives
 from runnerkit.utils.exceptions import WrongKey, WrongType
 from runnerkit.utils.logging import shortened
 from runnerkit.utils.suggest import suggestion
@@ -140,7 +141,9 @@ class SearchPipeStep(StudyStep):
         super().check()
         checked_objectives(self.get('objectives'))
         with placed_errors(self.cfg, 'search_space'):
-            self.space().check_config(self.base_config()._cfg_dict)
+            space, config = self.space(), self.base_config()
+            if isinstance(space, Space):
+                space.check_config(config._cfg_dict)
         with placed_errors(self.cfg, 'search_algorithm'):
             checked_algorithm(self.get('search_algorithm'))
         with placed_errors(self.cfg, 'quota'):
@@ -150,7 +153,7 @@ class SearchPipeStep(StudyStep):
     def do(self) -> None:
         """Search, or go on."""
         algorithm = self.get('search_algorithm')
-        self.total = algorithm.get('trials', 10) if isinstance(algorithm, Mapping) else 10
+        self.total = trials_of(algorithm)
         quota = self.quota()
         study = Study(
             self.config_file,
@@ -176,9 +179,9 @@ class SearchPipeStep(StudyStep):
         """Draw the pictures of the search."""
         draw_search(self.report.of(self.name), self.work_dir, study.algorithm, self.pipeline.logger)
 
-    def space(self) -> Space:
-        """What is searched."""
-        return Space.of(self.get('search_space'))
+    def space(self) -> Any:
+        """What is searched: values, or networks."""
+        return as_space(self.get('search_space'))
 
     def quota(self) -> Quota | None:
         """What networks may be tried; None: any."""
@@ -335,6 +338,15 @@ class TrainPipeStep(StudyStep):
         """What was counted of the model before."""
         source = next((each for each in self.report.all_records if each.uid == proposal.source), None)
         return {} if source is None else {key: source.performance[key] for key in COUNTED if key in source.performance}
+
+
+def trials_of(algorithm: Any) -> int:
+    """How many trials the section of an algorithm means, for the display."""
+    config = as_type(algorithm)
+    if config['type'] == 'PruneEA':
+        return prune_ea.trials_of(config.get('policy') or {})
+    trials: int = config.get('trials') or 10
+    return trials
 
 
 def checked_algorithm(config: Any) -> None:

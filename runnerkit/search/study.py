@@ -50,8 +50,6 @@ class Study:
         device: where the trials train; None: a GPU if there is one.
         threads: torch's CPU threads in each trial.
         overrides: changes of the config for all trials.
-        network: the dotted key of the network in the config, in whose place descriptions of networks come:
-            ``'model.model'`` for that of a `Supervised`.
         storage: Optuna's: the URL of a database; None: a journal in the work dir.
         why_not: ``why_not(proposal) -> reason`` refuses proposals before they are trained; None accepts one.
         report: where the records go; None: a new one.
@@ -72,7 +70,6 @@ class Study:
         device: str | None = None,
         threads: int = 1,
         overrides: Mapping[str, Any] | None = None,
-        network: str = 'model',
         storage: str | None = None,
         why_not: Callable[[Proposal], str | None] | None = None,
         report: Report | None = None,
@@ -83,7 +80,7 @@ class Study:
         self.space = as_space(space)
         self.work_dir, self.seed, self.name = Path(work_dir).absolute(), seed, name
         self.device, self.threads, self.overrides = device, threads, dict(overrides or {})
-        self.network, self.storage, self.why_not = network, storage, why_not
+        self.storage, self.why_not = storage, why_not
         self._given = algorithm
         self.executor = executor if isinstance(executor, Executor) else EXECUTORS.build(as_type(executor))
         self.report = Report() if report is None else report
@@ -227,7 +224,7 @@ class Study:
         return Job(
             number=record.number,
             config=self.config,
-            overrides={**self.overrides, **overrides_of(record.hps, record.desc, self.network)},
+            overrides={**self.overrides, **overrides_of(record.hps, record.desc)},
             work_dir=record.work_dir,
             seed=record.seed,
             objectives=tuple(self.objectives),

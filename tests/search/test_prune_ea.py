@@ -140,6 +140,7 @@ def study(folder, generations=1):
     algorithm = {
         'type': 'PruneEA',
         'codec': 'PruneCodec',
+        'network': 'model',
         'policy': {'length': 80, 'num_generation': generations, 'num_individual': 2, 'random_samples': 2},
     }
     return Study(
@@ -151,14 +152,13 @@ def study(folder, generations=1):
         seed=4,
         device='cpu',
         overrides=changes,
-        network='model.model',
     )
 
 
 def test_a_study_prunes_and_goes_on(tmp_path):
     whole = study(tmp_path / 'whole').run()
     assert [record.status for record in whole.all_records] == ['completed'] * 4
-    kept = [str(record.desc['backbone']['chn']) for record in whole.all_records]
+    kept = [str(record.desc['model']['backbone']['chn']) for record in whole.all_records]
     assert len(set(kept)) == 4
     assert f'model.model.backbone.chn={kept[2]}'.replace(' ', '') in whole.all_records[2].command
     study(tmp_path / 'cut', generations=0).run()
