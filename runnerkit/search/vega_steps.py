@@ -267,6 +267,10 @@ class VegaSpace:
         """All combinations, by Vega's keys; see `Space.grid`."""
         return self.space.grid(points)
 
+    def params(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What a suggester would have to answer for ``values``, by Vega's keys; see `Space.params`."""
+        return self.space.params(values)
+
 
 def checked_general(general: Mapping[str, Any]) -> list[str]:
     """What of ``general`` has no counterpart.
