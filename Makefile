@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test downstream bench check format docs clean
+.PHONY: help demo test downstream ray bench check format docs clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -41,6 +41,17 @@ $(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
 downstream: $(MMCV)/.done ## mmcls, mmseg and mmdet of the MMCV 1.x era, unchanged
 	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py \
 	tests/compat/test_galleries.py
+
+# Ray likewise: a data package in the other environment claims to need one of its old versions.
+RAY = $(VENV)/ray
+$(RAY)/.done: $(VENV)/.tests requirements/ray.txt
+	test -x $(RAY)/bin/python || $(BIN)/python -m venv $(RAY)
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$(echo $(RAY)/lib/python3*/site-packages)/base.pth
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt --requirement requirements/ray.txt
+	touch $@
+
+ray: $(RAY)/.done ## the tests of the executor Ray, which others skip
+	OMP_NUM_THREADS=1 $(RAY)/bin/python -m pytest tests/search/executors/test_ray.py
 
 # Peers that the benchmark compares with, each in an environment of its own, beside the other one like mmcv above: all
 # have the same torch. One that does not install leaves its log behind, and the benchmark says so.

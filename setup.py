@@ -39,6 +39,7 @@ setup(
         'safetensors': ['safetensors>=0.4'],
         'onnx': requirements('onnx'),
         'search': requirements('search'),
+        'ray': requirements('search') + requirements('ray'),
         'all': requirements('optional'),
         'trackers': requirements('trackers'),
         'tests': requirements('tests'),

@@ -24,6 +24,7 @@ IDS = {
     'docs/seeds.md': ('M', {'S': 14, 'A': 39, 'W': 15}),
     'docs/seeds_paddlerec.md': ('P', {'S': 14, 'A': 16, 'W': 9}),
     'docs/seeds_parakeet.md': ('K', {'S': 12, 'A': 13, 'W': 6}),
+    'docs/seeds_vega.md': ('V', {'S': 23, 'A': 23, 'W': 10}),
     'docs/seeds_paddle.md': ('O', {'S': 12, 'A': 6, 'W': 4}),
 }
 

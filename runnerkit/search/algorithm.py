@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,13 +42,17 @@ class SearchAlgorithm:
         objectives: the scores that count, each with ``'max'`` or ``'min'``; the first one is reported while a trial
             runs.
         seed: of the study.
-        codec: translates descriptions to codes and back, for algorithms that need it.
+        codec: translates descriptions to codes and back, for algorithms that need it: an object, a name of `CODECS`, or
+            a dict of its arguments with ``type``.
     """
 
     def __init__(self, space: Any, objectives: dict[str, str], seed: int = 0, codec: Any = None) -> None:
         import numpy as np
 
-        self.space, self.objectives, self.seed, self.codec = space, dict(objectives), seed, codec
+        self.space, self.objectives, self.seed = space, dict(objectives), seed
+        if isinstance(codec, (str, Mapping)):
+            codec = CODECS.build({'space': space, **({'type': codec} if isinstance(codec, str) else codec)})
+        self.codec = codec
         self.rng = np.random.default_rng(seed)
 
     def search(self) -> Proposal | dict[str, Any] | None:

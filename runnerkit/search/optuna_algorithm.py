@@ -114,8 +114,9 @@ class OptunaAlgorithm(SearchAlgorithm):
                 f'a pruner compares one objective, but there are {len(self.objectives)} '
                 f'({", ".join(self.objectives)}): leave out the pruner, or all objectives but one'
             )
+        opened, self._sync = opened_storage(storage)
         self.study = optuna.create_study(
-            storage=opened_storage(storage),
+            storage=opened,
             sampler=self._make_sampler(seed),
             pruner=make_pruner(pruner, optuna),
             study_name=name,
@@ -147,6 +148,7 @@ class OptunaAlgorithm(SearchAlgorithm):
                 trial.set_user_attr(_NUMBER, number)
                 self._count += 1
                 self._open[number] = trial
+                self._sync()  # before the study writes the record of this trial
                 return proposal
             reasons.append(reason)
             trial.set_user_attr(_REJECTED, reason)
@@ -284,18 +286,21 @@ def import_optuna() -> Any:
     return optuna
 
 
-def opened_storage(place: str | None) -> Any:
-    """Optuna's storage at ``place``: the URL of a database, the path of a journal, or None for the memory."""
+def opened_storage(place: str | None) -> tuple[Any, Callable[[], None]]:
+    """Optuna's storage at ``place``: the URL of a database, the path of a journal, or None for the memory; and what to
+    call so that it survives a power failure."""
     if place is None or '://' in place:
-        return place
+        return place, lambda: None
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    from runnerkit.search.journal import Journal
 
     # The study holds the lock of its work dir, so a lock that lies there is that of a process which was killed.
     for lock in Path(place).parent.glob(f'{Path(place).name}.lock*'):
         lock.unlink()
     os.makedirs(os.path.dirname(place) or '.', exist_ok=True)
-    return JournalStorage(JournalFileBackend(place, JournalFileOpenLock(place)))
+    journal = Journal(place)
+    return JournalStorage(journal), journal.sync
 
 
 def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """All attributes, and the runtime."""
-        return {**asdict(self), 'runtime': self.runtime}
+        return {**vars(self), 'runtime': self.runtime}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Record:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.config import Config
+from runnerkit.search import prune_codec, prune_ea  # noqa: F401  # they register themselves
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
@@ -38,7 +39,8 @@ class Study:
 
     Args:
         config: the config file of the trials.
-        space: a `runnerkit.search.Space`, or a section of a config that stands for one, see `Space.of`.
+        space: a `runnerkit.search.Space`, or a section of a config that stands for one, see `Space.of`; or a
+            `runnerkit.search.SearchSpace`, or a section like its, for algorithms that choose networks.
         objectives: the scores that count, each with ``'max'`` or ``'min'``. The first one is what pruners look at.
         work_dir: where all of it goes.
         algorithm: a name of `SEARCH_ALGORITHMS`, or a dict of its arguments with ``type``; or an object.
@@ -48,6 +50,8 @@ class Study:
         device: where the trials train; None: a GPU if there is one.
         threads: torch's CPU threads in each trial.
         overrides: changes of the config for all trials.
+        network: the dotted key of the network in the config, in whose place descriptions of networks come:
+            ``'model.model'`` for that of a `Supervised`.
         storage: Optuna's: the URL of a database; None: a journal in the work dir.
         why_not: ``why_not(proposal) -> reason`` refuses proposals before they are trained; None accepts one.
         report: where the records go; None: a new one.
@@ -68,6 +72,7 @@ class Study:
         device: str | None = None,
         threads: int = 1,
         overrides: Mapping[str, Any] | None = None,
+        network: str = 'model',
         storage: str | None = None,
         why_not: Callable[[Proposal], str | None] | None = None,
         report: Report | None = None,
@@ -75,10 +80,10 @@ class Study:
         known: Callable[[Proposal], dict[str, float]] | None = None,
     ) -> None:
         self.config, self.objectives = os.path.abspath(config), checked_objectives(objectives)
-        self.space = Space.of(space) if isinstance(space, Mapping) else space
+        self.space = as_space(space)
         self.work_dir, self.seed, self.name = Path(work_dir).absolute(), seed, name
         self.device, self.threads, self.overrides = device, threads, dict(overrides or {})
-        self.storage, self.why_not = storage, why_not
+        self.network, self.storage, self.why_not = network, storage, why_not
         self._given = algorithm
         self.executor = executor if isinstance(executor, Executor) else EXECUTORS.build(as_type(executor))
         self.report = Report() if report is None else report
@@ -222,7 +227,7 @@ class Study:
         return Job(
             number=record.number,
             config=self.config,
-            overrides={**self.overrides, **overrides_of(record.hps, record.desc)},
+            overrides={**self.overrides, **overrides_of(record.hps, record.desc, self.network)},
             work_dir=record.work_dir,
             seed=record.seed,
             objectives=tuple(self.objectives),
@@ -288,6 +293,17 @@ def told(record: Record) -> str:
 def shown(value: Any) -> str:
     """A value with four digits."""
     return f'{value:.4g}' if isinstance(value, float) else str(value)
+
+
+def as_space(space: Any) -> Any:
+    """A section of a config as the space that it stands for: of values, or, with ``modules``, of networks."""
+    if not isinstance(space, Mapping):
+        return space
+    if 'modules' in space and not {'hyperparameters', 'parameters'} & set(space):
+        from runnerkit.search.networks import SearchSpace
+
+        return SearchSpace(space)
+    return Space.of(space)
 
 
 def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -162,8 +162,8 @@ def test_several_objectives():
 
 
 def test_storages(tmp_path):
-    assert opened_storage(None) is None
-    assert opened_storage('sqlite:///x.db') == 'sqlite:///x.db'
+    assert opened_storage(None)[0] is None
+    assert opened_storage('sqlite:///x.db')[0] == 'sqlite:///x.db'
     database = f'sqlite:///{tmp_path}/study.db'
     complete(make('RandomSearch', storage=database, trials=2))
     assert len(make('RandomSearch', storage=database, trials=2).study.get_trials()) == 2

@@ -2,6 +2,7 @@
 
 from runnerkit.search.executors.executor import EXECUTORS, Ended, Executor
 from runnerkit.search.executors.local import LocalExecutor
+from runnerkit.search.executors.ray import RayExecutor
 from runnerkit.search.executors.serial import SerialExecutor
 
-__all__ = ['EXECUTORS', 'Ended', 'Executor', 'LocalExecutor', 'SerialExecutor']
+__all__ = ['EXECUTORS', 'Ended', 'Executor', 'LocalExecutor', 'RayExecutor', 'SerialExecutor']

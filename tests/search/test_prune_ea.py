@@ -1,0 +1,165 @@
+"""Evolution of codes: it gets better than chance, goes on by repeating its calls, and works in a study."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from studies import outcome
+
+from runnerkit.config import Config
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Codec
+from runnerkit.search.prune_ea import PruneEA, best_first, crossed, crowding, flipped
+from runnerkit.search.record import Record
+from runnerkit.search.study import Study
+
+ROOT = Path(__file__).parents[2]
+SPACE = {'type': 'Net', 'base_chn': [16, 16], 'base_chn_node': [8], 'num_classes': 10}
+POLICY = {'length': 40, 'num_generation': 10, 'num_individual': 8, 'random_samples': 16}
+OBJECTIVES = {'hits': 'max', 'size': 'min'}
+
+
+def scores(code):
+    """What a search has to find: channels 0 to 9 count, each kept one costs."""
+    return {'hits': float(sum(code[:10])), 'size': float(sum(code))}
+
+
+def searched(algorithm, fails=()):
+    """All records of a search, one trial after another."""
+    records = []
+    while not algorithm.is_completed:
+        desc = algorithm.search().desc
+        number = len(records)
+        record = Record('nas', number, desc=desc, objectives=algorithm.objectives, status='completed')
+        record.performance = scores(algorithm.codec.encode(desc))
+        if number in fails:
+            record.status, record.performance = 'failed', {}
+        algorithm.update(record)
+        records.append(record)
+    return records
+
+
+def test_it_is_registered_as_the_seed_writes_it():
+    algorithm = SEARCH_ALGORITHMS.build(
+        {'type': 'PruneEA', 'codec': 'PruneCodec', 'policy': POLICY, 'space': SPACE, 'objectives': OBJECTIVES}
+    )
+    assert algorithm.trials == 16 + 10 * 8
+    assert algorithm.length == 40
+
+
+def test_evolution_beats_chance():
+    def best(**policy):
+        found = [
+            max(2 * r.performance['hits'] - r.performance['size'] for r in searched(PruneEA(
+                SPACE, OBJECTIVES, seed, policy={**POLICY, **policy})))
+            for seed in range(5)
+        ]  # fmt: skip
+        return np.mean(found)
+
+    assert best() > best(num_generation=0, random_samples=96) + 2
+
+
+def test_no_code_is_proposed_twice_and_none_is_empty():
+    records = searched(PruneEA(SPACE, OBJECTIVES, policy=POLICY))
+    kept = [str((record.desc['chn'], record.desc['chn_node'])) for record in records]
+    assert len(set(kept)) == len(kept) == 96
+    assert all(channels for record in records for channels in record.desc['chn'])
+
+
+def test_the_same_seed_gives_the_same_search():
+    def descs(seed):
+        return [record.desc for record in searched(PruneEA(SPACE, OBJECTIVES, seed, policy=POLICY), fails=(3, 20))]
+
+    assert descs(1) == descs(1)
+    assert descs(1) != descs(2)
+
+
+def test_it_waits_for_the_first_one_to_complete():
+    algorithm = PruneEA(SPACE, {'hits': 'max'}, policy={**POLICY, 'random_samples': 1})
+    first = algorithm.search()
+    assert algorithm.search() is None
+    algorithm.update(Record('nas', 0, desc=first.desc, objectives={'hits': 'max'}, status='failed'))
+    second = algorithm.search()  # none to breed from: another random one
+    assert second is not None
+    algorithm.update(
+        Record('nas', 1, desc=second.desc, objectives={'hits': 'max'}, status='completed', performance={'hits': 1.0})
+    )
+    child = algorithm.codec.encode(algorithm.search().desc)
+    assert sum(a != b for a, b in zip(child, algorithm.codec.encode(second.desc), strict=True)) < 8
+
+
+def test_a_codec_of_ones_own():
+    class Bits(Codec):
+        def encode(self, desc):
+            return [int(bit) for bit in desc['bits'][1:]]
+
+        def decode(self, code):
+            return {'bits': 'b' + ''.join(map(str, code))}
+
+    algorithm = PruneEA(None, OBJECTIVES, codec=Bits(), policy={**POLICY, 'length': 10})
+    assert len(searched(algorithm)) == 96
+    with pytest.raises(ValueError, match=r'policy\.length must be the length of a code, but got None'):
+        PruneEA(None, OBJECTIVES, codec=Bits())
+
+
+def test_the_order_of_nsga2():
+    #          front 0: ends first, then the roomier one       front 1
+    rewards = [[0.0, 10.0], [4.0, 6.0], [5.0, 5.0], [10.0, 0.0], [1.0, 1.0]]
+    assert crowding(rewards[:4]) == [np.inf, 1.0, 1.2, np.inf]
+    assert best_first(rewards) == [0, 3, 2, 1, 4]
+    assert best_first([[1.0], [3.0], [2.0]]) == [1, 2, 0]
+    assert best_first([[1.0], [1.0]]) == [0, 1]
+    assert crossed((1, 1, 1), (0, 0, 0), [True, False, True]) == (1, 0, 1)
+    assert flipped((1, 1, 0), [False, True, True]) == (1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ('policy', 'error', 'words'),
+    [
+        ({'num_generations': 3}, KeyError, 'num_generation'),
+        ({'num_individual': 0}, ValueError, r'policy\.num_individual'),
+        ({'random_samples': 2.5}, TypeError, r'policy\.random_samples'),
+        ({'length': 464}, ValueError, 'but got 464: the network has 40 channels'),
+        ([31], TypeError, 'policy must be a dict'),
+    ],
+)
+def test_wrong_policies(policy, error, words):
+    with pytest.raises(error, match=words):
+        PruneEA(SPACE, OBJECTIVES, policy=policy)
+
+
+def study(folder, generations=1):
+    """A study of the gallery's network, on few digits."""
+    changes = {
+        'runner.max_epochs': 1,
+        'data.train.part': 'val',
+        'data.train.augment': False,
+        'lr_config': None,
+        'log_config.hooks': [],
+    }
+    network = Config.fromfile(str(ROOT / 'configs/search/resnet.py')).model.model
+    algorithm = {
+        'type': 'PruneEA',
+        'codec': 'PruneCodec',
+        'policy': {'length': 80, 'num_generation': generations, 'num_individual': 2, 'random_samples': 2},
+    }
+    return Study(
+        ROOT / 'configs/search/resnet.py',
+        network,
+        {'accuracy': 'max'},
+        folder,
+        algorithm,
+        seed=4,
+        device='cpu',
+        overrides=changes,
+        network='model.model',
+    )
+
+
+def test_a_study_prunes_and_goes_on(tmp_path):
+    whole = study(tmp_path / 'whole').run()
+    assert [record.status for record in whole.all_records] == ['completed'] * 4
+    kept = [str(record.desc['backbone']['chn']) for record in whole.all_records]
+    assert len(set(kept)) == 4
+    assert f'model.model.backbone.chn={kept[2]}'.replace(' ', '') in whole.all_records[2].command
+    study(tmp_path / 'cut', generations=0).run()
+    assert outcome(study(tmp_path / 'cut').run()) == outcome(whole)
