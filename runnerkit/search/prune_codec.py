@@ -80,7 +80,7 @@ def _description(space: Any) -> dict[str, Any]:
 
     if isinstance(space, Mapping) and 'modules' in space:
         space = SearchSpace(space)
-    if isinstance(space, SearchSpace):
+    if hasattr(space, 'describe'):
         space = space.describe()
     if not isinstance(space, Mapping):
         raise WrongType(f'a PruneCodec needs the section search_space with the network to prune, but got {space!r}')

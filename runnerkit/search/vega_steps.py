@@ -155,6 +155,8 @@ class VegaStep:
         given = {key: value for key, value in given.items() if key != 'objective_keys'}
         policy, rest = dict(given.get('policy') or {}), {key: given[key] for key in given if key != 'policy'}
         name = rest.get('type')
+        if name == 'PruneEA':
+            return {**rest, 'policy': policy, 'network': 'model'}, {}
         if not isinstance(name, str) or name not in NAMES:
             return {**rest, **policy}, {}
         rest.pop('codec', None)
@@ -205,8 +207,10 @@ class VegaStep:
         text = quota_of(self.training)
         return found if text is None else [*found, Quota(text)]
 
-    def space(self) -> VegaSpace:
-        """What is searched, by the keys of the config here."""
+    def space(self) -> VegaSpace | VegaNetwork:
+        """What is searched, by the keys of the config here: values, or a network."""
+        if 'hyperparameters' not in self.section['search_space'] and 'modules' in self.section['search_space']:
+            return VegaNetwork(self.config['model']['model'])
         return VegaSpace(Space.of(self.section['search_space']), self.changes)
 
     def changes(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,6 +250,21 @@ class VegaStep:
             known = ('trainer', 'dataset', *map(str, network))
             raise WrongKey(f'the key {key!r} leads nowhere in the step{suggestion(first, known)}')
         return f'{place}.{first}.{rest}' if rest else f'{place}.{first}'
+
+
+class VegaNetwork:
+    """A network whose description an algorithm chooses.
+
+    Args:
+        network: its config, in which some keys are to come.
+    """
+
+    def __init__(self, network: Any) -> None:
+        self.network = network
+
+    def describe(self) -> Any:
+        """The config of the network."""
+        return self.network
 
 
 class VegaSpace:

@@ -8,6 +8,7 @@ from studies import outcome
 
 from runnerkit.config import Config
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Codec
+from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.prune_ea import PruneEA, best_first, crossed, crowding, flipped
 from runnerkit.search.record import Record
 from runnerkit.search.study import Study
@@ -163,3 +164,45 @@ def test_a_study_prunes_and_goes_on(tmp_path):
     assert f'model.model.backbone.chn={kept[2]}'.replace(' ', '') in whole.all_records[2].command
     study(tmp_path / 'cut', generations=0).run()
     assert outcome(study(tmp_path / 'cut').run()) == outcome(whole)
+
+
+VEGA = """
+pipeline: [nas, fullytrain]
+nas:
+  pipe_step: {type: SearchPipeStep}
+  dataset:
+    type: DIGITS
+    common: {batch_size: 64}
+    train: {part: val}
+    val: {part: val}
+  search_space:
+    type: SearchSpace
+    modules: ['backbone']
+    backbone:
+      type: 'NETWORKS:PruneResNet'
+      base_chn: [8, 8, 16, 16]
+      base_chn_node: [8, 8, 16]
+      num_classes: 10
+  search_algorithm:
+    type: PruneEA
+    codec: PruneCodec
+    policy: {length: 80, num_generation: 1, num_individual: 1, random_samples: 2}
+  trainer:
+    type: Trainer
+    optim: {type: SGD, params: {lr: 0.1}}
+    loss: {type: CrossEntropyLoss}
+    metric: {type: accuracy}
+    epochs: 1
+fullytrain:
+  pipe_step: {type: TrainPipeStep}
+"""
+
+
+def test_the_section_as_the_seed_writes_it(tmp_path):
+    text = VEGA.replace('DIGITS', f"'{ROOT}/configs/mnist/digits.py:Digits'")
+    (tmp_path / 'nas.yml').write_text(text.replace('NETWORKS', f'{ROOT}/configs/search/networks.py'))
+    report = Pipeline(tmp_path / 'nas.yml', tmp_path / 'work', device='cpu').run()
+    assert [each.status for each in report.of('nas')] == ['completed'] * 3
+    best, (trained,) = report.best('nas'), report.of('fullytrain')
+    assert trained.desc == best.desc
+    assert len(best.desc['model']['backbone']['chn']) == 4
