@@ -13,6 +13,7 @@ from runnerkit.config import Config
 from runnerkit.flow import Context, Flow, Options
 from runnerkit.flow.scoring import kept_hooks, may_be_kept
 from runnerkit.hooks import HOOKS, ClosureHook, EMAHook, Hook
+from runnerkit.hooks.vega_callbacks import Callback
 
 TEST = {'type': 'support.Noisy', 'length': 6}  # its samples are random: the seed matters
 
@@ -198,6 +199,13 @@ def test_hooks_are_entered_and_left(tmp_path):
     assert hook.seen.count('before_val_iter') == 2
 
 
+class Batches(Callback):
+    """Makes the batches itself."""
+
+    def make_batch(self, batch):
+        return batch
+
+
 #: The built-in hooks that an evaluation without a training keeps, with arguments, and what it has of them.
 KEPT = {
     'EmptyCacheHook': ({}, 'EmptyCacheHook'),
@@ -206,6 +214,7 @@ KEPT = {
     'OptimizerHook': ({'amp': 'bf16'}, '_Autocast'),
     'GradientCumulativeOptimizerHook': ({'amp': 'bf16'}, '_Autocast'),
     'Fp16OptimizerHook': ({}, '_Fp16Methods'),
+    'VegaCallbacks': ({'callbacks': [Batches()]}, 'EvaluationSteps'),
     'GradientCumulativeFp16OptimizerHook': ({}, '_Fp16Methods'),
 }
 
