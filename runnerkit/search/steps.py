@@ -22,7 +22,7 @@ from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.quota import COUNTED, Quota
 from runnerkit.search.record import FAILED, PRUNED, Record
 from runnerkit.search.space import Space
-from runnerkit.search.study import Study, as_type, checked_objectives
+from runnerkit.search.study import Study, as_space, as_type, checked_objectives
 from runnerkit.search.suggesters import RandomSuggest
 from runnerkit.search.vega_steps import VegaSpace
 from runnerkit.utils.exceptions import WrongKey, WrongType
@@ -60,6 +60,13 @@ class StudyStep(PipeStep):
                 f"'{{{{ fileDirname }}}}/{os.path.basename(path)}'"
             )
         return path
+
+    @property
+    def network(self) -> str:
+        """The dotted key of the network in the config."""
+        if self.vega is not None:
+            return 'model.model'
+        return str(self.get('network'))
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -136,6 +143,7 @@ class SearchPipeStep(StudyStep):
         'config': None,
         'objectives': None,
         'search_space': None,
+        'network': 'model',
         'search_algorithm': 'TPE',
         'executor': 'Serial',
         'overrides': {},
@@ -155,7 +163,7 @@ class SearchPipeStep(StudyStep):
             space = self.space()
             if isinstance(space, Space):
                 space.check_config(cfg)
-            else:
+            elif isinstance(space, VegaSpace):
                 space.draw(RandomSuggest(random.Random(0)))
         with placed_errors(self.cfg, 'search_algorithm'):
             checked_algorithm(self.get('search_algorithm'))
@@ -186,6 +194,7 @@ class SearchPipeStep(StudyStep):
             threads=self.get('threads'),
             overrides=self.overrides,
             storage=self.get('storage'),
+            network=self.network,
             why_not=partial(self.why_not, quotas) if quotas else None,
             report=self.report,
             on_change=self.pipeline.changed,
@@ -197,11 +206,9 @@ class SearchPipeStep(StudyStep):
         """Draw the pictures of the search."""
         draw_search(self.report.of(self.name), self.work_dir, study.algorithm, self.pipeline.logger)
 
-    def space(self) -> Space | VegaSpace:
-        """What is searched."""
-        if self.vega is not None:
-            return self.vega.space()
-        return Space.of(self.get('search_space'))
+    def space(self) -> Any:
+        """What is searched: values, or networks."""
+        return as_space(self.get('search_space')) if self.vega is None else self.vega.space()
 
     def quotas(self) -> list[Quota]:
         """What networks may be tried."""
@@ -216,7 +223,9 @@ class SearchPipeStep(StudyStep):
 
     def config_of(self, proposal: Proposal) -> Config:
         """The config of a trial."""
-        return config_from(self.config_file, {**self.overrides, **overrides_of(proposal.hps, proposal.desc)})
+        return config_from(
+            self.config_file, {**self.overrides, **overrides_of(proposal.hps, proposal.desc, self.network)}
+        )
 
     def known(self, proposal: Proposal) -> dict[str, float]:
         """``params`` and ``flops`` of the model, if they are objectives."""
@@ -263,6 +272,7 @@ class TrainPipeStep(StudyStep):
         'config': None,
         'source': None,
         'nums': None,
+        'network': None,
         'hps': None,
         'objectives': None,
         'executor': 'Serial',
@@ -307,6 +317,7 @@ class TrainPipeStep(StudyStep):
             report=self.report,
             on_change=self.pipeline.changed,
             known=self.known,
+            network=self.network,
         )
         self.search(study)
 
@@ -326,6 +337,14 @@ class TrainPipeStep(StudyStep):
         own = self.cfg.get('config') is not None or self.vega is not None
         source = None if own else self.source()
         return {**(source.overrides if isinstance(source, StudyStep) else {}), **super().overrides}
+
+    @property
+    def network(self) -> str:
+        """That of the section, else that of the step whose models are trained."""
+        if self.vega is not None or self.cfg.get('network') is not None:
+            return super().network
+        source = None if self.get('hps') is not None else self.source()
+        return source.network if isinstance(source, StudyStep) else 'model'
 
     def objectives(self) -> dict[str, str]:
         """What counts: by default what has counted in the search."""

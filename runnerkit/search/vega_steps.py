@@ -15,6 +15,7 @@ from runnerkit.config.vega import config_of_step, quota_of
 from runnerkit.nn import METRICS
 from runnerkit.search.algorithm import Proposal
 from runnerkit.search.job import same
+from runnerkit.search.networks import SearchSpace
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.quota import Quota
 from runnerkit.search.space import Space
@@ -156,7 +157,7 @@ class VegaStep:
         policy, rest = dict(given.get('policy') or {}), {key: given[key] for key in given if key != 'policy'}
         name = rest.get('type')
         if not isinstance(name, str) or name not in NAMES:
-            return {**rest, **policy}, {}
+            return given, {}
         rest.pop('codec', None)
         overrides: dict[str, Any] = {}
         pruner: dict[str, Any] = {}
@@ -205,8 +206,13 @@ class VegaStep:
         text = quota_of(self.training)
         return found if text is None else [*found, Quota(text)]
 
-    def space(self) -> VegaSpace:
-        """What is searched, by the keys of the config here."""
+    def space(self) -> VegaSpace | SearchSpace:
+        """What is searched: values, by the keys of the config here; or, where there are none, networks."""
+        if 'hyperparameters' not in self.section['search_space']:
+            network = self.config['model']['model']
+            return SearchSpace(
+                {key: value for key, value in network.items() if 'modules' not in network or key != 'type'}
+            )
         return VegaSpace(Space.of(self.section['search_space']), self.changes)
 
     def changes(self, values: Mapping[str, Any]) -> dict[str, Any]:
