@@ -143,9 +143,9 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-def overrides_of(hps: Mapping[str, Any], desc: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The changes of a config that a proposal means: its values, and its network under ``model``."""
-    return dict(hps) if desc is None else {**flattened('model', desc), **hps}
+def overrides_of(hps: Mapping[str, Any], desc: Mapping[str, Any] | None, network: str = 'model') -> dict[str, Any]:
+    """The changes of a config that a proposal means: its values, and its network under the dotted key ``network``."""
+    return dict(hps) if desc is None else {**flattened(network, desc), **hps}
 
 
 def flattened(key: str, value: Any) -> dict[str, Any]:

@@ -44,8 +44,6 @@ class PruneEA(SearchAlgorithm):
         codec: translates codes to descriptions and back: an object, a name of `CODECS`, or a dict with ``type``.
         policy: ``length`` of a code, by default that of the codec; ``num_generation`` (31), ``num_individual`` (32) and
             ``random_samples`` (64).
-        network: the key in the config's ``model`` where the network stands; None: it is the model itself. It is
-            ``'model'`` where that is a `Supervised`.
     """
 
     def __init__(
@@ -55,11 +53,9 @@ class PruneEA(SearchAlgorithm):
         seed: int = 0,
         codec: Any = 'PruneCodec',
         policy: Mapping[str, Any] | None = None,
-        network: str | None = None,
     ) -> None:
         super().__init__(space, objectives, seed, codec)
         settings = checked_policy(policy or {})
-        self.network = network
         own: int | None = getattr(self.codec, 'length', None)
         length = own if settings['length'] is None else settings['length']
         if length is None or own not in (None, length):
@@ -91,15 +87,14 @@ class PruneEA(SearchAlgorithm):
                 break
         self.seen.add(code)
         self.proposed += 1
-        return Proposal(desc=desc if self.network is None else {self.network: desc})
+        return Proposal(desc=desc)
 
     def update(self, record: Record) -> None:
         """Take a completed trial into the population, if it is among the best."""
         self.ended += 1
         if record.status != COMPLETED or record.rewards is None or record.desc is None:
             return
-        desc = record.desc if self.network is None else record.desc[self.network]
-        individuals = [*self.population, (tuple(self.codec.encode(desc)), record.rewards)]
+        individuals = [*self.population, (tuple(self.codec.encode(record.desc)), record.rewards)]
         order = best_first([rewards for _, rewards in individuals])
         self.population = [individuals[index] for index in order[: self.size]]
 

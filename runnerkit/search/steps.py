@@ -63,6 +63,13 @@ class StudyStep(PipeStep):
         return path
 
     @property
+    def network(self) -> str:
+        """The dotted key of the network in the config."""
+        if self.vega is not None:
+            return 'model.model'
+        return str(self.get('network'))
+
+    @property
     def overrides(self) -> dict[str, Any]:
         """Changes of the config for all trials, by dotted key."""
         given = self.get('overrides')
@@ -137,6 +144,7 @@ class SearchPipeStep(StudyStep):
         'config': None,
         'objectives': None,
         'search_space': None,
+        'network': 'model',
         'search_algorithm': 'TPE',
         'executor': 'Serial',
         'overrides': {},
@@ -187,6 +195,7 @@ class SearchPipeStep(StudyStep):
             threads=self.get('threads'),
             overrides=self.overrides,
             storage=self.get('storage'),
+            network=self.network,
             why_not=partial(self.why_not, quotas) if quotas else None,
             report=self.report,
             on_change=self.pipeline.changed,
@@ -200,9 +209,7 @@ class SearchPipeStep(StudyStep):
 
     def space(self) -> Any:
         """What is searched: values, or networks."""
-        if self.vega is not None:
-            return self.vega.space()
-        return as_space(self.get('search_space'))
+        return as_space(self.get('search_space')) if self.vega is None else self.vega.space()
 
     def quotas(self) -> list[Quota]:
         """What networks may be tried."""
@@ -217,7 +224,9 @@ class SearchPipeStep(StudyStep):
 
     def config_of(self, proposal: Proposal) -> Config:
         """The config of a trial."""
-        return config_from(self.config_file, {**self.overrides, **overrides_of(proposal.hps, proposal.desc)})
+        return config_from(
+            self.config_file, {**self.overrides, **overrides_of(proposal.hps, proposal.desc, self.network)}
+        )
 
     def known(self, proposal: Proposal) -> dict[str, float]:
         """``params`` and ``flops`` of the model, if they are objectives."""
@@ -264,6 +273,7 @@ class TrainPipeStep(StudyStep):
         'config': None,
         'source': None,
         'nums': None,
+        'network': None,
         'hps': None,
         'objectives': None,
         'executor': 'Serial',
@@ -308,6 +318,7 @@ class TrainPipeStep(StudyStep):
             report=self.report,
             on_change=self.pipeline.changed,
             known=self.known,
+            network=self.network,
         )
         self.search(study)
 
@@ -327,6 +338,14 @@ class TrainPipeStep(StudyStep):
         own = self.cfg.get('config') is not None or self.vega is not None
         source = None if own else self.source()
         return {**(source.overrides if isinstance(source, StudyStep) else {}), **super().overrides}
+
+    @property
+    def network(self) -> str:
+        """That of the section, else that of the step whose models are trained."""
+        if self.vega is not None or self.cfg.get('network') is not None:
+            return super().network
+        source = None if self.get('hps') is not None else self.source()
+        return source.network if isinstance(source, StudyStep) else 'model'
 
     def objectives(self) -> dict[str, str]:
         """What counts: by default what has counted in the search."""

@@ -15,6 +15,7 @@ from runnerkit.config.vega import config_of_step, quota_of
 from runnerkit.nn import METRICS
 from runnerkit.search.algorithm import Proposal
 from runnerkit.search.job import same
+from runnerkit.search.networks import SearchSpace
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.quota import Quota
 from runnerkit.search.space import Space
@@ -155,10 +156,8 @@ class VegaStep:
         given = {key: value for key, value in given.items() if key != 'objective_keys'}
         policy, rest = dict(given.get('policy') or {}), {key: given[key] for key in given if key != 'policy'}
         name = rest.get('type')
-        if name == 'PruneEA':
-            return {**rest, 'policy': policy, 'network': 'model'}, {}
         if not isinstance(name, str) or name not in NAMES:
-            return {**rest, **policy}, {}
+            return given, {}
         rest.pop('codec', None)
         overrides: dict[str, Any] = {}
         pruner: dict[str, Any] = {}
@@ -207,10 +206,13 @@ class VegaStep:
         text = quota_of(self.training)
         return found if text is None else [*found, Quota(text)]
 
-    def space(self) -> VegaSpace | VegaNetwork:
-        """What is searched, by the keys of the config here: values, or a network."""
-        if 'hyperparameters' not in self.section['search_space'] and 'modules' in self.section['search_space']:
-            return VegaNetwork(self.config['model']['model'])
+    def space(self) -> VegaSpace | SearchSpace:
+        """What is searched: values, by the keys of the config here; or, where there are none, networks."""
+        if 'hyperparameters' not in self.section['search_space']:
+            network = self.config['model']['model']
+            return SearchSpace(
+                {key: value for key, value in network.items() if 'modules' not in network or key != 'type'}
+            )
         return VegaSpace(Space.of(self.section['search_space']), self.changes)
 
     def changes(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,21 +252,6 @@ class VegaStep:
             known = ('trainer', 'dataset', *map(str, network))
             raise WrongKey(f'the key {key!r} leads nowhere in the step{suggestion(first, known)}')
         return f'{place}.{first}.{rest}' if rest else f'{place}.{first}'
-
-
-class VegaNetwork:
-    """A network whose description an algorithm chooses.
-
-    Args:
-        network: its config, in which some keys are to come.
-    """
-
-    def __init__(self, network: Any) -> None:
-        self.network = network
-
-    def describe(self) -> Any:
-        """The config of the network."""
-        return self.network
 
 
 class VegaSpace:

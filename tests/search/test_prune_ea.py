@@ -141,7 +141,6 @@ def study(folder, generations=1):
     algorithm = {
         'type': 'PruneEA',
         'codec': 'PruneCodec',
-        'network': 'model',
         'policy': {'length': 80, 'num_generation': generations, 'num_individual': 2, 'random_samples': 2},
     }
     return Study(
@@ -153,13 +152,14 @@ def study(folder, generations=1):
         seed=4,
         device='cpu',
         overrides=changes,
+        network='model.model',
     )
 
 
 def test_a_study_prunes_and_goes_on(tmp_path):
     whole = study(tmp_path / 'whole').run()
     assert [record.status for record in whole.all_records] == ['completed'] * 4
-    kept = [str(record.desc['model']['backbone']['chn']) for record in whole.all_records]
+    kept = [str(record.desc['backbone']['chn']) for record in whole.all_records]
     assert len(set(kept)) == 4
     assert f'model.model.backbone.chn={kept[2]}'.replace(' ', '') in whole.all_records[2].command
     study(tmp_path / 'cut', generations=0).run()
@@ -205,4 +205,4 @@ def test_the_section_as_the_seed_writes_it(tmp_path):
     assert [each.status for each in report.of('nas')] == ['completed'] * 3
     best, (trained,) = report.best('nas'), report.of('fullytrain')
     assert trained.desc == best.desc
-    assert len(best.desc['model']['backbone']['chn']) == 4
+    assert len(best.desc['backbone']['chn']) == 4

@@ -3,6 +3,7 @@
 import shlex
 
 import pytest
+from support import ROOT
 
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
@@ -152,7 +153,7 @@ def test_values_by_vegas_keys_are_changes_of_the_config(pipeline):
         ),
         (
             '{type: PruneEA, codec: PruneCodec, policy: {length: 464}}',
-            {'type': 'PruneEA', 'codec': 'PruneCodec', 'length': 464},
+            {'type': 'PruneEA', 'codec': 'PruneCodec', 'policy': {'length': 464}},
             {},
             [],
         ),
@@ -207,3 +208,58 @@ def test_which_sections_are_in_vegas_shape():
         section = {'pipe_step': {'type': 'SearchPipeStep'}, 'dataset': {'type': 'support.Noisy'}}
         section |= {'model': {'type': 'Linear'}, 'trainer': {'optim': {'type': 'SGD', 'lr': 0.1}}}
         VegaStep('nas', Config(section)._cfg_dict, {}).settings()
+
+
+PRUNE = """
+pipeline: [nas, fullytrain]
+nas:
+    pipe_step: {type: SearchPipeStep}
+    dataset:
+        type: %(root)s/configs/mnist/digits.py:Digits
+        common: {part: val, batch_size: 250}
+    search_algorithm:
+        type: PruneEA
+        codec: PruneCodec
+        objective_keys: [accuracy, params]
+        policy: {length: 44, num_generation: 1, num_individual: 2, random_samples: 2}
+    search_space:
+        type: SearchSpace
+        modules: ['backbone']
+        backbone:
+            name: %(root)s/configs/search/networks.py:PruneResNet
+            base_chn: [8, 8]
+            base_chn_node: [4, 8, 16]
+            num_classes: 10
+    trainer:
+        type: Trainer
+        optim: {type: SGD, params: {lr: 0.1}}
+        loss: {type: CrossEntropyLoss}
+        metric: {type: accuracy}
+        epochs: 1
+        limits: {flop_range: [!!float 0, !!float LIMIT]}
+fullytrain:
+    pipe_step: {type: TrainPipeStep}
+    nums: 1
+    trainer: {ref: nas.trainer, limits: ~}
+"""
+
+
+def test_the_prune_ea_pipeline(pipeline):
+    text = PRUNE % {'root': ROOT}
+    text = text.replace('common: {part: val, batch_size: 250}', 'common: {part: val, batch_size: 250}\n        val: {}')
+    report = pipeline('LIMIT', '1e9', text).run()
+    assert [each.status for each in report.all_records] == ['completed'] * 5
+    nas, (trained,) = report.of('nas'), report.of('fullytrain')
+    sizes = {(tuple(map(len, each.desc['backbone']['chn'])), each.performance['params']) for each in nas}
+    assert len(sizes) > 1
+    assert trained.desc == report.pareto_front('nas', 1)[0].desc
+    assert trained.performance['params'] == report.pareto_front('nas', 1)[0].performance['params']
+
+
+def test_a_quota_holds_for_every_algorithm_and_ends(pipeline):
+    text = (PRUNE % {'root': ROOT}).replace('random_samples: 2', 'random_samples: 200')
+    text = text.replace('batch_size: 250}', 'batch_size: 250}\n        val: {}')
+    with pytest.raises(
+        ValueError, match='100 proposals in a row were refused, the last one because flops .* is not <= 10'
+    ):
+        pipeline('LIMIT', '10', text).run()
