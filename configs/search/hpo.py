@@ -20,8 +20,8 @@ search = dict(
         'model.model.channels': [[8, 16], [16, 32], [32, 64], [48, 96]],
         'data.samples_per_gpu': [16, 32, 64, 128],
     },
-    # After 2, 4 and 8 of its 12 epochs, a trial goes on if it is in the better half of those that have come so far.
-    search_algorithm=dict(type='TPE', trials=24, pruner=dict(type='ASHA', min_resource=2, reduction_factor=2)),
+    # After 4 and 8 of its 12 epochs, a trial goes on if it is in the better half of those that have come so far.
+    search_algorithm=dict(type='TPE', trials=24, pruner=dict(type='ASHA', min_resource=4, reduction_factor=2)),
     overrides=by_loss,
     executor=two_processes,
     seed=0,

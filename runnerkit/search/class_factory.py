@@ -14,6 +14,7 @@ from runnerkit.optim.torch_schedules import LR_SCHEDULERS
 from runnerkit.registry import Registry
 from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS
 from runnerkit.search.metrics import metric_of_function
+from runnerkit.search.pipe_step import PIPE_STEPS
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.suggest import suggestion
 
@@ -32,6 +33,7 @@ class ClassType:
     CALLBACK = 'callback'
     SEARCH_ALGORITHM = 'search_algorithm'
     CODEC = 'codec'
+    PIPE_STEP = 'pipe_step'
 
 
 #: The registry of each kind.
@@ -45,6 +47,7 @@ REGISTRIES: dict[str, Registry] = {
     ClassType.CALLBACK: CALLBACKS,
     ClassType.SEARCH_ALGORITHM: SEARCH_ALGORITHMS,
     ClassType.CODEC: CODECS,
+    ClassType.PIPE_STEP: PIPE_STEPS,
 }
 
 

@@ -13,6 +13,7 @@ from runnerkit.utils.suggest import suggestion
 
 if TYPE_CHECKING:
     from runnerkit.search.pipeline import Pipeline
+    from runnerkit.search.vega_steps import VegaStep
 
 PIPE_STEPS = Registry('pipe step')
 
@@ -33,6 +34,7 @@ class PipeStep:
         work_dir: its own folder.
         report: the records of all steps; a step adds its own with ``self.report.update(Record(step=self.name, …))``.
         pipeline: which it belongs to.
+        vega: the section in Vega's shape, if it is in that.
         total: how many trials there will be, if that is known; for the display.
         slots: how many of them run at once.
     """
@@ -47,6 +49,7 @@ class PipeStep:
     work_dir: Path
     report: Report
     pipeline: Pipeline
+    vega: VegaStep | None = None
     total: int | None = None
     slots: int = 1
 

@@ -17,10 +17,12 @@ from runnerkit.config.origin import written_at
 from runnerkit.fileio.paths import plain_file_name
 from runnerkit.flow.from_python import config_from
 from runnerkit.registry import placed_errors
-from runnerkit.search import benchmark, steps  # noqa: F401  # they register themselves
+from runnerkit.search import benchmark, steps  # noqa: F401  # they register their steps
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record
 from runnerkit.search.report import Report
+from runnerkit.search.vega_report import CURRENT
+from runnerkit.search.vega_steps import VegaStep, is_vega, with_references, work_dir_of
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
@@ -74,11 +76,13 @@ class Pipeline:
     ) -> None:
         self.cfg = config_from(config, {})
         self.device, self.workers = device, workers
-        self.work_dir = Path(work_dir or self.cfg.get('work_dir') or default_work_dir(self.cfg)).absolute()
+        self.names = names_of_steps(self.cfg)
+        task = work_dir_of(self.cfg.get('general') or {})
+        self.work_dir = Path(work_dir or self.cfg.get('work_dir') or task or default_work_dir(self.cfg)).absolute()
         self.on_change = on_change or (lambda pipeline: None)
         self.logger = get_logger('runnerkit')
         self.report = Report()
-        self.names = names_of_steps(self.cfg)
+        with_references(self.cfg, self.names)
         self.current: str | None = None
         self.stop_signal: int | None = None
         self._saved = 0.0
@@ -101,6 +105,7 @@ class Pipeline:
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
+        current = CURRENT.set(self.report)
         try:
             mark = ''
             for name, step in self.steps.items():
@@ -117,6 +122,7 @@ class Pipeline:
                 self._keep(step, mark)
         finally:
             self.current = None
+            CURRENT.reset(current)
             self.report.save(self.work_dir)
             lock.release()
         return self.report
@@ -143,6 +149,12 @@ class Pipeline:
             raise WrongType(f'{name}.pipe_step.type must be a subclass of PipeStep, but it gives a {type(step)}')
         step.name, step.cfg, step.work_dir = name, section, self.work_dir / name
         step.report, step.pipeline = self.report, self
+        if isinstance(step, steps.StudyStep) and is_vega(section):
+            with placed_errors(self.cfg, name):
+                general = self.cfg.get('general') or {}
+                before = next((each.vega for each in reversed(self.steps.values()) if each.vega is not None), None)
+                step.vega = VegaStep(name, section, general, before)
+                step.cfg = step.vega.settings()
         return step
 
     def _mark(self, name: str, before: str) -> str:

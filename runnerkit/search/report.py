@@ -46,6 +46,10 @@ class Report:
             raise KeyError(f'there is no trial {number} of the step {step!r}')
         return self._records[step, number]
 
+    def forget(self, step: str, number: int) -> None:
+        """Leave a record out; nothing happens if there is none."""
+        self._records.pop((step, number), None)
+
     def of(self, step: str | None = None) -> list[Record]:
         """The records of one step, or all."""
         return [record for record in self._records.values() if step in (None, record.step)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from runnerkit.config import Config, refuse_unread_keys
@@ -11,15 +13,18 @@ from runnerkit.config.findings import PreflightError
 from runnerkit.flow.from_python import config_from
 from runnerkit.registry import placed_errors
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.benchmark import counted
 from runnerkit.search.executors import EXECUTORS
 from runnerkit.search.job import flattened, overrides_of
-from runnerkit.search.optuna_algorithm import DECLINED
+from runnerkit.search.optuna_algorithm import DECLINED, NAMES
 from runnerkit.search.pictures import draw_search
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.quota import COUNTED, Quota
 from runnerkit.search.record import FAILED, PRUNED, Record
 from runnerkit.search.space import Space
-from runnerkit.search.study import Study, as_type, checked_objectives
+from runnerkit.search.study import Study, as_space, as_type, checked_objectives
+from runnerkit.search.suggesters import RandomSuggest
+from runnerkit.search.vega_steps import VegaSpace
 from runnerkit.utils.exceptions import WrongKey, WrongType
 from runnerkit.utils.logging import shortened
 from runnerkit.utils.suggest import suggestion
@@ -35,8 +40,14 @@ class StudyStep(PipeStep):
 
     @property
     def config_file(self) -> str:
-        """The config file of its trials."""
+        """The config file of its trials; of a section in Vega's shape, it is written into the step's folder."""
+        if self.vega is not None:
+            written = str(self.work_dir / 'config.py')
+            Config(self.vega.config).dump(written)
+            return written
         given = self.get('config')
+        if given is None:
+            raise WrongKey(f"{self.name} needs the key 'config'")
         if not isinstance(given, (str, os.PathLike)):
             raise WrongType(f'config must be the path of a config file, but got {given!r}')
         path = os.path.abspath(given)
@@ -49,6 +60,13 @@ class StudyStep(PipeStep):
                 f"'{{{{ fileDirname }}}}/{os.path.basename(path)}'"
             )
         return path
+
+    @property
+    def network(self) -> str:
+        """The dotted key of the network in the config."""
+        if self.vega is not None:
+            return 'model.model'
+        return str(self.get('network'))
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -68,7 +86,7 @@ class StudyStep(PipeStep):
 
     def base_config(self) -> Config:
         """The config of the trials, before anything of them is drawn."""
-        cfg = config_from(self.config_file, self.overrides)
+        cfg = config_from(self.config_file if self.vega is None else dict(self.vega.config), self.overrides)
         try:
             refuse_unread_keys(cfg)
         except PreflightError as error:
@@ -125,6 +143,7 @@ class SearchPipeStep(StudyStep):
         'config': None,
         'objectives': None,
         'search_space': None,
+        'network': 'model',
         'search_algorithm': 'TPE',
         'executor': 'Serial',
         'overrides': {},
@@ -133,25 +152,35 @@ class SearchPipeStep(StudyStep):
         'threads': 1,
         'storage': None,
     }
-    REQUIRED = ('config', 'objectives', 'search_space')
+    REQUIRED = ('objectives', 'search_space')
 
     def check(self) -> None:
         """Also refuse a space that does not fit the config, and an algorithm that there is not."""
         super().check()
         checked_objectives(self.get('objectives'))
+        cfg = self.base_config()._cfg_dict
         with placed_errors(self.cfg, 'search_space'):
-            self.space().check_config(self.base_config()._cfg_dict)
+            space = self.space()
+            if isinstance(space, Space):
+                space.check_config(cfg)
+            elif isinstance(space, VegaSpace):
+                space.draw(RandomSuggest(random.Random(0)))
         with placed_errors(self.cfg, 'search_algorithm'):
             checked_algorithm(self.get('search_algorithm'))
         with placed_errors(self.cfg, 'quota'):
-            self.quota()
+            self.quotas()
         self.executor()
 
     def do(self) -> None:
         """Search, or go on."""
         algorithm = self.get('search_algorithm')
         self.total = algorithm.get('trials', 10) if isinstance(algorithm, Mapping) else 10
-        quota = self.quota()
+        quotas = self.quotas()
+        for note in [] if self.vega is None else self.vega.notes:
+            self.pipeline.logger.info('%s: %s', self.name, note)
+        stands_for = NAMES.get(as_type(algorithm)['type'], ('', None, ''))[2]
+        if stands_for:
+            self.pipeline.logger.info('%s: %s', self.name, stands_for)
         study = Study(
             self.config_file,
             self.space(),
@@ -165,7 +194,8 @@ class SearchPipeStep(StudyStep):
             threads=self.get('threads'),
             overrides=self.overrides,
             storage=self.get('storage'),
-            why_not=None if quota is None else lambda proposal: quota.why_not_config(self.config_of(proposal)),
+            network=self.network,
+            why_not=partial(self.why_not, quotas) if quotas else None,
             report=self.report,
             on_change=self.pipeline.changed,
             known=self.known,
@@ -176,25 +206,32 @@ class SearchPipeStep(StudyStep):
         """Draw the pictures of the search."""
         draw_search(self.report.of(self.name), self.work_dir, study.algorithm, self.pipeline.logger)
 
-    def space(self) -> Space:
-        """What is searched."""
-        return Space.of(self.get('search_space'))
+    def space(self) -> Any:
+        """What is searched: values, or networks."""
+        return as_space(self.get('search_space')) if self.vega is None else self.vega.space()
 
-    def quota(self) -> Quota | None:
-        """What networks may be tried; None: any."""
+    def quotas(self) -> list[Quota]:
+        """What networks may be tried."""
         text = self.get('quota')
-        return None if text is None else Quota(text)
+        own = [] if text is None else [Quota(text)]
+        return own if self.vega is None else own + self.vega.quotas()
+
+    def why_not(self, quotas: list[Quota], proposal: Proposal) -> str | None:
+        """Why a proposal is not tried."""
+        cfg = self.config_of(proposal)
+        return next((reason for quota in quotas if (reason := quota.why_not_config(cfg)) is not None), None)
 
     def config_of(self, proposal: Proposal) -> Config:
         """The config of a trial."""
-        return config_from(self.config_file, {**self.overrides, **overrides_of(proposal.hps, proposal.desc)})
+        return config_from(
+            self.config_file, {**self.overrides, **overrides_of(proposal.hps, proposal.desc, self.network)}
+        )
 
     def known(self, proposal: Proposal) -> dict[str, float]:
         """``params`` and ``flops`` of the model, if they are objectives."""
         names = [name for name in COUNTED if name in self.get('objectives')]
-        if not names:
+        if not names or self.vega is not None:  # Vega's callback ModelStatistics counts, in other units
             return {}
-        from runnerkit.search.benchmark import counted
 
         try:
             found = counted(self.config_of(proposal))
@@ -235,6 +272,7 @@ class TrainPipeStep(StudyStep):
         'config': None,
         'source': None,
         'nums': None,
+        'network': None,
         'hps': None,
         'objectives': None,
         'executor': 'Serial',
@@ -279,13 +317,14 @@ class TrainPipeStep(StudyStep):
             report=self.report,
             on_change=self.pipeline.changed,
             known=self.known,
+            network=self.network,
         )
         self.search(study)
 
     @property
     def config_file(self) -> str:
         """That of the section, else that of the step whose models are trained."""
-        if self.cfg.get('config') is not None:
+        if self.cfg.get('config') is not None or self.vega is not None:
             return super().config_file
         source = self.source()
         if not isinstance(source, StudyStep):
@@ -295,8 +334,17 @@ class TrainPipeStep(StudyStep):
     @property
     def overrides(self) -> dict[str, Any]:
         """Those of the step whose models are trained, and the section's own."""
-        source = None if self.cfg.get('config') is not None else self.source()
+        own = self.cfg.get('config') is not None or self.vega is not None
+        source = None if own else self.source()
         return {**(source.overrides if isinstance(source, StudyStep) else {}), **super().overrides}
+
+    @property
+    def network(self) -> str:
+        """That of the section, else that of the step whose models are trained."""
+        if self.vega is not None or self.cfg.get('network') is not None:
+            return super().network
+        source = None if self.get('hps') is not None else self.source()
+        return source.network if isinstance(source, StudyStep) else 'model'
 
     def objectives(self) -> dict[str, str]:
         """What counts: by default what has counted in the search."""

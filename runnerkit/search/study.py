@@ -28,6 +28,7 @@ from runnerkit.utils.suggest import suggestion
 #: The folder of the trials, in a study's work dir; and of the run, in a trial's.
 TRIALS, RUN = 'trials', 'run'
 
+_ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended
 
 
@@ -147,13 +148,19 @@ class Study:
         """What the algorithm wants to try next; None: nothing, or nothing yet."""
         if self.algorithm.is_completed:
             return None
-        found = self.algorithm.search()
-        if found is None and not self.executor.running:
+        found = allowed(self.algorithm, self._why_not, self.objectives)
+        if found is None and not self.executor.running and not self.algorithm.is_completed:
             raise WrongValue(
                 f'{type(self.algorithm).__name__}.search has proposed nothing, no trial is running, and is_completed '
                 'is False: the search would wait for ever'
             )
-        return None if found is None else as_proposal(found)
+        return found
+
+    def _why_not(self, proposal: Proposal) -> str | None:
+        # Those of Optuna ask themselves, so that a refused proposal is kept in their storage.
+        if self.why_not is None or isinstance(self.algorithm, OptunaAlgorithm):
+            return None
+        return self.why_not(proposal)
 
     def _new_record(self, number: int, proposal: Proposal) -> Record:
         record = Record(
@@ -260,12 +267,49 @@ class Study:
         """Bring the algorithm to where it was; returns what was proposed and not recorded."""
         if isinstance(self.algorithm, OptunaAlgorithm):
             return self.algorithm.restore(records)
-        replayed(self.algorithm, records)
+        replayed(self.algorithm, records, self._why_not)
         return None
 
 
-def replayed(algorithm: SearchAlgorithm, records: list[Record]) -> None:
+def allowed(
+    algorithm: SearchAlgorithm, why_not: Callable[[Proposal], str | None], objectives: Mapping[str, str]
+) -> Proposal | None:
+    """The next proposal that is not refused; the algorithm is told of refused ones as of failed trials. None: there is
+    nothing, or nothing yet.
+
+    Raises:
+        ValueError: so many proposals in a row were refused that there seem to be no others.
+    """
+    reason = ''
+    for _ in range(_ATTEMPTS):
+        found = None if algorithm.is_completed else algorithm.search()
+        if found is None:
+            break
+        proposal = as_proposal(found)
+        refused = why_not(proposal)
+        if refused is None:
+            return proposal
+        reason = refused
+        algorithm.update(Record('', -1, proposal.hps, proposal.desc, dict(objectives), status=FAILED, message=reason))
+    else:
+        raise WrongValue(
+            f'{_ATTEMPTS} proposals in a row were refused, the last one because {reason}: widen the space, or loosen '
+            'the quota'
+        )
+    if reason:
+        get_logger('runnerkit').info('The last proposals were refused, the very last one because %s', reason)
+    return None
+
+
+def replayed(
+    algorithm: SearchAlgorithm, records: list[Record], why_not: Callable[[Proposal], str | None] = lambda proposal: None
+) -> None:
     """Repeat the calls of `search` and `update` that have made ``records``.
+
+    Args:
+        algorithm: as it was before the first one.
+        records: of the trials.
+        why_not: refuses proposals, as it did then.
 
     Raises:
         ValueError: the algorithm proposes something else than it did.
@@ -274,8 +318,7 @@ def replayed(algorithm: SearchAlgorithm, records: list[Record]) -> None:
     for record in records:
         while ended and (ended[0].told or 0) < record.asked:
             algorithm.update(ended.pop(0))
-        found = None if algorithm.is_completed else algorithm.search()
-        proposal = None if found is None else as_proposal(found)
+        proposal = allowed(algorithm, why_not, record.objectives)
         if proposal is None or (proposal.hps, proposal.desc) != (record.hps, record.desc):
             raise WrongValue(
                 f'{type(algorithm).__name__} does not propose again what it proposed for trial {record.number} when '

@@ -6,11 +6,16 @@ from runnerkit.search.vega import Callback, ClassFactory, ClassType, MetricBase
 
 from __future__ import annotations
 
+import os
+
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback, VegaCallbacks
 from runnerkit.search.class_factory import ClassFactory, ClassType
 from runnerkit.search.metrics import Accuracy, MetricBase, Metrics, accuracy
 from runnerkit.search.model_statistics import ModelStatistics, calc_model_flops_params
 from runnerkit.search.networks import NetTypes, Network, NetworkDesc, NetworkFactory
+from runnerkit.search.pipe_step import PipeStep
+from runnerkit.search.report import Report
+from runnerkit.search.vega_report import Generator, ReportClient, ReportServer
 
 __all__ = [
     'CALLBACKS',
@@ -18,6 +23,7 @@ __all__ = [
     'Callback',
     'ClassFactory',
     'ClassType',
+    'Generator',
     'MetricBase',
     'Metrics',
     'ModelStatistics',
@@ -25,12 +31,23 @@ __all__ = [
     'Network',
     'NetworkDesc',
     'NetworkFactory',
+    'PipeStep',
+    'ReportClient',
+    'ReportServer',
     'VegaCallbacks',
     'accuracy',
     'calc_model_flops_params',
     'is_tf_backend',
     'is_torch_backend',
+    'run',
 ]
+
+
+def run(config: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None = None) -> Report:
+    """Do the steps of a pipeline; see `runnerkit.search.pipeline.Pipeline`."""
+    from runnerkit.search.pipeline import Pipeline
+
+    return Pipeline(config, work_dir).run()
 
 
 def is_torch_backend() -> bool:
