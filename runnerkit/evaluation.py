@@ -131,9 +131,14 @@ def metrics_of(model: nn.Module) -> Mapping[str, Any]:
     return dict(metrics.items()) if metrics else {}  # a ModuleDict is not a Mapping
 
 
+def names_of(metric: Any) -> tuple[str, ...]:
+    """Return the names of the scores of a metric that names them itself, as of its last evaluation."""
+    return getattr(metric, 'score_names', ())
+
+
 def declared_rule(model: nn.Module, key: str) -> str | None:
-    """Return which is better for the metric ``key``, ``'greater'`` or ``'less'``; None if the metric does not say."""
-    metric = metrics_of(model).get(key)
+    """Return which is better for the score ``key``, ``'greater'`` or ``'less'``; None if its metric does not say."""
+    metric = next((each for name, each in metrics_of(model).items() if key == name or key in names_of(each)), None)
     better = getattr(metric, 'higher_is_better', None)
     return None if better is None else 'greater' if better else 'less'
 
@@ -204,6 +209,8 @@ def check_score_exists(model: nn.Module, key: str, argument: str) -> None:
     """
     metrics, name = list(metrics_of(model)), key.rpartition('/')[2]
     known = any(each in (key, name) or name.startswith(f'{each}_') or key.startswith(f'{each}_') for each in metrics)
+    # What a metric calls its scores, it tells after the first evaluation.
+    known = known or any(hasattr(metric, 'score_names') for metric in metrics_of(model).values())
     if metrics and not known and not names_a_loss(key):
         raise ValueError(
             f"{argument}={key!r} is none of the model's metrics ({', '.join(metrics)}) nor a loss"
@@ -251,12 +258,14 @@ class Scores:
 
     def compute(self) -> dict[str, Any]:
         """Return every metric's value over all ranks. A metric with several values gives one score for each, named
-        ``<metric>_<key or index>``."""
+        ``<metric>_<key or index>``, unless it has ``score_names``: then each has its key as its name."""
         scores: dict[str, Any] = {}
         for name, metric in self._metrics.items():
             value = metric.compute()
             metric.reset()
-            if isinstance(value, Mapping):
+            if isinstance(value, Mapping) and hasattr(metric, 'score_names'):
+                scores.update(value)
+            elif isinstance(value, Mapping):
                 scores.update({f'{name}_{key}': each for key, each in value.items()})
             elif isinstance(value, Tensor) and value.numel() != 1:
                 scores.update({f'{name}_{i}': each for i, each in enumerate(value.flatten())})

@@ -30,6 +30,8 @@ from runnerkit.flow import Flow, Options
 from runnerkit.flow.switches import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.hooks.lr_updater import build_lr_hook
+from runnerkit.hooks.vega_callbacks import CALLBACKS
+from runnerkit.nn import METRICS
 from runnerkit.nn.compiled import compile_model
 from runnerkit.utils.imports import import_object
 
@@ -133,6 +135,7 @@ RUN = {
         'source .venv/bin/activate',
         'source <(runnerkit completion bash)',
     },
+    'docs/vega.md': {'nas:', 'from runnerkit import train', 'import time'},
     'docs/using_a_model.md': {
         'runnerkit predict work_dirs/lenet my_digit.png my_digit.npy --apply argmax',
         'import runnerkit',
@@ -498,6 +501,19 @@ def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
     scores = json.loads((tmp_path / 'work_dirs' / 'paddlerec' / 'infer_runner' / 'scores.json').read_text())
     assert [each['epoch'] for each in scores] == [1, 2]
     assert scores[1]['accuracy'] > 0.8
+
+
+def test_the_page_about_vega(shell, tmp_path, monkeypatch, capsys):
+    (tmp_path / 'my_parts.py').write_text(text_of('docs/vega.md', 'import time'))
+    (tmp_path / 'nas.yml').write_text(text_of('docs/vega.md', 'nas:'))
+    names = {}
+    exec(text_of('docs/vega.md', 'from runnerkit import train'), names)
+    scores = names['result'].scores
+    assert {'top1_accuracy', 'top5_accuracy', 'confidence', 'flops', 'params', 'slowest_step'} < set(scores)
+    assert f'{scores["top1_accuracy"]} {scores["params"]}' in capsys.readouterr().out
+    assert METRICS.build({'type': 'Errors'}).higher_is_better is False
+    for registry, name in ((METRICS, 'confidence'), (METRICS, 'Errors'), (CALLBACKS, 'Slowest')):
+        del registry.module_dict[name]
 
 
 def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from runnerkit.data import build_dataloader
 from runnerkit.evaluation import (
     Scores,
+    check_score_exists,
     declared_rule,
     evaluation_mode,
     multi_gpu_test,
@@ -149,3 +150,26 @@ def test_a_gloss_is_no_loss():
 )
 def test_the_name_of_a_data_set_does_not_say_what_is_better(key, rule):
     assert rule_by_name(key) == rule
+
+
+class NamesItsScores:
+    device, higher_is_better, score_names = torch.device('cpu'), False, ()
+
+    def reset(self):
+        pass
+
+    def update(self, preds, target):
+        pass
+
+    def compute(self):
+        self.score_names = ('near', 'far')
+        return {'near': 1.0, 'far': 2.0}
+
+
+def test_a_metric_may_name_its_scores_itself():
+    model = Tiny()
+    model.metrics = {'distance': NamesItsScores()}
+    check_score_exists(model, 'near', 'save_best')  # what it calls them is not known yet
+    assert declared_rule(model, 'near') is None
+    assert Scores(model).compute() == {'near': 1.0, 'far': 2.0}
+    assert [declared_rule(model, key) for key in ('near', 'distance', 'other')] == ['less', 'less', None]

@@ -1174,6 +1174,16 @@ CONFIGS = (
     Wrong("custom_hooks = ['X']", 'X is not in the hook registry', 1),
     Wrong("custom_hooks = 'EMAHook'", 'custom_hooks … must be a list of dicts, hooks or names of hooks', 1),
     Wrong('custom_hooks = 3', 'custom_hooks … must be a list of dicts, hooks or names of hooks', 1),
+    Wrong(
+        "custom_hooks = [dict(type='VegaCallbacks', callbacks=['ModelStatistic'])]",
+        'VegaCallbacks: ModelStatistic is not in the callback registry',
+        1,
+    ),
+    Wrong(
+        "custom_hooks = [dict(type='VegaCallbacks', callbacks=[])]",
+        "custom_hooks[0] … VegaCallbacks is called before the EvalHook … priority='LOW'",
+        1,
+    ),
     Wrong("custom_hooks = [dict(type='EMAHok')]", "EMAHok is not in the hook registry … 'EMAHook'", 1),
     Wrong("custom_hooks = [dict(typ='EMAHook')]", 'must contain the key "type"', 1),
     Wrong("custom_hooks = [dict(type='EMAHook', momentm=0.1)]", "EMAHook … 'momentm' … 'momentum'", 1),

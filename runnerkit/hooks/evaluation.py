@@ -21,6 +21,7 @@ from runnerkit.evaluation import (
     LESS_KEYS,
     check_score_exists,
     metrics_of,
+    names_of,
     rule_by_name,
     rule_of,
 )
@@ -300,7 +301,7 @@ class EvalHook(StoringHook):
     def _first_score(self, runner: RunnerView, scores: Mapping[str, Any]) -> str:
         asks = self.asks_dataset_of(self.dataloader)
         own = {} if asks else with_name(self.dataloader, metrics_of(runner.model))
-        metrics = [name for name in own if name in scores]
+        metrics = [name for key, metric in own.items() for name in (key, *names_of(metric)) if name in scores]
         return metrics[0] if metrics else next(iter(scores))
 
     # --- the best ----------------------------------------------------------------------------------------------------

@@ -150,7 +150,10 @@ class RunnerView(Protocol):
     parent: Any
     scores: dict[str, Score]
     notices: dict[str, str]
+    batch_processor: Any
 
+    @property
+    def loaders(self) -> list[Any]: ...
     @property
     def epoch(self) -> int: ...
     @property

@@ -21,6 +21,7 @@ from runnerkit.optim.torch_schedules import (
     load_plain_state,
     plain_state,
     scheduler_names,
+    takes_epoch,
 )
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
@@ -43,13 +44,16 @@ class TorchLrUpdaterHook(Hook):
     ``total_steps`` of OneCycleLR and ``T_max`` of CosineAnnealingLR may be left out: they are the length of the run, in
     epochs or, with ``by_epoch=False``, in iterations.
 
+    A class of your own is registered in LR_SCHEDULERS (``runnerkit.optim.torch_schedules``). If it has a
+    ``step(epoch)`` of its own, it gets the 0-based index of the epoch, or iteration, that is done.
+
     ReduceLROnPlateau monitors a logged value. ``monitor='val/accuracy'`` is a score of an evaluation; the scheduler
     steps after each evaluation. ``monitor='train/loss'`` is one of the model's ``log_vars``, averaged over the samples
     of an epoch, or of an iteration with ``by_epoch=False``. With several processes, a score is rank 0's, and a training
     value is the average over all processes.
 
     Args:
-        scheduler: Name of a class in ``torch.optim.lr_scheduler``.
+        scheduler: Name of a class in ``torch.optim.lr_scheduler``, or of a registered one.
         by_epoch: Whether a step is an epoch or an iteration.
         monitor: ``train/<name>`` or ``val/<name>``; for ReduceLROnPlateau only.
         optimizer: The name of the one of several optimizers that it is for; None for all.
@@ -166,19 +170,19 @@ class TorchLrUpdaterHook(Hook):
                 )
         if self._epochs_unannounced and runner.epoch != self._epoch:
             self._epoch = runner.epoch
-            self._advance()
+            self._advance(runner.epoch - 1)
 
     def after_train_iter(self, runner: RunnerView) -> None:
         """Record the monitored value; step by iteration."""
         if self._mode == 'train':
             self._note(runner.outputs)
         if not self.by_epoch:
-            self._advance()
+            self._advance(runner.iter)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         """Step by epoch."""
         if self.by_epoch:
-            self._advance()
+            self._advance(runner.epoch)
 
     def after_evaluate(self, runner: RunnerView, scores: dict[str, float]) -> None:
         """Step on the score of an evaluation."""
@@ -203,7 +207,7 @@ class TorchLrUpdaterHook(Hook):
         self._sum = self._sum + (value.detach() if isinstance(value, torch.Tensor) else value) * samples
         self._count += samples
 
-    def _advance(self) -> None:
+    def _advance(self, done: int) -> None:
         if self._mode == 'val':
             return
         if self._mode == 'train':
@@ -211,16 +215,19 @@ class TorchLrUpdaterHook(Hook):
             self._sum, self._count = 0.0, 0
             self._step(total / count)
         else:
-            self._step()
+            self._step(done=done)
 
-    def _step(self, *metric: float) -> None:
+    def _step(self, *metric: float, done: int | None = None) -> None:
         with warnings.catch_warnings():
             if not self._stepped:
                 # torch warns if the optimizer has not stepped yet, but with accumulation this is right
                 warnings.filterwarnings('ignore', 'Detected call of `lr_scheduler.step', UserWarning)
             self._stepped = True
             for scheduler in self.schedulers.values():
-                scheduler.step(*metric)
+                if takes_epoch(scheduler):
+                    scheduler.step(epoch=done)
+                else:
+                    scheduler.step(*metric)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the schedulers' states and the unfinished average."""

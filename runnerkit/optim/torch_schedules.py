@@ -1,7 +1,8 @@
-"""Every scheduler of ``torch.optim.lr_scheduler`` by its name."""
+"""Every scheduler of ``torch.optim.lr_scheduler`` by its name, and users' own of that kind."""
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,17 +10,31 @@ from typing import Any
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
+from runnerkit.registry import Registry
+
+#: Schedulers of users: classes like torch's, which are built with an optimizer and have ``step`` and a state.
+LR_SCHEDULERS = Registry('learning-rate scheduler')
+
 
 def find_scheduler(name: str) -> type[LRScheduler] | None:
-    """Return the scheduler class of that name, None if torch has none."""
+    """Return the scheduler class of that name, a registered one or torch's; None if there is none."""
+    if name in LR_SCHEDULERS:
+        return LR_SCHEDULERS.get(name)
     found = getattr(lr_scheduler, name, None)
     is_scheduler = isinstance(found, type) and issubclass(found, LRScheduler) and found is not LRScheduler
     return found if is_scheduler and not name.startswith('_') else None
 
 
 def scheduler_names() -> list[str]:
-    """Return the names of all schedulers of torch."""
-    return [name for name in vars(lr_scheduler) if find_scheduler(name)]
+    """Return the names of all schedulers: torch's, and the registered ones."""
+    return [*(name for name in vars(lr_scheduler) if find_scheduler(name)), *LR_SCHEDULERS.names()]
+
+
+def takes_epoch(scheduler: Any) -> bool:
+    """Whether a scheduler has a ``step(epoch)`` of its own, as Vega's users write it; torch's is deprecated."""
+    step = type(scheduler).step
+    is_own = not getattr(step, '__module__', '').startswith('torch.')
+    return is_own and 'epoch' in inspect.signature(step).parameters
 
 
 def build_scheduler(name: str, optimizer: Optimizer, **arguments: Any) -> LRScheduler:

@@ -132,6 +132,11 @@ class RunnerState:
     def _hooks(self, hooks: Iterable[Hook]) -> None:
         self._hook_table = HookTable(hooks)
 
+    @property
+    def loaders(self) -> list[Any]:
+        """The loaders of the workflow's entries, in their order; empty before the first run."""
+        return [reader.dataloader for reader in self._readers.entries]
+
     epoch = _read_only('_epoch', 'The running epoch, from 0.')
     iter = _read_only('_iter', 'The running training iteration, from 0, over all epochs.')
     inner_iter = _read_only(

@@ -13,12 +13,23 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 
-def main(descriptor: int) -> None:
-    """Run the job that comes through the socket ``descriptor``."""
+def end_with_all() -> None:
+    """End this process, with all that it has started."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def main(descriptor: int, when_gone: Callable[[], None] = end_with_all) -> None:
+    """Run the job that comes through the socket ``descriptor``.
+
+    Args:
+        descriptor: of the socket.
+        when_gone: called in a thread when the study is gone.
+    """
     link = Link(socket.socket(fileno=descriptor))
     described = link.receive()
     if described is None:
@@ -26,7 +37,7 @@ def main(descriptor: int) -> None:
     from runnerkit.search.job import Job, run_job
 
     job = Job(**{**described, 'objectives': tuple(described['objectives'])})
-    answers = Answers(link)
+    answers = Answers(link, when_gone)
     answers.start()
 
     def report(step: int, scores: dict[str, float]) -> bool:
@@ -58,10 +69,11 @@ class Link:
 
 
 class Answers(threading.Thread):
-    """Reads the study's answers. When the study is gone, the process ends, with all that it has started."""
+    """Reads the study's answers, and calls ``when_gone`` when the study is gone."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, when_gone: Callable[[], None]) -> None:
         super().__init__(name='runnerkit-study', daemon=True)
+        self._when_gone = when_gone
         self._link, self._came, self._answers = link, threading.Condition(), []  # type: ignore[var-annotated]
 
     def run(self) -> None:
@@ -70,7 +82,7 @@ class Answers(threading.Thread):
             with self._came:
                 self._answers.append(answer)
                 self._came.notify()
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+        self._when_gone()
 
     def next(self) -> Any:
         """The next answer."""

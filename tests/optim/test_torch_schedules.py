@@ -3,11 +3,13 @@ import torch
 from torch.optim import lr_scheduler
 
 from runnerkit.optim.torch_schedules import (
+    LR_SCHEDULERS,
     build_scheduler,
     find_scheduler,
     load_plain_state,
     plain_state,
     scheduler_names,
+    takes_epoch,
 )
 
 SETTINGS = {
@@ -146,3 +148,21 @@ def test_given_lists_are_used_as_they_are_and_must_fit():
     with pytest.raises(ValueError, match='base_lr has 1 value, but'):
         parts = [dict(policy='LinearLR'), dict(policy='CyclicLR', base_lr=[1.0], max_lr=2.0)]
         build_scheduler('SequentialLR', optimizer, schedulers=parts, milestones=[2])
+
+
+def test_registered_schedulers_are_found_first_and_may_take_the_epoch(monkeypatch):
+    class Own(lr_scheduler.LRScheduler):
+        def step(self, epoch=None):
+            pass
+
+    class Derived(lr_scheduler.StepLR):
+        pass
+
+    monkeypatch.setitem(LR_SCHEDULERS.module_dict, 'Own', Own)
+    monkeypatch.setitem(LR_SCHEDULERS.module_dict, 'StepLR', Derived)
+    assert (find_scheduler('Own'), find_scheduler('StepLR')) == (Own, Derived)
+    assert 'Own' in scheduler_names()
+    optimizer = groups_with(0.1)
+    assert takes_epoch(build_scheduler('Own', optimizer))
+    assert not takes_epoch(build_scheduler('StepLR', optimizer, step_size=2))
+    assert not takes_epoch(build_scheduler('ExponentialLR', optimizer, gamma=0.9))

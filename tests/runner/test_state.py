@@ -1,7 +1,7 @@
 """What a new runner knows."""
 
 import pytest
-from support import Tiny
+from support import Tiny, loader, tiny_runner
 
 from runnerkit.runner import EpochBasedRunner
 
@@ -16,3 +16,11 @@ def test_state_of_a_new_runner(tmp_path):
     assert (runner.epoch, runner.iter, runner.inner_iter, runner.mode, runner.outcome) == (0, 0, 0, None, None)
     with pytest.raises(RuntimeError, match='lr and momentum are not available'):
         runner.current_lr()
+
+
+def test_the_loaders_of_the_workflow():
+    runner, loaders = tiny_runner(max_epochs=1), [loader(8), loader(4)]
+    runner.optimizer = None
+    assert runner.loaders == []
+    runner.run(loaders, [('val', 1), ('val', 1)])
+    assert [each is given for each, given in zip(runner.loaders, loaders, strict=True)] == [True, True]

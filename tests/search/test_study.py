@@ -3,19 +3,16 @@
 import json
 import random
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
+from studies import config_file, in_process, outcome, small_study
 
-sys.path.insert(0, str(Path(__file__).parent))
-from studies import config_file, in_process, outcome, small_study  # noqa: E402
-
-from runnerkit.checkpoint.loader import load_tensors  # noqa: E402
-from runnerkit.cli.train import main as train_command  # noqa: E402
-from runnerkit.config import Config  # noqa: E402
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm  # noqa: E402
-from runnerkit.search.study import Study, replayed  # noqa: E402
+from runnerkit.checkpoint.loader import load_tensors
+from runnerkit.cli.train import main as train_command
+from runnerkit.config import Config
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.study import Study, replayed
 
 
 @pytest.fixture(scope='module')

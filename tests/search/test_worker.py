@@ -22,13 +22,15 @@ def test_a_job_its_reports_and_its_result(tmp_path):
 
     thread = threading.Thread(target=study)
     thread.start()
-    # The study's side stays open, so that the worker's thread does not end this process.
-    main(theirs.detach())
+    gone = threading.Event()
+    main(theirs.detach(), gone.set)  # the real one would end this process
     thread.join(60)
     assert [line.get('step') for line in said] == [1, 2, None]
     assert said[-1]['result']['status'] == 'pruned'
     assert said[-1]['result']['scores'] == said[1]['scores']
-    test_a_job_its_reports_and_its_result.kept = link
+    assert not gone.is_set()
+    link.socket.shutdown(socket.SHUT_RDWR)
+    assert gone.wait(10)
 
 
 def test_a_study_that_is_gone_before_it_said_anything():
@@ -47,9 +49,8 @@ def test_half_a_line_is_none():
 def test_answers_come_in_their_order():
     ours, theirs = socket.socketpair()
     link = Link(ours)
-    answers = Answers(Link(theirs))
+    answers = Answers(Link(theirs), list)
     answers.start()
     for number in range(3):
         link.send(number)
     assert [answers.next() for _ in range(3)] == [0, 1, 2]
-    test_answers_come_in_their_order.kept = link, answers

@@ -23,6 +23,7 @@ from runnerkit.hooks.capture import find_modules
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, overrides
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.vega_callbacks import VegaCallbacks
 from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.hook_table import CALLED, meant_points
 from runnerkit.utils.exceptions import one_line
@@ -236,6 +237,15 @@ def captures_are_right(plan: Plan) -> Iterator[Finding]:
             )
 
 
+def callbacks_fit(plan: Plan) -> Iterator[Finding]:
+    """Callbacks of Vega in a run that is not like Vega's."""
+    for hook in plan.hooks_of(VegaCallbacks):
+        misfit = hook.misfit(plan.runner)
+        if misfit is not None:
+            what, way_out = misfit
+            yield plan.error(plan.path_of(hook), what, f'{way_out[0].upper()}{way_out[1:]}.')
+
+
 def average_is_slow(plan: Plan) -> Iterator[Finding]:
     """A momentum of `EMAHook` that looks like a decay."""
     for hook in plan.hooks_of(EMAHook):
@@ -270,6 +280,7 @@ HOOK_CHECKS = (
     methods_take_the_runner,
     hooks_are_single,
     captures_are_right,
+    callbacks_fit,
     average_is_slow,
     text_log_stays,
 )

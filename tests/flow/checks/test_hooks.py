@@ -51,6 +51,7 @@ SEVERAL = {
     'lr_config.optimizer': 'first',
 }
 EMA = {'type': 'EMAHook', 'momentum': 0.999}
+VEGA = {'type': 'VegaCallbacks', 'callbacks': []}
 
 CASES = [
     ('warning', custom('PlanDeaf'), FIRST, 'PlanDeaf is never called', RIGHT),
@@ -61,6 +62,8 @@ CASES = [
     ('warning', custom('PlanLightning'), FIRST, 'Call it after_train_epoch', custom('PlanEpochs')),
     ('warning', custom('PlanMMEngine'), FIRST, 'Call it before_run', custom('PlanSaves')),
     ('warning', custom('PlanOdd'), FIRST, 'after_validation_is_over is never called', custom('PlanEvaluates')),
+    ('error', custom(VEGA), FIRST, 'VegaCallbacks is called before the EvalHook', custom({**VEGA, 'priority': 'LOW'})),
+    ('error', {**BY_ITER, **custom(VEGA)}, FIRST, 'counts epochs, but the IterBasedRunner', RIGHT),
     ('error', custom('PlanNoRunner'), FIRST, 'cannot be called with (runner)', RIGHT),
     ('error', custom('PlanNoScores'), FIRST, 'cannot be called with (runner, scores)', custom('PlanEvaluates')),
     (

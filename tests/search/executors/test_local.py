@@ -2,17 +2,14 @@
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from studies import config_file, in_process, outcome, small_study
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from studies import config_file, in_process, outcome, small_study  # noqa: E402
-
-from runnerkit.search.executors import LocalExecutor  # noqa: E402
-from runnerkit.search.job import Job  # noqa: E402
+from runnerkit.search.executors import LocalExecutor
+from runnerkit.search.job import Job
 
 MODEL = '''
 import os, signal, time

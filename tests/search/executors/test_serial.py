@@ -1,13 +1,9 @@
 """Trials in this process."""
 
-import sys
-from pathlib import Path
+from studies import config_file
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from studies import config_file  # noqa: E402
-
-from runnerkit.search.executors import SerialExecutor  # noqa: E402
-from runnerkit.search.job import Job  # noqa: E402
+from runnerkit.search.executors import SerialExecutor
+from runnerkit.search.job import Job
 
 
 def job(folder):

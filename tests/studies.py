@@ -4,7 +4,6 @@ import importlib.util
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -58,11 +57,9 @@ def in_process(path, name, *args, kill_after=None):
 
 
 def _call(path, name, args):
-    sys.path[:0] = [str(Path(path).parent), str(Path(path).parent.parent)]
+    sys.path.insert(0, str(Path(__file__).parent))
     torch.set_num_threads(1)
     spec = importlib.util.spec_from_file_location('in_process', path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     getattr(module, name)(*args)
-    sys.stdout.flush()
-    time.sleep(0)

@@ -1,0 +1,109 @@
+"""Vega's names for the registries: ``@ClassFactory.register(ClassType.METRIC, alias='accuracy')``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from runnerkit.data import DATASETS
+from runnerkit.hooks.vega_callbacks import CALLBACKS
+from runnerkit.nn import LOSSES, METRICS, MODELS
+from runnerkit.optim import OPTIMIZERS
+from runnerkit.optim.torch_schedules import LR_SCHEDULERS
+from runnerkit.registry import Registry
+from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS
+from runnerkit.search.metrics import metric_of_function
+from runnerkit.utils.exceptions import WrongKey
+from runnerkit.utils.suggest import suggestion
+
+_Class = TypeVar('_Class')
+
+
+class ClassType:
+    """The kinds of classes, as Vega calls them."""
+
+    NETWORK = 'network'
+    LOSS = 'loss'
+    METRIC = 'metric'
+    OPTIMIZER = 'optimizer'
+    LR_SCHEDULER = 'lr_scheduler'
+    DATASET = 'dataset'
+    CALLBACK = 'callback'
+    SEARCH_ALGORITHM = 'search_algorithm'
+    CODEC = 'codec'
+
+
+#: The registry of each kind.
+REGISTRIES: dict[str, Registry] = {
+    ClassType.NETWORK: MODELS,
+    ClassType.LOSS: LOSSES,
+    ClassType.METRIC: METRICS,
+    ClassType.OPTIMIZER: OPTIMIZERS,
+    ClassType.LR_SCHEDULER: LR_SCHEDULERS,
+    ClassType.DATASET: DATASETS,
+    ClassType.CALLBACK: CALLBACKS,
+    ClassType.SEARCH_ALGORITHM: SEARCH_ALGORITHMS,
+    ClassType.CODEC: CODECS,
+}
+
+
+class ClassFactory:
+    """Registers and finds classes by kind and name. It reads no config: a class is built with what it is given."""
+
+    @staticmethod
+    def register(type_name: str, alias: str | None = None) -> Callable[[_Class], _Class]:
+        """A decorator that registers a class, or for metrics also a function.
+
+        A name that runnerkit itself has registered is replaced.
+
+        Args:
+            type_name: one of `ClassType`.
+            alias: the name; by default that of the class.
+
+        Raises:
+            KeyError: there is no such kind, or another class has the name.
+        """
+        registry = _registry(type_name)
+
+        def decorate(found: Any) -> Any:
+            is_function = registry is METRICS and inspect.isfunction(found)
+            name = alias or found.__name__
+            former = registry.module_dict.get(name)
+            ours = former is not None and former.__module__.split('.')[0] == 'runnerkit'
+            registry.register_module(name, force=ours, module=metric_of_function(found) if is_function else found)
+            return found
+
+        return decorate
+
+    @staticmethod
+    def get_cls(type_name: str, t_cls_name: str | None = None) -> Any:
+        """Return the class of a kind and name; for a metric that is a function, the function.
+
+        Args:
+            type_name: one of `ClassType`.
+            t_cls_name: the name. It must be given: there is no current step whose config would be asked.
+
+        Raises:
+            KeyError: there is none.
+            TypeError: no name was given.
+        """
+        registry = _registry(type_name)
+        if t_cls_name is None:
+            raise TypeError(f'get_cls({type_name!r}) needs the name of the class as its second argument')
+        found = registry.get(t_cls_name)
+        if found is None:
+            raise WrongKey(
+                f'there is no {registry.name} {t_cls_name!r}: import the module that registers it'
+                f'{suggestion(t_cls_name, registry.names())}'
+            )
+        return inspect.unwrap(found) if inspect.isfunction(found) else found
+
+
+def _registry(type_name: str) -> Registry:
+    if type_name not in REGISTRIES:
+        raise WrongKey(
+            f'there is no kind of classes {type_name!r}{suggestion(str(type_name), REGISTRIES)}; there are '
+            f'{", ".join(REGISTRIES)}'
+        )
+    return REGISTRIES[type_name]
