@@ -105,6 +105,7 @@ RUN = {
         'optimizer = dict(',
         'runnerkit train configs/gan/modes.py',
         "workflow = [('dis', 5), ('gen', 1)]",
+        "lr_config = dict(policy='step', step=[20], by_epoch=False, optimizer='dis')",
         'def train_step(self, data, optimizer):',
         'def train_batch(self):',
         '# halves.py',
@@ -833,10 +834,12 @@ def test_the_gan_of_the_page_about_several_networks(shell, tmp_path):
     assert len(re.findall(r'Iter\((dis|gen)\)', said)) == 12
     assert 'nobody reads' not in said
     assert (tmp_path / 'work_dirs' / 'modes' / 'samples.png').exists()
-    blocks = text_of(NETWORKS, 'optimizer = dict('), text_of(NETWORKS, 'workflow = [')
+    blocks = [text_of(NETWORKS, start) for start in ('optimizer = dict(', 'workflow = [', 'lr_config = dict(')]
     (tmp_path / 'five.py').write_text('\n'.join(["_base_ = ['configs/gan/modes.py']", *blocks]))
     said = shell('runnerkit train five.py')
     assert re.findall(r'Iter\((dis|gen)\)', said) == ['dis'] * 5 + ['gen'] + ['dis'] * 5 + ['gen']
+    assert len(set(re.findall(r'lr_dis: (\S+)', said))) == 1
+    assert len(set(re.findall(r'lr_gen: (\S+)', said))) == 12
 
 
 @pytest.mark.parametrize('start, file', [('def train_step', 'networks.py'), ('def train_batch', 'adversaries.py')])

@@ -113,7 +113,7 @@ SPLITS = ('train', 'val', 'test')
 SAME = (('samples_per_gpu', 'batch_size'), ('workers_per_gpu', 'num_workers'))
 _PAIRS = tuple(key for pair in SAME for key in pair)
 
-_WARMUP = ('by_epoch', 'warmup', 'warmup_iters', 'warmup_ratio', 'warmup_by_epoch')
+_WARMUP = ('by_epoch', 'warmup', 'warmup_iters', 'warmup_ratio', 'warmup_by_epoch', 'optimizer')
 _RUNNER = (
     'constructor',
     'max_epochs',

@@ -110,6 +110,7 @@ _SCHEDULE: dict[str, Kind] = {
     'warmup_iters': WHOLE,
     'warmup_ratio': NUMBER,
     'warmup_by_epoch': BOOL,
+    'optimizer': TEXT,
     'step': STEPS,
     'periods': WHOLES,
     'restart_weights': NUMBERS,

@@ -97,10 +97,11 @@ def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
 
     curves = []
     for key, name, groups, values in tracks:
-        own = [hook for hook in hooks if getattr(hook, 'key', 'lr') == key]
+        here = [hook for hook in hooks if hook.optimizer in (None, name)]
+        own = [hook for hook in here if getattr(hook, 'key', 'lr') == key]
         if key == 'lr' or own or len(set(values)) > 1:
             # Some torch schedulers change the momentum, too.
-            sources = own or [hook for hook in hooks if isinstance(hook, TorchLrUpdaterHook)]
+            sources = own or [hook for hook in here if isinstance(hook, TorchLrUpdaterHook)]
             source = ', '.join(getattr(hook, 'scheduler', type(hook).__name__) for hook in sources) or 'no schedule'
             several = f'; the first of {len(groups)} parameter groups' if len(groups) > 1 else ''
             curves.append(Curve(f'{TITLES[key]} of {name}' if name else TITLES[key], source + several, values))

@@ -46,18 +46,21 @@ class Captured:
         self.iter = iter
         self.output = _mapped(lambda tensor: tensor.detach().clone(), output)
         self.parameters: dict[str, Tensor] = {}
-        self._scale: Tensor | None = None  # the gradient with which the loss's backward pass began
-        self._grads: list[Tensor | None] = [None for _ in _tensors(output)]
+        self._scale: Tensor | None = None  # the gradient with which the running backward pass began
+        # Of each tensor: its gradient, and the scale of that backward pass.
+        self._grads: list[tuple[Tensor, Tensor | None] | None] = [None for _ in _tensors(output)]
 
     @property
     def grad(self) -> Any:
         """The gradients of the step's loss with respect to ``output``, in the same form; None before the backward pass,
         and where there is no gradient."""
-        grads = iter([None if grad is None else self._unscaled(grad) for grad in self._grads])
+        grads = iter(self._unscaled())
         return _mapped(lambda _: next(grads), self.output)
 
-    def _unscaled(self, grad: Tensor) -> Tensor:
-        return grad if self._scale is None else grad / self._scale
+    def _unscaled(self) -> list[Tensor | None]:
+        """The gradients of the output's tensors, without the factors of their losses."""
+        pairs = [each or (None, None) for each in self._grads]
+        return [grad if grad is None or scale is None else grad / scale for grad, scale in pairs]
 
     def _listen(self, output: Any) -> None:
         """Keep the gradients of ``output`` when they are computed."""
@@ -89,7 +92,8 @@ class CaptureHook(Hook):
 
     The submodules are listened to in captured iterations only; a compiled model is run as it is written in these, since
     compiled code tells nobody what it computes. Where the step returns its loss, gradients of fp16 and of accumulating
-    updates are those of that loss, without their factors; where it updates by itself, they are as they were computed.
+    updates are those of that loss, without their factors; of several losses, that of the last backward pass that
+    reaches the output. Where it updates by itself, they are as they were computed.
 
     Args:
         modules: names of submodules, such as ``['backbone.layer4', 'head']``.
@@ -152,8 +156,10 @@ class CaptureHook(Hook):
         if self._listening is not None and self._is_due:
             self._stop()
             loss = runner.outputs.get('loss')
-            if self.gradients and isinstance(loss, Tensor) and loss.requires_grad:
-                loss.register_hook(self._note_scale)
+            losses = loss.values() if isinstance(loss, Mapping) else [loss]
+            for each in losses if self.gradients else ():
+                if isinstance(each, Tensor) and each.requires_grad:
+                    each.register_hook(self._note_scale)
 
     def after_train_iter(self, runner: RunnerView) -> None:
         if not self._is_due:
@@ -246,11 +252,11 @@ class CaptureHook(Hook):
     def _named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         for name, captured in self.captured.items():
             outputs = list(_tensors(captured.output))
-            for i, (output, grad) in enumerate(zip(outputs, captured._grads, strict=True)):
+            for i, (output, grad) in enumerate(zip(outputs, captured._unscaled(), strict=True)):
                 place = f'{name}[{i}]' if len(outputs) > 1 else name
                 yield f'{place}.output', output
                 if grad is not None:
-                    yield f'{place}.grad', captured._unscaled(grad)
+                    yield f'{place}.grad', grad
             for key, grad in captured.parameters.items():
                 yield f'{name}.{key}.grad', grad
 
@@ -258,7 +264,7 @@ class CaptureHook(Hook):
 def _keep_grad(captured: weakref.ref[Captured], i: int, grad: Tensor) -> None:
     found = captured()
     if found is not None:
-        found._grads[i] = grad.detach()
+        found._grads[i] = grad.detach(), found._scale
 
 
 def find_modules(names: Sequence[str], model: nn.Module) -> dict[str, nn.Module]:

@@ -124,6 +124,15 @@ class EMAHook(Hook):
         """Give the model a buffer for each parameter's average, once."""
         model = unwrap(runner.model)
         if not self.param_ema_buffer:
+            outer = getattr(runner, 'parent', None)
+            while outer is not None:
+                if unwrap(outer.model) is model:
+                    raise WrongValue(
+                        'an EMAHook of a nested run cannot average the very model of the run around it: the averages '
+                        "are buffers of the model, and would get into that run's checkpoints. Register the hook with "
+                        'that run, or train a copy of the model (copy.deepcopy)'
+                    )
+                outer = outer.parent
             for name, parameter in list(model.named_parameters()):
                 self.param_ema_buffer[name] = ema_name(name)
                 model.register_buffer(ema_name(name), parameter.detach().clone())

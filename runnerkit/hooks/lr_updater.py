@@ -69,7 +69,7 @@ class LrUpdaterHook(ParamScheduleHook):
     def before_run(self, runner: RunnerView) -> None:
         """Record the initial learning rates."""
         super().before_run(runner)
-        self.base_lr = engine.initial_values(runner.optimizer, 'lr')
+        self.base_lr = engine.initial_values(engine.only(self.optimizer, runner.optimizer), 'lr')
 
     def get_lr(self, runner: RunnerView, base_lr: float) -> float:
         """Return the current learning rate, without warm-up, of a group that started with ``base_lr``."""
@@ -260,7 +260,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook, schedules.OneCycle):
                 f'total_steps={self.total_steps} ends before the run does, after {runner.max_iters} iterations; '
                 'give at least as many, or leave total_steps out'
             )
-        self.base_lr = engine.per_optimizer(runner.optimizer, self._starts)
+        self.base_lr = engine.per_optimizer(engine.only(self.optimizer, runner.optimizer), self._starts)
 
     def _starts(self, name: str, optimizer: Optimizer) -> list[float]:
         starts = [peak / self.div_factor for peak in format_param(name, optimizer, self._max_lr)]

@@ -60,13 +60,14 @@ class MomentumUpdaterHook(ParamScheduleHook):
         warmup_iters: int = 0,
         warmup_ratio: float = 0.9,
         warmup_by_epoch: bool = False,
+        optimizer: str | None = None,
     ) -> None:
-        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch)
+        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, optimizer)
 
     def before_run(self, runner: RunnerView) -> None:
         """Record the initial momenta."""
         super().before_run(runner)
-        self.base_momentum = engine.initial_values(runner.optimizer, 'momentum')
+        self.base_momentum = engine.initial_values(engine.only(self.optimizer, runner.optimizer), 'momentum')
 
     def get_momentum(self, runner: RunnerView, base_momentum: Any) -> float:
         """Return the current momentum, without warm-up, of a group that started with ``base_momentum``."""
@@ -182,7 +183,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, schedules.OneCycle):
     def before_run(self, runner: RunnerView) -> None:
         """Look up the two values of every group; `get_momentum` is given this dict instead of an initial momentum."""
         super().before_run(runner)
-        self.base_momentum = engine.per_optimizer(runner.optimizer, self._limits)
+        self.base_momentum = engine.per_optimizer(engine.only(self.optimizer, runner.optimizer), self._limits)
 
     def _limits(self, name: str, optimizer: Optimizer) -> list[dict[str, float]]:
         lows = format_param(name, optimizer, self._base_momentum)

@@ -36,6 +36,7 @@ class ParamScheduleHook(Policy, Hook):
             is one.
         warmup_ratio: Where the warm-up starts, as a share of the regular value, in (0, 1].
         warmup_by_epoch: Whether ``warmup_iters`` counts epochs.
+        optimizer: The name of the one of several optimizers that it is for; None for all.
 
     Raises:
         ValueError: If a warm-up setting is out of its range, or ``by_epoch`` is set for a policy that counts
@@ -46,6 +47,9 @@ class ParamScheduleHook(Policy, Hook):
 
     #: The quantity's key in a parameter group; the group keeps the initial value under ``initial_<key>``.
     key: str
+
+    #: The name of the optimizer that it is for; None for all.
+    optimizer: str | None = None
 
     # True if a by-epoch schedule runs in an iteration runner, which has no epoch points
     _epochs_unannounced = False
@@ -58,6 +62,7 @@ class ParamScheduleHook(Policy, Hook):
         warmup_iters: int = 0,
         warmup_ratio: float = 0.1,
         warmup_by_epoch: bool = False,
+        optimizer: str | None = None,
     ) -> None:
         if by_epoch and self.by_iteration_only:
             raise WrongValue(
@@ -66,6 +71,7 @@ class ParamScheduleHook(Policy, Hook):
         if warmup is not None:
             check_warmup(warmup, warmup_iters, warmup_ratio)
         self.by_epoch = by_epoch
+        self.optimizer = optimizer
         self.warmup = warmup
         # An integer, but by epoch it is None until the loader's length is known.
         self.warmup_iters: Any = None if warmup_by_epoch else warmup_iters
@@ -142,7 +148,7 @@ class ParamScheduleHook(Policy, Hook):
         key, optimizer = self.key, runner.optimizer
         parts: Any = [(optimizer, values)]
         if isinstance(optimizer, dict):
-            parts = [(one, values[name]) for name, one in optimizer.items()]  # type: ignore[call-overload]
+            parts = [(optimizer[name], part) for name, part in values.items()]  # type: ignore[union-attr]
         for one, part in parts:
             # zip with a keyword takes longer than everything else here.
             for group, value in zip(one.param_groups, part):  # noqa: B905
@@ -172,6 +178,22 @@ def write(group: Group, key: str, value: float) -> None:
 def copied(group: Group) -> Group:
     """Return a new parameter group with the same parameters and copied values."""
     return {key: value.clone() if isinstance(value, Tensor) else value for key, value in group.items()}
+
+
+def only(name: str | None, optimizer: Any) -> Any:
+    """The optimizer of that name, in a dict; all of them if ``name`` is None.
+
+    Raises:
+        KeyError: If there is none of that name.
+    """
+    if name is None:
+        return optimizer
+    named = named_optimizers(optimizer)
+    if not name or name not in named:
+        names = [each for each in named if each]
+        hint = did_you_mean(str(name), names) or f'there are {names or "no named ones"}'
+        raise KeyError(f'a schedule is for the optimizer {name!r}, and there is none of that name; {hint}')
+    return {name: named[name]}
 
 
 def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> Any:
@@ -285,6 +307,13 @@ def build_policy_hook(config: Any, suffix: str, torch_hook: type[Hook] | None = 
     if 'type' in config:
         return HOOKS.build(config)
     if 'policy' not in config:
+        inner = [name for name, part in config.items() if isinstance(part, dict) and 'policy' in part]
+        if inner:
+            raise WrongValue(
+                f'a config has one schedule, but there are some for {", ".join(inner)}: say which optimizer this '
+                f"one is for, as in dict(policy='step', step=[8, 11], optimizer={inner[0]!r}), and put the others into "
+                f"custom_hooks, as dict(type='Step{suffix}', step=[8, 11], optimizer=…)"
+            )
         raise WrongValue(f"a schedule's config names its policy, as in dict(policy='step', ...), got {config}")
     arguments = config.copy()
     policy = arguments.pop('policy')

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from runnerkit.distributed import reduce_sums
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import Group, copied, per_optimizer
+from runnerkit.hooks.param_schedule import Group, copied, only, per_optimizer
 from runnerkit.optim.torch_schedules import (
     build_scheduler,
     find_scheduler,
@@ -56,6 +56,7 @@ class TorchLrUpdaterHook(Hook):
         scheduler: Name of a class in ``torch.optim.lr_scheduler``, or of a registered one.
         by_epoch: Whether a step is an epoch or an iteration.
         monitor: ``train/<name>`` or ``val/<name>``; for ReduceLROnPlateau only.
+        optimizer: The name of the one of several optimizers that it is for; None for all.
         **kwargs: The scheduler's own arguments.
 
     Raises:
@@ -66,11 +67,19 @@ class TorchLrUpdaterHook(Hook):
 
     needs_training = True
 
-    def __init__(self, scheduler: str, by_epoch: bool = True, monitor: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        scheduler: str,
+        by_epoch: bool = True,
+        monitor: str | None = None,
+        optimizer: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         check_arguments(scheduler, monitor, kwargs)
         self.scheduler = scheduler
         self.by_epoch = by_epoch
         self.monitor = monitor
+        self.optimizer = optimizer
         self.arguments = kwargs
         self.schedulers: dict[str, Any] = {}  # of LRSchedulers
         self._length: dict[str, int] = {}  # that of the run, for a scheduler that is not told its own
@@ -98,7 +107,7 @@ class TorchLrUpdaterHook(Hook):
             self.schedule = (
                 f'{self.scheduler}({described({**self.arguments, **self._length, "by_epoch": self.by_epoch})})'
             )
-        built = per_optimizer(runner.optimizer, self._build)
+        built = per_optimizer(only(self.optimizer, runner.optimizer), self._build)
         self.schedulers = built if isinstance(built, dict) else {'optimizer': built}
         if self._pending is not None:
             self.load_state_dict(self._pending)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -14,6 +15,7 @@ from runnerkit.hooks.step_record import StepRecord, record_of
 from runnerkit.parallel.steps import check_samples, required_output
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.evaluating import Evaluating
+from runnerkit.runner.nesting import CutShort
 from runnerkit.runner.registration import Registration
 from runnerkit.runner.workflow import Workflow, trains
 
@@ -174,8 +176,11 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         if fn_name in _OF_THE_RUN:
             _OF_THE_RUN[fn_name](self)
             return
-        for call in self._hook_table.calls[fn_name]:
-            call(self)
+        try:
+            for call in self._hook_table.calls[fn_name]:
+                call(self)
+        except CutShort:
+            pass  # the run ends; the rest of the point is made up for when it is resumed
         if fn_name == 'after_train_iter' and self._signals is not None:
             if self.parent is not None:  # which meanwhile waits for this run
                 self.parent._while_waiting()
@@ -268,7 +273,8 @@ def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRun
     def counted(self: BaseRunner, fn_name: str) -> None:
         if fn_name in _COUNTED:
             self._count(fn_name)
-        call_hook(self, fn_name)
+        with suppress(CutShort):
+            call_hook(self, fn_name)
         if fn_name == 'before_run':
             self._begin_run()
 

@@ -47,6 +47,14 @@ class HookTable(list[Hook]):
         for call in self.calls[point]:
             call(runner, *args)
 
+    def dispatch_behind(self, hook: Hook, point: str, runner: Any) -> None:
+        """`dispatch` to those hooks alone that come after ``hook``."""
+        is_behind = False
+        for each in [*self.dispatch_order()]:
+            if is_behind and (call := _call(each, point)) is not None:
+                call(runner)
+            is_behind = is_behind or each is hook
+
     @contextmanager
     def replacing_calls(self, replace: Replace) -> Iterator[None]:
         """While it is entered, what is called at a point is what ``replace`` makes of the point's name and its (hook,
@@ -76,11 +84,27 @@ class _Calls(dict[str, tuple[Call, ...]]):
         self.replace: Replace | None = None
 
     def __missing__(self, point: str) -> tuple[Call, ...]:
-        pairs = ((hook, _method(hook, point)) for hook in self._hooks.dispatch_order())
+        pairs = ((hook, _call(hook, point)) for hook in self._hooks.dispatch_order())
         called = [(hook, method) for hook, method in pairs if method is not None]
         methods = (method for _, method in called) if self.replace is None else self.replace(point, called)
         calls = self[point] = tuple(methods)
         return calls
+
+
+def _call(hook: Hook, point: str) -> Call | None:
+    """What is called of ``hook`` at ``point``. While it is a hook that nests runs, the runner knows the point."""
+    method = _method(hook, point)
+    if method is None or not hook.nests_runs:
+        return method
+
+    def call(runner: Any, *args: Any) -> None:
+        runner._nesting_at = point
+        try:
+            method(runner, *args)
+        finally:
+            runner._nesting_at = None
+
+    return call
 
 
 def _method(hook: Hook, point: str) -> Call | None:

@@ -16,7 +16,7 @@ from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.checkpoints import EXACTNESS
-from runnerkit.runner.nesting import OUTER, Nesting
+from runnerkit.runner.nesting import OUTER, CutShort, Nesting
 from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.workflow import Workflow, trains
@@ -219,6 +219,8 @@ class Lifecycle(Nesting):
         for hook in hooks:
             try:
                 hook.after_run(self)  # type: ignore[arg-type]
+            except CutShort:
+                continue
             except Exception as failure:
                 self.logger.exception('after_run of %s failed', type(hook).__name__)
                 failures.append(failure)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from runnerkit.checkpoint import ema_name
 from runnerkit.checkpoint.content import checkpoint_of, weights_on_cpu
 from runnerkit.distributed import from_first_rank
+from runnerkit.hooks.hook import Hook
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.rollback import GoBack, Rollback
@@ -26,7 +28,11 @@ _innermost: ContextVar[Nesting | None] = ContextVar('runnerkit_innermost_run', d
 
 
 class CutShort(Exception):
-    """A nested run has ended because the run around it ends; `Nesting.nested` catches it."""
+    """A nested run ends, or does not begin, because the run around it ends.
+
+    `Nesting.nested` catches it. What would begin a second one goes as far as `call_hook`: the rest of the point is for
+    the resumed run.
+    """
 
 
 @dataclass
@@ -39,6 +45,7 @@ class _Span:
         gradients: its parameters, each with its gradient.
         modes: its modules, each with whether it is in training mode.
         child: the nested runner, from the start of its run.
+        at: the point at which it was opened by a hook that ``nests_runs``.
         left_at: this rank's part of the child's state, if it was cut short.
     """
 
@@ -46,17 +53,19 @@ class _Span:
     rng: dict[str, Any]
     gradients: list[tuple[torch.nn.Parameter, torch.Tensor | None]]
     modes: list[tuple[torch.nn.Module, bool]]
+    at: str | None
     child: Any = None
     left_at: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, name: str, model: torch.nn.Module) -> _Span:
+    def of(cls, name: str, model: torch.nn.Module, at: str | None) -> _Span:
         """The span that begins now, around the training of ``model``."""
         return cls(
             name,
             rng_state(),
             [(parameter, parameter.grad) for parameter in model.parameters()],
             [(module, module.training) for module in model.modules()],
+            at,
         )
 
     @contextmanager
@@ -87,7 +96,8 @@ class Nesting(Rollback):
     parent: Any = None
     _inner: Any = None  # the runner that runs inside this one now
     _span: _Span | None = None  # that of the nested run that is open, or was cut short
-    _unfinished: Mapping[str, Any] = {}  # nested runs in the checkpoint that is resumed, by name
+    _unfinished: Mapping[str, Any] = {}  # the nested run in the checkpoint that is resumed, by its name
+    _nesting_at: str | None = None  # the point that calls a hook that nests runs
 
     @contextmanager
     def nested(self, name: str) -> Iterator[None]:
@@ -105,9 +115,11 @@ class Nesting(Rollback):
         model), optimizer, hooks, counters, and places in its data. A resumed run calls the hooks' ``after_resume``
         before its first iteration. A hook that nests runs opens the span there again if the name is in `unfinished`,
         and builds the same runner: that one goes on. Such a hook sets ``nests_runs``; `NestedRunHook` does all of it.
+        Those that come after it at ``after_train_iter`` or ``after_train_epoch`` are called then.
 
         If this run is asked to end, by a signal or by `stop`, the nested run ends after its running iteration, and the
-        rest of the span is skipped.
+        rest of the span is skipped. Another one does not begin then: its hook, and those after it, are called when this
+        run is resumed.
 
         Args:
             name: unique among the nested runs.
@@ -119,12 +131,14 @@ class Nesting(Rollback):
             raise RuntimeError(
                 f'nested({name!r}) is the span of a run inside this one: open it in a hook, while this runner runs'
             )
-        if self._span is not None and self._span.left_at is None:
+        if self._span is not None and self._span.left_at is not None:
+            raise CutShort
+        if self._span is not None:
             raise RuntimeError(
                 f'nested({name!r}) is opened inside nested({self._span.name!r}): a run that is nested deeper belongs '
                 'to a hook of the nested runner'
             )
-        span = self._span = _Span.of(name, self.model)
+        span = self._span = _Span.of(name, self.model, self._nesting_at)
         try:
             seed_generators(from_first_rank(partial(_seed, span.rng, f'{name} {self.completed_iters}')))
             _set_gradients([(parameter, None) for parameter, _ in span.gradients])
@@ -216,28 +230,32 @@ class Nesting(Rollback):
 
     # --- in checkpoints ----------------------------------------------------------------------------------------------
 
-    def _while_saving(self) -> AbstractContextManager[Any]:
-        """The rings of the nested run's hooks around saving."""
-        child = None if self._span is None else self._span.child
-        return nullcontext() if child is None else child._rings('around_save')
-
     def _common_state(self) -> dict[str, Any]:
         span, state = self._span, super()._common_state()
         if span is None or span.child is None:
             return state
-        return {**state, 'nested': {span.name: self._content_of(span.child)}}
+        return {**state, 'nested': {span.name: self._content_of(span)}}
 
-    def _content_of(self, child: Nesting) -> dict[str, Any]:
-        """What a checkpoint of ``child`` holds, but for what is part of this run's model, and for the ranks' states."""
-        content = checkpoint_of(
-            child.model,
-            optimizer=child.optimizer,
-            meta={**child.meta, 'epoch': child.completed_epochs, 'iter': child.completed_iters},
-            state=child._common_state(),
-        )
+    def _content_of(self, span: _Span) -> dict[str, Any]:
+        """What a checkpoint of the nested run holds, but for what is part of this run's model, and for the ranks'
+        states."""
+        child = span.child
         shared = _places(unwrap(self.model).state_dict())
-        own = {name: value for name, value in content['state_dict'].items() if _place(value) not in shared}
-        return weights_on_cpu({**content, 'state_dict': own})
+        # Its averages are in its own part of the file alone: this run's weights are not to change in the meantime.
+        with child._rings('around_save'):
+            content = checkpoint_of(
+                child.model,
+                optimizer=child.optimizer,
+                meta={**child.meta, 'epoch': child.completed_epochs, 'iter': child.completed_iters},
+                state=child._common_state(),
+            )
+            weights = content['state_dict']
+            own = {
+                name: value.clone() if isinstance(value, torch.Tensor) else value
+                for name, value in weights.items()
+                if _place(value) not in shared or ema_name(name) in weights
+            }
+        return weights_on_cpu({**content, 'state_dict': own, 'at': span.at})
 
     def _rank_state(self) -> dict[str, Any]:
         span = self._span
@@ -262,14 +280,16 @@ class Nesting(Rollback):
         span = self._span
         if span is not None and span.left_at is not None:  # cut short, and this runner runs again
             ranks = [{'nested': {span.name: span.left_at}}] * self._world_size
-            self._unfinished = _nested_in({'nested': {span.name: self._content_of(span.child)}, 'ranks': ranks})
+            self._unfinished = _nested_in({'nested': {span.name: self._content_of(span)}, 'ranks': ranks})
             self._span = None
         elif self._resumed is None:
             return
         names = ', '.join(self._unfinished)
         if names:
             self.logger.info('the checkpoint was saved inside a nested run, which goes on first: %s', names)
-        self._hook_table.dispatch('after_resume', self)
+        at = next((content.get('at') for content in self._unfinished.values()), None)
+        with self._counters_of(at), suppress(CutShort):
+            self._resume_hooks(at)
         if names:
             # What that has logged is kept when the random states of this run are restored once more.
             for rank in (self._resumed or {}).get('ranks', ()):
@@ -283,6 +303,35 @@ class Nesting(Rollback):
                 extra=EXACTNESS,
             )
         self._unfinished = {}
+
+    def _resume_hooks(self, at: str | None) -> None:
+        """Call ``after_resume``; and if a nested run has gone on in it, the rest of the point ``at`` that it was in."""
+        nests: Hook | None = None
+        for hook in [*self._hook_table.dispatch_order()]:
+            waiting = self._unfinished
+            if hasattr(hook, 'after_resume'):
+                hook.after_resume(self)
+            nests = nests if self._unfinished is waiting else hook
+        if nests is not None and at in _MADE_UP_FOR:
+            self._hook_table.dispatch_behind(nests, at, self)
+
+    @contextmanager
+    def _counters_of(self, point: str | None) -> Iterator[None]:
+        """In it, the counters are what hooks see at ``point``: those of what is running, not of what is done."""
+        progress = self._progress
+        iters = point == 'after_train_iter'
+        epochs = point == 'after_train_epoch' and not progress.epoch_is_open
+        if iters:
+            self._inner_iter = (progress.batches if self.by_epoch else progress.units) - 1
+        self._iter, self._epoch = self._iter - iters, self._epoch - epochs
+        try:
+            yield
+        finally:
+            self._iter, self._epoch = self._iter + iters, self._epoch + epochs
+
+
+#: Points of which a resumed run calls those hooks that come after a nested run.
+_MADE_UP_FOR = ('after_train_iter', 'after_train_epoch')
 
 
 def _nested_in(resumed: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,12 +353,13 @@ def _set_gradients(pairs: list[tuple[torch.nn.Parameter, torch.Tensor | None]]) 
         parameter.grad = gradient
 
 
-def _places(weights: Mapping[str, Any]) -> set[tuple[int, torch.Size]]:
-    return {_place(value) for value in weights.values() if isinstance(value, torch.Tensor)}
+def _places(weights: Mapping[str, Any]) -> set[Any]:
+    return {_place(value) for value in weights.values()} - {None}
 
 
-def _place(value: Any) -> tuple[int, torch.Size]:
-    return value.data_ptr(), value.shape
+def _place(value: Any) -> tuple[torch.device, int, torch.Size] | None:
+    """Where a tensor is in memory; None for other states of modules."""
+    return (value.device, value.data_ptr(), value.shape) if isinstance(value, torch.Tensor) else None
 
 
 def _seed(state: Mapping[str, Any], name: str) -> int:

@@ -116,13 +116,15 @@ class Saver:
         store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
         counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
         ranks = request.ranks if request else [runner._rank_state()]
-        with runner._rings('around_save'), runner._while_saving():
+        # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number. Before the
+        # rings, in which averages may be in the place of weights that a nested run shares.
+        state = {**runner._common_state(), 'ranks': ranks}
+        with runner._rings('around_save'):
             checkpoint = checkpoint_of(
                 runner.model,
                 optimizer=runner.optimizer if save_optimizer else None,
                 meta={**(meta or {}), **runner.meta, **counts},
-                # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number.
-                state={**runner._common_state(), 'ranks': ranks},
+                state=state,
             )
             counts_as_done = self._is_resumed_from(store, name, create_symlink)
             if request is not None and request.async_save:

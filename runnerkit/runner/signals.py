@@ -82,6 +82,8 @@ class StopSignals:
                     signal.signal(number, self._receive)
                     owner = getattr(former, '__self__', None)
                     self._outer = owner if isinstance(owner, StopSignals) else self._outer
+        if self._outer is not None and self._outer.received is not None:
+            self._note(self._outer.received)  # it has come just before this run began
         return self
 
     def __exit__(self, *exc_info: object) -> None:

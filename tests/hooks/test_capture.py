@@ -275,6 +275,33 @@ def test_what_a_module_returns_keeps_its_form_and_its_values():
     trained(hook, look, Several(), max_iters=2)
 
 
+class TwoLosses(Plain):
+    """The body's optimizer has a loss of its own; both reach the head."""
+
+    def train_step(self, data, optimizer, **kwargs):
+        out = self(data[0])
+        losses = {'body': nn.functional.mse_loss(out, data[1]), 'head': nn.functional.l1_loss(out, data[1])}
+        return {'loss': losses, 'log_vars': {}, 'num_samples': len(data[0])}
+
+
+def test_of_several_losses_each_has_its_own_factor():
+    def grads(**options):
+        found, hook = [], CaptureHook(['body', HEAD])
+        runner = tiny_runner('epoch', TwoLosses(), max_iters=6)
+        parts = {'body': runner.model.body, 'head': runner.model.head}
+        runner.optimizer = {name: torch.optim.SGD(part.parameters(), lr=0.0) for name, part in parts.items()}
+        runner.register_hook(OptimizerHook(**options), 40)
+        if 'loss_scale' in options:  # so that the scales of both differ
+            runner.configure_update('head', amp='fp16', loss_scale=64.0)
+        runner.register_hook(hook)
+        runner.register_hook(Look(lambda _: found.append([hook.captured[name].grad.float() for name in parts])), 'LOW')
+        runner.run([loader(12)], [('train', 1)])
+        return [torch.stack(column) for column in zip(*found, strict=True)]
+
+    for plain, scaled in zip(grads(), grads(amp='fp16', loss_scale=4096.0, cumulative_iters=2), strict=True):
+        assert torch.allclose(scaled, plain, rtol=0.02, atol=1e-4)
+
+
 def test_gradients_are_those_of_the_loss_without_the_factors_of_fp16_and_accumulation():
     def grads(**options):
         found, hook = [], CaptureHook([HEAD])

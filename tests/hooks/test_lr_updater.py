@@ -9,9 +9,11 @@ from runnerkit.hooks.hook import HOOKS
 from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
 from runnerkit.optim import schedules
 
-#: As the real mmcv 1.7.2 prints them, without annotations.
+#: As the real mmcv 1.7.2 prints them, without annotations; ``optimizer`` is ours.
 SIGNATURES = {
-    'LrUpdaterHook': '(by_epoch=True, warmup=None, warmup_iters=0, warmup_ratio=0.1, warmup_by_epoch=False)',
+    'LrUpdaterHook': (
+        '(by_epoch=True, warmup=None, warmup_iters=0, warmup_ratio=0.1, warmup_by_epoch=False, optimizer=None)'
+    ),
     'FixedLrUpdaterHook': '(**kwargs)',
     'StepLrUpdaterHook': '(step, gamma=0.1, min_lr=None, **kwargs)',
     'ExpLrUpdaterHook': '(gamma, **kwargs)',

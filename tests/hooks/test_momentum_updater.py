@@ -9,9 +9,11 @@ from runnerkit.hooks.hook import HOOKS, Hook
 from runnerkit.hooks.momentum_updater import MomentumUpdaterHook, build_momentum_hook
 from runnerkit.runner import IterBasedRunner
 
-#: As the real mmcv 1.7.2 prints them, without annotations; ours may add at the end.
+#: As the real mmcv 1.7.2 prints them, without annotations; ``optimizer`` is ours.
 SIGNATURES = {
-    'MomentumUpdaterHook': '(by_epoch=True, warmup=None, warmup_iters=0, warmup_ratio=0.9, warmup_by_epoch=False)',
+    'MomentumUpdaterHook': (
+        '(by_epoch=True, warmup=None, warmup_iters=0, warmup_ratio=0.9, warmup_by_epoch=False, optimizer=None)'
+    ),
     'StepMomentumUpdaterHook': '(step, gamma=0.5, min_momentum=None, **kwargs)',
     'CosineAnnealingMomentumUpdaterHook': '(min_momentum=None, min_momentum_ratio=None, **kwargs)',
     'LinearAnnealingMomentumUpdaterHook': '(min_momentum=None, min_momentum_ratio=None, **kwargs)',

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from support import ROOT, benchmark
+from support import ROOT, benchmark, loader, tiny_runner
 
+from runnerkit.hooks import CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.hook import HOOKS
 from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
@@ -331,3 +332,64 @@ def test_per_group(value):
         check_per_group('max_lr', right)
     with pytest.raises(ValueError, match=f'max_lr is a number, a list .* got {value!r}'):
         check_per_group('max_lr', value)
+
+
+# --- one of several optimizers ---------------------------------------------------------------------------------------
+
+
+def two_optimizers(model):
+    parts = {'a': model.body, 'b': model.head}
+    return {name: torch.optim.SGD(part.parameters(), lr=0.1, momentum=0.9) for name, part in parts.items()}
+
+
+class Values(Hook):
+    """Writes down a quantity of both optimizers in each iteration."""
+
+    def __init__(self, key):
+        self.key, self.seen = key, []
+
+    def after_train_iter(self, runner):
+        groups = {name: one.param_groups[0] for name, one in runner.optimizer.items()}
+        self.seen.append(tuple(round(float(group[self.key]), 6) for group in groups.values()))
+
+
+@pytest.mark.parametrize(
+    'build, config, key, expected',
+    [
+        (build_lr_hook, dict(policy='step', step=[2], by_epoch=False), 'lr', [0.1, 0.1, 0.01, 0.01]),
+        (build_lr_hook, dict(policy='fixed', warmup='constant', warmup_iters=2), 'lr', [0.01, 0.01, 0.1, 0.1]),
+        (build_lr_hook, dict(policy='OneCycle', max_lr=0.5, pct_start=0.5), 'lr', None),
+        (build_lr_hook, dict(policy='StepLR', step_size=2, by_epoch=False), 'lr', [0.1, 0.1, 0.01, 0.01]),
+        (build_momentum_hook, dict(policy='step', step=[2], by_epoch=False), 'momentum', [0.9, 0.9, 0.45, 0.45]),
+        (build_momentum_hook, dict(policy='cyclic', target_ratio=(0.5, 1)), 'momentum', None),
+    ],
+)
+def test_a_schedule_for_one_of_several_optimizers(build, config, key, expected, tmp_path):
+    def run(resume_at=None):
+        runner = tiny_runner('iter', optimizer=two_optimizers, max_iters=4, work_dir=tmp_path)
+        values = Values(key)
+        runner.register_hook(build(dict(config, optimizer='b')), 'VERY_HIGH')
+        runner.register_hook(OptimizerHook())
+        runner.register_hook(values, 'HIGHEST')
+        runner.register_hook(CheckpointHook(interval=1, by_epoch=False))
+        if resume_at is not None:
+            runner.resume(str(tmp_path / f'iter_{resume_at}.pth'))
+        runner.run([loader()], [('train', 1)])
+        return values.seen
+
+    seen = run()
+    assert {a for a, _ in seen} == {0.1 if key == 'lr' else 0.9}
+    curve = [b for _, b in seen]
+    assert curve == expected if expected else len(set(curve)) > 1
+    assert run(resume_at=2) == seen[2:]
+
+
+def test_a_schedule_for_an_optimizer_that_is_not_there():
+    for config in (dict(policy='fixed', optimizer='c'), dict(policy='StepLR', step_size=2, optimizer='c')):
+        runner = tiny_runner('iter', optimizer=two_optimizers, max_iters=4)
+        runner.register_hook(build_lr_hook(config))
+        runner.register_hook(OptimizerHook())
+        with pytest.raises(KeyError, match="for the optimizer 'c', and there is none of that name"):
+            runner.run([loader()], [('train', 1)])
+    with pytest.raises(ValueError, match="there are some for dis: say which optimizer .* optimizer='dis'"):
+        build_lr_hook(dict(dis=dict(policy='step', step=[2])))

@@ -1,8 +1,11 @@
 """Runs inside a run: whose they are, how they end, and how a resumed run goes on inside one."""
 
+import copy
 import logging
 import os
 import signal
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -447,6 +450,126 @@ def test_spans_that_are_refused(tmp_path):
         assert words in str(error.value)
 
 
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('how', ['stop', 'kill'])
+def test_of_two_nested_runs_at_one_moment_both_are_made(kind, how, tmp_path):
+    def made(name, hooks=list, **options):
+        both = [Inner(True, hooks, name='first', **options), Inner(True, name='second')]
+        runner = outer_runner(tmp_path / name, kind, both[0])
+        runner.register_hook(both[1])
+        return runner, *both
+
+    whole = run(made('whole')[0])
+
+    def end(child):
+        if child.parent.completed_iters == 8:
+            if how == 'kill':
+                raise Killed
+            child.parent.stop('enough')
+
+    runner, first, second = made('cut', lambda: [At(5, end)], **(dict(save_interval=2) if how == 'kill' else {}))
+    with pytest.raises(Killed) if how == 'kill' else nullcontext():
+        run(runner)
+    assert [len(hook.children) for hook in (first, second)] == [2, 1]  # the second one does not begin any more
+
+    runner, first, second = made('cut')
+    runner.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    iters = []
+    second.collect = lambda runner, child: iters.append((runner.iter, runner.epoch))
+    run(runner)
+    assert [len(hook.children) for hook in (first, second)] == [2, 2]
+    assert iters == [(7, 1), (11, 1)]  # the counters are those of an undisturbed run
+    assert weights(runner.model) == weights(whole.model)
+
+
+@pytest.mark.parametrize('by_epoch', [False, True])
+def test_what_saves_behind_a_nested_run_saves_after_a_resume_too(by_epoch, tmp_path):
+    """The nested run trains the model after the last iteration: the last file has to hold that."""
+
+    def made(hooks=list, save_interval=None):
+        interval = 1 if by_epoch else 4
+        inner = Inner(True, hooks, interval=interval, by_epoch=by_epoch, save_interval=save_interval)
+        runner = outer_runner(tmp_path, 'epoch', inner, checkpoints=False)
+        runner.register_hook(CheckpointHook(interval=interval, by_epoch=by_epoch))
+        return runner
+
+    def die(child):
+        if child.parent.completed_iters == 12:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(made(lambda: [At(6, die)], save_interval=2))
+    runner = made()
+    runner.resume(find_latest_checkpoint(str(tmp_path)))
+    run(runner)
+    last = load_tensors(str(tmp_path / ('epoch_2.pth' if by_epoch else 'iter_12.pth')))
+    assert 'nested' not in last['runnerkit']
+    assert torch.cat([each.float().flatten() for each in last['state_dict'].values()]).tolist() == weights(runner.model)
+
+
+def test_a_signal_that_comes_right_before_a_nested_run_ends_it(tmp_path):
+    whole = run(outer_runner(tmp_path / 'whole', 'epoch', Inner(shares=True)))
+    inner = Inner(shares=True)
+    runner = outer_runner(tmp_path / 'cut', 'epoch', inner)
+    runner.register_hook(At(8, lambda runner: os.kill(os.getpid(), signal.SIGTERM)), 'HIGH')
+    run(runner)
+    assert runner.position == (8, 0)
+    assert runner.outcome.reason == 'SIGTERM'
+    resumed = outer_runner(tmp_path / 'cut', 'epoch', Inner(shares=True))
+    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    assert weights(run(resumed).model) == weights(whole.model)
+
+
+class Probed(Tiny):
+    """A head of its own on the body of another model."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+
+@pytest.mark.parametrize('outer_ema', [False, True])
+@pytest.mark.parametrize('again', ['resumed', 'same process'])
+def test_averages_of_a_nested_run_that_shares_a_part(outer_ema, again, tmp_path):
+    class Averaged(Inner):
+        def make(self, runner):
+            model = Probed(runner.model.body)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+            child = tiny_child('iter', model, optimizer, max_iters=8)
+            for hook in (OptimizerHook(), EMAHook(momentum=0.3, warm_up=1), *self.hooks()):
+                child.register_hook(hook)
+            self.children.append(child)
+            return child, [loader(16, 4)], [('train', 1)]
+
+    whole_inner = Averaged()
+    whole = run(outer_runner(tmp_path / 'whole', 'epoch', whole_inner, ema=outer_ema))
+
+    def stop(child):
+        if child.parent.completed_iters == 8:
+            child.parent.stop('enough')
+
+    inner = Averaged(hooks=lambda: [At(3, stop)])
+    runner = run(outer_runner(tmp_path / 'cut', 'epoch', inner, ema=outer_ema))
+    assert runner.position == (8, 3)
+    if again == 'resumed':
+        inner = Averaged()
+        runner = outer_runner(tmp_path / 'cut', 'epoch', inner, ema=outer_ema)
+        runner.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+        run(runner)
+    else:
+        runner.run([runner._readers.entries[0].dataloader], [('train', 1)])
+    assert weights(runner.model) == weights(whole.model)
+    for mine, theirs in zip(inner.children[-2:], whole_inner.children[-2:], strict=True):
+        assert weights(mine.model) == weights(theirs.model)  # the averages are among the buffers
+
+
+def test_a_nested_run_cannot_average_the_outer_runs_model(tmp_path):
+    runner = outer_runner(tmp_path, 'epoch', Inner(True, lambda: [EMAHook()]))
+    with pytest.raises(ValueError, match='cannot average the very model of the run around it'):
+        run(runner)
+    assert not [name for name, _ in runner.model.named_buffers() if name.startswith('ema_')]
+
+
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
@@ -457,13 +580,22 @@ def ranked(rank, work_dir, mode):
         if rank == 1 and child.parent.completed_iters == 8:
             child.parent.stop('rank 1 has enough')
 
+    def until_it_is_heard(child):
+        """The ranks agree beside the training, which is over in no time here."""
+        patience = 400
+        while child.parent.completed_iters == 8 and not child._signals.pending and patience:
+            patience -= 1
+            time.sleep(0.05)
+
+    inside = {'stopped': [At(3, end)], 'signalled': [At(3, until_it_is_heard)]}
+
     class Shared(Inner):
         def make(self, runner):
             child, _, workflow = super().make(runner)
             child.model = MMDistributedDataParallel(child.model)
             return child, [loader(32, 4, dist=True)], workflow
 
-    inner = Shared(hooks=(lambda: [At(3, end)]) if mode == 'stopped' else list)
+    inner = Shared(hooks=lambda: copy.deepcopy(inside.get(mode, [])))
     torch.manual_seed(0)
     model = MMDistributedDataParallel(Tiny())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -471,6 +603,8 @@ def ranked(rank, work_dir, mode):
     runner.register_hook(OptimizerHook())
     runner.register_hook(CheckpointHook(interval=3, by_epoch=False))
     runner.register_hook(inner)
+    if mode == 'signalled' and rank == 1:
+        runner.register_hook(At(8, lambda runner: os.kill(os.getpid(), signal.SIGTERM)), 'HIGH')
     if mode == 'resumed':
         runner.resume(find_latest_checkpoint(work_dir))
     runner.run([loader(48, 4, dist=True)], [('train', 1)])
@@ -480,12 +614,13 @@ def ranked(rank, work_dir, mode):
 
 def test_on_two_ranks(tmp_path):
     whole = on_ranks(__file__, 'ranked', str(tmp_path / 'whole'), 'whole')
-    stopped = on_ranks(__file__, 'ranked', str(tmp_path / 'cut'), 'stopped')
-    resumed = on_ranks(__file__, 'ranked', str(tmp_path / 'cut'), 'resumed')
-    assert len({position for position, *_ in stopped}) == 1
-    assert stopped[0][0][0] == 8
-    assert 3 <= stopped[0][0][1] < 8
-    assert resumed == whole
+    for how in ('stopped', 'signalled'):
+        cut = on_ranks(__file__, 'ranked', str(tmp_path / how), how)
+        resumed = on_ranks(__file__, 'ranked', str(tmp_path / how), 'resumed')
+        assert len({position for position, *_ in cut}) == 1
+        assert cut[0][0][0] == 8
+        assert 3 <= cut[0][0][1] < 8
+        assert resumed == whole
 
 
 # --- a real process --------------------------------------------------------------------------------------------------

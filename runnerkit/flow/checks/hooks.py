@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from runnerkit.config.findings import Finding
@@ -24,6 +24,7 @@ from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, overrides
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.hooks.vega_callbacks import VegaCallbacks
+from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.hook_table import CALLED, meant_points
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.user_files import is_ours
@@ -185,12 +186,15 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
         for hook in plan.hooks_of(kind)[1:]:
             yield plan.warning(plan.path_of(hook), f'there are two of {type(hook).__name__}: {what}', 'Keep one.')
     schedules = plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook)
-    several = [key for key, n in Counter(getattr(hook, 'key', 'lr') for hook in schedules).items() if n > 1]
-    for key in several:
-        alike = [hook for hook in schedules if getattr(hook, 'key', 'lr') == key]
+    quantities = {getattr(hook, 'key', 'lr') for hook in schedules}
+    for key, name in product(sorted(quantities), named_optimizers(getattr(plan.runner, 'optimizer', None)) or ['']):
+        alike = [hook for hook in schedules if getattr(hook, 'key', 'lr') == key and hook.optimizer in (None, name)]
+        if len(alike) < 2:
+            continue
+        of = f' of {name}' if name else ''
         yield plan.warning(
             plan.path_of(alike[-1]),
-            f'{" and ".join(type(hook).__name__ for hook in alike)} both set the {key}: the last one decides',
+            f'{" and ".join(type(hook).__name__ for hook in alike)} both set the {key}{of}: the last one decides',
             'Keep one.',
         )
     places: set[Any] = set()

@@ -45,6 +45,11 @@ def custom(*hooks):
 RIGHT = custom('PlanListens')
 FIRST = 'custom_hooks[0]'
 CAPTURE = {'type': 'CaptureHook', 'modules': ['model.1']}
+SGD = {'type': 'SGD', 'lr': 0.1}
+SEVERAL = {
+    'optimizer': {'first': {**SGD, 'params': 'model.0.*'}, 'second': {**SGD, 'params': 'model.1.*'}},
+    'lr_config.optimizer': 'first',
+}
 EMA = {'type': 'EMAHook', 'momentum': 0.999}
 VEGA = {'type': 'VegaCallbacks', 'callbacks': []}
 
@@ -86,6 +91,8 @@ CASES = [
     ('warning', custom({**CAPTURE, 'begin': 15}), FIRST + '.begin', 'Let begin be at most 14',
      custom({**CAPTURE, 'begin': 14})),
     ('warning', custom({'type': 'FixedLrUpdaterHook'}), FIRST, 'both set the lr', {'lr_config': None}),
+    ('warning', {**SEVERAL, **custom({'type': 'FixedLrUpdaterHook'})}, FIRST, 'both set the lr of first:',
+     custom({'type': 'FixedLrUpdaterHook', 'optimizer': 'second'})),
 ]  # fmt: skip
 
 
