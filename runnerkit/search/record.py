@@ -43,7 +43,8 @@ class Record:
         source: the `uid` of the record of an earlier step that it goes on with, if any.
         start: seconds since the epoch.
         end: the same.
-        told: how many trials had ended when this one did, for the order of events.
+        asked: how many trials had ended when this one was proposed.
+        told: how many had ended when this one did.
     """
 
     step: str
@@ -64,6 +65,7 @@ class Record:
     source: str | None = None
     start: float = 0.0
     end: float = 0.0
+    asked: int = 0
     told: int | None = None
 
     @property

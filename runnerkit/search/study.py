@@ -176,6 +176,7 @@ class Study:
             threads=self.threads,
             work_dir=str(self.folder(number) / RUN),
             start=time.time(),
+            asked=self._told,
         )
         record.command = self._command(record)
         record.save(self.folder(number))
@@ -314,17 +315,17 @@ def replayed(
         ValueError: the algorithm proposes something else than it did.
     """
     ended = sorted((record for record in records if record.told is not None), key=lambda record: record.told or 0)
-    events = [(record.start, 0, record) for record in records] + [(record.end, 1, record) for record in ended]
-    for _, is_end, record in sorted(events, key=lambda event: event[:2]):
-        if is_end:
-            algorithm.update(record)
-            continue
+    for record in records:
+        while ended and (ended[0].told or 0) < record.asked:
+            algorithm.update(ended.pop(0))
         proposal = allowed(algorithm, why_not, record.objectives)
-        if proposal is None or proposal.hps != record.hps or proposal.desc != record.desc:
+        if proposal is None or (proposal.hps, proposal.desc) != (record.hps, record.desc):
             raise WrongValue(
                 f'{type(algorithm).__name__} does not propose again what it proposed for trial {record.number} when '
                 'the study began, so the study cannot go on: it must draw from self.rng alone; or take a new work dir'
             )
+    for record in ended:
+        algorithm.update(record)
 
 
 def told(record: Record) -> str:

@@ -13,6 +13,7 @@ from runnerkit.config import Config
 from runnerkit.flow import Context, Flow, Options
 from runnerkit.flow.scoring import kept_hooks, may_be_kept
 from runnerkit.hooks import HOOKS, ClosureHook, EMAHook, Hook
+from runnerkit.hooks.vega_callbacks import Callback
 
 TEST = {'type': 'support.Noisy', 'length': 6}  # its samples are random: the seed matters
 
@@ -198,6 +199,13 @@ def test_hooks_are_entered_and_left(tmp_path):
     assert hook.seen.count('before_val_iter') == 2
 
 
+class Batches(Callback):
+    """Makes the batches itself."""
+
+    def make_batch(self, batch):
+        return batch
+
+
 #: The built-in hooks that an evaluation without a training keeps, with arguments, and what it has of them.
 KEPT = {
     'EmptyCacheHook': ({}, 'EmptyCacheHook'),
@@ -206,13 +214,14 @@ KEPT = {
     'OptimizerHook': ({'amp': 'bf16'}, '_Autocast'),
     'GradientCumulativeOptimizerHook': ({'amp': 'bf16'}, '_Autocast'),
     'Fp16OptimizerHook': ({}, '_Fp16Methods'),
+    'VegaCallbacks': ({'callbacks': [Batches()]}, 'EvaluationSteps'),
     'GradientCumulativeFp16OptimizerHook': ({}, '_Fp16Methods'),
 }
 
 
 def test_which_of_the_built_in_hooks_an_evaluation_keeps():
     """All others need a training."""
-    ours = {name: kind for name, kind in HOOKS.module_dict.items() if kind.__module__.startswith('runnerkit.')}
+    ours = {name: kind for name, kind in HOOKS.module_dict.items() if kind.__module__.startswith('runnerkit.hooks.')}
     assert {name for name, kind in ours.items() if may_be_kept({'type': kind})} == set(KEPT)
     for name, (arguments, becomes) in KEPT.items():
         assert type(ours[name](**arguments).for_evaluation()).__name__ == becomes

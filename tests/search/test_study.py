@@ -12,6 +12,7 @@ from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
 from runnerkit.config import Config
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.record import Record
 from runnerkit.search.study import Study, replayed
 
 
@@ -132,6 +133,27 @@ def test_an_algorithm_of_ones_own_goes_on_by_repeating_its_calls(tmp_path):
     expected = outcome(study('whole').run())
     study('cut', 2).run()
     assert outcome(study('cut').run()) == expected
+
+
+def test_the_order_of_the_calls_does_not_hang_on_clocks():
+    calls = []
+
+    class Listens(Halving):
+        def search(self):
+            calls.append('search')
+            return {'n': len(calls)}
+
+        def update(self, record):
+            calls.append(record.number)
+
+    # Two trials were begun; the second one ended, a third one was begun, and the first one ended.
+    records = [
+        Record('search', 0, {'n': 1}, asked=0, told=1, start=9.0, end=1.0),
+        Record('search', 1, {'n': 2}, asked=0, told=0, start=8.0, end=0.0),
+        Record('search', 2, {'n': 4}, asked=1, start=7.0),
+    ]
+    replayed(Listens(None, {'error': 'min'}, trials=9), records)
+    assert calls == ['search', 'search', 1, 'search', 0]
 
 
 def test_an_algorithm_that_proposes_something_else_is_refused(tmp_path):

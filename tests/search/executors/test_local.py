@@ -14,16 +14,21 @@ from runnerkit.search.job import Job
 
 
 def test_however_a_trial_ends_the_others_do_not_notice(tmp_path):
-    whats = ['well', 'crash', 'kill', 'raise', 'hang']
-    executor = LocalExecutor(5, limit=25)
-    found = run(executor, *(job(tmp_path, what, number) for number, what in enumerate(whats)))
+    whats = ['well', 'crash', 'kill', 'raise']
+    found = run(LocalExecutor(4), *(job(tmp_path, what, number) for number, what in enumerate(whats)))
     assert found[0].status == 'completed'
     assert found[0].step == 3
     assert found[0].scores['loss'] > 0
-    for number, words in ((1, 'exit code 7'), (2, 'killed by SIGKILL'), (3, 'this is odd'), (4, 'longer than 25 s')):
+    for number, words in ((1, 'exit code 7'), (2, 'killed by SIGKILL'), (3, 'this is odd')):
         assert found[number].status == 'failed'
         assert words in found[number].message
     assert 'output.log' in found[1].message
+
+
+def test_a_trial_that_hangs_is_ended(tmp_path):
+    (result,) = run(LocalExecutor(1, limit=12), job(tmp_path, 'hang')).values()
+    assert result.status == 'failed'
+    assert 'it took longer than 12 s, the limit' in result.message
 
 
 def test_reports_are_answered_and_pruning_is_obeyed(tmp_path):
