@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 import torch
-from wrong_inputs import COMMANDS, CONFIGS, FILES, GOOD, RUNS, SPACES
+from wrong_inputs import COMMANDS, CONFIGS, FILES, GOOD, RUNS, SEARCH, SEARCHES, SPACES
 
 from runnerkit.cli.main import main
 from runnerkit.config import Config
@@ -28,7 +28,7 @@ class Code:
 def folder(tmp_path_factory):
     """A folder with the good config, what `FILES` has, and checkpoints, good and broken."""
     folder = tmp_path_factory.mktemp('wrong')
-    for name, content in {'good.py': GOOD, **FILES}.items():
+    for name, content in {'good.py': GOOD, 'search.py': SEARCH, **FILES}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     flags = ['--work-dir', str(folder / 'trained'), '--cfg-options', 'runner.max_epochs=1']
@@ -107,6 +107,12 @@ def test_wrong_spaces(row, folder):
     with pytest.raises((KeyError, TypeError, ValueError)) as caught:
         Space.of(cfg.search_space).check_config(cfg)
     check(row, row.code, one_line(caught.value), place='wrong.py:2')
+
+
+@pytest.mark.parametrize('row', SEARCHES, ids=name)
+def test_wrong_searches(row, folder, ask):
+    (folder / 'wrong.py').write_text(f"_base_ = 'search.py'\n{row.written}\n")
+    check(row, *ask(['search', 'wrong.py']), place='wrong.py:2')
 
 
 def test_of_the_good_config_nothing_is_said(ask):

@@ -1696,3 +1696,32 @@ SPACES = (
         'seed: range of INT_EXP: low must be above 0',
     ),
 )
+
+#: A good search over the good config.
+SEARCH = """
+pipeline = ['nas']
+nas = dict(
+    pipe_step=dict(type='SearchPipeStep'),
+    config='good.py',
+    objectives=dict(error='min'),
+    search_space={'optimizer.lr': dict(type='Float', low=1e-3, high=1e-1, log=True)},
+)
+"""
+
+#: Lines that are added to it.
+SEARCHES = (
+    Wrong("pipeline = ['nsa']", "no section 'nsa' … did you mean 'nas'?"),
+    Wrong('pipeline = 3', 'a list of names of steps … 3'),
+    Wrong("nas = dict(pipe_step=dict(type='SearchStep'))", "SearchStep … did you mean 'SearchPipeStep'"),
+    Wrong("nas = dict(objective=dict(error='min'))", "nas has no key 'objective'; did you mean 'objectives'?"),
+    Wrong("nas = dict(objectives=dict(error='mim'))", "'error' … 'mim'; did you mean 'min'"),
+    Wrong("nas = dict(config='god.py')", "config: there is no file god.py … did you mean 'good.py'"),
+    Wrong("nas = dict(search_space={'optimzer.lr': [1.0]})", "optimzer.lr … did you mean 'optimizer'"),
+    Wrong("nas = dict(search_algorithm=dict(type='TEPE'))", "no search algorithm 'TEPE' … TPE"),
+    Wrong("nas = dict(search_algorithm='HeboAdaptor')", 'HeboAdaptor is not built … GP'),
+    Wrong("nas = dict(executor=dict(type='Lokal'))", "Lokal … did you mean 'Local'"),
+    Wrong("nas = dict(executor=dict(type='Local', worker=2))", 'worker'),
+    Wrong("nas = dict(quota='parms < 3')", "'parms'; did you mean 'params'"),
+    Wrong("nas = dict(overrides={'runner.max_epoch': 3})", "runner.max_epoch … 'max_epochs' … <nowhere>"),
+    Wrong('nas = dict(overrides=3)', 'overrides must be a dict … 3'),
+)

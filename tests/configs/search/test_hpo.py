@@ -15,7 +15,7 @@ def test_the_parts_fit_together(tmp_path):
     # The best and the default meet on the same terms.
     for name in ('search', 'best', 'default'):
         assert steps[name].config_file == str(FILE.parents[1] / 'mnist' / 'lenet.py')
-        assert steps[name].overrides == {'evaluation.save_best': 'loss'}
+        assert steps[name].overrides == {'evaluation.save_best': None}
     assert steps['best'].get('seed') == steps['default'].get('seed')
     assert steps['best'].get('repeats') == steps['default'].get('repeats') == 3
     assert steps['default'].proposals()[0].hps == {}
@@ -27,7 +27,7 @@ def test_the_parts_fit_together(tmp_path):
 
 def test_two_trials_and_what_follows(tmp_path):
     cfg = Config.fromfile(FILE)
-    quick = {'runner.max_epochs': 1, 'data.train.part': 'val', 'evaluation.save_best': 'loss'}
+    quick = {'runner.max_epochs': 1, 'data.train.part': 'val', 'evaluation.save_best': None}
     for name in ('search', 'best', 'default'):
         cfg.merge_from_dict({f'{name}.executor': 'Serial'})
         cfg[name]['overrides'] = quick
