@@ -8,6 +8,8 @@ from studies import outcome
 
 from runnerkit.config import Config
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Codec
+from runnerkit.search.executors import Ended, Executor
+from runnerkit.search.job import Result
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.prune_ea import PruneEA, best_first, crossed, crowding, flipped
 from runnerkit.search.record import Record
@@ -164,6 +166,56 @@ def test_a_study_prunes_and_goes_on(tmp_path):
     assert f'model.model.backbone.chn={kept[2]}'.replace(' ', '') in whole.all_records[2].command
     study(tmp_path / 'cut', generations=0).run()
     assert outcome(study(tmp_path / 'cut').run()) == outcome(whole)
+
+
+class Dies(Exception):
+    """Stands for kill -9."""
+
+
+class Shuffled(Executor):
+    """Two jobs at once that end in any order, with scores that follow from the job; dies after some of them."""
+
+    slots = 2
+
+    def __init__(self, rng, lives):
+        self.rng, self.lives, self.jobs = rng, lives, []
+
+    def start(self, job, report):
+        self.jobs.append(job)
+
+    def wait(self, seconds):
+        if not self.lives:
+            raise Dies
+        self.lives -= 1
+        job = self.jobs.pop(int(self.rng.integers(len(self.jobs))))
+        kept = sum(len(each) for key, each in job.overrides.items() if key.endswith('chn'))
+        found = {'hits': float(job.seed % 7), 'size': float(kept)}
+        return [Ended(job, Result('completed', found, step=1))]
+
+    @property
+    def running(self):
+        return len(self.jobs)
+
+
+@pytest.mark.parametrize('seed', range(6))
+def test_with_two_at_a_time_it_goes_on_wherever_it_was_killed(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    policy = {'length': 40, 'num_generation': 3, 'num_individual': 4, 'random_samples': 6}
+    (tmp_path / 'config.py').write_text('model = dict(type="Net")\n')
+    lives = 0
+    while True:
+        algorithm = {'type': 'PruneEA', 'codec': 'PruneCodec', 'policy': policy}
+        executor = Shuffled(rng, int(rng.integers(1, 5)))
+        space = {'type': 'SearchSpace', 'modules': ['backbone'], 'backbone': SPACE}
+        study = Study(tmp_path / 'config.py', space, OBJECTIVES, tmp_path / 'study', algorithm, executor, seed=4)
+        try:
+            report = study.run()
+            break
+        except Dies:
+            lives += 1
+    assert lives > 3
+    assert [record.status for record in report.all_records] == ['completed'] * 18
+    assert len({str(record.desc) for record in report.all_records}) == 18
 
 
 VEGA = """
