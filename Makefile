@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test downstream ray bench check format docs clean
+.PHONY: help demo test coverage downstream ray bench check format docs clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -25,7 +25,10 @@ demo: $(VENV)/.base ## train a network on real handwritten digits, then test its
 	$(BIN)/python tools/train.py configs/mnist/lenet.py --work-dir work_dirs/demo
 	$(BIN)/python tools/test.py configs/mnist/lenet.py work_dirs/demo
 
-test: $(VENV)/.tests ## all tests, with branch coverage
+test: $(VENV)/.tests ## all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+coverage: $(VENV)/.tests ## all tests with branch coverage, which takes a third longer
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --cov --cov-report=term:skip-covered
 
 # An environment beside the other one, whose packages it sees: an mmcv there would be found by all other tests.

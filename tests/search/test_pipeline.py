@@ -4,6 +4,7 @@ import json
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ from runnerkit.search.steps import SearchPipeStep  # noqa: E402
 @pytest.fixture(scope='module')
 def whole(tmp_path_factory):
     """The pipeline that nobody disturbs."""
-    folder = tmp_path_factory.mktemp('whole')
-    return folder, small_pipeline(folder).run()
+    folder, began = tmp_path_factory.mktemp('whole'), time.monotonic()
+    report = small_pipeline(folder).run()
+    return folder, report, time.monotonic() - began
 
 
 def measured(report):
@@ -36,7 +38,7 @@ def measured(report):
 
 
 def test_records_pass_from_step_to_step(whole):
-    folder, report = whole
+    folder, report, _ = whole
     best = report.pareto_front('nas')
     assert [each.source for each in report.of('fullytrain')] == [each.uid for each in best for _ in range(2)]
     assert [each.hps for each in report.of('fullytrain')] == [each.hps for each in best for _ in range(2)]
@@ -54,7 +56,7 @@ def test_records_pass_from_step_to_step(whole):
 
 
 def test_steps_that_are_done_are_not_repeated(whole, monkeypatch):
-    folder, report = whole
+    folder, report, _ = whole
     for kind in (type(step) for step in small_pipeline(folder).steps.values()):
         monkeypatch.setattr(kind, 'do', lambda self: pytest.fail(f'{self.name} is repeated'))
     assert measured(small_pipeline(folder).run()) == measured(report)
@@ -87,7 +89,7 @@ def run_pipeline(folder):
 def test_killed_at_any_moment_it_goes_on(whole, tmp_path):
     rng, kills = random.Random(1), 0
     for _ in range(5):
-        if in_process(__file__, 'run_pipeline', str(tmp_path), kill_after=rng.uniform(0.5, 2.5)) == 0:
+        if in_process(__file__, 'run_pipeline', str(tmp_path), kill_after=rng.uniform(0.1, 0.5) * whole[2]) == 0:
             break
         kills += 1
     assert kills >= 2
@@ -144,7 +146,9 @@ def test_stopped_between_two_trials_it_goes_on(tmp_path):
 
 
 def test_a_trial_that_is_stopped_ends_the_pipeline(tmp_path):
-    pipeline = small_pipeline(tmp_path, benchmark=None, nas=dict(executor=dict(type='Local', workers=1)))
+    long = {'runner.max_epochs': 40}  # so that the signal comes while it trains
+    nas = dict(executor=dict(type='Local', workers=1), overrides=long)
+    pipeline = small_pipeline(tmp_path, benchmark=None, nas=nas)
 
     def stop_while_running(changed):
         records = changed.report.all_records
@@ -156,7 +160,7 @@ def test_a_trial_that_is_stopped_ends_the_pipeline(tmp_path):
     # It has saved itself, and goes on.
     assert [each.status for each in report.all_records] == ['running']
     assert list((tmp_path / 'work' / 'nas' / 'trials' / '0000' / 'run').glob('epoch_*.pth'))
-    report = small_pipeline(tmp_path, fullytrain=None, benchmark=None).run()
+    report = small_pipeline(tmp_path, fullytrain=None, benchmark=None, nas=dict(overrides=long)).run()
     assert [each.status for each in report.all_records] == ['completed'] * 4
 
 
