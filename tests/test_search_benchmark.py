@@ -14,6 +14,6 @@ def test_costs(tmp_path):
 
 
 def test_a_killed_study_ends_like_the_one_that_was_left_alone(tmp_path):
-    told = SCRIPT.prove(tmp_path, kills=1, trials=3, longest=0.8)
-    assert told['kills'] >= 1
-    assert sum(told['trials'].values()) == 3
+    told = SCRIPT.prove(tmp_path, kills=2, trials=6, longest=0.5)
+    assert told['kills'] == 2
+    assert sum(told['trials'].values()) == 6

@@ -45,10 +45,17 @@ class RangeTest:
     diverged: bool
 
     @property
-    def steepest(self) -> float:
-        """The learning rate at which the loss fell fastest (over the logarithm of the rate)."""
-        falls = [after - before for before, after in zip(self.losses, self.losses[2:], strict=False)]
-        return self.rates[falls.index(min(falls)) + 1] if falls else self.rates[0]
+    def steepest(self) -> float | None:
+        """The learning rate at which the loss fell fastest (over the logarithm of the rate) on its way to the lowest.
+
+        What comes after the lowest loss does not count: a loss that explodes also falls, and faster. ``None`` if the
+        loss rose as fast before, so that the fall is noise, or if it did not fall over three iterations.
+        """
+        to_lowest = self.losses[: self.losses.index(min(self.losses)) + 1]
+        changes = [after - before for before, after in zip(to_lowest, to_lowest[2:], strict=False)]
+        if not changes or max(changes[: changes.index(min(changes)) + 1]) >= -min(changes):
+            return None
+        return self.rates[changes.index(min(changes)) + 1]
 
     @property
     def lowest(self) -> float:
@@ -66,12 +73,17 @@ class RangeTest:
                 f'Smoothed loss over the learning rate, {len(self.rates)} iterations:',
                 *plot,
                 f'            from {self.rates[0]:.3g} to {self.rates[-1]:.3g} on a logarithmic scale; {end}',
-                f'fastest fall at {self.steepest:.2g}, lowest loss at {self.lowest:.2g}',
-                f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.'
-                if self.steepest < self.lowest
-                else 'The loss is too noisy to tell a rate: take more --iters, larger batches, or a larger --from.',
+                *self._advice(),
             ]
         )
+
+    def _advice(self) -> list[str]:
+        if self.steepest is None:
+            return ['The loss is too noisy to tell a rate: take more --iters, larger batches, or a larger --from.']
+        return [
+            f'fastest fall at {self.steepest:.2g}, lowest loss at {self.lowest:.2g}',
+            f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.',
+        ]
 
 
 def range_test(runner: Any, loader: Any, low: float, high: float, iters: int, mode: str = 'train') -> RangeTest:
@@ -180,6 +192,8 @@ def picture(test: RangeTest, path: str | Path) -> None:
     axis.plot(test.rates, test.losses)
     axis.set_xscale('log')
     for rate, label in ((test.steepest, 'fastest fall'), (test.lowest, 'lowest loss')):
+        if rate is None:
+            continue
         axis.axvline(rate, color='grey', linestyle=':')
         axis.annotate(f'{label}\n{rate:.2g}', (rate, max(test.losses[: test.losses.index(min(test.losses)) + 1])))
     axis.set_xlabel('learning rate')

@@ -144,17 +144,24 @@ def test_what_cannot_be_tested():
         range_test(runner, [0], 0.1, 1, 10)
 
 
-def test_noise_gives_no_advice():
-    noise = RangeTest([0.1, 1, 10, 100, 1000], [3.0, 2.0, 4.0, 3.5, 2.5], False)
-    assert noise.steepest > noise.lowest
+@pytest.mark.parametrize('losses', [[3.0, 2.0, 4.0, 3.5, 2.5], [3.0, 4.5, 4.6, 3.9, 3.6, 2.9]])
+def test_noise_gives_no_advice(losses):
+    noise = RangeTest([0.1, 1, 10, 100, 1000, 10000][: len(losses)], losses, False)
+    assert noise.steepest is None
     assert 'too noisy to tell' in str(noise)
     assert 'optimizer.lr=' not in str(noise)
 
 
+def test_a_loss_that_falls_while_it_explodes_gives_no_rate():
+    found = RangeTest([0.1, 1, 10, 100, 1000, 10000], [3.0, 2.5, 2.0, 9.0, 3.0, 2.1], True)
+    assert (found.steepest, found.lowest) == (1, 10)
+
+
 def test_the_picture(tmp_path):
     pytest.importorskip('matplotlib')
-    picture(RangeTest([0.1, 1, 10, 100], [3.0, 2.0, 1.0, 4.0], True), tmp_path / 'lr.png')
-    assert (tmp_path / 'lr.png').read_bytes().startswith(b'\x89PNG')
+    for name, losses in (('lr.png', [3.0, 2.0, 1.0, 4.0]), ('noise.png', [3.0, 2.0, 4.0, 4.0])):
+        picture(RangeTest([0.1, 1, 10, 100], losses, True), tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(b'\x89PNG')
 
 
 def test_the_stage_tests_the_entry_that_trains():

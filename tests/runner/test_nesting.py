@@ -619,7 +619,8 @@ def test_on_two_ranks(tmp_path):
         resumed = on_ranks(__file__, 'ranked', str(tmp_path / how), 'resumed')
         assert len({position for position, *_ in cut}) == 1
         assert cut[0][0][0] == 8
-        assert 0 < cut[0][0][1] < 8  # a signal may have come before its first iteration
+        # A signal may have come before the nested run's third iteration; what stops it inside comes at the third.
+        assert (3 if how == 'stopped' else 1) <= cut[0][0][1] < 8
         assert resumed == whole
 
 
