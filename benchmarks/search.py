@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from runnerkit.search import Categorical, Float, Space  # noqa: E402
-from runnerkit.search.executors import Ended, Executor  # noqa: E402
+from runnerkit.search.executors import Ended, SerialExecutor  # noqa: E402
 from runnerkit.search.job import Job, Report, Result  # noqa: E402
 from runnerkit.search.study import Study  # noqa: E402
 
@@ -44,11 +44,8 @@ ALGORITHMS = {
 }
 
 
-class AtOnce(Executor):
+class AtOnce(SerialExecutor):
     """Ends each job at once, with a score that depends on its values."""
-
-    def __init__(self) -> None:
-        self._ended: list[Ended] = []
 
     def start(self, job: Job, report: Report) -> None:
         """Report three epochs, unless the study prunes the trial."""
@@ -59,16 +56,6 @@ class AtOnce(Executor):
                 self._ended.append(Ended(job, Result('pruned', scores, step=epoch)))
                 return
         self._ended.append(Ended(job, Result('completed', scores, step=3)))
-
-    def wait(self, seconds: float) -> list[Ended]:
-        """What has ended."""
-        ended, self._ended = self._ended, []
-        return ended
-
-    @property
-    def running(self) -> int:
-        """Jobs that `wait` has not returned."""
-        return len(self._ended)
 
 
 def costs(folder: Path, algorithm: dict[str, Any], trials: int) -> list[tuple[float, float]]:

@@ -107,14 +107,14 @@ class BenchmarkPipeStep(PipeStep):
         return list(given)
 
     def targets(self) -> list[Record]:
-        """The records of these models: all that have completed, or the front, if ``nums`` says how many.
+        """The records of these models: all that have completed, or, with ``nums``, the front or the best so many.
 
         Raises:
             NothingUsable: there is none.
         """
         found: list[Record] = []
         for name in self.sources():
-            records = self.report.pareto_front(name, self.get('nums')) if self.get('nums') else self.report.of(name)
+            records = self.report.choice(name, self.get('nums')) if self.get('nums') else self.report.of(name)
             found += [each for each in records if each.status == COMPLETED]
         if not found:
             names = ', '.join(self.sources())

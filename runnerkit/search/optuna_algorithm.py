@@ -243,11 +243,10 @@ class OptunaAlgorithm(SearchAlgorithm):
             raise WrongKey(
                 f'optuna.samplers has no {self._sampler!r}{suggestion(self._sampler, dir(self._optuna.samplers))}'
             )
-        args = dict(self._sampler_args)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', category=self._optuna.exceptions.ExperimentalWarning)
             try:
-                return kind(seed=seed, **args)
+                return kind(seed=seed, **self._sampler_args)
             except TypeError as error:
                 raise WrongType(f'{self._sampler} of Optuna: {error}') from None
 

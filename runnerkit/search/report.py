@@ -67,15 +67,18 @@ class Report:
         Returns:
             The records, the best first objective first; empty if no trial has completed.
         """
-        among = self.of(step) if records is None else list(records)
-        found = front([record for record in among if record.status == COMPLETED])
-        found.sort(key=lambda record: (record.rewards or [0.0])[0], reverse=True)
-        return found if nums is None else found[:nums]
+        return ranked(front(completed(self.of(step) if records is None else records)))[:nums]
+
+    def choice(self, step: str | None = None, nums: int | None = None) -> list[Record]:
+        """What to go on with: `pareto_front`, but with one objective and ``nums`` the best so many trials."""
+        able = completed(self.of(step))
+        if nums is None or any(len(record.objectives) > 1 for record in able):
+            return self.pareto_front(step, nums)
+        return ranked(able)[:nums]
 
     def best(self, step: str | None = None) -> Record | None:
         """The completed trial with the best first objective; None if there is none."""
-        able = [record for record in self.of(step) if record.status == COMPLETED and record.rewards]
-        return max(able, key=lambda record: (record.rewards or [0.0])[0], default=None)
+        return next(iter(ranked(completed(self.of(step)))), None)
 
     def save(self, folder: str | os.PathLike[str], step: str | None = None) -> None:
         """Write the records of one step, or all, to `REPORTS` and `TABLE` in ``folder``, each whole or not at all."""
@@ -99,3 +102,13 @@ class Report:
                 [each.step, each.number, each.status, *values, each.epoch, f'{each.runtime:.1f}', each.work_dir]
             )
         return text.getvalue()
+
+
+def completed(records: Iterable[Record]) -> list[Record]:
+    """Those that have completed with a score for each objective."""
+    return [record for record in records if record.status == COMPLETED and record.rewards]
+
+
+def ranked(records: Iterable[Record]) -> list[Record]:
+    """The best first objective first; equal ones in their order."""
+    return sorted(records, key=lambda record: (record.rewards or [0.0])[0], reverse=True)

@@ -13,17 +13,17 @@ from runnerkit.config.findings import PreflightError
 from runnerkit.flow.from_python import config_from
 from runnerkit.registry import placed_errors
 from runnerkit.search import prune_ea
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm
 from runnerkit.search.benchmark import counted
 from runnerkit.search.executors import EXECUTORS
 from runnerkit.search.job import flattened, overrides_of
-from runnerkit.search.optuna_algorithm import DECLINED, NAMES
+from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.pictures import draw_search
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.quota import COUNTED, Quota
 from runnerkit.search.record import FAILED, PRUNED, Record
 from runnerkit.search.space import Space
-from runnerkit.search.study import Study, as_space, as_type, checked_objectives
+from runnerkit.search.study import Study, as_space, as_type, checked_algorithm, checked_objectives
 from runnerkit.search.suggesters import RandomSuggest
 from runnerkit.search.vega_steps import VegaSpace
 from runnerkit.utils.exceptions import WrongKey, WrongType
@@ -104,12 +104,36 @@ class StudyStep(PipeStep):
         with placed_errors(self.cfg, 'executor'):
             return EXECUTORS.build(found)
 
-    def search(self, study: Study) -> None:
+    def search(self, space: Any, objectives: Mapping[str, str], algorithm: Any, **more: Any) -> None:
         """Run a study.
+
+        Args:
+            space: see `Study`, as the next two.
+            objectives: the scores that count.
+            algorithm: what proposes trials.
+            more: further arguments of `Study`.
 
         Raises:
             NothingUsable: no trial has completed.
         """
+        study = Study(
+            self.config_file,
+            space,
+            objectives,
+            self.work_dir,
+            algorithm,
+            self.executor(),
+            seed=self.get('seed'),
+            name=self.name,
+            device=self.pipeline.device,
+            threads=self.get('threads'),
+            overrides=self.overrides,
+            network=self.network,
+            report=self.report,
+            on_change=self.pipeline.changed,
+            known=self.known,
+            **more,
+        )
         self.study, self.slots = study, study.executor.slots
         try:
             study.run()
@@ -121,6 +145,10 @@ class StudyStep(PipeStep):
         self.finish(study)
         if not self.report.pareto_front(self.name):
             raise NothingUsable(self.why_nothing())
+
+    def known(self, proposal: Proposal) -> dict[str, float]:
+        """Scores of a proposal that are known before it is trained."""
+        return {}
 
     def finish(self, study: Study) -> None:
         """Called when all trials have ended."""
@@ -182,26 +210,8 @@ class SearchPipeStep(StudyStep):
         stands_for = NAMES.get(as_type(algorithm)['type'], ('', None, ''))[2]
         if stands_for:
             self.pipeline.logger.info('%s: %s', self.name, stands_for)
-        study = Study(
-            self.config_file,
-            self.space(),
-            self.get('objectives'),
-            self.work_dir,
-            algorithm,
-            self.executor(),
-            seed=self.get('seed'),
-            name=self.name,
-            device=self.pipeline.device,
-            threads=self.get('threads'),
-            overrides=self.overrides,
-            storage=self.get('storage'),
-            network=self.network,
-            why_not=partial(self.why_not, quotas) if quotas else None,
-            report=self.report,
-            on_change=self.pipeline.changed,
-            known=self.known,
-        )
-        self.search(study)
+        why_not = partial(self.why_not, quotas) if quotas else None
+        self.search(self.space(), self.get('objectives'), algorithm, storage=self.get('storage'), why_not=why_not)
 
     def finish(self, study: Study) -> None:
         """Draw the pictures of the search."""
@@ -267,7 +277,7 @@ class Listed(SearchAlgorithm):
 
 @PIPE_STEPS.register_module()
 class TrainPipeStep(StudyStep):
-    """Trains the front of an earlier step, with other settings: more epochs, several seeds."""
+    """Trains the best of an earlier step with other settings: more epochs, several seeds."""
 
     KEYS = {
         'config': None,
@@ -303,24 +313,7 @@ class TrainPipeStep(StudyStep):
         proposals = [each for each in self.proposals() for _ in range(self.get('repeats'))]
         self.total = len(proposals)
         objectives = self.objectives()
-        study = Study(
-            self.config_file,
-            None,
-            objectives,
-            self.work_dir,
-            Listed(proposals, objectives),
-            self.executor(),
-            seed=self.get('seed'),
-            name=self.name,
-            device=self.pipeline.device,
-            threads=self.get('threads'),
-            overrides=self.overrides,
-            report=self.report,
-            on_change=self.pipeline.changed,
-            known=self.known,
-            network=self.network,
-        )
-        self.search(study)
+        self.search(None, objectives, Listed(proposals, objectives))
 
     @property
     def config_file(self) -> str:
@@ -355,13 +348,13 @@ class TrainPipeStep(StudyStep):
         return dict(self.front()[0].objectives)
 
     def front(self) -> list[Record]:
-        """The records to train.
+        """The records to train: the front, or, of one objective, the best ``nums``.
 
         Raises:
             NothingUsable: there is none.
         """
         source = self.source()
-        found = self.report.pareto_front(source.name, self.get('nums'))
+        found = self.report.choice(source.name, self.get('nums'))
         if not found:
             raise NothingUsable(
                 f'{self.name}: the step {source.name} has no completed trial, so there is no model to train'
@@ -393,20 +386,6 @@ def trials_of(algorithm: Any) -> int:
         return prune_ea.trials_of(config.get('policy') or {})
     trials: int = config.get('trials') or 10
     return trials
-
-
-def checked_algorithm(config: Any) -> None:
-    """Refuse the name of an algorithm that there is not.
-
-    Raises:
-        KeyError: there is none of that name.
-    """
-    name = as_type(config)['type']
-    if name in DECLINED:
-        raise WrongKey(f'the search algorithm {name} is not built: {DECLINED[name]}')
-    if isinstance(name, str) and SEARCH_ALGORITHMS.get(name) is None:
-        names = SEARCH_ALGORITHMS.names()
-        raise WrongKey(f'there is no search algorithm {name!r}{suggestion(name, names)} (there are {", ".join(names)})')
 
 
 def failures(records: list[Record]) -> str:

@@ -252,11 +252,8 @@ class Study:
     def _make_algorithm(self) -> SearchAlgorithm:
         if isinstance(self._given, SearchAlgorithm):
             return self._given
-        config = as_type(self._given)
-        name = config['type']
-        if name in DECLINED:
-            raise WrongKey(f'the search algorithm {name} is not built: {DECLINED[name]}')
-        ours = SEARCH_ALGORITHMS.get(name)
+        config = checked_algorithm(self._given)
+        ours = SEARCH_ALGORITHMS.get(config['type'])
         more = {'objectives': self.objectives, 'space': self.space, 'seed': self.seed}
         if getattr(ours, '__module__', '') == OptunaAlgorithm.__module__:
             storage = self.storage or str(self.work_dir / JOURNAL)
@@ -362,6 +359,23 @@ def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(config, Mapping) or 'type' not in config:
         raise WrongType(f"this must be a name, or a dict with the key 'type', but got {config!r}")
     return dict(config)
+
+
+def checked_algorithm(config: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The section of an algorithm as a dict with ``type``.
+
+    Raises:
+        WrongKey: there is no algorithm of that name.
+        WrongType: it is neither a name nor such a dict.
+    """
+    found = as_type(config)
+    name = found['type']
+    if name in DECLINED:
+        raise WrongKey(f'the search algorithm {name} is not built: {DECLINED[name]}')
+    if isinstance(name, str) and SEARCH_ALGORITHMS.get(name) is None:
+        names = SEARCH_ALGORITHMS.names()
+        raise WrongKey(f'there is no search algorithm {name!r}{suggestion(name, names)} (there are {", ".join(names)})')
+    return found
 
 
 def checked_objectives(objectives: Mapping[str, str]) -> dict[str, str]:

@@ -37,6 +37,17 @@ def test_the_front_and_the_best():
     assert Report().pareto_front() == []
 
 
+def test_the_choice_of_one_objective_is_the_best_so_many():
+    report = Report(records())
+    assert [each.number for each in report.choice('nas', 5)] == [1, 0]  # of two objectives: the front
+    for record in report.all_records:
+        record.objectives = {'params': 'min'}
+    assert [each.number for each in report.choice('nas')] == [0]
+    assert [each.number for each in report.choice('nas', 2)] == [0, 4]
+    assert [each.number for each in report.choice('nas', 9)] == [0, 4, 1]
+    assert report.choice('fullytrain', 2) == []
+
+
 def test_records_by_step_and_number():
     report = Report(records())
     changed = Record('nas', 1, status=FAILED)

@@ -10,7 +10,7 @@ from pipelines import small_pipeline  # noqa: E402
 
 from runnerkit.checkpoint.loader import load_tensors  # noqa: E402
 from runnerkit.search.record import Record  # noqa: E402
-from runnerkit.search.steps import checked_algorithm, failures  # noqa: E402
+from runnerkit.search.steps import failures  # noqa: E402
 
 
 @pytest.fixture(scope='module')
@@ -66,17 +66,6 @@ def test_given_values_are_trained(searched):
     assert [each.hps for each in found] == values
     assert found[0].objectives == objectives
     assert found[0].source is None
-
-
-def test_the_algorithm_must_exist():
-    checked_algorithm('TPE')
-    checked_algorithm({'type': 'TPE', 'trials': 3})
-    with pytest.raises(KeyError, match="no search algorithm 'NSGA-2'; did you mean 'NSGA2'"):
-        checked_algorithm('NSGA-2')
-    with pytest.raises(KeyError, match='PBTHpo is not built: population-based training'):
-        checked_algorithm('PBTHpo')
-    with pytest.raises(TypeError, match="with the key 'type'"):
-        checked_algorithm({'trials': 3})
 
 
 def test_failed_trials_are_named():

@@ -14,7 +14,7 @@ from runnerkit.cli.train import main as train_command
 from runnerkit.config import Config
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
 from runnerkit.search.record import Record
-from runnerkit.search.study import Study, replayed
+from runnerkit.search.study import Study, checked_algorithm, replayed
 
 
 @pytest.fixture(scope='module')
@@ -260,3 +260,14 @@ def test_a_stale_lock_of_the_journal(tmp_path):
 
 def test_the_config_is_not_changed(whole):
     assert Config.fromfile(whole[0] / 'config.py').optimizer.lr == 0.1
+
+
+def test_the_algorithm_must_exist():
+    checked_algorithm('TPE')
+    checked_algorithm({'type': 'TPE', 'trials': 3})
+    with pytest.raises(KeyError, match="no search algorithm 'NSGA-2'; did you mean 'NSGA2'"):
+        checked_algorithm('NSGA-2')
+    with pytest.raises(KeyError, match='PBTHpo is not built: population-based training'):
+        checked_algorithm('PBTHpo')
+    with pytest.raises(TypeError, match="with the key 'type'"):
+        checked_algorithm({'trials': 3})
