@@ -6,16 +6,26 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
+from math import inf
 from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 
-from runnerkit.data.kinds import is_limited
-from runnerkit.distributed import collect_results_cpu, collect_results_gpu, get_dist_info
+from runnerkit.data.kinds import is_limited, length_of
+from runnerkit.distributed import (
+    broadcast_object,
+    collect_results_cpu,
+    collect_results_gpu,
+    get_dist_info,
+    reduce_extremes,
+)
 from runnerkit.nn.failures import note_metric
-from runnerkit.parallel import unwrap
+from runnerkit.nn.metric_sync import unequal_lists
+from runnerkit.parallel import forward_is_collective, unwrap
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.progress import ProgressBar
@@ -31,6 +41,8 @@ LESS_KEYS = ('loss',)
 
 #: What an evaluation logs besides its scores.
 NO_SCORES = ('eval_iter_num', 'time', 'data_time')
+
+_END = object()
 
 
 @contextmanager
@@ -55,12 +67,53 @@ def single_gpu_test(model: nn.Module, data_loader: Any) -> list[Any]:
 def _predictions(model: nn.Module, data_loader: Any, tell: Callable[[int], Any]) -> list[Any]:
     results: list[Any] = []
     with evaluation_mode(model), torch.no_grad():
-        for data in data_loader:
+        for data, counts in in_step(model, data_loader, iter(data_loader)):
             found = model(return_loss=False, **data)
+            if not counts:
+                continue
             results.extend(found)
             if found:
                 tell(len(found))
     return results
+
+
+def batches_on_ranks(loader: Any) -> tuple[float, float]:
+    """Return the fewest and the most batches that a rank has of ``loader``, asked on all of them; infinity where a rank
+    does not know."""
+    is_known = not isinstance(getattr(loader, 'dataset', None), IterableDataset)
+    length = length_of(loader) if is_known else None
+    return reduce_extremes(inf if length is None else length)
+
+
+def in_step(model: nn.Module, loader: Any, batches: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
+    """Yield each of this rank's ``batches``, and whether it counts.
+
+    They all do. But where every forward pass of ``model`` is a collective, a rank with fewer batches than another one
+    repeats its last batch, which does not count, until all are through; one without any repeats another rank's first.
+
+    Args:
+        model: the model that gets them.
+        loader: where they come from.
+        batches: this rank's.
+    """
+    if get_dist_info()[1] == 1 or not forward_is_collective(model):
+        yield from ((batch, True) for batch in batches)
+        return
+    last: Any = _END
+    most = batches_on_ranks(loader)[1]
+    for number in count() if most == inf else range(int(most)):
+        batch = next(batches, _END)
+        has = batch is not _END
+        if number == 0 or most == inf:
+            # The largest rank that has one, or -1.
+            fewest, source = reduce_extremes(get_dist_info()[0] if has else -1)
+            if source < 0:
+                return
+            if number == 0 and fewest < 0:
+                other = broadcast_object(batch if source == get_dist_info()[0] else None, int(source))
+                last = batch if has else other
+        last = batch if has else last
+        yield last, has
 
 
 def multi_gpu_test(
@@ -229,6 +282,8 @@ class Scores:
     def __init__(self, model: nn.Module) -> None:
         self._metrics = metrics_of(model)
         self._model = type(unwrap(model)).__name__
+        self._device = next((each.device for each in model.parameters()), None)
+        self._is_updated = False
         for metric in self._metrics.values():
             metric.reset()
 
@@ -240,6 +295,7 @@ class Scores:
         """
         if not self._metrics:
             return
+        self._is_updated = True
         missing = [key for key in ('preds', 'target') if key not in outputs]
         if missing:
             raise KeyError(
@@ -260,8 +316,13 @@ class Scores:
         """Return every metric's value over all ranks. A metric with several values gives one score for each, named
         ``<metric>_<key or index>``, unless it has ``score_names``: then each has its key as its name."""
         scores: dict[str, Any] = {}
+        if not self._is_updated and self._device is not None and get_dist_info()[1] > 1:
+            for metric in self._metrics.values():  # as on the ranks that have had a batch
+                metric.to(self._device)
+        with unequal_lists(self._metrics.values()):
+            values = {name: metric.compute() for name, metric in self._metrics.items()}
         for name, metric in self._metrics.items():
-            value = metric.compute()
+            value = values[name]
             metric.reset()
             if isinstance(value, Mapping) and hasattr(metric, 'score_names'):
                 scores.update(value)

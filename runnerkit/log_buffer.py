@@ -103,7 +103,7 @@ class LogBuffer:
             history.clear()
             history.update(renamed)  # type: ignore[arg-type]
 
-    def average(self, n: int = 0, reduce: Reduce | None = None) -> None:
+    def average(self, n: int = 0, reduce: Reduce | None = None, tells: bool = True) -> None:
         """Put the averages of the last ``n`` values of each name into ``output``, and mark it as ready.
 
         Args:
@@ -111,6 +111,7 @@ class LogBuffer:
             reduce: for averages over all ranks, `runnerkit.distributed.reduce_named_sums`. All ranks must then call
                 this together, whatever each has logged. A name that some ranks lack is averaged over the others, with
                 a warning.
+            tells: False leaves that warning out.
 
         Raises:
             ValueError: ``n`` is negative, or greater than the number of values that are kept individually.
@@ -123,7 +124,7 @@ class LogBuffer:
         self._read(n)
         sums = {name: self._sum(name, n) for name in self.val_history}
         if reduce is not None:
-            sums = self._over_ranks(sums, reduce)
+            sums = self._over_ranks(sums, reduce, tells)
         averages = {name: total / weight for name, (total, weight) in sums.items() if weight}
         self.output.update(averages)
         self.ready = True
@@ -178,9 +179,9 @@ class LogBuffer:
         weights = self.n_history[name][-n:]
         return _exact_sum(map(operator.mul, values, weights)), float(sum(weights))
 
-    def _over_ranks(self, sums: Sums, reduce: Reduce) -> Sums:
+    def _over_ranks(self, sums: Sums, reduce: Reduce, tells: bool = True) -> Sums:
         sums, partial = reduce(sums)
-        if not partial <= self._told and get_dist_info()[0] == 0:
+        if tells and not partial <= self._told and get_dist_info()[0] == 0:
             warnings.warn(
                 f'not all ranks log {", ".join(map(repr, sorted(partial)))}: averages are over those that do',
                 RuntimeWarning,

@@ -101,6 +101,15 @@ def length_of(loader: Any) -> int | None:
         return None
 
 
+def is_empty(loader: Any) -> bool:
+    """Whether ``loader`` gives no batches, and the same loader of another rank none either: where there are fewer
+    samples than ranks, some have an empty share of an evaluation."""
+    if length_of(loader) != 0:
+        return False
+    order = order_of(loader)
+    return order is None or order.drop_last or order.sampler.drop_last or order.sampler.end == 0
+
+
 def is_limited(loader: Any) -> bool:
     """Whether ``max_batches`` ends the passes over ``loader``, see `runnerkit.data.build_dataloader`."""
     limit = getattr(loader, 'max_batches', None)

@@ -9,11 +9,13 @@ from runnerkit.distributed.collectives import (
     broadcast_object,
     from_first_rank,
     gather_objects,
+    reduce_extremes,
     reduce_max,
     reduce_named_sums,
     reduce_sums,
     same_seed_everywhere,
 )
+from runnerkit.distributed.groups import broadcast_patiently, cpu_group, tell_failure
 from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
 from runnerkit.distributed.launch import init_dist, shutdown
 from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
@@ -25,18 +27,22 @@ __all__ = [
     'barrier',
     'broadcast_buffers',
     'broadcast_object',
+    'broadcast_patiently',
     'collect_results',
     'collect_results_cpu',
     'collect_results_gpu',
+    'cpu_group',
     'from_first_rank',
     'gather_objects',
     'get_dist_info',
     'init_dist',
     'is_distributed',
     'master_only',
+    'reduce_extremes',
     'reduce_max',
     'reduce_named_sums',
     'reduce_sums',
     'same_seed_everywhere',
     'shutdown',
+    'tell_failure',
 ]

@@ -70,6 +70,16 @@ def reduce_max(value: float) -> float:
     return largest.item()
 
 
+def reduce_extremes(value: float) -> tuple[float, float]:
+    """Return the smallest and the largest ``value`` of all ranks, by one collective."""
+    if get_dist_info()[1] == 1:
+        return value, value
+    both = torch.tensor([-value, value], dtype=torch.float64, device=_device())
+    dist.all_reduce(both, dist.ReduceOp.MAX)
+    smallest, largest = both.tolist()
+    return -smallest, largest
+
+
 def broadcast_object(obj: T, src: int = 0) -> T:
     """Return rank ``src``'s ``obj`` on all ranks; anything that can be pickled."""
     if get_dist_info()[1] == 1:
@@ -104,13 +114,18 @@ def from_first_rank(call: Callable[[], T]) -> T:
     return result
 
 
-def gather_objects(obj: T) -> list[T]:
-    """Return every rank's ``obj``, in the order of ranks, on rank 0; an empty list on the others."""
+def gather_objects(obj: T, group: Any = None) -> list[T]:
+    """Return every rank's ``obj``, in the order of ranks, on rank 0; an empty list on the others.
+
+    Args:
+        obj: anything that can be pickled.
+        group: a process group of all ranks to send it through; by default the default one.
+    """
     rank, world_size = get_dist_info()
     if world_size == 1:
         return [obj]
     gathered: list[Any] | None = [None] * world_size if rank == 0 else None
-    dist.gather_object(obj, gathered, dst=0)
+    dist.gather_object(obj, gathered, dst=0, group=group)
     return gathered or []
 
 

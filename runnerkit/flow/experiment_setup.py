@@ -18,7 +18,7 @@ from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.store import checkpoint_meant
-from runnerkit.data.kinds import length_of
+from runnerkit.data.kinds import is_empty
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.defaults import KEPT, LOG_INTERVAL, optimizer_config
@@ -411,7 +411,7 @@ class ExperimentSetup(IterBasedRunner):
                     self._world_size,
                     name and [name],
                 )
-        if self.valid_loader is not None and length_of(self.valid_loader) == 0:
+        if self.valid_loader is not None and is_empty(self.valid_loader):
             raise WrongValue(
                 f'self.valid_loader is empty: got {self.valid_loader!r}. Set one with batches, or None if nothing is '
                 'read from it'

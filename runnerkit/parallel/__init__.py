@@ -5,7 +5,7 @@ from runnerkit.parallel.data_container import DataContainer
 from runnerkit.parallel.data_parallel import MMDataParallel
 from runnerkit.parallel.distributed import MMDistributedDataParallel
 from runnerkit.parallel.scatter_gather import scatter, scatter_kwargs, to_device
-from runnerkit.parallel.wrappers import MODULE_WRAPPERS, is_module_wrapper, unwrap
+from runnerkit.parallel.wrappers import MODULE_WRAPPERS, forward_is_collective, is_module_wrapper, unwrap
 
 __all__ = [
     'MODULE_WRAPPERS',
@@ -13,6 +13,7 @@ __all__ = [
     'MMDataParallel',
     'MMDistributedDataParallel',
     'collate',
+    'forward_is_collective',
     'is_module_wrapper',
     'scatter',
     'scatter_kwargs',

@@ -30,6 +30,7 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
     has reached. Runners switch this on for a run with several optimizers, or with workflow modes of the model's.
     """
 
+    forward_is_collective = False  # without gradients
     _averages: BackwardAverages | None = None
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from torch import nn
 
 from runnerkit.registry import Registry
@@ -29,6 +31,24 @@ def inner_name(module: nn.Module) -> str | None:
         return 'module'
     # The wrapper class of torch.compile is not public, but the name of this child is in every checkpoint of one.
     return '_orig_mod' if '_orig_mod' in getattr(module, '_modules', ()) else None
+
+
+def forward_is_collective(model: nn.Module) -> bool:
+    """Whether every forward pass of ``model`` is a collective, without gradients too: the ranks then have to make
+    equally many in an evaluation.
+
+    A wrapper, or a module inside it, says so with an attribute ``forward_is_collective``. Of torch's own, FSDP (both)
+    gathers its weights in every forward pass, and DistributedDataParallel sends the buffers of rank 0.
+    """
+    sharding = sys.modules.get('torch.distributed.fsdp')  # a sharded model has imported it
+    kinds = () if sharding is None else (sharding.FSDPModule, sharding.FullyShardedDataParallel)
+    for module in model.modules():
+        is_collective = getattr(module, 'forward_is_collective', None)
+        if is_collective is None and isinstance(module, nn.parallel.DistributedDataParallel):
+            is_collective = module.broadcast_buffers and any(True for _ in module.buffers())
+        if is_collective or (is_collective is None and isinstance(module, kinds)):
+            return True
+    return False
 
 
 def _classes(registry: Registry) -> tuple[type, ...]:

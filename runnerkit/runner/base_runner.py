@@ -87,7 +87,7 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
             self.log_buffer.update(outputs['log_vars'], samples)
         self.outputs = outputs
         self._stepped = self._iter if train_mode else self.mode
-        if self._hook_table.calls['after_forward']:
+        if self._hook_table.calls['after_forward'] and not self._is_repeating:
             self.call_hook('after_forward')
 
     def _train_iter(self, kwargs: dict[str, Any], enters: bool = True) -> None:

@@ -10,8 +10,14 @@ from typing import Any
 import torch
 
 from runnerkit.data.named import name_of_scores, with_name
-from runnerkit.distributed import broadcast_buffers, broadcast_object, reduce_named_sums
-from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset
+from runnerkit.distributed import (
+    broadcast_buffers,
+    broadcast_patiently,
+    reduce_extremes,
+    reduce_named_sums,
+    tell_failure,
+)
+from runnerkit.evaluation import Scores, evaluation_mode, in_step, numbers_of, score_dataset
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.runner.hook_table import HookTable
@@ -24,6 +30,7 @@ class Evaluating(Lifecycle):
 
     run_iter: Callable[..., None]
     _found: dict[str, Any] | None = None  # the scores of the running evaluation
+    _is_repeating = False  # a step of an evaluation that does not count
 
     @contextmanager
     def around_val(self) -> Iterator[dict[str, Any]]:
@@ -49,6 +56,9 @@ class Evaluating(Lifecycle):
         try:
             with self._rings('around_val'), evaluation_mode(self.model):
                 yield found
+        except Exception as error:
+            tell_failure(error)
+            raise
         finally:
             self._found = None
             written = dict(log.output)
@@ -56,7 +66,8 @@ class Evaluating(Lifecycle):
             log.output.update({**before, **written})
             for name, value in kept.items():
                 setattr(self, name, value)
-        scores = broadcast_object(numbers_of({**written, **found}))
+        # Rank 0 may have scored alone, for hours.
+        scores = broadcast_patiently(numbers_of({**written, **found}))
         if scores:
             self.scores.update({name: Score(value, self.completed_iters) for name, value in scores.items()})
             self._hook_table.dispatch('after_evaluate', self, scores)
@@ -89,7 +100,7 @@ class Evaluating(Lifecycle):
             else:
                 scores = self._validate(loader, table, scope)
             found.update(scores)
-            numbers = broadcast_object(numbers_of(scores))
+            numbers = broadcast_patiently(numbers_of(scores))
             guests.dispatch('after_evaluate', self, numbers)
         return scores or dict(numbers)
 
@@ -140,7 +151,12 @@ class Evaluating(Lifecycle):
                 call('before_val_epoch')
                 # A pass that an error has cut short does not go on here.
                 batches = reader.batches(epoch) if reader.is_to_enter else reader.begin(epoch)
-                for self._inner_iter, self.data_batch in enumerate(batches):
+                given = 0
+                for self._inner_iter, (self.data_batch, counts) in enumerate(in_step(self.model, loader, batches)):
+                    if not counts:
+                        self._repeat_batch()
+                        continue
+                    given += 1
                     with self._rings('around_iter'):
                         call('before_val_iter')
                         self.run_iter(self.data_batch, train_mode=False)
@@ -151,9 +167,19 @@ class Evaluating(Lifecycle):
                 self.log_buffer.update(scores.compute())
                 if name := name_of_scores(loader):
                     self.log_buffer.add_prefix(f'{name}/')
-                self.log_buffer.average(reduce=reduce_named_sums)
+                # A rank without a batch has no losses, and is none to warn of.
+                self.log_buffer.average(reduce=reduce_named_sums, tells=reduce_extremes(given)[0] > 0)
                 results = dict(self.log_buffer.output)
                 call('after_val_epoch')
         finally:
             self.log_buffer = train_log
         return results
+
+    def _repeat_batch(self) -> None:
+        """Make a validation step that only keeps other ranks company: nothing is logged, and no points are called."""
+        own_log, self.log_buffer, self._is_repeating = self.log_buffer, LogBuffer(), True
+        try:
+            with report_scope(self.log_buffer), self._rings('around_iter'):
+                self.run_iter(self.data_batch, train_mode=False)
+        finally:
+            self.log_buffer, self._is_repeating = own_log, False

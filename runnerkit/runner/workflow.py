@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from runnerkit.data.kinds import is_unbounded, length_of
+from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -39,11 +39,30 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
         check_train_step(runner, entry)
         if is_unbounded(loader):
             check_stream(runner, entry)
-        if length_of(loader) == 0:
+        if is_empty(loader):
             raise WrongValue(
                 f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or '
                 'fewer than one batch, with drop_last)'
             )
+        check_shares(runner, entry, loader)
+
+
+def check_shares(runner: Any, entry: Any, loader: Any) -> None:
+    """Whether every rank has something of ``loader`` to validate on, where each makes equally many steps.
+
+    Raises:
+        ValueError: an iteration runner validates, and there are fewer samples than ranks.
+    """
+    order = order_of(loader)
+    if runner.by_epoch or order is None or trains(entry[0], runner) or order.sampler.round_up:
+        return
+    samples, ranks = order.sampler.end, order.sampler.world_size
+    if samples < ranks:
+        raise WrongValue(
+            f'the workflow entry {tuple(entry)} validates on {samples} samples, fewer than the {ranks} ranks, each of '
+            'which is to have batches in an iteration runner: use evaluation=dict(interval=…) in place of the entry, '
+            'or fewer ranks'
+        )
 
 
 def check_train_step(runner: Any, entry: Any) -> None:

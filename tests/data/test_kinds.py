@@ -10,6 +10,7 @@ from runnerkit.data.kinds import (
     draws_in_workers,
     has_state,
     is_cheap_to_enter,
+    is_empty,
     length_of,
     loader_seed,
     order_of,
@@ -45,6 +46,17 @@ class Keeps:
 
 def pure():
     return TensorDataset(torch.arange(6.0))
+
+
+def test_a_share_may_be_empty_where_the_loader_is_not():
+    def share(number, **options):
+        return build_dataloader(TensorDataset(torch.arange(number)), 2, 0, ranks=(2, 3), round_up=False, **options)
+
+    assert [len(share(2)), len(share(3))] == [0, 1]
+    assert not is_empty(share(2))
+    assert is_empty([])
+    assert is_empty(DataLoader(TensorDataset(torch.arange(1)), 2, drop_last=True))
+    assert not is_empty(iter([]))  # nobody knows
 
 
 def test_set_epoch_tells_every_part_once():

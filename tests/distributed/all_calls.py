@@ -1,6 +1,9 @@
 """Everything that ranks do together, called once in each of two processes; the tests beside it look at the results."""
 
 import os
+import signal
+import time
+from datetime import timedelta
 
 import torch
 from torch import nn
@@ -73,6 +76,7 @@ def everything(rank, folder):
         'reduce_sums': d.reduce_sums([rank + 0.5, 1.0, 2.0**40 + rank]),
         'named_sums': named_sums(rank),
         'reduce_max': d.reduce_max(10.0 - rank),
+        'reduce_extremes': d.reduce_extremes(10.0 - rank),
         'broadcast': d.broadcast_object({'from': rank}),
         'broadcast_from_1': d.broadcast_object([rank], src=1),
         'all_gather': d.all_gather_objects({'rank': rank}),
@@ -94,19 +98,49 @@ def everything(rank, folder):
     }
     d.barrier()
     results['parts_removed'] = not os.path.exists(os.path.join(folder, 'parts'))
+    results['cpu_group_of_gloo'] = d.cpu_group() is torch.distributed.group.WORLD
     # As with a backend that does not move what lies in the host's memory.
-    from runnerkit.distributed import results as module
+    from runnerkit.distributed import groups as module
 
     module.dist = NotGloo()
-    results['collect_own_folder'] = d.collect_results_cpu(part, 7)
+    results['collect_other_backend'] = d.collect_results_cpu(part, 7)
+    results['cpu_group'] = (d.cpu_group() is torch.distributed.group.WORLD, d.cpu_group() is d.cpu_group())
     d.barrier()
-    results['left_over'] = os.listdir(os.path.join(folder, '.dist_test'))
+    results['left_over'] = sorted(os.listdir(folder))
+    results['failed'] = failed(rank)
+    results['waited'] = waited(rank)
     return results
 
 
 class NotGloo:
     """torch.distributed that calls its backend another name."""
 
+    def __getattr__(self, name):
+        return getattr(torch.distributed, name)
+
     @staticmethod
     def get_backend():
         return 'other'
+
+
+def failed(rank):
+    """What the ranks learn that wait for a first one that fails, and that the next broadcast is as ever."""
+    if rank == 0:
+        d.tell_failure(ValueError('a text that is long ' + 'é' * 5000))
+        return d.broadcast_patiently('goes on')
+    d.tell_failure(ValueError('nobody hears the others'))
+    return told(lambda: d.broadcast_patiently(None)), d.broadcast_patiently(None)
+
+
+def waited(rank):
+    """Rank 1 waits for longer than the default group would, until its signal handler has told rank 0 to go on."""
+    from torch.distributed.distributed_c10d import _set_pg_timeout
+
+    d.barrier()
+    _set_pg_timeout(timedelta(seconds=0.2), torch.distributed.group.WORLD)
+    if rank == 1:
+        signal.signal(signal.SIGALRM, lambda *_: open('go', 'w').close())
+        signal.setitimer(signal.ITIMER_REAL, 1.5)
+    while rank == 0 and not os.path.exists('go'):
+        time.sleep(0.01)
+    return d.broadcast_patiently({'from': rank}), os.path.exists('go')

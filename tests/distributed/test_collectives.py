@@ -14,6 +14,7 @@ def test_alone_nothing_changes():
     d.allreduce_grads([torch.nn.Parameter(torch.ones(1))])
     assert d.reduce_sums((1.5, 2)) == [1.5, 2]
     assert d.reduce_max(3.0) == 3.0
+    assert d.reduce_extremes(3.0) == (3.0, 3.0)
     thing = object()
     assert d.broadcast_object(thing) is thing
     assert d.gather_objects(thing) == d.all_gather_objects(thing) == [thing]
@@ -26,6 +27,7 @@ def test_alone_nothing_changes():
 def test_sums_are_exact_in_double_precision(ranks):
     assert ranks['reduce_sums'] == ([2.0, 2.0, 2.0**41 + 1],) * 2
     assert ranks['reduce_max'] == (10.0, 10.0)
+    assert ranks['reduce_extremes'] == ((9.0, 10.0),) * 2
 
 
 def test_sums_by_name_whatever_names_each_rank_has(ranks):

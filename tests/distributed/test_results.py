@@ -18,7 +18,7 @@ def test_alone_through_files(tmp_path):
     assert not (tmp_path / 'parts').exists()
 
 
-@pytest.mark.parametrize('way', ['collect', 'collect_gpu', 'collect_cpu', 'collect_files', 'collect_own_folder'])
+@pytest.mark.parametrize('way', ['collect', 'collect_gpu', 'collect_cpu', 'collect_files', 'collect_other_backend'])
 def test_rank_0_gets_all_in_order_also_from_shares_of_different_length(ranks, way):
     assert ranks[way] == ([0, 1, 2, 3, 4, 5, 6], None)
 

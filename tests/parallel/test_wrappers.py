@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.parallel import MODULE_WRAPPERS, is_module_wrapper, unwrap
+from runnerkit.parallel import MODULE_WRAPPERS, forward_is_collective, is_module_wrapper, unwrap
 from runnerkit.registry import Registry
 
 
@@ -21,6 +21,17 @@ def test_a_compiled_model_is_wrapped():
     assert unwrap(torch.compile(net)) is net
     assert unwrap(nn.DataParallel(torch.compile(nn.DataParallel(net)))) is net
     assert not is_module_wrapper(torch.compile(net))
+
+
+def test_a_wrapper_says_whether_its_forward_pass_is_a_collective():
+    class Sharded(nn.Module):
+        forward_is_collective = True
+
+    net = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    assert not forward_is_collective(net)
+    assert not forward_is_collective(nn.DataParallel(net))
+    assert forward_is_collective(nn.DataParallel(nn.Sequential(net, Sharded())))
+    assert not forward_is_collective(torch.compile(net))
 
 
 class Own(nn.Module):

@@ -1,13 +1,25 @@
 """Evaluations of a runner: their scores, hooks and ranks."""
 
+import time
+import warnings
+from datetime import timedelta
+
 import numpy as np
 import pytest
 import torch
+import torchmetrics
 from ranks import on_ranks
 from support import Measured, Recorder, Tiny, loader, tiny_runner
+from torch import nn
+from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.utils.data import Dataset, IterableDataset
 
+from runnerkit.data import build_dataloader
+from runnerkit.evaluation import multi_gpu_test
 from runnerkit.hooks import EvalHook, Hook
 from runnerkit.hooks.hook import Score
+from runnerkit.parallel import MMDistributedDataParallel
+from runnerkit.utils.report import report
 
 
 def test_evaluate_without_a_run():
@@ -156,13 +168,197 @@ class ByRank(Tiny):
         return {'loss': None, 'log_vars': log_vars, 'num_samples': self.rank + 1}
 
 
+class Samples(Dataset):
+    """Numbers, which a model predicts as they are."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, i):
+        return {'x': torch.tensor([float(i)])}
+
+
+class Judged(Samples):
+    def evaluate(self, results, logger=None):
+        return {'number': len(results), 'sum': sum(results)}
+
+
+class Unknown(IterableDataset):
+    """A rank's share of the numbers, whose length it does not know."""
+
+    def __init__(self, length):
+        self.share = range(length)[torch.distributed.get_rank() :: torch.distributed.get_world_size()]
+
+    def __iter__(self):
+        return ({'x': torch.tensor([float(i)])} for i in self.share)
+
+
+class Identity(nn.Module):
+    """Reports what it sees, and predicts it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(1, 4, bias=False), nn.Linear(4, 1, bias=False))
+        for layer in self.layers:
+            nn.init.constant_(layer.weight, 0.5)
+        self.metrics = {'sum': SumMetric(), 'all': CatMetric()}
+
+    def forward(self, x, return_loss=True):
+        return self.layers(x).flatten().tolist()
+
+    def val_step(self, data, optimizer=None):
+        x = data['x']
+        report('seen', float(len(x)))
+        y = self.layers(x)
+        return {'log_vars': {'loss': x.mean()}, 'num_samples': len(x), 'preds': y, 'target': x}
+
+
+class SumMetric(torchmetrics.SumMetric):
+    def update(self, preds, target):
+        super().update(preds.flatten())
+
+
+class CatMetric(torchmetrics.CatMetric):
+    def update(self, preds, target):
+        super().update(preds.flatten())
+
+    def compute(self):
+        return {str(int(i)): i for i in super().compute().flatten().tolist()}
+
+
+def sharded():
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    model = Identity()
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    register_fsdp_forward_method(model, 'val_step')
+    return model
+
+
+def averaged():
+    return MMDistributedDataParallel(Identity())
+
+
 def evaluates_on_rank(rank):
     runner = tiny_runner(model=ByRank(rank), max_epochs=1)
-    return runner.evaluate([[0, 1]]), runner.scores
+    found = {'first buffers': (runner.evaluate([[0, 1]]), runner.scores)}
+    told = []
+    warnings.showwarning = lambda message, *args, **kwargs: told.append(str(message))
+    for wrap in (Identity, averaged, sharded):
+        recorder = Recorder()
+        runner = tiny_runner(model=wrap(), max_epochs=1)
+        runner.register_hook(recorder)
+        own = Recorder()
+        for length in LENGTHS:
+            samples = {'losses': Samples(length), 'predictions': Judged(length), 'stream': Unknown(length)}
+            for name, dataset in samples.items():
+                loader = build_dataloader(dataset, 2, 0, shuffle=False, round_up=False)
+                found[wrap.__name__, name, length] = runner.evaluate(loader, hooks=[own])
+        found[wrap.__name__, 'steps'] = recorder.names().count('after_forward')
+        found[wrap.__name__, 'batches'] = own.names().count('after_val_iter')
+        runner = tiny_runner(model=wrap(), max_epochs=1)
+        loader = build_dataloader(Samples(2), 2, 0, shuffle=False, round_up=False)
+        runner.run([loader], [('val', 1)])
+        found[wrap.__name__, 'workflow'] = {name: score.value for name, score in runner.scores.items()}
+    runner = tiny_runner('iter', model=Identity(), max_iters=1)
+    try:
+        runner.run([build_dataloader(Samples(2), 2, 0, shuffle=False, round_up=False)], [('val', 2)])
+    except ValueError as error:
+        found['iterations'] = str(error)
+    found['told'] = [text for text in told if 'not all ranks' in text]
+    runner = tiny_runner(model=Identity(), max_epochs=1)
+    try:
+        runner.evaluate(build_dataloader(Unjudged(4), 2, 0, shuffle=False, round_up=False))
+    except Exception as error:
+        found['failed'] = repr(error)
+    loader = build_dataloader(Slow(4), 2, 0, shuffle=False, round_up=False)
+    found['slow'] = runner.evaluate(loader, hooks=[TimeOut(60)], test_fn=predictions_and_a_short_time_out)
+    return found
 
 
-def test_ranks_evaluate_the_first_ones_buffers_and_average_over_all_samples():
-    scores = {'loss': pytest.approx((10 * 1 + 20 * 2) / 3), 'mark': 0.0}
-    for found, remembered in on_ranks(__file__, 'evaluates_on_rank'):
+class Unjudged(Judged):
+    def evaluate(self, results, logger=None):
+        raise KeyError('an annotation is missing')
+
+
+class Slow(Judged):
+    def evaluate(self, results, logger=None):
+        time.sleep(1.5)  # several times the other ranks' time-out
+        return super().evaluate(results)
+
+
+class TimeOut(Hook):
+    """Gives the default group another time-out after an evaluation."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def after_evaluate(self, runner, scores):
+        _set_pg_timeout(timedelta(seconds=self.seconds), torch.distributed.group.WORLD)
+
+
+def predictions_and_a_short_time_out(model, loader):
+    predictions = multi_gpu_test(model, loader)
+    if predictions is None:  # rank 0 does not wait
+        TimeOut(0.3).after_evaluate(None, {})
+    return predictions
+
+
+#: Of the data sets: fewer than the three ranks, as many, and some that they share unequally.
+LENGTHS = (1, 2, 3, 4, 6, 7, 8, 13)
+
+
+@pytest.fixture(scope='module')
+def ranks():
+    return on_ranks(__file__, 'evaluates_on_rank', world_size=3)
+
+
+def test_ranks_evaluate_the_first_ones_buffers_and_average_over_all_samples(ranks):
+    scores = {'loss': pytest.approx((10 * 1 + 20 * 2 + 30 * 3) / 6), 'mark': 0.0}
+    for rank in ranks:
+        found, remembered = rank['first buffers']
         assert found == scores
         assert {name: score.value for name, score in remembered.items()} == scores
+
+
+@pytest.mark.parametrize('wrapper', ['Identity', 'averaged', 'sharded'])
+def test_every_sample_counts_once_on_any_number_of_ranks(ranks, wrapper):
+    for length in LENGTHS:
+        numbers = [float(i) for i in range(length)]
+        scores = {'loss': pytest.approx(sum(numbers) / length), 'sum': sum(numbers)}
+        scores |= {f'all_{i}': float(i) for i in range(length)}
+        for i, rank in enumerate(ranks):
+            for name in ('losses', 'stream'):
+                found = dict(rank[wrapper, name, length])
+                seen = found.pop('seen')
+                assert found == scores, name
+                assert 1 <= seen <= 2  # averaged over batches
+            assert rank[wrapper, 'predictions', length] == {'number': length, 'sum': sum(numbers)}
+    for i, rank in enumerate(ranks):
+        batches = 2 * sum(-(-len(range(i, length, 3)) // 2) for length in LENGTHS)
+        assert rank[wrapper, 'steps'] == rank[wrapper, 'batches'] == batches  # of the two that take val_steps
+        assert rank[wrapper, 'workflow'] == {'loss': 0.5, 'sum': 1.0, 'all_0': 0.0, 'all_1': 1.0, 'seen': 1.0}
+
+
+def test_a_rank_without_samples_is_none_to_warn_of(ranks):
+    assert [text for rank in ranks for text in rank['told'] if 'loss' in text and 'seen' in text] == []
+
+
+def test_ranks_wait_for_the_first_ones_evaluation_longer_than_a_collective_may_take(ranks):
+    assert [rank['slow'] for rank in ranks] == [{'number': 4, 'sum': 6.0}] * 3
+
+
+def test_a_data_set_that_cannot_evaluate_keeps_no_rank_waiting(ranks):
+    first, *others = [rank['failed'] for rank in ranks]
+    assert first == "KeyError('an annotation is missing')"
+    assert others == [f'ToldByFirstRank("rank 0 has failed: {first}")'] * 2
+
+
+def test_an_iteration_runner_needs_samples_on_every_rank(ranks):
+    for rank in ranks:
+        assert "('val', 2) validates on 2 samples, fewer than the 3 ranks" in rank['iterations']

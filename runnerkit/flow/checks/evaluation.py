@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 from runnerkit.config.findings import Finding
-from runnerkit.data.kinds import is_limited, length_of
+from runnerkit.data.kinds import is_empty, is_limited
 from runnerkit.data.named import name_of_scores
 from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.checks.plan import Plan, amount
@@ -46,7 +46,7 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
     for hook in plan.hooks_of(EvalHook):
         path = plan.path_of(hook)
         for name, loader in hook.dataloaders.items():
-            if length_of(loader) == 0:
+            if is_empty(loader):
                 what = f'its loader{f" {name!r}" if name else ""} gives no batches: there is nothing to evaluate on'
                 yield plan.error(path, what, f'Look at data.val{f".{name}" if name else ""}.')
             if hook.asks_dataset_of(loader) and is_limited(loader):

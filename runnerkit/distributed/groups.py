@@ -1,0 +1,91 @@
+"""Process groups beside the default one: on the CPU, and for waiting longer than a collective may take."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed as dist
+
+from runnerkit.distributed.info import get_dist_info
+from runnerkit.utils.exceptions import ToldByFirstRank
+
+T = TypeVar('T')
+
+#: How long the others wait for what rank 0 does alone. If its process ends, they notice at once.
+PATIENCE = timedelta(days=1)
+
+#: How long a rank 0 that has failed tries to tell the others, in seconds.
+_TO_TELL = 5.0
+
+#: The longest time between two looks whether rank 0 is done, in seconds.
+_POLL = 0.05
+
+#: How many bytes of a failure are told.
+_TEXT = 2048
+
+#: The groups that were made beside the default one, by their time-outs; and that default group.
+_groups: dict[timedelta | None, Any] = {}
+_made_beside: Any = None
+
+
+def cpu_group() -> Any:
+    """A group of all ranks that sends what lies in the host's memory: the default one, if it can. The first call is a
+    collective."""
+    return dist.group.WORLD if dist.get_backend() == 'gloo' else _group(None)
+
+
+def broadcast_patiently(obj: T) -> T:
+    """Return rank 0's ``obj`` on all ranks, which wait for it as long as `PATIENCE`; anything that can be pickled.
+
+    It goes through a gloo group of its own, whose time-out is not the default group's. Signal handlers run while the
+    others wait.
+
+    Raises:
+        ToldByFirstRank: rank 0 has called `tell_failure` instead.
+    """
+    if get_dist_info()[1] == 1:
+        return obj
+    failure = _told('', None)
+    if failure:
+        raise ToldByFirstRank(f'rank 0 has failed: {failure}')
+    objects = [obj]
+    dist.broadcast_object_list(objects, src=0, group=_group(PATIENCE), device=torch.device('cpu'))
+    return objects[0]
+
+
+def tell_failure(error: BaseException) -> None:
+    """On rank 0: tell the ranks that wait in `broadcast_patiently`, or come there, that nothing will follow. The other
+    ranks, and a single process, have nobody to tell."""
+    rank, world_size = get_dist_info()
+    if rank == 0 and world_size > 1:
+        _told(repr(error), _TO_TELL)
+
+
+def _told(failure: str, seconds: float | None) -> str:
+    """Send what rank 0 has to say, empty if all is well, and return it; give up after so many ``seconds``."""
+    note = torch.zeros(_TEXT, dtype=torch.uint8)
+    text = failure.encode()[:_TEXT]
+    note[: len(text)] = torch.tensor(list(text), dtype=torch.uint8)
+    work = dist.broadcast(note, src=0, group=_group(PATIENCE), async_op=True)
+    pause, deadline = 0.0005, None if seconds is None else time.monotonic() + seconds
+    while not work.is_completed():  # in a wait of torch's, no signal handler would run
+        if deadline is not None and time.monotonic() > deadline:
+            return failure
+        time.sleep(pause)
+        pause = min(2 * pause, _POLL)
+    work.wait()
+    return bytes(note.tolist()).rstrip(b'\0').decode(errors='replace')
+
+
+def _group(timeout: timedelta | None) -> Any:
+    """The gloo group with this time-out, torch's own if None; made at the first call, on all ranks together."""
+    global _made_beside
+    if _made_beside is not dist.group.WORLD:
+        _groups.clear()
+        _made_beside = dist.group.WORLD
+    if timeout not in _groups:
+        _groups[timeout] = dist.new_group(backend='gloo', timeout=timeout)
+    return _groups[timeout]
