@@ -41,6 +41,8 @@ class LogBuffer:
         output: the latest averages, and what hooks add for the loggers, such as an evaluation's scores.
         ready: whether ``output`` waits to be logged.
         averaged: whether ``output`` contains averages, not only what hooks have added.
+        averaged_at: the moment of the last averages, as the loggers call it, until the output is cleared: one average
+            serves all of them.
         window: how many of the latest values of each name are kept individually, at least.
     """
 
@@ -50,6 +52,7 @@ class LogBuffer:
         self.output: dict[str, Any] = {}
         self.ready = False
         self.averaged = False
+        self.averaged_at: tuple[Any, ...] | None = None
         self.window = window
         self._lengths: dict[str, int] | None = None  # of the histories when the epoch's last iteration was over
         self._told: set[str] = set()  # names logged by some ranks only, about which a warning was given
@@ -66,6 +69,7 @@ class LogBuffer:
         self.output.clear()
         self.ready = False
         self.averaged = False
+        self.averaged_at = None
 
     def update(self, vars: dict[str, Any], count: float = 1) -> None:
         """Add ``vars`` without moving anything from the device to the host.

@@ -40,6 +40,7 @@ from runnerkit.data.kinds import (
 )
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.reader_state import ReaderState
+from runnerkit.data.together import may_differ, next_in_step
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 from runnerkit.utils.waiting import WaitEnded
 
@@ -493,27 +494,36 @@ class IterLoader(Reader):
     def __init__(self, dataloader: Any) -> None:
         super().__init__(dataloader)
         self.number = next(numbers)
+        self._may_differ = False  # whether ranks may get unequally many batches
         _iter_loaders.append(weakref.ref(self))
 
     def __next__(self) -> Any:
         batches = self._iterator
         if batches is None:
             batches = self.batches(self._epoch)
-        if not self.given and not self._left_out:
-            self._first = self._states()
-        batch = next(batches, _END)
+        if not self.given:
+            self._may_differ = may_differ(self._dataloader)
+            if not self._left_out:
+                self._first = self._states()
+        batch = self._next_of(batches)
         if batch is _END:
             if is_unbounded(self._dataloader):
                 raise WaitEnded('the stream has ended')
             batches = self.begin(self._epoch + 1)
             self._first = self._states()
-            batch = next(batches, _END)
+            batch = self._next_of(batches)
             if batch is _END:
                 raise ValueError(
                     'the data loader gives no batches: its data set is empty, or smaller than one full batch'
                 )
         self.given += 1
         return batch
+
+    def _next_of(self, batches: Iterator[Any]) -> Any:
+        """The next batch; the end if this rank, or another one that waits for it, has none left."""
+        if not self._may_differ:
+            return next(batches, _END)
+        return next_in_step(self._dataloader, batches, self.given, _END)
 
     def __len__(self) -> int:
         return len(self._dataloader)

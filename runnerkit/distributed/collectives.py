@@ -70,12 +70,18 @@ def reduce_max(value: float) -> float:
     return largest.item()
 
 
-def reduce_extremes(value: float) -> tuple[float, float]:
-    """Return the smallest and the largest ``value`` of all ranks, by one collective."""
+def reduce_extremes(value: float, group: Any = None) -> tuple[float, float]:
+    """Return the smallest and the largest ``value`` of all ranks, by one collective.
+
+    Args:
+        value: any number.
+        group: a gloo group of all ranks to send it through; by default the default group.
+    """
     if get_dist_info()[1] == 1:
         return value, value
-    both = torch.tensor([-value, value], dtype=torch.float64, device=_device())
-    dist.all_reduce(both, dist.ReduceOp.MAX)
+    device = _device() if group is None else torch.device('cpu')
+    both = torch.tensor([-value, value], dtype=torch.float64, device=device)
+    dist.all_reduce(both, dist.ReduceOp.MAX, group=group)
     smallest, largest = both.tolist()
     return -smallest, largest
 

@@ -11,12 +11,14 @@ from runnerkit.checkpoint.store import BY_EPOCH
 from runnerkit.data.kinds import length_of, named
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
+from runnerkit.data.together import in_step
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.workflow import (
     Workflow,
+    agree_on_lengths,
     check_workflow,
     epochs_in,
     first_training_loader,
@@ -64,6 +66,7 @@ class EpochBasedRunner(BaseRunner):
     def _prepare_run(self, data_loaders: list[Any], workflow: Workflow) -> None:
         """Check the workflow, and know the run's length and its readers."""
         check_workflow(data_loaders, workflow, self)
+        agree_on_lengths(data_loaders, workflow, self)
         if self._max_epochs is None and not self._stops_by_iters:
             raise WrongValue(
                 'max_epochs must be specified before run: EpochBasedRunner(…, max_epochs=12), or max_iters'
@@ -157,7 +160,7 @@ class EpochBasedRunner(BaseRunner):
         batches = reader.batches(self._epoch)
         if moves:
             self._restore_moment()
-        return enumerate(batches, self._progress.batches)
+        return enumerate(in_step(reader.dataloader, batches), self._progress.batches)
 
     def _last_iter(self, data_loader: Any) -> int | None:
         """How many iterations the run will have: those before the running epoch, and all that come. Earlier epochs may

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.named import name_of_scores, with_name
+from runnerkit.data.together import may_differ, tell_unshared
 from runnerkit.distributed import (
     broadcast_buffers,
     broadcast_patiently,
@@ -151,11 +153,13 @@ class Evaluating(Lifecycle):
                 call('before_val_epoch')
                 # A pass that an error has cut short does not go on here.
                 batches = reader.batches(epoch) if reader.is_to_enter else reader.begin(epoch)
-                given = 0
+                given, first = 0, {}
                 for self._inner_iter, (self.data_batch, counts) in enumerate(in_step(self.model, loader, batches)):
                     if not counts:
                         self._repeat_batch()
                         continue
+                    if not given and may_differ(loader):
+                        first = batch_checksums(self.data_batch)
                     given += 1
                     with self._rings('around_iter'):
                         call('before_val_iter')
@@ -164,6 +168,8 @@ class Evaluating(Lifecycle):
                         call('after_val_iter')
                     self.data_batch, self._stepped = None, None
                 reader.close()
+                if may_differ(loader):
+                    tell_unshared(loader, first)
                 self.log_buffer.update(scores.compute())
                 if name := name_of_scores(loader):
                     self.log_buffer.add_prefix(f'{name}/')

@@ -21,7 +21,15 @@ from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
 from runnerkit.runner.registration import HookConfig
 from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.workflow import Workflow, check_workflow, first_training_loader, iters_in, trains, unit_of
+from runnerkit.runner.workflow import (
+    Workflow,
+    agree_on_lengths,
+    check_workflow,
+    first_training_loader,
+    iters_in,
+    trains,
+    unit_of,
+)
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.waiting import WaitEnded
@@ -76,6 +84,7 @@ class IterBasedRunner(BaseRunner):
     def _prepare_run(self, data_loaders: list[Any], workflow: Workflow) -> None:
         """Check the workflow, and know the run's length and its readers."""
         check_workflow(data_loaders, workflow, self)
+        agree_on_lengths(data_loaders, workflow, self)
         if self._max_iters is None:
             loader = first_training_loader(data_loaders, workflow, self)
             self._max_iters = iters_in(self._max_epochs, data_loaders[0] if loader is None else loader)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
+from runnerkit.data.together import agree_on_length
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -45,6 +46,17 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
                 'fewer than one batch, with drop_last)'
             )
         check_shares(runner, entry, loader)
+
+
+def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: Any) -> None:
+    """Let all ranks know the same lengths of the loaders that they train on; one collective a loader.
+
+    Raises:
+        ValueError: on all ranks: they differ, and cannot be made equal.
+    """
+    for loader, entry in zip(data_loaders, workflow, strict=True):
+        if trains(entry[0], runner):
+            agree_on_length(loader, entry)
 
 
 def check_shares(runner: Any, entry: Any, loader: Any) -> None:

@@ -86,7 +86,8 @@ class LoggerHook(Hook):
     def after_train_epoch(self, runner: RunnerView) -> None:
         """Log what hooks have put into the output, such as an evaluation's scores, and what they have added to the
         buffer since the last iteration."""
-        runner.log_buffer.average_late(reduce=reduce_named_sums)
+        if self._is_first_at(runner, 'late'):
+            runner.log_buffer.average_late(reduce=reduce_named_sums)
         if runner.log_buffer.ready:
             self._log(runner)
 
@@ -117,7 +118,14 @@ class LoggerHook(Hook):
         return length is not None and runner.inner_iter + 1 == length
 
     def _average(self, runner: RunnerView, n: int) -> None:
-        runner.log_buffer.average(n, reduce=reduce_named_sums)
+        if self._is_first_at(runner, n):
+            runner.log_buffer.average(n, reduce=reduce_named_sums)
+
+    def _is_first_at(self, runner: RunnerView, what: Any) -> bool:
+        """Whether no other logger has averaged the same at this moment; equal on all ranks."""
+        moment = (runner.mode, runner.iter, what)
+        is_first, runner.log_buffer.averaged_at = moment != runner.log_buffer.averaged_at, moment
+        return is_first
 
     def _log(self, runner: RunnerView) -> None:
         if runner.rank == 0:

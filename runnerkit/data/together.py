@@ -1,0 +1,142 @@
+"""Ranks that train on streams: they end a pass together, since each step of one waits for the others."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from math import inf
+from typing import Any, TypeVar
+
+from torch.utils.data import IterableDataset
+
+from runnerkit.data.checksum import batch_checksums
+from runnerkit.data.kinds import dataset_of, is_unbounded, length_of, named
+from runnerkit.data.loader import SeededLoader
+from runnerkit.distributed import all_gather_objects, cpu_group, get_dist_info, reduce_extremes
+from runnerkit.utils.exceptions import WrongValue
+
+T = TypeVar('T')
+
+_END = object()
+
+logger = logging.getLogger('runnerkit')
+
+
+#: The loaders whose shares were compared.
+_compared: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def in_step(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    """This rank's ``batches`` of a pass over ``loader`` to train on, until the first rank has none left."""
+    return _in_step(loader, batches) if may_differ(loader) else batches
+
+
+def _in_step(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    for given in count():
+        batch = next_in_step(loader, batches, given, _END)
+        if batch is _END:
+            return
+        yield batch
+
+
+def next_in_step(loader: Any, batches: Iterator[Any], given: int, end: T) -> Any | T:
+    """Return the next of ``batches``, or ``end`` if any rank has none left. A small collective on the CPU.
+
+    Args:
+        loader: where they come from; one for which `may_differ` holds.
+        batches: this rank's.
+        given: how many this rank has had of the pass.
+        end: what stands for no batch.
+    """
+    batch, rank = next(batches, end), get_dist_info()[0]
+    first, last = reduce_extremes(rank if batch is end else inf, cpu_group())
+    if first == inf:
+        if given == 0:
+            tell_unshared(loader, batch_checksums(batch))
+        return batch
+    if last == inf and rank == 0:
+        logger.warning(
+            '%s: rank %d has no more batches after %d, so the pass ends on all ranks, which train in step. What others '
+            'have left of it is not trained on: give all ranks equally much, or say max_batches',
+            named(loader),
+            first,
+            given,
+        )
+    return end
+
+
+def may_differ(loader: Any) -> bool:
+    """Whether ranks may get unequally many batches of ``loader``, and nobody knows before: a stream that is not read by
+    rank 0 for all, or a loader without a length."""
+    if get_dist_info()[1] == 1 or is_unbounded(loader):
+        return False
+    return length_of(loader) is None or isinstance(dataset_of(loader), IterableDataset)
+
+
+def tell_unshared(loader: Any, checksums: Mapping[str, Sequence[int]]) -> None:
+    """Warn if ranks have the same first batch of a stream: then each of them reads all of it. A collective, once for
+    each loader.
+
+    Args:
+        loader: one for which `may_differ` holds.
+        checksums: of this rank's first batch; none if it has no batch.
+    """
+    try:
+        is_new = loader not in _compared
+        _compared.add(loader)
+    except TypeError:  # it cannot be remembered
+        return
+    if not is_new:
+        return
+    seen = all_gather_objects(tuple((place, sums[0]) for place, sums in checksums.items()))
+    same = [found for found, number in Counter(seen).items() if found and number > 1]
+    if same and get_dist_info()[0] == 0:
+        logger.warning(
+            '%s: the ranks %s have the same first batch. Each of them seems to read the whole stream, so that its '
+            'samples come once for each rank: let the data set take its share, by torch.distributed.get_rank() and '
+            'get_world_size() (and the worker by torch.utils.data.get_worker_info())',
+            named(loader),
+            ', '.join(str(i) for i, found in enumerate(seen) if found in same),
+        )
+
+
+def agree_on_length(loader: Any, entry: Any) -> None:
+    """Let all ranks know the same length of ``loader``, on which their schedules depend. A collective.
+
+    A `SeededLoader` of a stream whose lengths differ is limited to the smallest, and that is told.
+
+    Args:
+        loader: to train on.
+        entry: that of the workflow, for the message.
+
+    Raises:
+        ValueError: on all ranks: the lengths differ, and the loader is of another kind.
+    """
+    rank, world_size = get_dist_info()
+    if world_size == 1:
+        return
+    length = length_of(loader)
+    fewest, most = reduce_extremes(-1 if length is None else length)
+    if fewest == most:
+        return
+    is_stream = isinstance(loader, SeededLoader) and isinstance(loader.dataset, IterableDataset)
+    # All ranks have to raise where one does.
+    if fewest < 0 or reduce_extremes(is_stream)[0] == 0:
+        known = 'no length on some ranks' if fewest < 0 else f'between {int(fewest)} and {int(most)} batches'
+        raise WrongValue(
+            f'the data loader of the workflow entry {tuple(entry)} has {known}, {length} on rank {rank}. The ranks '
+            'train in step, and would wait for each other for ever: share the data equally, as '
+            'runnerkit.data.build_dataloader does, or give each rank the same max_batches'
+        )
+    loader.max_batches = int(fewest)
+    if rank == 0:
+        logger.warning(
+            '%s: the ranks have between %d and %d batches. The passes of all ranks, which train in step, end after %d',
+            named(loader),
+            fewest,
+            most,
+            fewest,
+        )

@@ -1,0 +1,186 @@
+"""Streams of unequal length on two ranks that train in step."""
+
+import logging
+
+import pytest
+import torch
+from ranks import on_ranks
+from support import Tiny, tiny_runner
+from torch.utils.data import DataLoader, IterableDataset
+
+from runnerkit.data import build_dataloader
+from runnerkit.data.together import in_step, may_differ
+from runnerkit.hooks import Hook
+from runnerkit.parallel import MMDistributedDataParallel
+
+
+class Stream(IterableDataset):
+    """So many samples, numbered from ``start``."""
+
+    def __init__(self, length, start=0):
+        self.length, self.start = length, start
+
+    def __iter__(self):
+        for i in range(self.length):
+            yield torch.full((4,), float(self.start + i)), torch.zeros(1)
+
+
+class Sized(Stream):
+    def __len__(self):
+        return self.length
+
+
+class Plain:
+    """A loader of somebody else's, without a length."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+class Epochs(Hook):
+    """Counts what passes, as a hook with a schedule does."""
+
+    def __init__(self):
+        self.iters, self.max_iters = [], []
+
+    def after_train_epoch(self, runner):
+        self.iters.append(runner.completed_iters)
+        self.max_iters.append(runner.max_iters)
+
+
+class Told(logging.Handler):
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+
+
+def trained(kind, loader, **limits):
+    """How a run over ``loader`` has gone: what the hooks saw, what was trained on, and what was told."""
+    model, hook, told = MMDistributedDataParallel(Tiny()), Epochs(), Told()
+    runner = tiny_runner(kind, model=model, **limits)
+    runner.register_optimizer_hook({})
+    runner.register_hook(hook)
+    logger = logging.getLogger('runnerkit')
+    logger.addHandler(told)
+    try:
+        runner.run([loader], [('train', 1)])
+    except ValueError as error:
+        return repr(error)
+    finally:
+        logger.removeHandler(told)
+    weight = float(sum(p.detach().double().sum() for p in model.parameters()))
+    return hook.iters, hook.max_iters, runner.epoch, len(model.module.losses), weight, told.texts
+
+
+def on_rank(rank):
+    share = 100 * rank
+    plain = [[torch.full((2, 4), float(i)), torch.zeros(2, 1)] for i in range(2 + rank)]
+    return {
+        'epochs': trained('epoch', build_dataloader(Stream(10 - 4 * rank, share), 2, 0), max_epochs=2),
+        'with a worker': trained('epoch', build_dataloader(Stream(6 + 4 * rank, share), 2, 1, multiprocessing_context='fork'), max_epochs=2),
+        'iterations': trained('iter', build_dataloader(Stream(10 - 4 * rank, share), 2, 0), max_iters=8),
+        'equal': trained('epoch', build_dataloader(Stream(4, share), 2, 0), max_epochs=1),
+        'sized': trained('epoch', build_dataloader(Sized(10 - 4 * rank, share), 2, 0), max_epochs=2),
+        'wrongly sized': trained('epoch', build_dataloader(Lies(4 - 2 * rank, share), 2, 0), max_epochs=1),
+        'sized, of torch': trained('epoch', DataLoader(Sized(10 - 4 * rank, share), 2), max_epochs=2),
+        'lists': trained('iter', plain, max_iters=2),
+        'sized or not': trained('epoch', plain if rank else Plain(plain), max_epochs=2),
+        'plain': trained('epoch', Plain(plain), max_epochs=1),
+        'unshared': trained('epoch', build_dataloader(Stream(4), 2, 0), max_epochs=2),
+        'empty': trained('epoch', build_dataloader(Stream(4 * rank), 2, 0), max_epochs=1),
+        'empty, by iteration': trained('iter', build_dataloader(Stream(4 * rank), 2, 0), max_iters=1),
+        'evaluated': evaluated(build_dataloader(Stream(4), 2, 0)),
+    }
+
+
+class Lies(Stream):
+    def __len__(self):
+        return 4
+
+
+def evaluated(loader):
+    told = Told()
+    logging.getLogger('runnerkit').addHandler(told)
+    runner = tiny_runner(max_epochs=1)
+    for _ in range(2):
+        runner.evaluate(loader)
+    return told.texts
+
+
+@pytest.fixture(scope='module')
+def ranks():
+    first, second = on_ranks(__file__, 'on_rank')
+    return {name: (first[name], second[name]) for name in first}
+
+
+@pytest.mark.parametrize(
+    'name, iters, max_iters, first_ended',
+    [
+        ('epochs', [3, 6], [None, None], 1),
+        ('with a worker', [3, 6], [None, None], 0),
+        ('sized', [3, 6], [6, 6], None),
+        ('wrongly sized', [1], [2], 1),
+        ('plain', [2], [None], 0),
+    ],
+)
+def test_an_epoch_ends_on_all_ranks_when_the_first_one_has_no_batch(ranks, name, iters, max_iters, first_ended):
+    first, second = ranks[name]
+    assert first[:5] == second[:5]  # the same weights, too
+    assert first[:4] == (iters, max_iters, len(iters), iters[-1])
+    if first_ended is not None:
+        texts = [text for text in first[-1] if f'rank {first_ended} has no more batches after {iters[0]}' in text]
+        assert len(texts) == len(iters)
+
+
+def test_lengths_that_are_known_are_made_equal_at_the_start(ranks):
+    (text,) = (text for text in ranks['sized'][0][-1] if 'batches' in text)
+    assert 'the ranks have between 3 and 5 batches. The passes of all ranks, which train in step, end after 3' in text
+
+
+def test_an_endless_loader_begins_the_next_pass_on_all_ranks(ranks):
+    first, second = ranks['iterations']
+    assert first[:5] == second[:5]
+    assert first[2:4] == (2, 8)  # three batches a pass
+
+
+def test_ranks_with_equally_much_have_nothing_to_tell(ranks):
+    assert ranks['equal'][0][:4] == ([2], [None], 1, 2)
+    assert [texts for *_, texts in ranks['equal']] == [[], []]
+
+
+@pytest.mark.parametrize('name, known', [('sized, of torch', 'between 3 and 5 batches'), ('lists', 'between 2 and 3')])
+def test_other_loaders_of_unequal_length_are_refused_on_all_ranks(ranks, name, known):
+    for rank, told in enumerate(ranks[name]):
+        assert f"the workflow entry ('train', 1) has {known}" in told
+        assert f'on rank {rank}. The ranks train in step, and would wait for each other for ever' in told
+
+
+def test_a_length_that_some_ranks_do_not_know(ranks):
+    for told in ranks['sized or not']:
+        assert 'has no length on some ranks' in told
+
+
+def test_ranks_that_read_the_same_stream_are_told_once(ranks):
+    for name in ('unshared', 'evaluated'):
+        texts = [text for text in (ranks[name][0] if name == 'evaluated' else ranks[name][0][-1]) if 'same first' in text]
+        assert len(texts) == 1
+        assert 'the ranks 0, 1 have the same first batch' in texts[0]
+    assert not any('same first' in text for text in ranks['epochs'][0][-1])
+
+
+@pytest.mark.parametrize('name', ['empty', 'empty, by iteration'])
+def test_a_rank_without_any_batch_fails_on_all(ranks, name):
+    for told in ranks[name]:
+        assert 'no batches' in told
+
+
+def test_alone_batches_are_as_they_are():
+    batches = iter([1, 2])
+    assert not may_differ(Plain([1]))
+    assert in_step(Plain([1]), batches) is batches
