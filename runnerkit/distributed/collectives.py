@@ -17,8 +17,11 @@ T = TypeVar('T')
 
 _MIB = 2**20
 
-#: The length of the first vector that `reduce_named_sums` sums.
+#: The length of the first vector that `reduce_named_sums` sums, until more names have come.
 _FIRST = 64
+
+#: The default group, and the length there by now.
+_first: tuple[Any, int] = (None, _FIRST)
 
 
 def reduce_sums(values: Sequence[float]) -> list[float]:
@@ -33,7 +36,8 @@ def reduce_sums(values: Sequence[float]) -> list[float]:
 def reduce_named_sums(sums: Mapping[str, tuple[float, float]]) -> tuple[dict[str, tuple[float, float]], set[str]]:
     """Return the sums over all ranks of pairs of numbers by name; the ranks may have different names.
 
-    One collective if all ranks have the same names, at most 28; otherwise up to four.
+    One collective if all ranks have the same names; one more when there are more of them than ever before, above 28; up
+    to four where the names differ.
 
     Returns:
         The sums, and the names that some ranks lack. Those are summed over the other ranks.
@@ -46,13 +50,18 @@ def reduce_named_sums(sums: Mapping[str, tuple[float, float]]) -> tuple[dict[str
     names = sorted(sums)
     checksum = zlib.crc32('\n'.join(names).encode())
     check = [1.0, *(float(x) for part in (len(names), checksum >> 16, checksum & 0xFFFF) for x in (part, part**2))]
-    room = _FIRST - len(check)
+    global _first
+    length = _first[1] if _first[0] is dist.group.WORLD else _FIRST
+    room = length - len(check)
     numbers = [number for name in names for number in sums[name]]
     first = reduce_sums(check + numbers[:room] + [0.0] * (room - len(numbers)))
     ranks, *pairs = first[: len(check)]
     partial: set[str] = set()
     if all(total**2 == ranks * squares for total, squares in zip(pairs[::2], pairs[1::2], strict=True)):
-        totals = first[len(check) :] + (reduce_sums(numbers[room:]) if len(numbers) > room else [])
+        totals = first[len(check) :]
+        if len(numbers) > room:
+            totals += reduce_sums(numbers[room:])
+            _first = dist.group.WORLD, len(check) + len(numbers)  # as all ranks do here
     else:
         by_rank = all_gather_objects(names)
         names = sorted(set().union(*by_rank))
