@@ -1,13 +1,14 @@
-"""What a run's ranks cost each other, by their number: collectives, bytes and CPU time of one rank, and what a save gathers.
+"""What ranks cost each other, by their number: collectives, bytes and CPU time of one rank, and what a save gathers.
 
     python benchmarks/ranks.py [iterations] [rounds]
 
 The process is rank 0 of 1, 8, 64 and 1,024, in torch's fake process group: every call is made, and nobody answers. The
-model is small and in no wrapper, so that the gradients' own all-reduce is left out. CPU time is that of the whole
-process over one epoch's iterations, the least of the rounds, with data loading, step, hooks and log. Bytes are those of
-the tensors that this rank hands to collectives.
+model is small and in no wrapper, so that the gradients' own all-reduce is left out. Counts are of the whole run. CPU
+time is that of the process over the iterations of one epoch but the first ten, the least of the rounds. Bytes are those
+of the tensors that this rank hands to collectives.
 
-The second table is what each rank but the first sends to rank 0 at a save, pickled. Rank 0 holds that once for each rank.
+The second table is what each rank but the first sends to rank 0 at a save, pickled. Rank 0 holds that once for each
+rank.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -61,7 +63,7 @@ class Net(nn.Module):
     def __init__(self, widths: tuple[int, ...] = (4, 8, 1), norms: bool = True) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), *([nn.BatchNorm1d(after)] if norms else [])]
         self.layers = nn.Sequential(*layers)
 
@@ -193,7 +195,9 @@ def gathered(model: nn.Module, iterations: int, accumulation: int = 1) -> int:
 def main(iterations: int = 200, rounds: int = 7) -> None:
     """Measure, and print both tables."""
     torch.set_num_threads(1)
-    print('| ranks | collectives | bytes of all | Python calls an iteration | CPU µs an iteration |\n|---|---|---|---|---|')
+    print(
+        '| ranks | collectives | bytes of all | Python calls an iteration | CPU µs an iteration |\n|---|---|---|---|---|'
+    )
     seconds = dict.fromkeys(RANKS, math.inf)
     for turn in range(rounds):  # in turn, since other programs may use the machine for a while
         for ranks in RANKS[:: 1 - turn % 2 * 2]:
@@ -204,7 +208,8 @@ def main(iterations: int = 200, rounds: int = 7) -> None:
         with counted_calls() as python:
             found = train(ranks, iterations)[1]
         micros = seconds[ranks] / (iterations - INTERVAL) * 1e6
-        print(f'| {ranks:,} | {len(found)} | {sum(size for size, _ in found):,} | {python[0] / iterations:.0f} | {micros:.0f} |')
+        size, calls = sum(size for size, _ in found), python[0] / iterations
+        print(f'| {ranks:,} | {len(found)} | {size:,} | {calls:.0f} | {micros:.0f} |')
     print('\n| what each rank sends at a save | bytes | of that for each parameter |\n|---|---|---|')
     small, large = Net(), Net((4, 1000, 1000, 1))
     parameters = sum(each.numel() for each in large.parameters())

@@ -40,7 +40,11 @@ def trains_on_rank(rank):
         runner.register_hook(marks, 'LOWEST')
         began = len(calls)
         runner.run([loader(200, dist=True)], [('train', 1)])
-        return {'start': marks.begun - began, 'after': [n - marks.begun for n in marks.after], 'all': len(calls) - began}
+        return {
+            'start': marks.begun - began,
+            'after': [n - marks.begun for n in marks.after],
+            'all': len(calls) - began,
+        }
 
 
 def test_ranks_talk_once_a_log_line_and_in_no_other_iteration():

@@ -1,4 +1,5 @@
-"""Ranks that train on streams: they end a pass together, since each step of one waits for the others."""
+"""Ranks that share a loader: each sample of an evaluation comes once, and ranks that train on streams end a pass
+together, since each step of one waits for the others."""
 
 from __future__ import annotations
 
@@ -6,14 +7,15 @@ import logging
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from math import inf
 from typing import Any, TypeVar
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import DistributedSampler, IterableDataset
 
 from runnerkit.data.checksum import batch_checksums
-from runnerkit.data.kinds import dataset_of, is_unbounded, length_of, named
+from runnerkit.data.kinds import dataset_of, is_unbounded, length_of, named, order_of
 from runnerkit.data.loader import SeededLoader
 from runnerkit.distributed import all_gather_objects, cpu_group, get_dist_info, reduce_extremes
 from runnerkit.utils.exceptions import WrongValue
@@ -25,8 +27,35 @@ _END = object()
 logger = logging.getLogger('runnerkit')
 
 
-#: The loaders whose shares were compared.
-_compared: weakref.WeakSet[Any] = weakref.WeakSet()
+#: The loaders of which something was told, or looked at, that is to be told once.
+_seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@contextmanager
+def each_sample_once(loader: Any) -> Iterator[None]:
+    """Let a pass over ``loader`` inside this context, on all ranks together, give every sample once.
+
+    A share that was rounded up, as training needs it, is not there. Samples that torch's DistributedSampler repeats are
+    told, once for each loader.
+    """
+    order, sampler = order_of(loader), getattr(loader, 'sampler', None)
+    if order is not None and order.sampler.world_size > 1 and order.sampler.round_up:
+        order.sampler.round_up = False
+        try:
+            yield
+        finally:
+            order.sampler.round_up = True
+        return
+    if isinstance(sampler, DistributedSampler) and get_dist_info()[1] > 1:
+        repeated = sampler.total_size - len(sampler.dataset)  # type: ignore[arg-type]  # it has a length there
+        if repeated > 0 and _is_new(loader) and get_dist_info()[0] == 0:
+            logger.warning(
+                '%s: the DistributedSampler gives all ranks equally much, so that %d samples come twice, also in the '
+                "metrics. runnerkit.data.build_dataloader's own sampler gives every sample of an evaluation once",
+                named(loader),
+                repeated,
+            )
+    yield
 
 
 def in_step(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
@@ -84,12 +113,7 @@ def tell_unshared(loader: Any, checksums: Mapping[str, Sequence[int]]) -> None:
         loader: one for which `may_differ` holds.
         checksums: of this rank's first batch; none if it has no batch.
     """
-    try:
-        is_new = loader not in _compared
-        _compared.add(loader)
-    except TypeError:  # it cannot be remembered
-        return
-    if not is_new:
+    if not _is_new(loader):
         return
     seen = all_gather_objects(tuple((place, sums[0]) for place, sums in checksums.items()))
     same = [found for found, number in Counter(seen).items() if found and number > 1]
@@ -101,6 +125,16 @@ def tell_unshared(loader: Any, checksums: Mapping[str, Sequence[int]]) -> None:
             named(loader),
             ', '.join(str(i) for i, found in enumerate(seen) if found in same),
         )
+
+
+def _is_new(loader: Any) -> bool:
+    """Whether ``loader`` is seen for the first time; False where it cannot be remembered."""
+    try:
+        is_new = loader not in _seen
+        _seen.add(loader)
+    except TypeError:
+        return False
+    return is_new
 
 
 def agree_on_length(loader: Any, entry: Any) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.named import name_of_scores, with_name
-from runnerkit.data.together import may_differ, tell_unshared
+from runnerkit.data.together import each_sample_once, may_differ, tell_unshared
 from runnerkit.distributed import (
     broadcast_buffers,
     broadcast_patiently,
@@ -149,7 +149,12 @@ class Evaluating(Lifecycle):
         if len(self._readers.evaluations) > number:
             self._tell_late_evaluation(number, loader)
         try:
-            with report_scope(self.log_buffer), torch.no_grad(), self._rings('around_epoch'):
+            with (
+                report_scope(self.log_buffer),
+                torch.no_grad(),
+                each_sample_once(loader),
+                self._rings('around_epoch'),
+            ):
                 call('before_val_epoch')
                 # A pass that an error has cut short does not go on here.
                 batches = reader.batches(epoch) if reader.is_to_enter else reader.begin(epoch)

@@ -55,9 +55,9 @@ def test_the_batch_size_changes_nothing(batch_size):
     assert same(flat(make(batch_size=batch_size).enter(2)), EXPECTED)
 
 
-@pytest.mark.parametrize('world_size', [2, 3])
-def test_the_number_of_ranks_changes_nothing(world_size):
-    shares = [flat(make(rank=rank, world_size=world_size).enter(2)) for rank in range(world_size)]
+@pytest.mark.parametrize('world_size, workers', [(2, 0), (3, 0), (3, 2)])
+def test_the_number_of_ranks_changes_nothing(world_size, workers):
+    shares = [flat(make(rank=rank, world_size=world_size, num_workers=workers).enter(2)) for rank in range(world_size)]
     for part, expected in enumerate(EXPECTED):
         interleaved = torch.stack([share[part] for share in shares], 1).flatten(0, 1)
         assert torch.equal(interleaved[:23], expected)

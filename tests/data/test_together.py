@@ -83,7 +83,9 @@ def on_rank(rank):
     plain = [[torch.full((2, 4), float(i)), torch.zeros(2, 1)] for i in range(2 + rank)]
     return {
         'epochs': trained('epoch', build_dataloader(Stream(10 - 4 * rank, share), 2, 0), max_epochs=2),
-        'with a worker': trained('epoch', build_dataloader(Stream(6 + 4 * rank, share), 2, 1, multiprocessing_context='fork'), max_epochs=2),
+        'with a worker': trained(
+            'epoch', build_dataloader(Stream(6 + 4 * rank, share), 2, 1, multiprocessing_context='fork'), max_epochs=2
+        ),
         'iterations': trained('iter', build_dataloader(Stream(10 - 4 * rank, share), 2, 0), max_iters=8),
         'equal': trained('epoch', build_dataloader(Stream(4, share), 2, 0), max_epochs=1),
         'sized': trained('epoch', build_dataloader(Sized(10 - 4 * rank, share), 2, 0), max_epochs=2),
@@ -168,7 +170,9 @@ def test_a_length_that_some_ranks_do_not_know(ranks):
 
 def test_ranks_that_read_the_same_stream_are_told_once(ranks):
     for name in ('unshared', 'evaluated'):
-        texts = [text for text in (ranks[name][0] if name == 'evaluated' else ranks[name][0][-1]) if 'same first' in text]
+        texts = [
+            text for text in (ranks[name][0] if name == 'evaluated' else ranks[name][0][-1]) if 'same first' in text
+        ]
         assert len(texts) == 1
         assert 'the ranks 0, 1 have the same first batch' in texts[0]
     assert not any('same first' in text for text in ranks['epochs'][0][-1])

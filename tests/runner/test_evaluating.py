@@ -1,5 +1,6 @@
 """Evaluations of a runner: their scores, hooks and ranks."""
 
+import logging
 import time
 import warnings
 from datetime import timedelta
@@ -12,7 +13,7 @@ from ranks import on_ranks
 from support import Measured, Recorder, Tiny, loader, tiny_runner
 from torch import nn
 from torch.distributed.distributed_c10d import _set_pg_timeout
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from runnerkit.data import build_dataloader
 from runnerkit.evaluation import multi_gpu_test
@@ -265,6 +266,16 @@ def evaluates_on_rank(rank):
         loader = build_dataloader(Samples(2), 2, 0, shuffle=False, round_up=False)
         runner.run([loader], [('val', 1)])
         found[wrap.__name__, 'workflow'] = {name: score.value for name, score in runner.scores.items()}
+    runner = tiny_runner(model=Identity(), max_epochs=1)
+    rounded = build_dataloader(Samples(7), 2, 0, shuffle=False)  # as in training
+    found['rounded up'] = runner.evaluate(rounded), len(rounded), rounded.sampler.round_up
+    logger, records = logging.getLogger('runnerkit'), []
+    logger.addFilter(lambda record: records.append(record.getMessage()) or True)
+    repeating = DataLoader(Samples(7), 2, sampler=DistributedSampler(Samples(7), shuffle=False))
+    for _ in range(2):
+        runner.evaluate(repeating)
+    runner.evaluate(DataLoader(Samples(6), 2, sampler=DistributedSampler(Samples(6), shuffle=False)))
+    found['repeated'] = [text for text in records if 'come twice' in text]
     runner = tiny_runner('iter', model=Identity(), max_iters=1)
     try:
         runner.run([build_dataloader(Samples(2), 2, 0, shuffle=False, round_up=False)], [('val', 2)])
@@ -343,6 +354,19 @@ def test_every_sample_counts_once_on_any_number_of_ranks(ranks, wrapper):
         batches = 2 * sum(-(-len(range(i, length, 3)) // 2) for length in LENGTHS)
         assert rank[wrapper, 'steps'] == rank[wrapper, 'batches'] == batches  # of the two that take val_steps
         assert rank[wrapper, 'workflow'] == {'loss': 0.5, 'sum': 1.0, 'all_0': 0.0, 'all_1': 1.0, 'seen': 1.0}
+
+
+def test_a_loader_of_a_training_gives_every_sample_once_in_an_evaluation(ranks):
+    for rank in ranks:
+        scores, length, round_up = rank['rounded up']
+        assert (scores['sum'], scores['loss'], length, round_up) == (21.0, pytest.approx(3.0), 2, True)
+
+
+def test_samples_that_a_sampler_of_torchs_repeats_are_told(ranks):
+    first, *others = [rank['repeated'] for rank in ranks]
+    assert len(first) == 1
+    assert 'so that 2 samples come twice' in first[0]
+    assert others == [[], []]
 
 
 def test_a_rank_without_samples_is_none_to_warn_of(ranks):
