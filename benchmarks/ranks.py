@@ -195,9 +195,8 @@ def gathered(model: nn.Module, iterations: int, accumulation: int = 1) -> int:
 def main(iterations: int = 200, rounds: int = 7) -> None:
     """Measure, and print both tables."""
     torch.set_num_threads(1)
-    print(
-        '| ranks | collectives | bytes of all | Python calls an iteration | CPU µs an iteration |\n|---|---|---|---|---|'
-    )
+    print('| ranks | collectives | bytes of all | Python calls an iteration | CPU µs an iteration |')
+    print('|---|---|---|---|---|')
     seconds = dict.fromkeys(RANKS, math.inf)
     for turn in range(rounds):  # in turn, since other programs may use the machine for a while
         for ranks in RANKS[:: 1 - turn % 2 * 2]:
