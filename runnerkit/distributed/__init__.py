@@ -12,6 +12,7 @@ from runnerkit.distributed.collectives import (
     reduce_extremes,
     reduce_max,
     reduce_named_sums,
+    reduce_named_sums_and_row,
     reduce_sums,
     same_seed_everywhere,
 )
@@ -41,6 +42,7 @@ __all__ = [
     'reduce_extremes',
     'reduce_max',
     'reduce_named_sums',
+    'reduce_named_sums_and_row',
     'reduce_sums',
     'same_seed_everywhere',
     'shutdown',

@@ -42,23 +42,35 @@ def reduce_named_sums(sums: Mapping[str, tuple[float, float]]) -> tuple[dict[str
     Returns:
         The sums, and the names that some ranks lack. Those are summed over the other ranks.
     """
+    return reduce_named_sums_and_row(sums, ())[:2]
+
+
+def reduce_named_sums_and_row(
+    sums: Mapping[str, tuple[float, float]], row: Sequence[float]
+) -> tuple[dict[str, tuple[float, float]], set[str], list[float]]:
+    """`reduce_named_sums`, and by the same collective the sums of the numbers of ``row``, which is equally long on all
+    ranks.
+
+    Returns:
+        The sums, the names that some ranks lack, and the summed row.
+    """
+    global _first
     if get_dist_info()[1] == 1:
-        return dict(sums), set()
+        return dict(sums), set(), list(row)
     # All ranks must sum vectors of equal length and meaning. So the first vector has a fixed length and begins with a
     # checksum of the names. The checksum is equal on all ranks if its variance, computed from the sums of it and of
     # its square, is zero. It is sent in numbers so small that the sums of their squares are exact.
     names = sorted(sums)
     checksum = zlib.crc32('\n'.join(names).encode())
     check = [1.0, *(float(x) for part in (len(names), checksum >> 16, checksum & 0xFFFF) for x in (part, part**2))]
-    global _first
-    length = _first[1] if _first[0] is dist.group.WORLD else _FIRST
-    room = length - len(check)
+    begin = len(check) + len(row)
+    room = (_first[1] if _first[0] is dist.group.WORLD else _FIRST) - len(check)
     numbers = [number for name in names for number in sums[name]]
-    first = reduce_sums(check + numbers[:room] + [0.0] * (room - len(numbers)))
+    first = reduce_sums([*check, *row, *numbers[:room], *[0.0] * (room - len(numbers))])
     ranks, *pairs = first[: len(check)]
     partial: set[str] = set()
     if all(total**2 == ranks * squares for total, squares in zip(pairs[::2], pairs[1::2], strict=True)):
-        totals = first[len(check) :]
+        totals = first[begin:]
         if len(numbers) > room:
             totals += reduce_sums(numbers[room:])
             _first = dist.group.WORLD, len(check) + len(numbers)  # as all ranks do here
@@ -67,7 +79,8 @@ def reduce_named_sums(sums: Mapping[str, tuple[float, float]]) -> tuple[dict[str
         names = sorted(set().union(*by_rank))
         partial = set(names) - set(names).intersection(*by_rank)
         totals = reduce_sums([number for name in names for number in sums.get(name, (0.0, 0.0))])
-    return {name: (totals[2 * i], totals[2 * i + 1]) for i, name in enumerate(names)}, partial
+    found = {name: (totals[2 * i], totals[2 * i + 1]) for i, name in enumerate(names)}
+    return found, partial, first[len(check) : begin]
 
 
 def reduce_max(value: float) -> float:

@@ -49,6 +49,16 @@ def named_sums(rank):
     for number in (0, 1, 27, 28, 29, 30, 57, 58, 200):
         own = [{f'name{i}': (i * (rank + 1.0), 1.0) for i in range(many)} for many in (number, number + rank)]
         found[number] = [d.reduce_named_sums(each) for each in own]
+    for number in (0, 30, 300):
+        names = {f'name{i}': (i * (rank + 1.0), 1.0) for i in range(number)}
+        own = [names, {**names, f'rank{rank}': (5.0, 1.0)}]
+        found[f'{number} and a row'] = [d.reduce_named_sums_and_row(each, [rank, 2.0, 0.5]) for each in own]
+    calls, reduce = [], torch.distributed.all_reduce
+    torch.distributed.all_reduce = lambda *args, **kwargs: (calls.append(1), reduce(*args, **kwargs))
+    for _ in range(2):
+        d.reduce_named_sums({f'name{i}': (1.0, 1.0) for i in range(400)})  # more than before
+    torch.distributed.all_reduce = reduce
+    found['collectives'] = len(calls)
     found['other names'] = d.reduce_named_sums({'both': (1.0, 2.0), f'rank{rank}': (5.0, 1.0)})
     return found
 

@@ -19,6 +19,7 @@ def test_alone_nothing_changes():
     assert d.broadcast_object(thing) is thing
     assert d.gather_objects(thing) == d.all_gather_objects(thing) == [thing]
     assert d.reduce_named_sums({'a': (1.0, 2.0)}) == ({'a': (1.0, 2.0)}, set())
+    assert d.reduce_named_sums_and_row({'a': (1.0, 2.0)}, (3.0,)) == ({'a': (1.0, 2.0)}, set(), [3.0])
     assert d.from_first_rank(lambda: thing) is thing
     assert d.same_seed_everywhere(5) == 5
     d.barrier()
@@ -37,6 +38,11 @@ def test_sums_by_name_whatever_names_each_rank_has(ranks):
             own = {f'name{number}': (2.0 * number, 1.0)}
             assert found[number] == [(expected, set()), (expected | own, set(own))]
         own = {'rank0': (5.0, 1.0), 'rank1': (5.0, 1.0)}
+        for number in (0, 30, 300):
+            expected = {f'name{i}': (3.0 * i, 2.0) for i in range(number)}
+            row = [1.0, 4.0, 1.0]
+            assert found[f'{number} and a row'] == [(expected, set(), row), (expected | own, set(own), row)]
+        assert found['collectives'] == 2 + 1
         assert found['other names'] == ({'both': (2.0, 4.0), **own}, set(own))
 
 
