@@ -17,8 +17,10 @@ from runnerkit.distributed.collectives import (
 from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
 from runnerkit.distributed.launch import init_dist, shutdown
 from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
+from runnerkit.distributed.watch import Watch
 
 __all__ = [
+    'Watch',
     'all_gather_objects',
     'allreduce_grads',
     'allreduce_params',
