@@ -48,7 +48,7 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
         launcher: ``'pytorch'`` (torchrun), ``'slurm'`` or ``'mpi'``.
         backend: ``'nccl'``, MMCV's default, means that of this machine's accelerator: nccl for CUDA and ROCm, xccl for
             XPU, gloo without an accelerator.
-        join_within: seconds that rank 0 waits for the other processes. Where torchrun starts them, it does the waiting.
+        join_within: seconds that rank 0 waits for the other processes.
         **kwargs: for `torch.distributed.init_process_group`; ``timeout`` may be a number of seconds. For slurm also
             ``port``. What a run's ``dist_params`` has for `runnerkit.distributed.Watch` is left out.
 
@@ -78,11 +78,11 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
     if backend == 'nccl' and kind != 'cuda':
         backend = _BACKENDS.get(kind, 'gloo')
         get_logger('runnerkit').info('no CUDA: the processes communicate through %s instead of nccl', backend)
-    # Torchrun has counted the processes already, and meets them at a store of its own.
-    if meets_by_itself and os.environ.get('TORCHELASTIC_USE_AGENT_STORE') != 'True':
+    if meets_by_itself:
         rank, world_size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
         address, port = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
-        store = meet(rank, world_size, address, port, join_within)
+        is_kept = os.environ.get('TORCHELASTIC_USE_AGENT_STORE') == 'True'
+        store = meet(rank, world_size, address, port, join_within, is_kept)
         store.set_timeout(kwargs.get('timeout', dist.default_pg_timeout))
         kwargs.update(store=store, rank=rank, world_size=world_size)
     elif str(kwargs.get('init_method', 'env://')).partition('?')[0] != 'env://' and 'WORLD_SIZE' in os.environ:

@@ -25,7 +25,7 @@ from torch import distributed as dist
 from torch.distributed import distributed_c10d
 
 from runnerkit.distributed.collectives import all_gather_objects
-from runnerkit.distributed.info import get_dist_info
+from runnerkit.distributed.info import get_dist_info, ranks_in_words
 from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank
 
 #: Seconds within which the other ranks end when one has died or raised an error.
@@ -302,16 +302,10 @@ def verdict(places: Sequence[Mapping[str, Any] | None], seconds: float) -> tuple
     culprits = [rank for rank, place in enumerate(places) if place is None or not place['waits']]
     # Those who keep the others waiting come first.
     order = sorted(ranks.items(), key=lambda item: (item[1][0] not in culprits, item[1]))
-    found = '\n'.join(f'{named(its)}: {text}' for text, its in order)
+    found = '\n'.join(f'{ranks_in_words(its)}: {text}' for text, its in order)
     all_wait = '' if culprits else ' All ranks wait, perhaps in different collectives.'
     one = culprits[0] if len(culprits) == 1 else None
     return one, f'No iteration has been finished for {seconds:.0f} s.{all_wait}\n{found}'
-
-
-def named(ranks: Sequence[int], most: int = 16) -> str:
-    """Ranks in words: ``rank 1``, ``ranks 0, 2``."""
-    more = f' … ({len(ranks)} in all)' if len(ranks) > most else ''
-    return f'rank{"s" * (len(ranks) > 1)} {", ".join(map(str, ranks[:most]))}{more}'
 
 
 def is_alive(pid: int) -> bool:

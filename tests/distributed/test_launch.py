@@ -98,7 +98,7 @@ def test_slurm_with_its_list_of_machines_and_a_given_port(joined, monkeypatch, t
     backend = 'nccl' if torch.cuda.is_available() else 'gloo'
     seconds = timedelta(seconds=2)
     group = {'backend': backend, 'rank': 3, 'world_size': 4, 'timeout': seconds}
-    assert joined == [(3, 4, 'node1', 1234, 300.0), seconds, group]
+    assert joined == [(3, 4, 'node1', 1234, 300.0, False), seconds, group]
 
 
 def test_slurm_without_its_tools_says_what_to_set(joined, monkeypatch, tmp_path):
@@ -122,17 +122,17 @@ def test_the_backend_and_the_device_are_those_of_the_accelerator(joined, monkeyp
     for name, value in {'RANK': '5', 'WORLD_SIZE': '8', 'MASTER_ADDR': 'here', 'MASTER_PORT': '7'}.items():
         monkeypatch.setenv(name, value)
     init_dist('pytorch', join_within=9, end_within=20, hang_after=None)
-    assert joined[0] == (5, 8, 'here', 7, 9)
+    assert joined[0] == (5, 8, 'here', 7, 9, False)
     assert joined[2] == {'backend': backend, 'rank': 5, 'world_size': 8}
     assert current == ([] if kind is None else [(kind, 1)])
 
 
-def test_processes_that_torchrun_has_counted_meet_at_its_store(joined, monkeypatch):
+def test_under_torchrun_the_store_is_there(joined, monkeypatch):
     env = {'RANK': '0', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'here', 'MASTER_PORT': '7'}
     for name, value in {**env, 'TORCHELASTIC_USE_AGENT_STORE': 'True'}.items():
         monkeypatch.setenv(name, value)
     init_dist('pytorch', backend='gloo')
-    assert joined == [{'backend': 'gloo'}]
+    assert joined[0] == (0, 2, 'here', 7, 300.0, True)
 
 
 def test_a_file_to_meet_at_needs_the_numbers(joined, monkeypatch):
@@ -151,7 +151,7 @@ def test_slurm_jobs_meet_at_a_port_that_all_ranks_know(joined, monkeypatch, job,
         monkeypatch.setenv(name, value)
     init_dist('slurm', backend='gloo')
     assert [os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'MASTER_PORT')] == ['5', '8', meets_at]
-    assert joined[0] == (5, 8, 'here', int(meets_at), 300.0)
+    assert joined[0] == (5, 8, 'here', int(meets_at), 300.0, False)
     assert joined[2] == {'backend': 'gloo', 'rank': 5, 'world_size': 8}
 
 
@@ -163,7 +163,7 @@ def test_mpi_has_a_default_port(joined, monkeypatch):
     monkeypatch.setenv('MASTER_ADDR', 'here')
     init_dist('mpi', backend='gloo')
     assert [os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'MASTER_PORT')] == ['1', '0', '29500']
-    assert joined[0] == (1, 2, 'here', 29500, 300.0)
+    assert joined[0] == (1, 2, 'here', 29500, 300.0, False)
 
 
 GOOD = {'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'here', 'MASTER_PORT': '29500', 'LOCAL_RANK': '0'}

@@ -4,8 +4,10 @@ import logging
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
+from torch.distributed import TCPStore
 
 from runnerkit.distributed import meeting
 from runnerkit.distributed.meeting import meet
@@ -47,7 +49,7 @@ def test_a_rank_that_does_not_come(port, monkeypatch, caplog):
     assert isinstance(first, TimeoutError)
     assert f'2 of WORLD_SIZE=4 processes have come to 127.0.0.1:{port} within 1.5 s; missing: ranks 2, 3.' in str(first)
     assert isinstance(second, ToldByFirstRank)
-    assert f'waiting at 127.0.0.1:{port} for ranks 2, 3 of 4 processes' in caplog.text
+    assert f'waiting at 127.0.0.1:{port} for ranks 2, 3 of 4' in caplog.text
 
 
 def test_no_rank_0(port):
@@ -87,3 +89,25 @@ def test_two_processes_with_one_rank(port):
     assert str(errors[0]) == 'two processes have RANK=1: each needs a number of its own'
     assert isinstance(errors[0], ValueError)
     assert all(isinstance(each, ToldByFirstRank) for each in errors[1:])
+
+
+def test_torchruns_store_still_has_what_the_processes_that_have_died_wrote(port):
+    kept = TCPStore('127.0.0.1', port, is_master=True, wait_for_workers=False)
+
+    def start(*ranks):
+        barrier = Barrier(len(ranks))
+
+        def one(rank):
+            store = meet(rank, len(ranks), '127.0.0.1', port, 20, is_kept=True)
+            found = store.check(['address of 0'])
+            barrier.wait()
+            store.set(f'address of {rank}', '')
+            store.wait([f'address of {each}' for each in ranks])
+            return found
+
+        with ThreadPoolExecutor(len(ranks)) as threads:
+            return list(threads.map(one, ranks))
+
+    for ranks in [(0, 1, 2), (0, 1, 2), (0, 1), (0, 1, 2)]:
+        kept.set('runnerkit/hello/1', 'a process that has died')
+        assert not any(start(*ranks))

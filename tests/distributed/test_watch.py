@@ -15,7 +15,7 @@ import torch
 from forks import Fork
 
 from runnerkit.distributed import Watch
-from runnerkit.distributed.watch import describe, is_alive, is_lost, named, record, stands_at, verdict
+from runnerkit.distributed.watch import describe, is_alive, is_lost, record, stands_at, verdict
 
 CONFIG = """
 model = dict(type='Supervised', model=[dict(type='Linear', in_features=4, out_features=1)], loss=dict(type='MSELoss'))
@@ -182,11 +182,6 @@ def test_the_verdict_names_those_who_keep_the_others_waiting_first():
     culprit, text = verdict([waits, {**waits, 'stack': 'in barrier'}], 5)
     assert culprit is None
     assert 'All ranks wait, perhaps in different collectives.' in text
-
-
-def test_ranks_in_words():
-    assert named([3]) == 'rank 3'
-    assert named(range(20)) == f'ranks {", ".join(map(str, range(16)))} … (20 in all)'
 
 
 def test_whether_a_process_lives():
