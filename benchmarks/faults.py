@@ -50,6 +50,7 @@ from torch.utils.data import Dataset
 
 from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
+from runnerkit.distributed.slowest import NAMES
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
 from runnerkit.hooks.hook import POINTS
 from runnerkit.log_files import set_aside
@@ -371,7 +372,7 @@ def digest(value):
 def log_of(work_dir):
     """The log's lines about moments of the run, in order, without what a clock says."""
     lines = [json.loads(text) for path in sorted(Path(work_dir).glob('*.log.json')) for text in path.open()]
-    clock = ('time', 'data_time')
+    clock = NAMES
     return [{key: line[key] for key in line if key not in clock} for line in lines if 'mode' in line]
 
 

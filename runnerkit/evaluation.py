@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from runnerkit.data.kinds import is_limited
 from runnerkit.distributed import collect_results_cpu, collect_results_gpu, get_dist_info
+from runnerkit.distributed.slowest import NAMES
 from runnerkit.nn.failures import note_metric
 from runnerkit.parallel import unwrap
 from runnerkit.utils.losses import names_a_loss
@@ -30,7 +31,7 @@ LESS_KEYS = ('loss',)
 
 
 #: What an evaluation logs besides its scores.
-NO_SCORES = ('eval_iter_num', 'time', 'data_time')
+NO_SCORES = ('eval_iter_num', *NAMES)
 
 
 @contextmanager

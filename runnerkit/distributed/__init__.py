@@ -17,6 +17,7 @@ from runnerkit.distributed.collectives import (
 from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
 from runnerkit.distributed.launch import init_dist, shutdown
 from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
+from runnerkit.distributed.slowest import reduce_and_find_slowest
 from runnerkit.distributed.watch import Watch
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     'init_dist',
     'is_distributed',
     'master_only',
+    'reduce_and_find_slowest',
     'reduce_max',
     'reduce_named_sums',
     'reduce_sums',

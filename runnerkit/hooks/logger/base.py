@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.data.kinds import length_of
-from runnerkit.distributed import reduce_named_sums
+from runnerkit.distributed import reduce_and_find_slowest, reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.optim.named import learning_rates, momenta, other_rates
 from runnerkit.utils.losses import names_a_loss
@@ -117,7 +117,7 @@ class LoggerHook(Hook):
         return length is not None and runner.inner_iter + 1 == length
 
     def _average(self, runner: RunnerView, n: int) -> None:
-        runner.log_buffer.average(n, reduce=reduce_named_sums)
+        runner.log_buffer.average(n, reduce=reduce_and_find_slowest)
 
     def _log(self, runner: RunnerView) -> None:
         if runner.rank == 0:
