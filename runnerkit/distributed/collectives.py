@@ -209,4 +209,4 @@ def _buckets(tensors: list[Tensor], limit: int | None) -> Iterator[list[Tensor]]
 def _device() -> torch.device:
     """Return the device that tensors must be on to be sent: nccl and xccl support GPUs only."""
     kind = {'nccl': 'cuda', 'xccl': 'xpu'}.get(dist.get_backend(), 'cpu')
-    return torch.device('cpu') if kind == 'cpu' else torch.device(kind, current_index(kind))
+    return torch.device(kind, current_index(kind) or 0) if kind != 'cpu' else torch.device('cpu')

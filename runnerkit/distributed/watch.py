@@ -57,12 +57,12 @@ class Watch:
 
     Args:
         logger: on rank 0, what has happened is logged there.
-        position: changes whenever the run moves; None where a pause may be as long as it likes, such as in an
+        heartbeat: changes whenever the run moves; None where a pause may be as long as it likes, such as in an
             evaluation. Called from a thread.
         failure: the error with which the run has failed, although the main thread may still do something about it;
             else None. Called from a thread.
         end_within: seconds within which all ranks end after one has failed.
-        hang_after: seconds for which ``position`` may stay as it is, three times as long until it has changed once
+        hang_after: seconds for which ``heartbeat`` may stay as it is, three times as long until it has changed once
             (the first iteration may compile); None: for ever. After ``end_within`` seconds the log names who stands
             where.
 
@@ -73,7 +73,7 @@ class Watch:
     def __init__(
         self,
         logger: logging.Logger,
-        position: Callable[[], Hashable | None] = lambda: None,
+        heartbeat: Callable[[], Hashable | None] = lambda: None,
         failure: Callable[[], BaseException | None] = lambda: None,
         end_within: float = END_WITHIN,
         hang_after: float | None = HANG_AFTER,
@@ -82,7 +82,7 @@ class Watch:
             is_none = value is None and name == 'hang_after'
             if not is_none and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
                 raise ValueError(f'{name} must be more than 0 seconds, but got {value!r}')
-        self._logger, self._position, self._failure = logger, position, failure
+        self._logger, self._heartbeat, self._failure = logger, heartbeat, failure
         self._end_within, self._hang_after = end_within, hang_after
         self._rank, self._world_size = get_dist_info()
         self._thread = threading.Thread(target=self._run, name='runnerkit-watch', daemon=True)
@@ -204,7 +204,7 @@ class Watch:
 
     def _time(self) -> None:
         """See whether the run moves; rank 0 asks all ranks where they stand, where it does not."""
-        now, at = time.monotonic(), self._position()
+        now, at = time.monotonic(), self._heartbeat()
         if at is None or at != self._at:
             self._has_moved = self._has_moved or (at is not None and self._at is not None)
             self._at, self._since = at, now

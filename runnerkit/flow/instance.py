@@ -68,7 +68,7 @@ class InstanceBase(Stage):
                 init_dist(options.launcher, **params)
                 watch = Watch(
                     context.logger,
-                    partial(position, context),
+                    partial(heartbeat, context),
                     partial(failure, context),
                     **{name: params[name] for name in WATCH if name in params},
                 )
@@ -176,9 +176,9 @@ class Instance(InstanceBase):
     """The default: nothing beyond what every run needs."""
 
 
-def position(context: Context) -> Hashable | None:
+def heartbeat(context: Context) -> Hashable | None:
     """What changes as long as the run moves; None outside of its iterations."""
-    return getattr(context.runner, 'position', None)
+    return getattr(context.runner, 'heartbeat', None)
 
 
 def failure(context: Context) -> BaseException | None:
