@@ -63,7 +63,7 @@ def program(path, text):
 
 
 def run(name, *arguments, **variables):
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(('SLURM', 'MASTER', 'RANK'))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(('SLURM', 'MASTER'))}
     environment = {**inherited, 'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1', **variables}
     return subprocess.run(
         [str(TOOLS / name), *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=300
@@ -113,23 +113,20 @@ def test_several_machines(tmp_path):
 def test_slurm(folder):
     """A srun that starts two processes here, as Slurm's would on two machines."""
     (folder / 'bin').mkdir()
-    program(
-        folder / 'bin' / 'scontrol',
-        '#!/bin/sh\n[ "$*" = "show hostname node[1-2]" ] && printf "localhost\\nnode2\\n"\n',
-    )
+    hosts = '[ "$*" = "show hostname node[1-2]" ] && printf "localhost\\nnode2\\n"'
+    program(folder / 'bin' / 'scontrol', f'#!/bin/sh\n{hosts}\n')
     srun = """#!/bin/bash
 while [[ $1 == --* ]]; do echo "$1"; shift; done
-export SLURM_JOB_ID=RANDOM SLURM_NTASKS=2 SLURM_NODELIST='node[1-2]' SLURM_LOCALID=0
+export SLURM_NTASKS=2 SLURM_NODELIST='node[1-2]' SLURM_LOCALID=0
 SLURM_PROCID=1 "$@" & other=$!
 SLURM_PROCID=0 "$@" || exit
 wait $other
 """
-    program(folder / 'bin' / 'srun', srun.replace('RANDOM', str(os.getpid())))
+    program(folder / 'bin' / 'srun', srun)
     path = f'{folder / "bin"}:{os.environ["PATH"]}'
     arguments = ('debug', 'my_job', folder / 'cfg.py', folder / 'run', '--seed', '1')
-    ended = run(
-        'slurm_train.sh', *arguments, PATH=path, GPUS='2', GPUS_PER_NODE='8', CPUS_PER_TASK='3', SRUN_ARGS='--qos=a --x'
-    )
+    sizes = {'GPUS': '2', 'GPUS_PER_NODE': '8', 'CPUS_PER_TASK': '3', 'SRUN_ARGS': '--qos=a --x'}
+    ended = run('slurm_train.sh', *arguments, PATH=path, MASTER_PORT=free_port(), **sizes)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[:9] == [
         '--partition=debug',
