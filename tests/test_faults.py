@@ -15,3 +15,9 @@ def test_killed_runs_end_like_undisturbed_ones():
     kills, damaged = re.search(r'(\d+) kills .* 0 runs that ended differently, (\d+) damaged', done.stdout).groups()
     assert int(kills) >= 12
     assert int(damaged) == 0
+
+
+def test_a_rank_that_is_killed_under_torchrun_changes_nothing():
+    done = subprocess.run([sys.executable, str(FAULTS), '--ranks', '2'], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert '2 kills of a rank, 0 runs that ended differently' in done.stdout

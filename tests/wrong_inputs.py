@@ -1318,6 +1318,10 @@ CONFIGS = (
     # --- dist_params
     Wrong('dist_params = 3', 'dist_params … must be a dict, but got 3', 1),
     Wrong("dist_params = dict(backnd='gloo')", "dist_params.backnd … 'backend'"),
+    Wrong('dist_params = dict(end_within=0)', 'dist_params.end_within … must be a number above 0, but got 0', 1),
+    Wrong("dist_params = dict(hang_after='10 min')", 'dist_params.hang_after … must be a number above 0', 1),
+    Wrong('dist_params = dict(join_within=-1)', 'dist_params.join_within … must be a number above 0, but got -1', 1),
+    Wrong('dist_params = dict(join_witin=60)', "dist_params.join_witin … 'join_within'"),
     # --- timer_config, profiler_config
     Wrong('timer_config = 3', 'timer_config … must be a dict or a hook, but got 3', 1),
     Wrong("timer_config = dict(type='IterTimerHok')", "IterTimerHok is not in the hook registry … 'IterTimerHook'", 1),

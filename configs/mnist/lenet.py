@@ -33,6 +33,7 @@ lr_config = dict(
 )
 runner = dict(type='EpochBasedRunner', max_epochs=12)
 workflow = [('train', 1)]
+auto_scale_lr = dict(base_batch_size=64)  # with --auto-scale-lr, the rate grows with the number of processes
 
 # What is kept and said: the last three epochs, the best one, and two lines of log an epoch.
 checkpoint_config = dict(interval=1, max_keep_ckpts=3)

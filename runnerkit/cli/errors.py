@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from runnerkit.config.findings import PreflightError
-from runnerkit.utils.exceptions import ToldByFirstRank, one_line
+from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank, one_line
 
 USAGE, FAILURE = 2, 1
 SIGNALLED = 128  # plus the number of the signal, as in a shell
@@ -72,6 +72,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             raise
         except UsageError as error:
             print(f'error: {error}', file=sys.stderr)
+            leave_for_torchrun(error)
             return USAGE
         except KeyboardInterrupt:
             print('interrupted', file=sys.stderr)
@@ -83,11 +84,20 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_ours(error):
                 traceback.print_exc()
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
-            text = str(error) if isinstance(error, PreflightError) else one_line(error)
+            text = str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
             print(f'error: {text}', file=sys.stderr)
+            leave_for_torchrun(error)
             return FAILURE
 
     return checked
+
+
+def leave_for_torchrun(error: BaseException) -> None:
+    """Leave the error that is being handled where torchrun looks for it: its summary has the traceback then."""
+    if os.environ.get('TORCHELASTIC_ERROR_FILE'):  # so torch is there, and is imported in any case
+        from runnerkit.distributed.watch import record
+
+        record(error)
 
 
 @contextmanager

@@ -44,7 +44,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
     args = parser(prog).parse_args(argv)
     if args.out:
         check_writable('--out', args.out)
-    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    if args.local_rank is not None:
+        os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = load_config(args.config, args.cfg_options, sections=SECTIONS)
     from runnerkit.checkpoint import find_checkpoint, trusted_pickles
     from runnerkit.flow import Options

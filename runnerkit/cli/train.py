@@ -33,7 +33,7 @@ SHARED: dict[str, dict[str, Any]] = {
         'help': 'what starts the processes',
     },
     '--trust-pickles': {'action': 'store_true', 'help': 'load checkpoints even if that runs code inside them'},
-    '--local-rank': {'type': int, 'default': 0, 'help': "set by torch's launcher"},
+    '--local-rank': {'type': int, 'help': "set by torch's launcher"},
     '--gpu-id': {'type': int, 'default': 0, 'help': 'the GPU to use, in a run of one process'},
     '--device': {'help': 'cpu, cuda, cuda:1 … (default: a GPU if there is one)'},
 }
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
     args = parser(prog).parse_args(argv)
     if args.auto_resume and args.if_used not in (None, 'resume'):
         raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
-    if args.launcher != 'none':
+    if args.launcher != 'none' and args.local_rank is not None:
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     runs = load_runs(args.config, args.cfg_options)
     if args.work_dir and len(runs) > 1:

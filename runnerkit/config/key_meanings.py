@@ -184,7 +184,16 @@ MEANINGS: dict[str, dict[str, Key]] = {
         'disable': Key('bool', 'False', 'Compile nothing.'),
     },
     'dist_params': {
-        'backend': Key('str', "`'nccl'`", "`'gloo'` works without GPUs; it replaces `'nccl'` where there are none."),
+        'backend': Key(
+            'str',
+            "`'nccl'`",
+            "`'gloo'` works without GPUs. `'nccl'` means that of this machine's devices, whatever it is.",
+        ),
+        'join_within': Key('float', '300', 'Seconds that rank 0 waits at the start for the other processes.'),
+        'end_within': Key('float', '30', 'Seconds within which all ranks end after one has failed or died.'),
+        'hang_after': Key(
+            'float or None', '600', 'Seconds without an iteration after which a run that hangs is ended; None: never.'
+        ),
         'port': Key('int', "from the job's id", 'The port of rank 0, for the launcher `slurm` only.'),
         'init_method': Key('str', "`'env://'`", 'The URL by which the processes meet.'),
         'timeout': Key('float', "torch's", 'Seconds that a rank waits for the others.'),

@@ -59,6 +59,7 @@ def _is_list(value: Any) -> bool:
 
 BOOL = Kind('True or False', lambda value: isinstance(value, bool))
 NUMBER = Kind('a number', _is_number)
+SECONDS = Kind('a number above 0', lambda value: _is_number(value) and value > 0)
 NUMBERS = Kind('a list of numbers', lambda value: _is_list(value) and all(map(_is_number, value)))
 NUMBER_OR_PER_GROUP = Kind(
     'a number, a list of them or a dict by optimizer', lambda value: NUMBER.fits(value) or isinstance(value, Mapping)
@@ -230,6 +231,7 @@ KINDS: dict[str, Kind] = {
     'optimizer_config.loss_scale': LOSS_SCALE,
     'fp16.loss_scale': LOSS_SCALE,
     'auto_scale_lr.enable': BOOL,
+    **{f'dist_params.{key}': SECONDS for key in ('join_within', 'end_within', 'hang_after')},
     'auto_scale_lr.base_batch_size': whole(1),
     'checkpoint_config.interval': WHOLE,
     'checkpoint_config.max_keep_ckpts': WHOLE,

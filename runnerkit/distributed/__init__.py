@@ -20,8 +20,11 @@ from runnerkit.distributed.groups import broadcast_patiently, cpu_group, tell_fa
 from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
 from runnerkit.distributed.launch import init_dist, shutdown
 from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
+from runnerkit.distributed.slowest import reduce_and_find_slowest
+from runnerkit.distributed.watch import Watch
 
 __all__ = [
+    'Watch',
     'all_gather_objects',
     'allreduce_grads',
     'allreduce_params',
@@ -39,6 +42,7 @@ __all__ = [
     'init_dist',
     'is_distributed',
     'master_only',
+    'reduce_and_find_slowest',
     'reduce_extremes',
     'reduce_max',
     'reduce_named_sums',

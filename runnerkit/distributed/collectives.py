@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from runnerkit.distributed.info import get_dist_info
+from runnerkit.utils.devices import current_index
 from runnerkit.utils.exceptions import ToldByFirstRank
 
 T = TypeVar('T')
@@ -177,8 +178,8 @@ def broadcast_buffers(buffers: Iterable[Tensor], src: int = 0) -> None:
 def barrier() -> None:
     """Wait until all ranks have called this."""
     if get_dist_info()[1] > 1:
-        on_gpu = _device().type == 'cuda'
-        dist.barrier(device_ids=[torch.cuda.current_device()] if on_gpu else None)
+        device = _device()
+        dist.barrier(device_ids=None if device.type == 'cpu' else [device.index])
 
 
 def same_seed_everywhere(seed: int) -> int:
@@ -249,5 +250,6 @@ def _buckets(tensors: list[Tensor], limit: int | None) -> Iterator[list[Tensor]]
 
 
 def _device() -> torch.device:
-    """Return the device that tensors must be on to be sent: nccl supports GPUs only."""
-    return torch.device('cuda', torch.cuda.current_device()) if dist.get_backend() == 'nccl' else torch.device('cpu')
+    """Return the device that tensors must be on to be sent: nccl and xccl support GPUs only."""
+    kind = {'nccl': 'cuda', 'xccl': 'xpu'}.get(dist.get_backend(), 'cpu')
+    return torch.device(kind, current_index(kind) or 0) if kind != 'cpu' else torch.device('cpu')

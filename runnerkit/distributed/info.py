@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -31,3 +31,9 @@ def master_only(func: Callable[P, R]) -> Callable[P, R | None]:
         return func(*args, **kwargs) if rank == 0 else None
 
     return wrapper
+
+
+def ranks_in_words(ranks: Sequence[int], most: int = 16) -> str:
+    """``rank 1``, ``ranks 0, 2``; of more than ``most``, the first ones and how many there are."""
+    more = f' … ({len(ranks)} in all)' if len(ranks) > most else ''
+    return f'rank{"s" * (len(ranks) > 1)} {", ".join(map(str, ranks[:most]))}{more}'

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runnerkit.distributed.slowest import NAMES
 from runnerkit.fileio.paths import shown
 from runnerkit.log_files import parsed_line
 from runnerkit.utils.logging import print_result
@@ -30,8 +31,7 @@ _NOT_CURVES = {
     'mode',
     'epoch',
     'iter',
-    'time',
-    'data_time',
+    *NAMES,
     'memory',
     'eta',
     'step',

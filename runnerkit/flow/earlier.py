@@ -29,6 +29,9 @@ IF_USED = ('resume', 'aside', 'refuse')
 #: jobs that it belongs to.
 RECORD = '.flow.json'
 
+#: How the name of a process of torchrun begins.
+AGENT = 'torchrun process '
+
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
 _OTHERS = {
     'curve.png',
@@ -158,14 +161,14 @@ def left_behind(work_dir: Path, names: Collection[str]) -> list[str]:
 def jobs(variables: Mapping[str, str] = os.environ) -> dict[str, bool]:
     """The jobs of torchrun and Slurm that this process belongs to: their names, and whether each was restarted.
 
-    Without a ``--rdzv-id``, torchrun's job is that of its process on this machine.
+    The process of torchrun on this machine is a job as well; whether it has restarted this one, `is_restarted` finds.
     """
     found = {}
     if 'TORCHELASTIC_RESTART_COUNT' in variables:
         name = variables.get('TORCHELASTIC_RUN_ID', 'none')
-        if name in ('', 'none'):
-            name = f'{socket.gethostname()} {os.getppid()}'
-        found[f'torchrun {name}'] = variables['TORCHELASTIC_RESTART_COUNT'] != '0'
+        found[agent(name)] = False
+        if name not in ('', 'none'):
+            found[f'torchrun {name}'] = variables['TORCHELASTIC_RESTART_COUNT'] != '0'
     if 'SLURM_JOB_ID' in variables:
         found[f'slurm {variables["SLURM_JOB_ID"]}'] = variables.get('SLURM_RESTART_COUNT', '0') not in ('', '0')
     return found
@@ -173,8 +176,22 @@ def jobs(variables: Mapping[str, str] = os.environ) -> dict[str, bool]:
 
 def is_restarted(work_dir: Path, variables: Mapping[str, str] = os.environ) -> bool:
     """Whether the run in ``work_dir`` was begun by this very job, which torchrun or Slurm has restarted since."""
-    begun_by = read_record(work_dir).get('jobs', [])
-    return any(restarted and name in begun_by for name, restarted in jobs(variables).items())
+    record, now = read_record(work_dir), jobs(variables)
+    begun_by = record.get('jobs', [])
+    # Torchrun does not count the restarts by which machines come or go. But all that one process of it starts, one
+    # after another, is one job; unless it was this process that began the run, too.
+    if any(name in begun_by for name in now if name.startswith(AGENT)):
+        return bool(record.get('process') != os.getpid())
+    return any(restarted and name in begun_by for name, restarted in now.items())
+
+
+def agent(run_id: str) -> str:
+    """The process of torchrun that has started this one: its id is unique together with the moment of its start."""
+    try:
+        started = Path(f'/proc/{os.getppid()}/stat').read_text(errors='replace').rpartition(')')[2].split()[19]
+    except (OSError, IndexError):  # no Linux
+        started = ''
+    return f'{AGENT}{run_id} of {socket.gethostname()} {os.getppid()} {started}'.rstrip()
 
 
 def _config_in(log: Path) -> str | None:

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,16 @@ from typing import Any
 import torch
 
 from runnerkit.config import keys_of_other_tools
-from runnerkit.distributed import barrier, from_first_rank, get_dist_info, init_dist, same_seed_everywhere, shutdown
+from runnerkit.distributed import (
+    Watch,
+    barrier,
+    from_first_rank,
+    get_dist_info,
+    init_dist,
+    same_seed_everywhere,
+    shutdown,
+)
+from runnerkit.distributed.launch import WATCH
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import fill_in
@@ -24,6 +33,7 @@ from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.switches import set_tf32
 from runnerkit.registry import placed_errors
+from runnerkit.utils.devices import accelerator, current_index
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import DETAIL, get_logger, set_verbose
@@ -53,8 +63,19 @@ class InstanceBase(Stage):
         """Join the other processes of a distributed run, and choose the device of this one."""
         options = context.options
         if options.launcher != 'none':
-            init_dist(options.launcher, **context.cfg.get('dist_params', {'backend': 'nccl'}))
-            context.closing.callback(shutdown)  # not if the caller has joined the processes, and may go on
+            params = context.cfg.get('dist_params') or {}
+            with placed_errors(context.cfg, 'dist_params'):
+                init_dist(options.launcher, **params)
+                watch = Watch(
+                    context.logger,
+                    partial(heartbeat, context),
+                    partial(failure, context),
+                    **{name: params[name] for name in WATCH if name in params},
+                )
+            # Not if the caller has joined the processes, and may go on. What is closed last comes first.
+            context.closing.callback(watch.finish)
+            context.closing.callback(shutdown)
+            context.closing.enter_context(watch)
         context.closing.callback(wait_for_others, context)
         context.rank, context.world_size = get_dist_info()
         context['engine'] = EngineMode.SINGLE if context.world_size == 1 else EngineMode.CLUSTER
@@ -155,6 +176,17 @@ class Instance(InstanceBase):
     """The default: nothing beyond what every run needs."""
 
 
+def heartbeat(context: Context) -> Hashable | None:
+    """What changes as long as the run moves; None outside of its iterations."""
+    return getattr(context.runner, 'heartbeat', None)
+
+
+def failure(context: Context) -> BaseException | None:
+    """The error with which the run has failed."""
+    outcome = getattr(context.runner, 'outcome', None)
+    return None if outcome is None else outcome.error
+
+
 def wait_for_others(context: Context) -> None:
     """Keep this rank from leaving the process group while another one still communicates, unless the run has failed."""
     if context.outcome is not None and context.outcome.ended_well:
@@ -214,16 +246,27 @@ def send_files_to(url: str, cfg: Any) -> None:
 
 
 def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.device:
-    """The device called ``name``; by default a GPU if there is one."""
-    if name is None:
-        name = 'cuda' if torch.cuda.is_available() else 'cpu'
+    """The device called ``name``; by default the accelerator of this machine, if it has one.
+
+    Args:
+        name: ``'cpu'``, ``'cuda'`` (also that of ROCm), ``'xpu'``, ``'mps'``, with a number or without.
+        gpu_id: the number where ``name`` has none, in a run of one process.
+        world_size: how many processes train together; each of them has a device of its own already.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    here = accelerator()
+    if name is None:  # gloo sends nothing that is on MPS
+        name = 'cpu' if here is None or (here == 'mps' and world_size > 1) else here
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(f'there is no device {name!r}: give cpu, cuda, cuda:1 …') from None
-    if device.type != 'cuda':
+    if device.type in ('cpu', 'meta') or (device.index is not None and device.type == here):
         return device
-    if not torch.cuda.is_available():
-        raise ValueError(f'there is no GPU here for the device {name!r}: give cpu')
-    index = torch.cuda.current_device() if world_size > 1 else gpu_id
-    return torch.device('cuda', index) if device.index is None else device
+    if device.type != here:
+        what = 'GPU' if device.type == 'cuda' else device.type
+        raise ValueError(f'there is no {what} here for the device {name!r}: give {here or "cpu"}')
+    index = current_index(device.type) if world_size > 1 else gpu_id
+    return device if index is None or device.type == 'mps' else torch.device(device.type, index)

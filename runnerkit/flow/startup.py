@@ -11,6 +11,7 @@ from runnerkit.checkpoint import Store, load_checkpoint, why_damaged
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.distributed import from_first_rank
+from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import custom_of_kind
 from runnerkit.flow.places import is_in, load_from, restarts, resume_from, resumes
@@ -66,6 +67,8 @@ def to_resume(context: Context) -> str | None:
     if not (is_restarted or resumes(context)):
         return None
     context.continues = True
+    if is_restarted:
+        context.logger.info('this job has been started again: the run in %s goes on', shown(context.work_dir))
     latest = from_first_rank(partial(newest, stores))
     if latest is None and explicit:
         return explicit

@@ -33,7 +33,8 @@ def take_over(context: Context) -> None:
     if not context.continues:
         set_run_aside(context)
     written = write_snapshot(work_dir, cfg, record)
-    write_record(work_dir, **written, seed=context.seed, jobs=sorted({*read_record(work_dir).get('jobs', []), *jobs()}))
+    its_jobs = sorted({*read_record(work_dir).get('jobs', []), *jobs()})
+    write_record(work_dir, **written, seed=context.seed, jobs=its_jobs, process=os.getpid())
     objects = list(objects_in(cfg._cfg_dict))
     if objects:
         context.logger.info(

@@ -96,7 +96,11 @@ class Checkpoints(Updates):
         given['save_optimizer'] = save_optimizer
         if not create_symlink:
             given['create_symlink'] = False
-        return self._saver.save(out_dir, given, messages or {}, async_save, after_write, on_error)
+        self._is_saving = True
+        try:
+            return self._saver.save(out_dir, given, messages or {}, async_save, after_write, on_error)
+        finally:
+            self._is_saving = False
 
     def finish_saving(self) -> None:
         """Wait for the checkpoint that is being written in the background, if there is one, and report its end.

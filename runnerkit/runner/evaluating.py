@@ -34,6 +34,19 @@ class Evaluating(Lifecycle):
     _found: dict[str, Any] | None = None  # the scores of the running evaluation
     _is_repeating = False  # a step of an evaluation that does not count
 
+    @property
+    def heartbeat(self) -> tuple[Any, ...] | None:
+        """What changes with each iteration of this run and of those inside it, and while it waits for a stream.
+
+        None outside of a run, and where a pause may be long: in an evaluation, and while a checkpoint is saved.
+        """
+        if self._signals is None or self._outcome is not None or self._found is not None or self._is_saving:
+            return None
+        inside = None if self._inner is None else self._inner.heartbeat
+        if self._inner is not None and inside is None:
+            return None
+        return self._epoch, self._iter, self._inner_iter, self._waits, inside
+
     @contextmanager
     def around_val(self) -> Iterator[dict[str, Any]]:
         """The span of an evaluation; one inside another is part of it.

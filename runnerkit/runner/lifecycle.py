@@ -241,6 +241,7 @@ class Lifecycle(Nesting):
 
     def _while_waiting(self) -> bool:
         """What the run does while it waits for data; returns whether it has been asked to end."""
+        self._waits += 1
         if self._saver.in_flight is not None:
             self._saver.poll()
         for call in self._hook_table.calls['while_waiting']:

@@ -50,6 +50,8 @@ class RunnerState:
     _outcome: Outcome | None = None
     _stop_reason: str | None = None
     _signals: StopSignals | None = None
+    _is_saving = False
+    _waits = 0  # how often it has waited for a stream
 
     def __init__(
         self,

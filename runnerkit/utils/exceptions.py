@@ -74,6 +74,10 @@ def with_message(error: Exception, before: str, after: str) -> Exception | None:
     return told if before in str(told) else None
 
 
+class PeerFailed(RuntimeError):
+    """Another rank has failed, and this one ends with it; the message says which, and holds its traceback."""
+
+
 class ToldByFirstRank(RuntimeError):
     """Rank 0 has failed, and says why; the other ranks raise this."""
 

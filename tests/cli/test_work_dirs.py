@@ -282,6 +282,7 @@ def test_a_job_that_is_started_again_goes_on(project, train, monkeypatch):
     job.again()
     code, said, _ = train()
     assert code == 0
+    assert 'this job has been started again: the run in ' in said
     assert 'resumed from' in said
     assert len(earlier(project)) == 1
     ours, whole = (torch.load(project / name / 'epoch_3.pth')['state_dict'] for name in ('run', 'whole'))

@@ -85,6 +85,10 @@ def everything(rank, folder):
         'master_only': wrapped(),
         'reduce_sums': d.reduce_sums([rank + 0.5, 1.0, 2.0**40 + rank]),
         'named_sums': named_sums(rank),
+        'slowest': d.reduce_and_find_slowest(
+            {'time': (9.0 - 6 * rank, 3.0), 'data_time': (rank + 1.0, 1.0), 'a': (1, 1)}
+        ),
+        'slowest_of_some': d.reduce_and_find_slowest({} if rank else {'time': (4.0, 2.0)}),
         'reduce_max': d.reduce_max(10.0 - rank),
         'reduce_extremes': d.reduce_extremes(10.0 - rank),
         'broadcast': d.broadcast_object({'from': rank}),

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from runnerkit.distributed import init_dist, shutdown
+from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import close_logger
 
 JOIN = """
@@ -54,17 +55,30 @@ def test_torchrun_and_the_backend_without_gpu(port):
         assert ended.stdout == '(0, 1) nccl\n'
     else:
         assert ended.stdout == '(0, 1) gloo\n'
-        assert 'gloo instead of nccl' in ended.stderr
+        assert 'through gloo instead of nccl' in ended.stderr
 
 
 @pytest.fixture
 def joined(monkeypatch):
-    """What would be joined, without joining it; the environment is restored afterwards."""
+    """What would be joined, without meeting anybody; the environment is restored afterwards."""
     for name in [*VARIABLES, *(key for key in os.environ if key.startswith('SLURM'))]:
         monkeypatch.setenv(name, 'restored by monkeypatch')
         monkeypatch.delenv(name)
     calls = []
-    monkeypatch.setattr('torch.distributed.init_process_group', lambda *args, **kwargs: calls.append((args, kwargs)))
+
+    class Store:
+        def set_timeout(self, timeout):
+            calls.append(timeout)
+
+    def meet(*args):
+        calls.append(args)
+        return Store()
+
+    def init(backend, store=None, **kwargs):
+        calls.append({'backend': backend, **kwargs})
+
+    monkeypatch.setattr('runnerkit.distributed.launch.meet', meet)
+    monkeypatch.setattr('torch.distributed.init_process_group', init)
     level = logging.getLogger('runnerkit').level
     yield calls
     close_logger('runnerkit')  # which may have learned a rank that this process has not
@@ -82,7 +96,9 @@ def test_slurm_with_its_list_of_machines_and_a_given_port(joined, monkeypatch, t
     names = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
     assert [os.environ[name] for name in names] == ['3', '1', '4', 'node1', '1234']
     backend = 'nccl' if torch.cuda.is_available() else 'gloo'
-    assert joined == [((), {'backend': backend, 'timeout': timedelta(seconds=2)})]
+    seconds = timedelta(seconds=2)
+    group = {'backend': backend, 'rank': 3, 'world_size': 4, 'timeout': seconds}
+    assert joined == [(3, 4, 'node1', 1234, 300.0, False), seconds, group]
 
 
 def test_slurm_without_its_tools_says_what_to_set(joined, monkeypatch, tmp_path):
@@ -97,14 +113,35 @@ def test_slurm_without_its_tools_says_what_to_set(joined, monkeypatch, tmp_path)
     assert joined == []
 
 
-def test_the_backend_stays_where_there_are_gpus(joined, monkeypatch):
+@pytest.mark.parametrize('kind, backend', [('cuda', 'nccl'), ('xpu', 'xccl'), ('mps', 'gloo'), (None, 'gloo')])
+def test_the_backend_and_the_device_are_those_of_the_accelerator(joined, monkeypatch, kind, backend):
     current = []
-    monkeypatch.setattr('torch.cuda.device_count', lambda: 2)
-    monkeypatch.setattr('torch.cuda.set_device', current.append)
-    monkeypatch.setenv('RANK', '5')
-    init_dist('pytorch')
-    assert joined == [((), {'backend': 'nccl'})]
-    assert current == [1]
+    monkeypatch.setattr('runnerkit.distributed.launch.accelerator', lambda: kind)
+    monkeypatch.setattr('runnerkit.distributed.launch.device_count', lambda kind: 2)
+    monkeypatch.setattr('runnerkit.distributed.launch.use_device', lambda *device: current.append(device))
+    for name, value in {'RANK': '5', 'WORLD_SIZE': '8', 'MASTER_ADDR': 'here', 'MASTER_PORT': '7'}.items():
+        monkeypatch.setenv(name, value)
+    init_dist('pytorch', join_within=9, end_within=20, hang_after=None)
+    assert joined[0] == (5, 8, 'here', 7, 9, False)
+    assert joined[2] == {'backend': backend, 'rank': 5, 'world_size': 8}
+    assert current == ([] if kind is None else [(kind, 1)])
+
+
+def test_under_torchrun_the_store_is_there(joined, monkeypatch):
+    env = {'RANK': '0', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'here', 'MASTER_PORT': '7'}
+    for name, value in {**env, 'TORCHELASTIC_USE_AGENT_STORE': 'True'}.items():
+        monkeypatch.setenv(name, value)
+    init_dist('pytorch', backend='gloo')
+    assert joined[0] == (0, 2, 'here', 7, 300.0, True)
+
+
+def test_a_file_to_meet_at_needs_the_numbers(joined, monkeypatch):
+    monkeypatch.setenv('RANK', '1')
+    monkeypatch.setenv('WORLD_SIZE', '2')
+    init_dist('pytorch', backend='gloo', init_method='file:///somewhere')
+    init_dist('pytorch', backend='gloo', init_method='file:///somewhere', rank=0, world_size=3)
+    numbers = [(each['rank'], each['world_size']) for each in joined]
+    assert numbers == [(1, 2), (0, 3)]
 
 
 @pytest.mark.parametrize('job, meets_at', [({'SLURM_JOB_ID': '123456'}, '23456'), ({}, '29500')])
@@ -114,17 +151,58 @@ def test_slurm_jobs_meet_at_a_port_that_all_ranks_know(joined, monkeypatch, job,
         monkeypatch.setenv(name, value)
     init_dist('slurm', backend='gloo')
     assert [os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'MASTER_PORT')] == ['5', '8', meets_at]
-    assert joined == [((), {'backend': 'gloo'})]
+    assert joined[0] == (5, 8, 'here', int(meets_at), 300.0, False)
+    assert joined[2] == {'backend': 'gloo', 'rank': 5, 'world_size': 8}
 
 
 def test_mpi_has_a_default_port(joined, monkeypatch):
-    for name in ('RANK', 'LOCAL_RANK', 'SIZE'):
-        monkeypatch.setenv(f'OMPI_COMM_WORLD_{name}', '1')
+    for name, value in {'RANK': '1', 'LOCAL_RANK': '0', 'SIZE': '2'}.items():
+        monkeypatch.setenv(f'OMPI_COMM_WORLD_{name}', value)
     with pytest.raises(KeyError, match='The environment variable MASTER_ADDR is not set'):
         init_dist('mpi')
     monkeypatch.setenv('MASTER_ADDR', 'here')
     init_dist('mpi', backend='gloo')
-    assert [os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'MASTER_PORT')] == ['1', '1', '29500']
+    assert [os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'MASTER_PORT')] == ['1', '0', '29500']
+    assert joined[0] == (1, 2, 'here', 29500, 300.0, False)
+
+
+GOOD = {'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'here', 'MASTER_PORT': '29500', 'LOCAL_RANK': '0'}
+
+
+@pytest.mark.parametrize(
+    'change, told',
+    [
+        (
+            {'MASTER_ADDR': None, 'WORLD_SIZE': None},
+            r'variables WORLD_SIZE, MASTER_ADDR are not set, .*tools/dist_train.sh CONFIG 2.*set: RANK=1, MASTER_PORT',
+        ),
+        ({'MASTER_PORT': ''}, 'variable MASTER_PORT is not set'),
+        ({'MASTER_PORT': '70000'}, "MASTER_PORT must be a whole number from 1 to 65535, but it is '70000'"),
+        ({'WORLD_SIZE': '0'}, "WORLD_SIZE must be a whole number of at least 1, but it is '0'"),
+        ({'WORLD_SIZE': 'two'}, "WORLD_SIZE must be a whole number of at least 1, but it is 'two'"),
+        ({'RANK': '2'}, "RANK must be a whole number from 0 to 1, since WORLD_SIZE=2, but it is '2'"),
+        ({'RANK': '-1'}, "RANK must be .* but it is '-1'"),
+        ({'LOCAL_RANK': 'x'}, "LOCAL_RANK must be a whole number of at least 0, but it is 'x'"),
+        ({'LOCAL_WORLD_SIZE': '2', 'LOCAL_RANK': '2'}, "LOCAL_RANK must be .* from 0 to 1, .*but it is '2'"),
+    ],
+)
+def test_a_wrong_environment(joined, monkeypatch, change, told):
+    for name, value in {**GOOD, **change}.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    with pytest.raises((KeyError, ValueError), match=told):
+        init_dist('pytorch')
+    assert joined == []
+    if 'RANK' not in ''.join(change):  # all processes have it, and the first of each machine says it
+        monkeypatch.setenv('LOCAL_RANK', '1')
+        with pytest.raises(ToldByFirstRank):
+            init_dist('pytorch')
+
+
+def test_seconds_to_join_that_are_none(joined):
+    with pytest.raises(ValueError, match='join_within must be more than 0 seconds, but got 0'):
+        init_dist('pytorch', join_within=0)
 
 
 @pytest.mark.parametrize('launcher, variable', [('pytorch', 'RANK'), ('slurm', 'SLURM_PROCID')])

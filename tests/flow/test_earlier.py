@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 
 import pytest
 from forks import Fork
@@ -9,6 +10,7 @@ from forks import Fork
 from runnerkit.checkpoint.atomic import replace_link
 from runnerkit.flow import earlier
 from runnerkit.flow.earlier import (
+    agent,
     files_of_a_run,
     finish_move,
     free_name,
@@ -161,29 +163,53 @@ def test_the_record_adds_up_and_a_damaged_one_is_none(tmp_path):
         assert read_record(tmp_path) == {}
 
 
-TORCHRUN, RESTARTED = (
-    {'TORCHELASTIC_RESTART_COUNT': '0', 'TORCHELASTIC_RUN_ID': 'a'},
-    {'TORCHELASTIC_RESTART_COUNT': '1'},
-)
+TORCHRUN = {'TORCHELASTIC_RESTART_COUNT': '0', 'TORCHELASTIC_RUN_ID': 'a', 'its process': '1'}
+AGAIN, OTHER = {'TORCHELASTIC_RESTART_COUNT': '1'}, {'its process': '2'}
 
 
 @pytest.mark.parametrize(
     'began, now, expected',
     [
         ({}, {}, False),
-        (TORCHRUN, TORCHRUN, False),
-        (TORCHRUN, {**TORCHRUN, **RESTARTED}, True),
-        (TORCHRUN, {'TORCHELASTIC_RUN_ID': 'b', **RESTARTED}, False),
-        ({'TORCHELASTIC_RESTART_COUNT': '0', 'TORCHELASTIC_RUN_ID': 'none'}, RESTARTED, True),
+        (TORCHRUN, {**TORCHRUN, **OTHER}, False),
+        (TORCHRUN, {**TORCHRUN, **OTHER, **AGAIN}, True),
+        (TORCHRUN, {**OTHER, **AGAIN, 'TORCHELASTIC_RUN_ID': 'b'}, False),
+        # The same torchrun, which does not count that machines have come or gone.
+        (TORCHRUN, TORCHRUN, True),
+        (TORCHRUN, {**TORCHRUN, **AGAIN}, True),
+        ({**TORCHRUN, 'TORCHELASTIC_RUN_ID': 'none'}, {**TORCHRUN, 'TORCHELASTIC_RUN_ID': 'none'}, True),
+        (TORCHRUN, {}, False),
+        ({}, TORCHRUN, False),
         ({'SLURM_JOB_ID': '7'}, {'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '1'}, True),
         ({'SLURM_JOB_ID': '7'}, {'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '0'}, False),
         ({'SLURM_JOB_ID': '7'}, {'SLURM_JOB_ID': '8', 'SLURM_RESTART_COUNT': '1'}, False),
         ({}, {'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '1'}, False),
         # Slurm has started the job again, and with it a torchrun of its own.
-        ({**TORCHRUN, 'SLURM_JOB_ID': '7'}, {**TORCHRUN, 'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '2'}, True),
+        (
+            {**TORCHRUN, 'SLURM_JOB_ID': '7'},
+            {**TORCHRUN, **OTHER, 'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '2'},
+            True,
+        ),
     ],
 )
-def test_a_restart_is_one_of_the_job_that_began_the_run(tmp_path, began, now, expected):
-    write_record(tmp_path, jobs=list(jobs(began)))
-    assert json.loads((tmp_path / '.flow.json').read_text())['jobs'] == list(jobs(began))
-    assert is_restarted(tmp_path, now) == expected
+def test_a_restart_is_one_of_the_job_that_began_the_run(tmp_path, monkeypatch, began, now, expected):
+    def names(variables):
+        monkeypatch.setattr(earlier, 'agent', lambda name: f'torchrun process {name} {variables.get("its process")}')
+        return list(jobs(variables))
+
+    write_record(tmp_path, jobs=names(began), process=1)
+    assert json.loads((tmp_path / '.flow.json').read_text())['jobs'] == names(began)
+    assert is_restarted(tmp_path, now if names(now) else {}) == expected
+
+
+def test_a_process_does_not_restart_itself(tmp_path):
+    """Two runs, one after the other, in a process that torchrun has started."""
+    write_record(tmp_path, jobs=list(jobs(TORCHRUN)), process=os.getpid())
+    assert not is_restarted(tmp_path, TORCHRUN)
+    write_record(tmp_path, process=os.getppid())
+    assert is_restarted(tmp_path, TORCHRUN)
+
+
+def test_what_has_started_this_process():
+    assert agent('7').startswith(f'torchrun process 7 of {socket.gethostname()} {os.getppid()}')
+    assert agent('7') == agent('7')

@@ -145,3 +145,30 @@ def test_an_error_names_file_and_line(line, read, text, tmp_path, monkeypatch):
             read(Instance(None), context)
     finally:
         context.closing.close()
+
+
+@pytest.mark.parametrize(
+    'here, name, world_size, expected',
+    [
+        (None, None, 1, 'cpu'),
+        ('cuda', None, 1, 'cuda:3'),
+        ('cuda', None, 2, 'cuda:1'),
+        ('cuda', 'cuda:5', 1, 'cuda:5'),
+        ('cuda', 'cpu', 1, 'cpu'),
+        ('xpu', None, 2, 'xpu:1'),
+        ('mps', None, 1, 'mps'),
+        ('mps', None, 2, 'cpu'),  # gloo cannot send what is there
+    ],
+)
+def test_the_device_is_the_accelerator(monkeypatch, here, name, world_size, expected):
+    monkeypatch.setattr('runnerkit.flow.instance.accelerator', lambda: here)
+    monkeypatch.setattr('runnerkit.flow.instance.current_index', lambda kind: None if kind == 'mps' else 1)
+    assert choose_device(name, 3, world_size) == torch.device(expected)
+
+
+@pytest.mark.parametrize('here, name', [(None, 'xpu'), ('cuda', 'mps'), ('xpu', 'cuda')])
+def test_a_device_that_is_not_here(monkeypatch, here, name):
+    monkeypatch.setattr('runnerkit.flow.instance.accelerator', lambda: here)
+    what = 'GPU' if name == 'cuda' else name
+    with pytest.raises(ValueError, match=f"there is no {what} here for the device '{name}': give {here or 'cpu'}"):
+        choose_device(name, 0, 1)

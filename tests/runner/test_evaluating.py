@@ -21,6 +21,7 @@ from runnerkit.hooks import EvalHook, Hook
 from runnerkit.hooks.hook import Score
 from runnerkit.parallel import MMDistributedDataParallel
 from runnerkit.utils.report import report
+from runnerkit.utils.waiting import pulse
 
 
 def test_evaluate_without_a_run():
@@ -386,3 +387,67 @@ def test_a_data_set_that_cannot_evaluate_keeps_no_rank_waiting(ranks):
 def test_an_iteration_runner_needs_samples_on_every_rank(ranks):
     for rank in ranks:
         assert "('val', 2) validates on 2 samples, fewer than the 3 ranks" in rank['iterations']
+
+
+def test_the_heartbeat_changes_with_each_iteration_and_is_none_where_a_pause_may_be_long(tmp_path):
+    seen, pauses = [], []
+
+    class Looks(Hook):
+        def before_train_iter(self, runner):
+            seen.append(runner.heartbeat)
+
+        def after_train_iter(self, runner):
+            seen.append(runner.heartbeat)
+
+        def after_evaluate(self, runner, scores):
+            pauses.append(('scored', runner.heartbeat is None))
+
+        def before_val_iter(self, runner):
+            pauses.append(('evaluates', runner.heartbeat is None))
+
+        def after_save(self, runner):
+            pauses.append(('saves', runner.heartbeat is None))
+
+    class Nests(Hook):
+        def after_train_epoch(self, runner):
+            with runner.nested('inside'):
+                child = tiny_runner(max_epochs=1)
+                child.register_hook(Sees(runner))
+                child.run([loader(8)], [('train', 1)])
+
+    class Sees(Hook):
+        def __init__(self, outer):
+            self.outer = outer
+
+        def after_train_iter(self, runner):
+            inside.append(self.outer.heartbeat)
+
+    inside = []
+    hook = Looks()
+    runner = tiny_runner(max_epochs=1, work_dir=str(tmp_path))
+    for each in (hook, Nests(), EvalHook(loader(4), by_epoch=False, interval=1, hooks=[hook])):
+        runner.register_hook(each)
+    runner.register_checkpoint_hook({'interval': 1})
+    assert runner.heartbeat is None
+    runner.run([loader(12)], [('train', 1)])
+    assert runner.heartbeat is None
+    assert None not in seen
+    assert len(set(seen)) >= 3
+    assert set(pauses) == {('scored', False), ('evaluates', True), ('saves', True)}
+    assert None not in inside
+    assert len(set(inside)) == 2
+
+
+def test_the_heartbeat_goes_on_while_a_stream_has_nothing():
+    runner = tiny_runner(max_epochs=1)
+    beats = []
+
+    class Waits(Hook):
+        def before_train_iter(self, runner):
+            beats.append(runner.heartbeat)
+            pulse()
+            beats.append(runner.heartbeat)
+
+    runner.register_hook(Waits())
+    runner.run([loader(4)], [('train', 1)])
+    assert beats[0] != beats[1]

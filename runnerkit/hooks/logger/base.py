@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.data.kinds import length_of
-from runnerkit.distributed import reduce_named_sums
+from runnerkit.distributed import reduce_and_find_slowest, reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.optim.named import learning_rates, momenta, other_rates
 from runnerkit.utils.losses import names_a_loss
@@ -119,7 +119,7 @@ class LoggerHook(Hook):
 
     def _average(self, runner: RunnerView, n: int) -> None:
         if self._is_first_at(runner, n):
-            runner.log_buffer.average(n, reduce=reduce_named_sums)
+            runner.log_buffer.average(n, reduce=reduce_and_find_slowest)
 
     def _is_first_at(self, runner: RunnerView, what: Any) -> bool:
         """Whether no other logger has averaged the same at this moment; equal on all ranks."""

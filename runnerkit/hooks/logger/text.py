@@ -16,6 +16,7 @@ from torch import Tensor
 
 from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_max
+from runnerkit.distributed.slowest import NAMES, TIMES
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.log_files import ENDING, files_of_run, set_aside
@@ -24,7 +25,7 @@ from runnerkit.utils.logging import DETAIL, WarnsOnce
 from runnerkit.utils.numbers import plain_number
 
 #: Entries that a console line shows in another place than among the values.
-_ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'lr_groups', 'time', 'data_time', 'memory'}
+_ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'lr_groups', 'memory', *NAMES}
 
 #: How many learning rates of other groups a line of text names.
 _MOST_RATES = 4
@@ -36,8 +37,10 @@ class TextLoggerHook(LoggerHook):
 
     That file has one JSON object per line: first the run's meta, then ``mode``, ``epoch``, ``iter``, ``lr``,
     ``lr_groups`` (where parameter groups differ, see `runnerkit.optim.named.other_rates`), ``memory`` (CUDA, the
-    maximum over all ranks, in MiB) and all values. Times are in seconds. When a run is resumed, the lines in
-    its work dir that it will write again are first moved to ``<timestamp>.log.json.superseded``.
+    maximum over all ranks, in MiB) and all values. Times are in seconds; with several ranks, ``time_max`` and
+    ``data_time_max`` are those of the slowest rank, which ``time_max_rank`` and ``data_time_max_rank`` name. When a run
+    is resumed, the lines in its work dir that it will write again are first moved to
+    ``<timestamp>.log.json.superseded``.
 
     Args:
         by_epoch: as in `LoggerHook`; also whether lines start with the epoch or the iteration.
@@ -229,7 +232,7 @@ class TextLoggerHook(LoggerHook):
         left = self._seconds_left(runner)
         if left is not None:
             shown.append(f'eta: {timedelta(seconds=int(left))}')
-        shown += [f'{name}: {log_dict[name]:.3f}' for name in ('time', 'data_time') if name in log_dict]
+        shown += [_time(name, log_dict) for name in TIMES if name in log_dict]
         if 'memory' in log_dict:
             shown.append(f'memory: {log_dict["memory"]}')
         return shown
@@ -289,6 +292,13 @@ def _as_json(value: Any) -> Any:
 
 
 _ENCODER = json.JSONEncoder(default=_as_json)
+
+
+def _time(name: str, log_dict: dict[str, Any]) -> str:
+    """A time's average, and in a distributed run the largest one of a rank."""
+    largest, rank = (log_dict.get(f'{name}_max{ending}') for ending in ('', '_rank'))
+    slowest = '' if largest is None else f' (max {largest:.3f}, rank {rank:.0f})'
+    return f'{name}: {log_dict[name]:.3f}{slowest}'
 
 
 def _shown(value: Any) -> str:

@@ -277,6 +277,10 @@ def test_ranks_average_together_and_the_first_one_logs():
     assert results[1]['kept'] == []
     assert results[0]['json'] == [('train', 15.0, None), ('val', 100.0, 7.0)]  # the latter by rank 0 alone
     assert [result['output'] for result in results] == [{}, {}]
+    (times,) = results[0]['times']
+    assert (times['time'], times['time_max'], times['time_max_rank']) == (2.5, 3.0, 0)
+    assert (times['data_time'], times['data_time_max'], times['data_time_max_rank']) == (1.0, 1.5, 1)
+    assert 'time: 2.500 (max 3.000, rank 0), data_time: 1.000 (max 1.500, rank 1), loss' in results[0]['said'][0]
 
 
 class Diverging(Tiny):

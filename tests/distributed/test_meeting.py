@@ -1,0 +1,113 @@
+"""Processes that meet at a store, here threads: who is missing, and what they do not agree on, is told by one."""
+
+import logging
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from torch.distributed import TCPStore
+
+from runnerkit.distributed import meeting
+from runnerkit.distributed.meeting import meet
+from runnerkit.utils.exceptions import ToldByFirstRank
+from runnerkit.utils.logging import get_logger
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return probe.getsockname()[1]
+
+
+def met(port, *calls, within=60):
+    """What becomes of ``meet`` for each rank and WORLD_SIZE in ``calls``: None, or its error."""
+
+    def one(rank, world_size):
+        if rank:
+            time.sleep(0.3)
+        try:
+            meet(rank, world_size, '127.0.0.1', port, within)
+        except Exception as error:
+            return error.with_traceback(None)
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return [each.result() for each in [threads.submit(one, *call) for call in calls]]
+
+
+def test_all_come(port):
+    assert met(port, (0, 3), (1, 3), (2, 3)) == [None] * 3
+
+
+def test_a_rank_that_does_not_come(port, monkeypatch, caplog):
+    monkeypatch.setattr(meeting, '_TELL', 0.5)
+    monkeypatch.setattr(get_logger('runnerkit'), 'propagate', True)
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        first, second = met(port, (0, 4), (1, 4), within=1.5)
+    assert isinstance(first, TimeoutError)
+    assert f'2 of WORLD_SIZE=4 processes have come to 127.0.0.1:{port} within 1.5 s; missing: ranks 2, 3.' in str(first)
+    assert isinstance(second, ToldByFirstRank)
+    assert f'waiting at 127.0.0.1:{port} for ranks 2, 3 of 4' in caplog.text
+
+
+def test_no_rank_0(port):
+    (error,) = met(port, (1, 2), within=1)
+    assert isinstance(error, TimeoutError)
+    assert f'rank 1 has found no rank 0 at MASTER_ADDR=127.0.0.1, MASTER_PORT={port} within 1 s' in str(error)
+
+
+def test_a_port_that_is_taken():
+    with socket.socket() as other:
+        other.bind(('', 0))
+        other.listen()
+        port = other.getsockname()[1]
+        (error,) = met(port, (0, 2), within=5)
+    assert isinstance(error, OSError)
+    assert f'the port {port} of this machine is taken' in str(error)
+    assert 'PORT=29501 for tools/dist_train.sh' in str(error)
+
+
+def test_numbers_of_processes_that_differ(port):
+    first, second = met(port, (0, 2), (1, 3), within=5)
+    assert str(first) == 'the processes do not agree: WORLD_SIZE is 2 for rank 0, and 3 for rank 1'
+    assert isinstance(first, ValueError)
+    assert isinstance(second, ToldByFirstRank)
+
+
+def test_a_rank_that_rank_0_does_not_wait_for(port):
+    store = meet(0, 1, '127.0.0.1', port, 5)
+    (second,) = met(port, (1, 2), within=5)
+    assert isinstance(second, ValueError)
+    assert 'WORLD_SIZE is 1 for rank 0, and 2 for rank 1' in str(second)
+    del store
+
+
+def test_two_processes_with_one_rank(port):
+    errors = met(port, (0, 3), (1, 3), (1, 3), within=5)
+    assert str(errors[0]) == 'two processes have RANK=1: each needs a number of its own'
+    assert isinstance(errors[0], ValueError)
+    assert all(isinstance(each, ToldByFirstRank) for each in errors[1:])
+
+
+def test_torchruns_store_still_has_what_the_processes_that_have_died_wrote(port):
+    kept = TCPStore('127.0.0.1', port, is_master=True, wait_for_workers=False)
+
+    def start(*ranks):
+        barrier = Barrier(len(ranks))
+
+        def one(rank):
+            store = meet(rank, len(ranks), '127.0.0.1', port, 20, is_kept=True)
+            found = store.check(['address of 0'])
+            barrier.wait()
+            store.set(f'address of {rank}', '')
+            store.wait([f'address of {each}' for each in ranks])
+            return found
+
+        with ThreadPoolExecutor(len(ranks)) as threads:
+            return list(threads.map(one, ranks))
+
+    for ranks in [(0, 1, 2), (0, 1, 2), (0, 1), (0, 1, 2)]:
+        kept.set('runnerkit/hello/1', 'a process that has died')
+        assert not any(start(*ranks))

@@ -1,0 +1,224 @@
+"""Ranks that raise, die or hang, in real processes that no launcher ends: the others end, and name the one."""
+
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from forks import Fork
+
+from runnerkit.distributed import Watch
+from runnerkit.distributed.watch import describe, is_alive, is_lost, record, stands_at, verdict
+
+CONFIG = """
+model = dict(type='Supervised', model=[dict(type='Linear', in_features=4, out_features=1)], loss=dict(type='MSELoss'))
+data = dict(samples_per_gpu=2, workers_per_gpu=WORKERS, train=dict(type='{{ fileDirname }}/faults.py:Points'))
+optimizer = dict(type='SGD', lr=0.1)
+optimizer_config = dict()
+runner = dict(type='EpochBasedRunner', max_epochs=50)
+checkpoint_config = None
+flow = dict(terminal=None)
+log_config = dict(interval=2, hooks=[dict(type='TextLoggerHook')])
+dist_params = dict(init_method='file://{{ fileDirname }}/meet', end_within=END_WITHIN, hang_after=HANG_AFTER)
+custom_hooks = [dict(type='{{ fileDirname }}/faults.py:Fault')]
+seed = 3
+"""
+
+FAULTS = """
+import os, signal, sys, threading, time
+import torch
+from torch.utils.data import Dataset
+from runnerkit.hooks import Hook
+
+
+class Points(Dataset):
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, i):
+        if 'worker' in os.environ['FAULT'] and os.environ['RANK'] == '1' and i > 20:
+            raise ZeroDivisionError('this sample is broken')
+        return torch.ones(4), torch.ones(1)
+
+
+class Fault(Hook):
+    def after_train_iter(self, runner):
+        fault = os.environ['FAULT']
+        if 'hangs' in fault and runner.iter == 3:
+            time.sleep(1.5)  # long enough for the watch to see that the run moves
+        if runner.iter != 5 or runner.rank != 1:
+            if 'elsewhere' in fault and runner.iter == 5:
+                time.sleep(60)  # in no collective
+            return
+        if 'raises' in fault:
+            raise ZeroDivisionError('a bug of the user')
+        if 'killed' in fault:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if 'exits' in fault:
+            sys.exit(7)
+        if 'hangs' in fault:
+            threading.Event().wait(60)
+
+    def after_run(self, runner):
+        if 'stuck' in os.environ['FAULT'] and runner.rank == 1:
+            time.sleep(60)
+"""
+
+
+def train(rank, folder, fault, world_size=2):
+    from runnerkit.cli.train import main
+
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size), FAULT=fault)
+    sys.path.insert(0, str(folder))
+    return main([str(folder / 'cfg.py'), '--work-dir', str(folder / 'run'), '--launcher', 'pytorch', '--device', 'cpu'])
+
+
+class Ended:
+    """What became of the ranks of a run with a fault: exit codes, what each said, and rank 0's log file."""
+
+    def __init__(self, folder, fault, end_within=30, hang_after=600, workers=0):
+        text = CONFIG.replace('END_WITHIN', str(end_within)).replace('HANG_AFTER', str(hang_after))
+        (folder / 'cfg.py').write_text(text.replace('WORKERS', str(workers)))
+        (folder / 'faults.py').write_text(FAULTS)
+        importlib.import_module('torch._dynamo')  # once here, rather than in each fork: torch's optimizers want it
+        forks = []
+        for rank in range(2):
+            (folder / str(rank)).mkdir()
+            forks.append(Fork(train, rank, folder, fault, folder=folder / str(rank)))
+        began = time.monotonic()
+        codes = {}
+        while len(codes) < 2:
+            for rank in {0, 1} - set(codes):
+                pid, status = os.waitpid(forks[rank].pid, os.WNOHANG)
+                if pid:
+                    codes[rank] = os.waitstatus_to_exitcode(status)
+                elif time.monotonic() - began > 100:
+                    forks[rank].send(signal.SIGKILL)
+            time.sleep(0.05)
+        self.codes = [codes[0], codes[1]]
+        self.said = [(folder / str(rank) / 'stderr').read_text() for rank in range(2)]
+        (path,) = (folder / 'run').glob('*.log')
+        self.log = path.read_text()
+
+
+@pytest.mark.parametrize('where', ['', ' elsewhere', ' stuck'])
+def test_a_rank_that_raises(tmp_path, where):
+    """While the other one is in a collective; while it is in none; and while the failed one cannot leave."""
+    ended = Ended(tmp_path, f'raises{where}', end_within=4 if where else 30)
+    assert ended.codes == [1, 1]
+    assert "raise ZeroDivisionError('a bug of the user')" in ended.said[1]
+    assert 'rank 1 (on ' in ended.said[0]
+    assert "raise ZeroDivisionError('a bug of the user')" in ended.log
+    if where == ' elsewhere':
+        assert 'rank 0 is ended where it stands' in ended.said[0]
+        assert 'faults.py' in ended.said[0].partition('most recent call first')[2]
+
+
+@pytest.mark.parametrize(
+    'fault, code, told', [('killed', -9, 'has died without an error'), ('exits', 7, 'SystemExit: 7')]
+)
+def test_a_rank_that_goes(tmp_path, fault, code, told):
+    ended = Ended(tmp_path, fault)
+    assert ended.codes == [1, code]
+    assert f'error: rank 1 ({"process" if code < 0 else "on "}' in ended.said[0]
+    assert told in ended.said[0]
+    assert told in ended.log
+
+
+def test_an_error_in_a_data_worker(tmp_path):
+    ended = Ended(tmp_path, 'worker', workers=1)
+    assert ended.codes == [1, 1]
+    assert "raise ZeroDivisionError('this sample is broken')" in ended.log
+    assert 'in DataLoader worker process 0' in ended.log
+
+
+def test_a_rank_that_hangs(tmp_path):
+    """It is named with its stack, first in a warning; all ranks show their stacks."""
+    ended = Ended(tmp_path, 'hangs', end_within=1, hang_after=5)
+    assert ended.codes == [1, 1]
+    warning, _, error = ended.log.partition('The run is ended if this goes on for 5 s')
+    for text in (warning, error):
+        _, _, found = text.partition('No iteration has been finished for ')
+        culprit, _, other = found.partition('rank 0: waits for the others at')
+        assert 'rank 1: waits for no other rank; it stands at' in culprit
+        assert 'threading.Event().wait(60)' in culprit
+        assert 'all_reduce' in other or 'backward' in other
+    assert 'The run is ended (dist_params.hang_after=5)' in error
+    for said in ended.said:
+        assert 'is ended where it stands' in said
+    assert 'in after_train_iter' in ended.said[1].partition('most recent call first')[2]
+
+
+def test_where_a_rank_stands():
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(stands_at, threading.get_ident()).result()
+    assert not found['waits']
+    assert 'test_where_a_rank_stands' in found['stack']
+    found = stands_at(threading.get_ident())  # which is in runnerkit/distributed
+    assert found['waits']
+
+
+def test_the_verdict_names_those_who_keep_the_others_waiting_first():
+    waits, works = {'waits': True, 'stack': 'in all_reduce'}, {'waits': False, 'stack': 'in my_hook'}
+    culprit, text = verdict([waits, waits, works, waits], 61.4)
+    assert culprit == 2
+    assert text == (
+        'No iteration has been finished for 61 s.\n'
+        'rank 2: waits for no other rank; it stands at\nin my_hook\n'
+        'ranks 0, 1, 3: waits for the others at\nin all_reduce'
+    )
+    culprit, text = verdict([waits, None], 5)
+    assert culprit == 1
+    assert text.index('rank 1: gave no answer') < text.index('rank 0: waits')
+    assert verdict([works, works], 5)[0] is None
+    culprit, text = verdict([waits, {**waits, 'stack': 'in barrier'}], 5)
+    assert culprit is None
+    assert 'All ranks wait, perhaps in different collectives.' in text
+
+
+def test_whether_a_process_lives():
+    assert is_alive(os.getpid())
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert not is_alive(pid)  # it has ended, and nobody has asked for its exit code
+    os.waitpid(pid, 0)
+    assert not is_alive(pid)
+
+
+def test_an_error_of_a_rank_that_has_lost_another_one():
+    assert is_lost(torch.distributed.DistNetworkError('anything'))
+    assert is_lost(RuntimeError('[gloo/transport/tcp/pair.cc:553] Connection closed by peer'))
+    assert not is_lost(RuntimeError('shapes cannot be multiplied'))
+    assert not is_lost(OSError('Connection reset by peer'))
+
+
+def test_an_error_is_left_for_torchrun(tmp_path, monkeypatch):
+    monkeypatch.delenv('TORCHELASTIC_ERROR_FILE', raising=False)
+    record(ValueError('nobody asks'))
+    monkeypatch.setenv('TORCHELASTIC_ERROR_FILE', str(tmp_path / 'error.json'))
+    try:
+        raise ValueError('a bug of the user')
+    except ValueError as error:
+        record(error)
+        described = describe(error, 3)
+    assert described.startswith('rank 3 (on ')
+    assert described.endswith('ValueError: a bug of the user')
+    message = json.loads((tmp_path / 'error.json').read_text())['message']
+    assert message['message'] == 'ValueError: a bug of the user'
+    assert 'test_an_error_is_left_for_torchrun' in message['extraInfo']['py_callstack']
+
+
+@pytest.mark.parametrize('options', [{'end_within': 0}, {'end_within': None}, {'hang_after': -1}, {'hang_after': True}])
+def test_wrong_seconds(options):
+    with pytest.raises(ValueError, match=f'{next(iter(options))} must be more than 0 seconds'):
+        Watch(logging.getLogger('runnerkit'), **options)

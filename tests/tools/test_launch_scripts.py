@@ -1,0 +1,151 @@
+"""tools/dist_train.sh, dist_test.sh and slurm_train.sh: what they start, and that it trains."""
+
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[2] / 'tools'
+
+CONFIG = """
+model = dict(type='Supervised', model=[dict(type='Linear', in_features=4, out_features=1)], loss=dict(type='MSELoss'))
+dataset = '{{ fileDirname }}/points.py:Points'
+data = dict(
+    samples_per_gpu=2, workers_per_gpu=0, train=dict(type=dataset), val=dict(type=dataset), test=dict(type=dataset)
+)
+optimizer = dict(type='SGD', lr=0.1)
+runner = dict(type='EpochBasedRunner', max_epochs=2)
+custom_hooks = [dict(type='{{ fileDirname }}/points.py:Breaks')]
+auto_scale_lr = dict(base_batch_size=2)
+flow = dict(terminal=None)
+seed = 3
+"""
+
+POINTS = """
+import os
+import torch
+from torch.utils.data import Dataset
+from runnerkit.hooks import Hook
+
+
+class Points(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return torch.full((4,), i / 8), torch.ones(1)
+
+
+class Breaks(Hook):
+    def after_train_iter(self, runner):
+        if 'BREAK' in os.environ and runner.rank == 1:
+            raise ZeroDivisionError('a bug of the user')
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / 'cfg.py').write_text(CONFIG)
+    (tmp_path / 'points.py').write_text(POINTS)
+    return tmp_path
+
+
+def program(path, text):
+    """A program of its own, in the place of one that is not here."""
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+    return str(path)
+
+
+def run(name, *arguments, **variables):
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(('SLURM', 'MASTER'))}
+    environment = {**inherited, 'PYTHON': sys.executable, 'OMP_NUM_THREADS': '1', **variables}
+    return subprocess.run(
+        [str(TOOLS / name), *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return str(probe.getsockname()[1])
+
+
+def test_two_processes_train_and_test(folder):
+    port = free_port()
+    trained = run('dist_train.sh', folder / 'cfg.py', 2, '--work-dir', folder / 'run', '--auto-scale-lr', PORT=port)
+    assert trained.returncode == 0, trained.stderr
+    assert 'rank 0 of 2' in trained.stderr
+    assert 'lr scaled from 0.1 to 0.2 for a batch of 4 instead of 2' in trained.stderr
+    tested = run('dist_test.sh', folder / 'cfg.py', folder / 'run', 2, '--out', folder / 'scores.json', PORT=port)
+    assert tested.returncode == 0, tested.stderr
+    assert len(re.findall('test loss: ', tested.stdout)) == 1
+    assert (folder / 'scores.json').exists()
+
+
+def test_torchruns_summary_has_the_traceback_of_the_rank_that_failed(folder):
+    ended = run('dist_train.sh', folder / 'cfg.py', 2, '--work-dir', folder / 'run', PORT=free_port(), BREAK='1')
+    assert ended.returncode == 1
+    _, _, summary = ended.stderr.partition('Root Cause')
+    assert "raise ZeroDivisionError('a bug of the user')" in summary
+    (log,) = (folder / 'run').glob('*.log')
+    assert "raise ZeroDivisionError('a bug of the user')" in log.read_text()
+
+
+def test_several_machines(tmp_path):
+    shows = program(tmp_path / 'python', '#!/bin/sh\nfor word; do echo "$word"; done\necho "path $PYTHONPATH"\n')
+    variables = {'NNODES': '4', 'NODE_RANK': '3', 'MASTER_ADDR': 'node0', 'PORT': '1234', 'MAX_RESTARTS': '2'}
+    words = run('dist_train.sh', 'a b.py', '8', '--seed', '1', PYTHON=shows, **variables).stdout.splitlines()
+    launcher = ['--nnodes=4', '--node_rank=3', '--nproc_per_node=8', '--master_addr=node0', '--master_port=1234']
+    program_and_its = [str(TOOLS / 'train.py'), 'a b.py', '--launcher', 'pytorch', '--seed', '1']
+    assert words[:-1] == ['-m', 'torch.distributed.run', *launcher, '--max_restarts=2', *program_and_its]
+    assert words[-1].split()[1].split(':')[0] == str(TOOLS.parent)
+    words = run('dist_test.sh', 'a.py', 'b.pth', '8', '--out', 'c.json', PYTHON=shows, **variables).stdout.splitlines()
+    program_and_its = [str(TOOLS / 'test.py'), 'a.py', 'b.pth', '--launcher', 'pytorch', '--out', 'c.json']
+    assert words[:-1] == ['-m', 'torch.distributed.run', *launcher, *program_and_its]
+
+
+def test_slurm(folder):
+    """A srun that starts two processes here, as Slurm's would on two machines."""
+    (folder / 'bin').mkdir()
+    hosts = '[ "$*" = "show hostname node[1-2]" ] && printf "localhost\\nnode2\\n"'
+    program(folder / 'bin' / 'scontrol', f'#!/bin/sh\n{hosts}\n')
+    srun = """#!/bin/bash
+while [[ $1 == --* ]]; do echo "$1"; shift; done
+export SLURM_NTASKS=2 SLURM_NODELIST='node[1-2]' SLURM_LOCALID=0
+SLURM_PROCID=1 "$@" & other=$!
+SLURM_PROCID=0 "$@" || exit
+wait $other
+"""
+    program(folder / 'bin' / 'srun', srun)
+    path = f'{folder / "bin"}:{os.environ["PATH"]}'
+    arguments = ('debug', 'my_job', folder / 'cfg.py', folder / 'run', '--seed', '1')
+    sizes = {'GPUS': '2', 'GPUS_PER_NODE': '8', 'CPUS_PER_TASK': '3', 'SRUN_ARGS': '--qos=a --x'}
+    ended = run('slurm_train.sh', *arguments, PATH=path, MASTER_PORT=free_port(), **sizes)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[:9] == [
+        '--partition=debug',
+        '--job-name=my_job',
+        '--gres=gpu:2',
+        '--ntasks=2',
+        '--ntasks-per-node=2',
+        '--cpus-per-task=3',
+        '--kill-on-bad-exit=1',
+        '--qos=a',
+        '--x',
+    ]
+    assert 'rank 0 of 2' in ended.stderr
+    assert (folder / 'run' / 'epoch_2.pth').exists()
+
+
+@pytest.mark.parametrize('name', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh'])
+def test_without_arguments_the_usage_is_shown(name):
+    ended = run(name)
+    assert ended.returncode == 2
+    assert f'tools/{name} ' in ended.stderr
+    assert ended.stdout == ''
