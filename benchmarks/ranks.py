@@ -136,8 +136,9 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 def runner_of(model: nn.Module, work_dir: str, iterations: int, **options: Any) -> IterBasedRunner:
     """A runner with the hooks of an ordinary config, but for checkpoints, which have a table of their own."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    runner = IterBasedRunner(model, optimizer=optimizer, work_dir=work_dir, max_iters=iterations)
-    runner.logger.setLevel(logging.ERROR)
+    logger = logging.getLogger('benchmarks.ranks')
+    logger.setLevel(logging.ERROR)
+    runner = IterBasedRunner(model, optimizer=optimizer, work_dir=work_dir, logger=logger, max_iters=iterations)
     loggers = [{'type': 'TextLoggerHook'}, {'type': 'TextLoggerHook'}]
     runner.register_training_hooks(
         {'policy': 'step', 'step': [1000]},
