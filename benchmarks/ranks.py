@@ -29,7 +29,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 from torch.distributed import distributed_c10d
-from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.testing._internal.distributed import fake_pg  # noqa: F401  # registers the backend
 from torch.utils.data import Dataset
 
 from runnerkit.data import build_dataloader
@@ -78,7 +78,9 @@ class Net(nn.Module):
 def joined(world_size: int, rank: int = 0) -> Iterator[None]:
     """Be a rank of a group whose others do not exist; a single process joins none."""
     if world_size > 1:
-        dist.init_process_group('fake', store=FakeStore(), rank=rank, world_size=world_size)
+        # A real store, which the agreement on stopping looks at.
+        store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
+        dist.init_process_group('fake', store=store, rank=rank, world_size=world_size)
     try:
         yield
     finally:
