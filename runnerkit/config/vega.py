@@ -6,6 +6,7 @@ mean the same. Sections of runnerkit may stand beside Vega's in a step, and are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -97,11 +98,12 @@ def config_of_step(step: Mapping[str, Any]) -> ConfigDict:
 
 
 def quota_of(step: Mapping[str, Any]) -> str | None:
-    """What ``trainer.limits`` of a step allows, as a quota: ``'flops >= 0 and flops <= 1e10'``; None for anything.
+    """What ``trainer.limits`` of a step allows, as a quota: ``'flops >= 0 and flops <= 10000000000'``; None for
+    anything.
 
     Raises:
         KeyError: a limit that is not known.
-        TypeError: one that is no pair of numbers.
+        TypeError: one that is no pair of finite numbers.
     """
     found = _Step(step)
     limits = found.trainer['limits'] or {}
@@ -111,11 +113,11 @@ def quota_of(step: Mapping[str, Any]) -> str | None:
         return None
     if not isinstance(bounds, list | tuple) or len(bounds) != 2 or not all(map(_is_number, bounds)):
         raise WrongType(
-            f'trainer.limits.flop_range must be two numbers, such as [0, 1e10], but got {bounds!r}'
+            f'trainer.limits.flop_range must be two finite numbers, such as [0, 1e10], but got {bounds!r}'
             f'{found.at("trainer", "limits", "flop_range")}'
         )
     low, high = bounds
-    return f'flops >= {low:g} and flops <= {high:g}'
+    return f'flops >= {low:.15g} and flops <= {high:.15g}'
 
 
 class _Step:
@@ -383,4 +385,4 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

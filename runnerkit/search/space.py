@@ -130,7 +130,7 @@ class Space:
     def draw(self, suggest: Suggest) -> dict[str, Any]:
         """Return values by key, each as ``suggest`` chooses; parameters whose conditions are not met are left out.
 
-        Parents are asked for before their children, otherwise all in the order of `parameters`.
+        Parents are asked for before their children.
 
         Args:
             suggest: a trial of Optuna, a `RandomSuggest`, or an object with the same three methods.
@@ -229,7 +229,7 @@ class Space:
 
     def _forbidden_in(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         for combination in self.forbidden:
-            if all(key in values and values[key] == value for key, value in combination.items()):
+            if all(key in values and self.parameters[key].same(values[key], each) for key, each in combination.items()):
                 return combination
         return None
 
@@ -344,7 +344,7 @@ def _entered(key: str, node: Any, part: str, sofar: str) -> Any:
             return node[part]
         raise KeyError(f'{key}: {name} has no {part!r}{suggestion(part, [str(each) for each in node])}')
     if isinstance(node, list):
-        if part.isdigit() and int(part) < len(node):
+        if part.isdecimal() and int(part) < len(node):
             return node[int(part)]
         raise KeyError(f'{key}: {name} is a list of {len(node)}, in which {part!r} is no index')
     raise TypeError(f'{key}: {name} is {node!r}, neither a dict nor a list, so it has no {part!r}')

@@ -200,7 +200,8 @@ def test_sections_of_runnerkit_beside_vegas():
 def test_the_quota():
     assert quota_of(step()) is None
     assert quota_of(step({'limits': {}})) is None
-    assert quota_of(step({'limits': {'flop_range': [0.0, 1e10]}})) == 'flops >= 0 and flops <= 1e+10'
+    assert quota_of(step({'limits': {'flop_range': [0.0, 1e10]}})) == 'flops >= 0 and flops <= 10000000000'
+    assert quota_of(step({'limits': {'flop_range': [0, 12345678]}})) == 'flops >= 0 and flops <= 12345678'
 
 
 # --- provenance and errors -------------------------------------------------------------------------------------------
@@ -295,8 +296,9 @@ def test_wrong_steps(given, error, text):
     'limits, error, text',
     [
         ({'flops_range': [0, 1]}, KeyError, "trainer.limits has no key 'flops_range'; did you mean 'flop_range'"),
-        ({'flop_range': 3}, TypeError, 'must be two numbers, such as .*, but got 3'),
-        ({'flop_range': [0, 'x']}, TypeError, 'must be two numbers'),
+        ({'flop_range': 3}, TypeError, 'must be two finite numbers, such as .*, but got 3'),
+        ({'flop_range': [0, 'x']}, TypeError, 'must be two finite numbers'),
+        ({'flop_range': [0, float('inf')]}, TypeError, 'must be two finite numbers'),
     ],
 )
 def test_wrong_limits(limits, error, text):

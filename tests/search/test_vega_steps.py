@@ -105,7 +105,7 @@ def test_what_a_step_leaves_out_is_that_of_the_step_before(pipeline):
 
 def test_quotas_of_both_kinds(pipeline):
     quotas = pipeline().steps['nas'].quotas()
-    assert [quota.text for quota in quotas] == ['params < 1 and model_valid', 'flops >= 0 and flops <= 1e+06']
+    assert [quota.text for quota in quotas] == ['params < 1 and model_valid', 'flops >= 0 and flops <= 1000000']
     # Vega counts parameters in thousands.
     with pytest.raises(ValueError, match='params 5 is not < 1'):
         pipeline('params < 1 and', 'params < 0.001 and').run()
