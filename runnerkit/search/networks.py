@@ -30,7 +30,6 @@ from runnerkit.config import Config, ConfigDict
 from runnerkit.config.config_dict import as_config
 from runnerkit.nn import MODELS, BaseModule, build_model
 from runnerkit.registry import Registry, placed_errors
-from runnerkit.search.space import Space
 from runnerkit.utils.suggest import suggestion
 
 _Network = TypeVar('_Network', bound=Callable[..., Any])
@@ -183,15 +182,6 @@ class SearchSpace:
     def search_space(self) -> ConfigDict:
         """The section as it was loaded."""
         return self._section
-
-    @property
-    def space(self) -> Space | None:
-        """What is varied; None if the section says nothing of it."""
-        if 'hyperparameters' in self._section:
-            return Space.of(self._section)
-        if 'parameters' in self._section:
-            return Space.of({key: value for key, value in self._section.items() if key in _OF_SPACE})
-        return None
 
     def describe(self, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the description of a network, with ``values`` in their places.

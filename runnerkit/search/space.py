@@ -222,7 +222,7 @@ class Space:
         """
         for key in self.parameters:
             with placed_errors(self._given, key):
-                _check_path(key, getattr(cfg, '_cfg_dict', cfg))
+                check_path(key, getattr(cfg, '_cfg_dict', cfg))
 
     def _exists(self, key: str, values: Mapping[str, Any]) -> bool:
         return all(each.is_met(values, self.parameters[each.parent]) for each in self._conditions[key])
@@ -320,7 +320,17 @@ def _written(values: Mapping[str, Any]) -> str:
     return ' with '.join(f'{key}={value!r}' for key, value in values.items())
 
 
-def _check_path(key: str, root: Any) -> None:
+def check_path(key: str, root: Any) -> None:
+    """Refuse a dotted key that leads nowhere in a config. Its last part may be new, unless it looks misspelt.
+
+    Args:
+        key: the key.
+        root: the config, as nested dicts and lists.
+
+    Raises:
+        KeyError: it leads nowhere; the nearest names are suggested.
+        TypeError: it leads into a value that is neither a dict nor a list.
+    """
     *path, last = key.split('.')
     node, sofar = root, ''
     for part in path:
