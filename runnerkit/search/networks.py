@@ -85,9 +85,7 @@ class NetworkFactory:
         registry = _registry(family)
 
         def register(network: _Network) -> _Network:
-            takes_description = [*_parameters_of(network)] in [[each] for each in DESCRIPTION]
-            module = _of_description(network) if takes_description else network
-            registry.register_module(name or network.__name__, module=module)
+            registry.register_module(name or network.__name__, module=by_keywords(network))
             return network
 
         return register
@@ -210,8 +208,11 @@ def _parameters_of(network: Callable[..., Any]) -> list[str]:
         return []
 
 
-def _of_description(network: Callable[..., Any]) -> Callable[..., Any]:
-    """``network``, called with keyword arguments."""
+def by_keywords(network: Callable[..., Any]) -> Callable[..., Any]:
+    """``network``, to be called with the keys of a description as keyword arguments, also if its only parameter is the
+    whole description."""
+    if _parameters_of(network) not in [[each] for each in DESCRIPTION]:
+        return network
 
     def build(**description: Any) -> Any:
         return network(as_config(description))

@@ -219,8 +219,8 @@ class SearchPipeStep(StudyStep):
         first = algorithm.search() if isinstance(algorithm, PruneEA) else None
         if first is None:
             return
+        import_modules_of(cfg)
         found = Config(cfg)
-        import_modules_of(found)
         found.merge_from_dict(overrides_of(first.hps, first.desc, self.network))
         with preserved_rng():
             try:

@@ -257,6 +257,7 @@ def test_errors_name_the_line(tmp_path):
     [
         (step(trainr={}), KeyError, "the step has no key 'trainr'; did you mean 'trainer'"),
         (step({'epoch': 3}), KeyError, "trainer has no key 'epoch'; did you mean 'epochs'"),
+        (step({'is_detection_trainer': True}), ValueError, 'has no counterpart: a callback may write it into logs'),
         (step({'hps_file': 'x'}), ValueError, 'trainer.hps_file has no counterpart: change single values'),
         (step({'optim': {'type': 'Adam'}}), ValueError, 'trainer.optim and trainer.optimizer mean the same'),
         (step({'type': 'OwnTrainer'}), ValueError, "trainer.type must be Trainer, but got 'OwnTrainer'.*a callback"),
@@ -271,6 +272,9 @@ def test_errors_name_the_line(tmp_path):
         ),
         (step({'metric': ['auc', 'auc']}), ValueError, r"trainer.metric\[1\]: there are two metrics 'auc'"),
         (step({'perfs_cmp_mode': 'maximum'}), ValueError, "must be max or min, but got 'maximum'"),
+        (step({'disable_callbacks': 'ModelCheckpoint'}), ValueError, 'no callback here: checkpoint_config: ~'),
+        (step({'optimizer': [{'type': 'SGD'}]}), ValueError, 'trainer.optimizer is a list, which has no counterpart'),
+        (step({'loss': None}), KeyError, 'trainer needs loss, such as {type: CrossEntropyLoss}'),
         (step({'disable_callbacks': 'ModelStatistic'}), ValueError, "did you mean 'ModelStatistics'"),
         ({**STEP, 'trainer': []}, TypeError, r'trainer must be a dict, but got \[\]'),
         (step(dataset={'type': 'D', 'tain': {}}), KeyError, "dataset has no key 'tain'; did you mean 'train'"),

@@ -181,6 +181,13 @@ def test_what_general_means(pipeline, monkeypatch):
     assert parallel['fullytrain'].get('executor') == 'Serial'
 
 
+def test_of_a_metric_with_several_scores_the_first_one_counts(pipeline):
+    old, new = 'metric: {type: MeanSquaredError}', 'metric: [{type: accuracy, params: {topk: [1, 5]}}]'
+    for keys in ('', 'objective_keys: accuracy\n'):
+        text = TEXT.replace('objective_keys: [MeanSquaredError, params]\n', keys)
+        assert pipeline(old, new, text).steps['nas'].get('objectives') == {'top1_accuracy': 'max'}
+
+
 @pytest.mark.parametrize(
     'old, new, error, told',
     [
@@ -188,6 +195,7 @@ def test_what_general_means(pipeline, monkeypatch):
         ('logger:', 'loger:', KeyError, "general has no key 'loger'; did you mean 'logger'"),
         ('num_sample:', 'num_smaple:', KeyError, "no key 'num_smaple'; did you mean 'num_sample'.*nas.yml:"),
         ('ref: nas.trainer', 'ref: nas.trainr', KeyError, "there is no section 'nas.trainr' .*nas.yml:"),
+        ('ref: nas.trainer', 'ref: nas.trainer.epochs', TypeError, 'ref must name a section, but .* is 1'),
         ('trainer.optimizer.params.lr', 'trainr.lr', KeyError, 'trainr'),
         ('search_algorithm:', 'search_algoritm:', KeyError, 'search_algoritm'),
         ('type: RandomSearch', 'type: BossHpo', KeyError, 'BossHpo is not built'),
