@@ -84,8 +84,8 @@ def _description(space: Any) -> dict[str, Any]:
         space = space.describe()
     if not isinstance(space, Mapping):
         raise WrongType(
-            'search_space must describe the network to prune, with modules or a type, and nothing else to choose; '
-            f'but it is {space!r}'
+            'search_space must describe the network to prune, with modules or a type, and nothing else to choose, '
+            f'but got a {type(space).__name__}'
         )
     return _plain(space)
 

@@ -146,6 +146,8 @@ class VegaStep:
         key = 'parallel_search' if 'search_algorithm' in self.section else 'parallel_fully_train'
         limit = (self.general.get('worker') or {}).get('timeout')
         if not self.general.get(key):
+            if limit is not None:
+                self.notes.append(f'general.worker.timeout has no effect without general.{key}: true')
             return None
         import torch
 

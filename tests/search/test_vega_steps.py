@@ -175,6 +175,8 @@ def test_what_general_means(pipeline, monkeypatch):
     assert checked_general({'logger': {}, 'quota': 'params < 1'}) == [
         'general.logger has no counterpart: the log has all that happens'
     ]
+    alone = pipeline('logger: {level: info}', 'worker: {timeout: 2}').steps['nas'].vega
+    assert 'general.worker.timeout has no effect without general.parallel_search: true' in alone.notes
     parallel = pipeline('logger: {level: info}', 'parallel_search: True\n    worker: {timeout: 2}').steps
     assert parallel['nas'].get('executor')['type'] == 'Local'
     assert parallel['nas'].get('executor')['limit'] == 7200
