@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -28,7 +27,6 @@ from runnerkit.search.quota import COUNTED, Quota
 from runnerkit.search.record import FAILED, PRUNED, Record
 from runnerkit.search.space import Space, check_path
 from runnerkit.search.study import Study, as_space, as_type, built_algorithm, checked_objectives
-from runnerkit.search.suggesters import RandomSuggest
 from runnerkit.search.vega_steps import VegaSpace
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue, one_line
 from runnerkit.utils.logging import shortened
@@ -198,7 +196,7 @@ class SearchPipeStep(StudyStep):
             if isinstance(space, Space):
                 space.check_config(cfg)
             elif isinstance(space, VegaSpace):
-                space.draw(RandomSuggest(random.Random(0)))
+                space.check_keys()
         with placed_errors(self.cfg, 'search_algorithm'):
             algorithm = built_algorithm(self.get('search_algorithm'), space, self.get('objectives'), self.get('seed'))
         if isinstance(space, SearchSpace):

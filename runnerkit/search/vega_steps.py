@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from runnerkit.search.networks import SearchSpace
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.quota import Quota
 from runnerkit.search.space import Space
-from runnerkit.search.suggesters import Suggest
+from runnerkit.search.suggesters import RandomSuggest, Suggest
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
 
@@ -273,6 +274,16 @@ class VegaSpace:
 
     def __init__(self, space: Space, changes: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         self.space, self.changes = space, changes
+
+    def check_keys(self) -> None:
+        """Refuse keys that lead nowhere, also of parameters that exist only under conditions.
+
+        Raises:
+            Exception: what the changes of a wrong key raise.
+        """
+        suggest = RandomSuggest(random.Random(0))
+        for key, parameter in self.space.parameters.items():
+            self.changes({key: parameter.draw(key, suggest)})
 
     def draw(self, suggest: Suggest) -> Proposal:
         """Draw values; see `Space.draw`."""

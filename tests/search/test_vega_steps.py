@@ -1,5 +1,6 @@
 """Pipelines in Vega's shape."""
 
+import random
 import shlex
 
 import pytest
@@ -9,6 +10,8 @@ from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
 from runnerkit.config import Config
 from runnerkit.search.pipeline import Pipeline
+from runnerkit.search.space import draw_allowed
+from runnerkit.search.suggesters import RandomSuggest
 from runnerkit.search.vega_steps import VegaStep, checked_general, is_vega, work_dir_of
 
 TEXT = """
@@ -181,6 +184,20 @@ def test_what_general_means(pipeline, monkeypatch):
     assert parallel['nas'].get('executor')['type'] == 'Local'
     assert parallel['nas'].get('executor')['limit'] == 7200
     assert parallel['fullytrain'].get('executor') == 'Serial'
+
+
+def test_of_a_space_with_forbidden_values_all_keys_are_checked(pipeline):
+    old = '        hyperparameters:\n'
+    forbidden = '        forbidden: [{dataset.batch_size: 4}]\n' + old
+    space = pipeline(old, forbidden).steps['nas'].space()
+    assert draw_allowed(space, RandomSuggest(random.Random(0))).hps['data.train_dataloader.batch_size'] == 2
+    # A parameter that hardly ever exists.
+    rare = '- {key: trainer.optimizr.lr, type: INT, range: [1, 2]}\n'
+    condition = '{child: trainer.optimizr.lr, parent: trainer.seed, type: EQUAL, range: [77]}'
+    seed = '- {key: trainer.seed, type: INT, range: [0, 1000000]}\n'
+    rows = f'        condition: [{condition}]\n{old}            {rare}            {seed}'
+    with pytest.raises(KeyError, match='optimizr'):
+        pipeline(old, rows)
 
 
 def test_of_a_metric_with_several_scores_the_first_one_counts(pipeline):
