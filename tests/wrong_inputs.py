@@ -1724,4 +1724,26 @@ SEARCHES = (
     Wrong("nas = dict(quota='parms < 3')", "'parms'; did you mean 'params'"),
     Wrong("nas = dict(overrides={'runner.max_epoch': 3})", "runner.max_epoch … 'max_epochs' … <nowhere>"),
     Wrong('nas = dict(overrides=3)', 'overrides must be a dict … 3'),
+    Wrong('nas = dict(objectives=dict(_delete_=True))', 'objectives must name at least one score'),
+    Wrong(
+        "nas = dict(objectives=dict(_delete_=True, eror='min'))",
+        "'eror' … no such score; did you mean 'error' … <nowhere>",
+        code=1,
+    ),
+    Wrong("nas = dict(storage='study.db')", "storage must be the URL of a database … 'study.db'"),
+    Wrong("nas = dict(executor='torch.nn.ReLU')", 'executor must be an Executor … ReLU'),
+    Wrong(
+        "best = dict(pipe_step=dict(type='TrainPipeStep'), load_weights='yes'); pipeline = ['nas', 'best']",
+        "best: load_weights must be True or False … 'yes'",
+    ),
+    Wrong(
+        "best = dict(pipe_step=dict(type='TrainPipeStep'), hps=3, config='good.py', objectives=dict(error='min')); "
+        "pipeline = ['best']",
+        'hps must be a dict … 3',
+    ),
+    Wrong(
+        "bench = dict(pipe_step=dict(type='BenchmarkPipeStep'), split='tset'); pipeline = ['nas', 'bench']",
+        "split is 'tset' … no data.tset; did you mean 'test'",
+    ),
+    Wrong("nas = dict(pipe_step='SearchPipeStep')", "'nas' needs pipe_step=dict(type="),
 )

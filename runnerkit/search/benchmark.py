@@ -46,7 +46,8 @@ class BenchmarkPipeStep(PipeStep):
     def check(self) -> None:
         """Also refuse a source that there is not, and settings of the latency that are not known."""
         super().check()
-        self.sources()
+        for name in self.sources():
+            self.check_split(name)
         latency = self.get('latency')
         if latency is False:
             return
@@ -93,6 +94,19 @@ class BenchmarkPipeStep(PipeStep):
             self.pipeline.changed()
         if not any(record.status == COMPLETED for record in made):
             raise NothingUsable(f'{self.name}: none of {len(made)} models could be measured. {made[0].message}')
+
+    def check_split(self, source: str) -> None:
+        """Refuse a split that the config of the step ``source`` does not have."""
+        base_config = getattr(self.pipeline.steps[source], 'base_config', None)
+        if base_config is None:  # a step of a user's own: its models' configs are known when it is done
+            return
+        split, data = self.get('split'), base_config().data
+        if split not in data:
+            splits = [key for key, part in data.items() if isinstance(part, Mapping) and 'type' in part]
+            raise WrongKey(
+                f'{self.name}: split is {split!r}, but the config of the step {source} has no data.{split}'
+                f'{suggestion(str(split), splits)} (it has {", ".join(splits)})'
+            )
 
     def sources(self) -> list[str]:
         """The names of the steps whose models are measured."""

@@ -16,6 +16,7 @@ from runnerkit.config import Config
 from runnerkit.config.origin import written_at
 from runnerkit.fileio.paths import plain_file_name
 from runnerkit.flow.from_python import config_from
+from runnerkit.flow.instance import choose_device
 from runnerkit.registry import placed_errors
 from runnerkit.search import benchmark, steps  # noqa: F401  # they register their steps
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
@@ -63,7 +64,7 @@ class Pipeline:
     Raises:
         KeyError: a step has no section, or a section a key that is not known.
         TypeError: a part of the config has another shape.
-        ValueError: a part has a wrong value.
+        ValueError: a part has a wrong value, or there is no such device.
     """
 
     def __init__(
@@ -75,6 +76,8 @@ class Pipeline:
         on_change: Callable[[Pipeline], None] | None = None,
     ) -> None:
         self.cfg = config_from(config, {})
+        if device is not None:
+            choose_device(device, 0, 1)
         self.device, self.workers = device, workers
         self.names = names_of_steps(self.cfg)
         task = work_dir_of(self.cfg.get('general') or {})
@@ -111,6 +114,7 @@ class Pipeline:
             for name, step in self.steps.items():
                 mark = self._mark(name, mark)
                 if self._restore(step, mark):
+                    self.logger.info('Step %s is done already', name)
                     continue
                 self.current = name
                 self.logger.info('Step %s (%s)', name, type(step).__name__)
@@ -196,12 +200,7 @@ def names_of_steps(cfg: Config) -> list[str]:
     """
     names = cfg.get('pipeline')
     if names is None:
-        keys = [str(key) for key in cfg]
-        meant = near_miss('pipeline', keys)
-        hint = f"; did you mean {meant!r} to be 'pipeline'?" if meant else ''
-        if not meant and 'model' in cfg and 'runner' in cfg:
-            hint = '; this is the config of one training: runnerkit train'
-        raise WrongKey(f"the config has no pipeline, such as pipeline = ['nas', 'fullytrain']{hint}")
+        raise WrongKey(f'the config has no pipeline{_instead_of_pipeline(cfg)}')
     if isinstance(names, str):
         names = [names]
     at = f' ({place})' if (place := written_at(cfg, ('pipeline',))) else ''
@@ -230,3 +229,16 @@ def names_of_steps(cfg: Config) -> list[str]:
             place = written_at(cfg, (key,))
             raise WrongKey(f'nobody reads {key!r}; did you mean {meant!r}?{f" ({place})" if place else ""}')
     return list(names)
+
+
+def _instead_of_pipeline(cfg: Config) -> str:
+    """What to do with a config without ``pipeline``, by what it has."""
+    meant = near_miss('pipeline', [str(key) for key in cfg])
+    if meant:
+        return f", such as pipeline = ['nas', 'fullytrain']; did you mean {meant!r} to be 'pipeline'?"
+    if 'model' in cfg and ('runner' in cfg or 'optimizer' in cfg):
+        return '; this is the config of one training: runnerkit train'
+    names = [str(key) for key, part in cfg.items() if isinstance(part, Mapping) and 'pipe_step' in part]
+    if names:
+        return f': write which steps are done, and in which order: pipeline = {names!r}'
+    return ", such as pipeline = ['nas', 'fullytrain'], each a section with a pipe_step"

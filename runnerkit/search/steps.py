@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import torch
+
 from runnerkit.config import Config, refuse_unread_keys
 from runnerkit.config.findings import PreflightError
+from runnerkit.fileio.paths import shown
 from runnerkit.flow.from_python import config_from
 from runnerkit.registry import placed_errors
 from runnerkit.search import prune_ea
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm
 from runnerkit.search.benchmark import counted
-from runnerkit.search.executors import EXECUTORS
+from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import flattened, overrides_of
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.pictures import draw_search
@@ -26,7 +29,7 @@ from runnerkit.search.space import Space
 from runnerkit.search.study import Study, as_space, as_type, checked_algorithm, checked_objectives
 from runnerkit.search.suggesters import RandomSuggest
 from runnerkit.search.vega_steps import VegaSpace
-from runnerkit.utils.exceptions import WrongKey, WrongType
+from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.logging import shortened
 from runnerkit.utils.suggest import suggestion
 
@@ -102,7 +105,13 @@ class StudyStep(PipeStep):
             found = {**found, 'type': kind, 'workers': self.pipeline.workers}
             found.pop('quiet', None)
         with placed_errors(self.cfg, 'executor'):
-            return EXECUTORS.build(found)
+            built = EXECUTORS.build(found)
+            if not isinstance(built, Executor):
+                raise WrongType(f'executor must be an Executor, but {found["type"]} gives a {type(built).__name__}')
+            devices = getattr(built, 'devices', None)
+            if devices and not torch.cuda.is_available():
+                raise WrongValue(f'devices is {devices!r}, but there is no GPU here: leave it out, to train on the CPU')
+        return built
 
     def search(self, space: Any, objectives: Mapping[str, str], algorithm: Any, **more: Any) -> None:
         """Run a study.
@@ -159,8 +168,10 @@ class StudyStep(PipeStep):
         failed, pruned = ([each for each in records if each.status == status] for status in (FAILED, PRUNED))
         counts = [f'{len(group)} {word}' for group, word in ((failed, 'have failed'), (pruned, 'were pruned')) if group]
         said = f'. Trial {failed[0].number}: {failed[0].message}' if failed else ''
+        way_out = f'. Ended trials are not repeated: to begin anew, remove {shown(self.work_dir)}' if records else ''
         return (
-            f'{self.name}: none of {len(records)} trials has completed ({", ".join(counts) or "there was none"}){said}'
+            f'{self.name}: none of {len(records)} trials has completed ({", ".join(counts) or "there was none"})'
+            f'{said}{way_out}'
         )
 
 
@@ -198,6 +209,12 @@ class SearchPipeStep(StudyStep):
             checked_algorithm(self.get('search_algorithm'))
         with placed_errors(self.cfg, 'quota'):
             self.quotas()
+        storage = self.get('storage')
+        if storage is not None and (not isinstance(storage, str) or '://' not in storage):
+            raise WrongValue(
+                "storage must be the URL of a database, such as 'sqlite:///study.db', or None for a journal in the "
+                f'work dir, but got {storage!r}'
+            )
         self.executor()
 
     def do(self) -> None:
@@ -301,7 +318,13 @@ class TrainPipeStep(StudyStep):
             value = self.get(key)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise WrongType(f'{key} must be a whole number of at least {least}, but got {value!r}')
-        if self.get('hps') is None:
+        if not isinstance(self.get('load_weights'), bool):
+            raise WrongType(f'load_weights must be True or False, but got {self.get("load_weights")!r}')
+        hps = self.get('hps')
+        several = [hps] if isinstance(hps, Mapping) else hps
+        if hps is not None and not (isinstance(several, list) and all(isinstance(each, Mapping) for each in several)):
+            raise WrongType(f"hps must be a dict such as {{'optimizer.lr': 0.1}}, or a list of them, but got {hps!r}")
+        if hps is None:
             self.source()
         elif self.get('config') is None or self.get('objectives') is None:
             raise WrongKey('hps trains given values of a config: config and objectives are needed, too')

@@ -202,6 +202,7 @@ class Study:
         record.status, record.message, record.end = result.status, result.message, time.time()
         record.performance, record.epoch = {**record.performance, **result.scores}, result.step or record.epoch
         record.weights_file = result.weights_file
+        missing: list[str] = []
         if record.status == COMPLETED and record.values is None:
             missing = [name for name in self.objectives if name not in record.performance]
             record.status = FAILED
@@ -217,6 +218,8 @@ class Study:
         self.algorithm.update(record)
         self.logger.info('Trial %d %s: %s', record.number, record.status, told(record))
         self._tell_change()
+        if missing and not any(each.status == COMPLETED for each in self.report.of(self.name)):
+            raise WrongKey(no_score(missing, list(record.performance)))  # nor will another trial give it
 
     def _tell_change(self) -> None:
         """Keep the report's files and the listener up to date, the files once a second."""
@@ -325,10 +328,23 @@ def replayed(
         algorithm.update(record)
 
 
+def no_score(missing: list[str], given: list[str]) -> str:
+    """What to say if a run does not give the scores of ``missing`` objectives."""
+    names = ' and '.join(map(repr, missing))
+    if not given:
+        return (
+            f'objectives has {names}, but a trial gave no scores at all: its config needs data.val and '
+            'evaluation=dict(interval=1)'
+        )
+    hint = ''.join(suggestion(name, given) for name in missing)
+    return f'objectives has {names}, but a trial gave no such score{hint} (it gave {", ".join(given)})'
+
+
 def told(record: Record) -> str:
     """A trial in a few words."""
     values = ', '.join(f'{key}={shown(value)}' for key, value in record.hps.items())
-    scores = ', '.join(f'{name} {shown(record.performance.get(name))}' for name in record.objectives)
+    found = record.performance
+    scores = ', '.join(f'{name} {shown(found[name])}' for name in record.objectives if name in found)
     return '; '.join(part for part in (scores, values, record.message) if part)
 
 

@@ -58,7 +58,7 @@ def test_the_split_and_the_objectives_can_be_chosen(searched):
 
 
 def test_what_cannot_be_measured_is_told(searched):
-    with pytest.raises(RuntimeError, match=r'none of 2 models could be measured. WrongKey: .*no data.tset; did you'):
+    with pytest.raises(KeyError, match=r"split is 'tset', but the config of the step nas has no data.tset; did you"):
         measured(searched, 'wrong_split', split='tset')
     found, _ = measured(searched, 'wrong_score', objectives={'error': 'min', 'latency': 'min'})
     assert {each.status for each in found} == {'completed'}

@@ -14,7 +14,7 @@ from runnerkit.cli.train import main as train_command
 from runnerkit.config import Config
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
 from runnerkit.search.record import Record
-from runnerkit.search.study import Study, checked_algorithm, replayed
+from runnerkit.search.study import Study, checked_algorithm, no_score, replayed
 
 
 @pytest.fixture(scope='module')
@@ -87,16 +87,22 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path):
     assert report.pareto_front() == [report.best()]
 
 
-def test_a_trial_without_the_objective_fails(tmp_path):
+def test_a_trial_without_the_objective_ends_the_search(tmp_path):
     config_file(tmp_path)
     study = Study(
-        tmp_path / 'config.py', _One(), {'acuracy': 'max'}, tmp_path / 'study', {'type': 'RandomSearch', 'trials': 1}
+        tmp_path / 'config.py', _One(), {'error_': 'min'}, tmp_path / 'study', {'type': 'RandomSearch', 'trials': 4}
     )
-    (record,) = study.run().all_records
+    with pytest.raises(KeyError, match="has 'error_', but a trial gave no such score; did you mean 'error'"):
+        study.run()
+    (record,) = study.report.all_records
     assert record.status == 'failed'
-    assert 'the run gave no score acuracy; it gave' in record.message
+    assert 'the run gave no score error_; it gave' in record.message
     assert study.report.pareto_front() == []
     assert study.report.best() is None
+
+
+def test_what_is_said_of_a_missing_score():
+    assert 'gave no scores at all: its config needs data.val and evaluation=' in no_score(['loss'], [])
 
 
 class _One:
