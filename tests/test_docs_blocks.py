@@ -596,7 +596,7 @@ def test_the_first_search_and_parts_of_ones_own(shell, tmp_path):
     assert first == shown[0].replace('12', '3')
     assert best.split(';')[1].split(' (')[0] == shown[1].split(';')[1].split(' (')[0]
     assert checkpoint.split('_epoch')[0] == shown[2].split('_epoch')[0]
-    assert report.endswith('/work_dirs/tune/reports.json')
+    assert report == shown[3]
     for name in ('my_algorithm.py', 'my_executor.py'):
         (tmp_path / name).write_text(text_of('docs/search.md', f'# {name}'))
     own = "search_algorithm=dict(type='{{ fileDirname }}/my_algorithm.py:OneByOne', trials=12)"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runnerkit.cli.errors import SIGNALLED, UsageError, check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, read_config
+from runnerkit.fileio.paths import shown
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_out
 
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     failed = failures(pipeline.report.all_records)
     print_out('\n'.join(view.summary()))
     if failed:
-        print_out(f'done, but trials have failed: {failed}; why is in {pipeline.work_dir}/reports.json')
+        print_out(f'done, but trials have failed: {failed}; why is in {shown(pipeline.work_dir / "reports.json")}')
         return SOME_FAILED
     return 0
 

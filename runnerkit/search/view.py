@@ -114,7 +114,7 @@ class View:
                 lines.append(f'  … and {len(found) - MOST} more')
             if found and found[0].weights_file is not None:
                 lines.append(f'  checkpoint of {found[0].number}: {path_shown(found[0].weights_file)}')
-        return [*lines, f'Report {self.pipeline.work_dir / "reports.json"}']
+        return [*lines, f'Report {path_shown(self.pipeline.work_dir / "reports.json")}']
 
     @staticmethod
     def _add(table: Any, record: Record, status: str) -> None:
