@@ -1722,7 +1722,11 @@ SEARCHES = (
     Wrong("nas = dict(executor=dict(type='Lokal'))", "Lokal … did you mean 'Local'"),
     Wrong("nas = dict(executor=dict(type='Local', worker=2))", 'worker'),
     Wrong("nas = dict(quota='parms < 3')", "'parms'; did you mean 'params'"),
-    Wrong("nas = dict(overrides={'runner.max_epoch': 3})", "runner.max_epoch … 'max_epochs' … <nowhere>"),
+    Wrong("nas = dict(overrides={'runner.max_epoch': 3})", "runner.max_epoch (overrides) … 'max_epochs' … <nowhere>"),
+    Wrong(
+        "bench = dict(pipe_step=dict(type='BenchmarkPipeStep'), latency=dict(round=3)); pipeline = ['nas', 'bench']",
+        "latency has no key 'round'; did you mean 'rounds'? (wrong.py:2)\n",
+    ),
     Wrong('nas = dict(overrides=3)', 'overrides must be a dict … 3'),
     Wrong('nas = dict(objectives=dict(_delete_=True))', 'objectives must name at least one score'),
     Wrong(

@@ -12,16 +12,17 @@ import torch
 from torch import nn
 
 from runnerkit.config import Config
-from runnerkit.config.origin import written_at
 from runnerkit.flow.prediction import loader_of, on_device
 from runnerkit.flow.summary import forward_summary
 from runnerkit.flow.testing import test
 from runnerkit.flow.trained import config_of, load_model
 from runnerkit.nn import build_model
+from runnerkit.registry import placed_errors
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.record import COMPLETED, FAILED, Record
 from runnerkit.search.study import checked_objectives
 from runnerkit.utils.exceptions import WrongKey, WrongType, one_line
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import preserved_rng
 from runnerkit.utils.suggest import suggestion
 
@@ -53,13 +54,11 @@ class BenchmarkPipeStep(PipeStep):
             return
         if not isinstance(latency, Mapping):
             raise WrongType(f'latency must be a dict such as dict(rounds=30), or False, but got {latency!r}')
-        for key, value in latency.items():
-            place = written_at(self.pipeline.cfg, (self.name, 'latency', key))
-            at = f' ({place})' if place else ''
-            if key not in LATENCY:
-                raise WrongKey(f'latency has no key {key!r}{suggestion(str(key), LATENCY)}{at}')
-            if isinstance(value, bool) or not isinstance(value, int) or value < (key != 'warmup'):
-                raise WrongType(f'latency.{key} must be a whole number of at least 1, but got {value!r}{at}')
+        with placed_errors(self.cfg, 'latency'):
+            for key, value in latency.items():
+                if key not in LATENCY:
+                    raise WrongKey(f'latency has no key {key!r}{suggestion(str(key), LATENCY)}')
+                check_whole_number(f'latency.{key}', value, 0 if key == 'warmup' else 1)
 
     def do(self) -> None:
         """Measure all models."""

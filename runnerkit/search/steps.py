@@ -94,7 +94,8 @@ class StudyStep(PipeStep):
         try:
             refuse_unread_keys(cfg)
         except PreflightError as error:
-            raise WrongKey(f'{self.name}: {error}') from None
+            # What a section overrides is given to the run as after --cfg-options; nobody has typed that here.
+            raise WrongKey(f'{self.name}: {str(error).replace("(--cfg-options)", "(overrides)")}') from None
         return cfg
 
     def executor(self) -> Any:

@@ -123,7 +123,7 @@ def test_what_is_counted_changes_no_random_numbers(tmp_path):
     [
         (3, TypeError, 'latency must be a dict'),
         ({'rouds': 3}, KeyError, "did you mean 'rounds'"),
-        ({'rounds': 0}, TypeError, 'latency.rounds must be a whole number of at least 1'),
+        ({'rounds': 0}, ValueError, 'latency.rounds must be a whole number of at least 1'),
     ],
 )
 def test_wrong_settings(tmp_path, latency, error, told):
