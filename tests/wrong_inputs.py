@@ -1716,6 +1716,7 @@ SEARCHES = (
     Wrong("nas = dict(objective=dict(error='min'))", "nas has no key 'objective'; did you mean 'objectives'?"),
     Wrong("nas = dict(objectives=dict(error='mim'))", "'error' … 'mim'; did you mean 'min'"),
     Wrong("nas = dict(config='god.py')", "config: there is no file god.py … did you mean 'good.py'"),
+    Wrong("nas = dict(config='search.py')", 'config: search.py is a search itself; give the config of one training'),
     Wrong("nas = dict(search_space={'optimzer.lr': [1.0]})", "optimzer.lr … did you mean 'optimizer'"),
     Wrong("nas = dict(search_algorithm=dict(type='TEPE'))", "no search algorithm 'TEPE' … TPE"),
     Wrong("nas = dict(search_algorithm='HeboAdaptor')", 'HeboAdaptor is not built … GP'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -50,6 +51,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     some trials have failed, 128 plus the signal's number after a signal."""
     args = parser(prog).parse_args(argv)
     check_one_process(prog)
+    if args.work_dir is not None and os.path.isfile(args.work_dir):
+        raise UsageError(f'--work-dir {args.work_dir} is a file: give a folder')
     cfg = read_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.search.pipeline import Pipeline

@@ -8,6 +8,7 @@ from typing import Any
 
 from runnerkit.registry import Registry
 from runnerkit.search.record import Record
+from runnerkit.utils.exceptions import WrongType
 
 SEARCH_ALGORITHMS = Registry('search algorithm')
 CODECS = Registry('codec')
@@ -45,6 +46,11 @@ class SearchAlgorithm:
         codec: translates descriptions to codes and back, for algorithms that need it: an object, a name of `CODECS`, or
             a dict of its arguments with ``type``.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if callable(cls.__dict__.get('is_completed')):  # which would always be true
+            raise WrongType(f'{cls.__name__}.is_completed must be a property: write @property above it')
 
     def __init__(self, space: Any, objectives: dict[str, str], seed: int = 0, codec: Any = None) -> None:
         import numpy as np

@@ -91,6 +91,8 @@ class StudyStep(PipeStep):
     def base_config(self) -> Config:
         """The config of the trials, before anything of them is drawn."""
         cfg = config_from(self.config_file if self.vega is None else dict(self.vega.config), self.overrides)
+        if 'pipeline' in cfg and 'model' not in cfg:
+            raise WrongKey(f'config: {self.get("config")} is a search itself; give the config of one training')
         try:
             refuse_unread_keys(cfg)
         except PreflightError as error:

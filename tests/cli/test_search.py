@@ -212,6 +212,10 @@ def test_wrong_flags(search, project, capsys):
             search('', *options)
         assert error.value.code == 2
         assert told in capsys.readouterr().err
+    assert search('', '--work-dir', str(project / 'cfg.py')) == (
+        2,
+        f'error: --work-dir {project / "cfg.py"} is a file: give a folder\n',
+    )
     assert main([str(project / 'serach.py')]) == 2
     assert 'there is no config file' in capsys.readouterr().err
 
