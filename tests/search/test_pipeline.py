@@ -159,7 +159,7 @@ def test_a_trial_that_is_stopped_ends_the_pipeline(tmp_path):
     report = pipeline.run()
     # It has saved itself, and goes on.
     assert [each.status for each in report.all_records] == ['running']
-    assert list((tmp_path / 'work' / 'nas' / 'trials' / '0000' / 'run').glob('epoch_*.pth'))
+    assert list((tmp_path / 'work' / 'nas' / 'trials' / '0000' / 'nas_0000').glob('epoch_*.pth'))
     report = small_pipeline(tmp_path, fullytrain=None, benchmark=None, nas=dict(overrides=long)).run()
     assert [each.status for each in report.all_records] == ['completed'] * 4
 
