@@ -271,9 +271,11 @@ class Study:
         """What is searched; with another value, former trials would be of no use."""
         given = self._given
         kind = type(given).__name__ if isinstance(given, SearchAlgorithm) else str(checked_algorithm(given)['type'])
+        config = Path(self.config)
         return {
             'name': self.name,
-            'config': os.path.basename(self.config),
+            # A file in the work dir was written for this study, and has no name of its own.
+            'config': config.read_text(encoding='utf-8') if config.parent == self.work_dir else config.name,
             'objectives': self.objectives,
             'search_space': self.space,
             'network': self.network,
