@@ -1646,6 +1646,7 @@ COMMANDS = (
     Wrong('train good.py --resume-from checkpoints', 'no checkpoint in checkpoints', 1),
     Wrong('train good.py --resume-from truncated.pth', 'truncated.pth is damaged: its end is missing', 1),
     Wrong('train good.py --resume-from other.pth', 'other.pth cannot be resumed … --load-from', 1),
+    Wrong('search search.py --work-dir s3://bucket/x', 'must be a folder of this machine … out_dir'),
     Wrong('test good.py missing.pth', 'missing.pth … cannot be found', 1),
     Wrong('test good.py checkpoints', 'no checkpoint in checkpoints', 1),
     Wrong('test good.py truncated.pth', 'truncated.pth is damaged: its end is missing', 1),
@@ -1751,4 +1752,15 @@ SEARCHES = (
         "split is 'tset' … no data.tset; did you mean 'test'",
     ),
     Wrong("nas = dict(pipe_step='SearchPipeStep')", "'nas' needs pipe_step=dict(type="),
+    Wrong("nas = dict(overrides={'optimizer.type': '3'})", "optimizer.type='3' cannot be written on a command line"),
+    Wrong(
+        "nas = dict(search_space={'optimizer.type': ['1']})", "optimizer.type='1' cannot be written on a command line"
+    ),
+    Wrong('nas = dict(seed=-1)', 'seed must be a whole number of at least 0, but got -1'),
+    Wrong('nas = dict(threads=0)', 'threads must be a whole number of at least 1, but got 0'),
+    Wrong("nas = dict(search_algorithm=dict(type='TPE', trials=0))", 'TPE: trials must be … at least 1'),
+    Wrong("nas = dict(search_algorithm=dict(type='TPE', trials='5'))", "TPE: trials must be … '5'"),
+    Wrong("nas = dict(search_algorithm=dict(type='TPE', pruner='AHSA'))", "no pruner 'AHSA'; did you mean 'ASHA'"),
+    Wrong("nas = dict(search_algorithm=dict(type='TPE', candidates=3))", 'TPESampler of Optuna … candidates'),
+    Wrong("nas = dict(search_algorithm=dict(type='GridSearch'))", 'a grid over the numbers … needs points'),
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runnerkit.registry import Registry
 from runnerkit.search.record import Record
 from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.numbers import plain_number
 
 SEARCH_ALGORITHMS = Registry('search algorithm')
 CODECS = Registry('codec')
@@ -29,6 +30,24 @@ class Proposal:
     desc: dict[str, Any] | None = None
     parent: str | None = None
     source: str | None = None
+
+
+def as_proposal(drawn: Any) -> Proposal:
+    """What a space has drawn, or an algorithm has returned, as a proposal of plain values.
+
+    They are what they will be when they are read from the record of the trial: lists, and no numbers of numpy.
+    """
+    found = drawn if isinstance(drawn, Proposal) else Proposal(hps=dict(drawn))
+    return replace(found, hps=plain(found.hps), desc=plain(found.desc))
+
+
+def plain(value: Any) -> Any:
+    """``value`` with lists for tuples, and Python's numbers for those of numpy, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return plain_number(value)
 
 
 class SearchAlgorithm:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from operator import methodcaller
 from pathlib import Path
@@ -22,6 +21,7 @@ from runnerkit.search import benchmark, steps  # noqa: F401  # they register the
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record
 from runnerkit.search.report import Report
+from runnerkit.search.study import local_folder
 from runnerkit.search.vega_report import CURRENT
 from runnerkit.search.vega_steps import VegaStep, is_vega, with_references, work_dir_of
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
@@ -81,14 +81,13 @@ class Pipeline:
         self.device, self.workers = device, workers
         self.names = names_of_steps(self.cfg)
         task = work_dir_of(self.cfg.get('general') or {})
-        self.work_dir = Path(work_dir or self.cfg.get('work_dir') or task or default_work_dir(self.cfg)).absolute()
+        self.work_dir = local_folder(work_dir or self.cfg.get('work_dir') or task or default_work_dir(self.cfg))
         self.on_change = on_change or (lambda pipeline: None)
         self.logger = get_logger('runnerkit')
         self.report = Report()
         with_references(self.cfg, self.names)
         self.current: str | None = None
         self.stop_signal: int | None = None
-        self._saved = 0.0
         self.steps: dict[str, PipeStep] = {}
         for name in self.names:
             self.steps[name] = self._make(name)
@@ -116,10 +115,13 @@ class Pipeline:
                 if self._restore(step, mark):
                     self.logger.info('Step %s is done already', name)
                     continue
+                if self.stop_signal is not None:
+                    break
                 self.current = name
                 self.logger.info('Step %s (%s)', name, type(step).__name__)
                 self.changed()
                 step.work_dir.mkdir(parents=True, exist_ok=True)
+                (step.work_dir / STATE).unlink(missing_ok=True)
                 step.do()
                 if self.stop_signal is not None:
                     break
@@ -127,8 +129,10 @@ class Pipeline:
         finally:
             self.current = None
             CURRENT.reset(current)
-            self.report.save(self.work_dir)
-            lock.release()
+            try:
+                self.report.save(self.work_dir)
+            finally:
+                lock.release()
         return self.report
 
     def stop(self, number: int) -> None:
@@ -138,10 +142,8 @@ class Pipeline:
             self.steps[self.current].stop(number)
 
     def changed(self, report: Report | None = None) -> None:
-        """Save the report, at most once a second, and tell the listener."""
-        if time.monotonic() - self._saved > 1.0:
-            self._saved = time.monotonic()
-            self.report.save(self.work_dir)
+        """Keep the report's files up to date, and tell the listener."""
+        self.report.keep(self.work_dir)
         self.on_change(self)
 
     # --- steps -------------------------------------------------------------------------------------------------------

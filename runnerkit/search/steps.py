@@ -6,31 +6,33 @@ import os
 import random
 from collections.abc import Mapping
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import torch
 
+from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config, refuse_unread_keys
 from runnerkit.config.findings import PreflightError
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.from_python import config_from
 from runnerkit.registry import placed_errors
-from runnerkit.search import prune_ea
-from runnerkit.search.algorithm import Proposal, SearchAlgorithm
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, plain
 from runnerkit.search.benchmark import counted
 from runnerkit.search.executors import EXECUTORS, Executor
-from runnerkit.search.job import flattened, overrides_of
+from runnerkit.search.job import as_option, flattened, overrides_of
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.pictures import draw_search
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.quota import COUNTED, Quota
 from runnerkit.search.record import FAILED, PRUNED, Record
 from runnerkit.search.space import Space
-from runnerkit.search.study import Study, as_space, as_type, checked_algorithm, checked_objectives
+from runnerkit.search.study import Study, as_space, as_type, checked_objectives, made_algorithm
 from runnerkit.search.suggesters import RandomSuggest
 from runnerkit.search.vega_steps import VegaSpace
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.logging import shortened
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 
 #: How many of a step's failed trials a message names.
@@ -46,9 +48,12 @@ class StudyStep(PipeStep):
     def config_file(self) -> str:
         """The config file of its trials; of a section in Vega's shape, it is written into the step's folder."""
         if self.vega is not None:
-            written = str(self.work_dir / 'config.py')
-            Config(self.vega.config).dump(written)
-            return written
+            written = self.work_dir / 'config.py'
+            text = Config(self.vega.config).pretty_text.encode()
+            # Trials that run read it, so that it is written only if it differs, and at once.
+            if not written.exists() or written.read_bytes() != text:
+                write_atomically(written, methodcaller('write', text))
+            return str(written)
         given = self.get('config')
         if given is None:
             raise WrongKey(f"{self.name} needs the key 'config'")
@@ -82,6 +87,14 @@ class StudyStep(PipeStep):
         for key, value in given.items():
             found |= flattened(str(key), value)
         return found
+
+    def check(self) -> None:
+        """Also refuse values of a wrong type, and those that no command line can repeat."""
+        super().check()
+        for key, least in (('seed', 0), ('threads', 1)):
+            check_whole_number(key, self.get(key), least)
+        for key, value in self.overrides.items():
+            as_option(key, plain(value))
 
     def stop(self, number: int) -> None:
         """Stop the study."""
@@ -147,6 +160,8 @@ class StudyStep(PipeStep):
             **more,
         )
         self.study, self.slots = study, study.executor.slots
+        if self.pipeline.stop_signal is not None:  # it came while the study was being made
+            study.stop(self.pipeline.stop_signal)
         try:
             study.run()
         finally:
@@ -200,16 +215,20 @@ class SearchPipeStep(StudyStep):
     def check(self) -> None:
         """Also refuse a space that does not fit the config, and an algorithm that there is not."""
         super().check()
-        checked_objectives(self.get('objectives'))
+        objectives = checked_objectives(self.get('objectives'))
         cfg = self.base_config()._cfg_dict
         with placed_errors(self.cfg, 'search_space'):
             space = self.space()
             if isinstance(space, Space):
                 space.check_config(cfg)
+                for key, parameter in space.parameters.items():
+                    for choice in getattr(parameter, 'choices', ()):
+                        as_option(key, plain(choice))
             elif isinstance(space, VegaSpace):
                 space.draw(RandomSuggest(random.Random(0)))
         with placed_errors(self.cfg, 'search_algorithm'):
-            checked_algorithm(self.get('search_algorithm'))
+            algorithm = made_algorithm(self.get('search_algorithm'), space, objectives, self.get('seed'))
+            self.total = getattr(algorithm, 'trials', None)
         with placed_errors(self.cfg, 'quota'):
             self.quotas()
         storage = self.get('storage')
@@ -223,7 +242,6 @@ class SearchPipeStep(StudyStep):
     def do(self) -> None:
         """Search, or go on."""
         algorithm = self.get('search_algorithm')
-        self.total = trials_of(algorithm)
         quotas = self.quotas()
         for note in [] if self.vega is None else self.vega.notes:
             self.pipeline.logger.info('%s: %s', self.name, note)
@@ -318,9 +336,7 @@ class TrainPipeStep(StudyStep):
         """Also refuse a config that there is not."""
         super().check()
         for key, least in (('nums', 1), ('repeats', 1)):
-            value = self.get(key)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise WrongType(f'{key} must be a whole number of at least {least}, but got {value!r}')
+            check_whole_number(key, self.get(key), least, or_none=True)
         if not isinstance(self.get('load_weights'), bool):
             raise WrongType(f'load_weights must be True or False, but got {self.get("load_weights")!r}')
         hps = self.get('hps')
@@ -339,7 +355,13 @@ class TrainPipeStep(StudyStep):
         proposals = [each for each in self.proposals() for _ in range(self.get('repeats'))]
         self.total = len(proposals)
         objectives = self.objectives()
-        self.search(None, objectives, Listed(proposals, objectives))
+        # In the place of a space, for the study to notice when others are to be trained.
+        sources = [self.record_of(each) for each in proposals]
+        tried = [
+            (each.hps, each.desc, each.source, source.seed if source is not None and each.parent else None)
+            for each, source in zip(proposals, sources, strict=True)
+        ]
+        self.search(tried, objectives, Listed(proposals, objectives))
 
     @property
     def config_file(self) -> str:
@@ -399,19 +421,14 @@ class TrainPipeStep(StudyStep):
             for record in self.front()
         ]
 
+    def record_of(self, proposal: Proposal) -> Record | None:
+        """The record of an earlier step that a proposal goes on with."""
+        return next((each for each in self.report.all_records if each.uid == proposal.source), None)
+
     def known(self, proposal: Proposal) -> dict[str, float]:
         """What was counted of the model before."""
-        source = next((each for each in self.report.all_records if each.uid == proposal.source), None)
+        source = self.record_of(proposal)
         return {} if source is None else {key: source.performance[key] for key in COUNTED if key in source.performance}
-
-
-def trials_of(algorithm: Any) -> int:
-    """How many trials the section of an algorithm means, for the display."""
-    config = as_type(algorithm)
-    if config['type'] == 'PruneEA':
-        return prune_ea.trials_of(config.get('policy') or {})
-    trials: int = config.get('trials') or 10
-    return trials
 
 
 def failures(records: list[Record]) -> str:

@@ -265,6 +265,9 @@ class VegaSpace:
     def __init__(self, space: Space, changes: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         self.space, self.changes = space, changes
 
+    def __repr__(self) -> str:
+        return f'VegaSpace({self.space!r})'
+
     def draw(self, suggest: Suggest) -> Proposal:
         """Draw values; see `Space.draw`."""
         return Proposal(self.changes(self.space.draw(suggest)))
