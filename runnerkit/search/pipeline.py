@@ -21,7 +21,7 @@ from runnerkit.search import benchmark, steps  # noqa: F401  # they register the
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record
 from runnerkit.search.report import Report
-from runnerkit.search.study import local_folder
+from runnerkit.search.study import described, local_folder
 from runnerkit.search.vega_report import CURRENT
 from runnerkit.search.vega_steps import VegaStep, is_vega, with_references, work_dir_of
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
@@ -164,9 +164,10 @@ class Pipeline:
         return step
 
     def _mark(self, name: str, before: str) -> str:
-        """What a step that is done must have been done with: its section, and those of the steps before."""
+        """What a step that is done must have been done with: its section, its config, and those of the steps before."""
         section = {key: value for key, value in self.cfg[name].items() if key not in _HOW}
-        return hashlib.sha256(f'{before}{json.dumps(section, sort_keys=True, default=str)}'.encode()).hexdigest()
+        text = json.dumps([section, self.steps[name].content()], default=described)
+        return hashlib.sha256(f'{before}{text}'.encode()).hexdigest()
 
     def _restore(self, step: PipeStep, mark: str) -> bool:
         """Whether the step is done; then its records are taken in."""

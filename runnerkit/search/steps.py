@@ -70,6 +70,12 @@ class StudyStep(PipeStep):
             )
         return path
 
+    def content(self) -> Any:
+        """The config of its trials; a section in Vega's shape has all of it."""
+        if self.vega is not None:
+            return None
+        return Config.fromfile(self.config_file, import_custom_modules=False)._cfg_dict
+
     @property
     def network(self) -> str:
         """The dotted key of the network in the config."""

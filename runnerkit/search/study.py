@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -45,7 +46,7 @@ class Study:
 
     Killed at any moment, a study goes on when it is run again in the same work dir: trials that were running continue
     from their checkpoints. It may then have more trials, another executor, or other settings of its algorithm. If what
-    is searched has changed (the space, the objectives, the seed, the name of the algorithm or of the config file,
+    is searched has changed (the config, the space, the objectives, the seed, the name of the algorithm,
     ``network`` or ``overrides``), the former trials are moved to ``earlier/<timestamp>``, and the study begins anew.
 
     Args:
@@ -274,11 +275,9 @@ class Study:
         """What is searched; with another value, former trials would be of no use."""
         given = self._given
         kind = type(given).__name__ if isinstance(given, SearchAlgorithm) else str(checked_algorithm(given)['type'])
-        config = Path(self.config)
         return {
             'name': self.name,
-            # A file in the work dir was written for this study, and has no name of its own.
-            'config': config.read_text(encoding='utf-8') if config.parent == self.work_dir else config.name,
+            'config': Config.fromfile(self.config, import_custom_modules=False)._cfg_dict,
             'objectives': self.objectives,
             'search_space': self.space,
             'network': self.network,
@@ -409,8 +408,8 @@ def shown(value: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """``value`` as a text that is the same in another process: its ``repr``, if that is more than an address."""
-    return type(value).__name__ if type(value).__repr__ is object.__repr__ else repr(value)
+    """``value`` as a text that is the same in another process: its ``repr`` without addresses."""
+    return re.sub(' at 0x[0-9a-fA-F]+', '', repr(value))
 
 
 def local_folder(path: str | os.PathLike[str]) -> Path:

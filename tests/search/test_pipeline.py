@@ -113,6 +113,22 @@ def test_stopped_when_no_study_runs_it_goes_on(moment, tmp_path, monkeypatch):
     assert not (tmp_path / 'work' / 'nas' / 'step.json').exists()
 
 
+def test_a_config_that_has_changed_begins_anew(tmp_path, caplog):
+    def made(**changes):
+        pipeline = small_pipeline(tmp_path, fullytrain=None, benchmark=None)
+        path = tmp_path / 'config.py'
+        path.write_text(f'{path.read_text()}\n# a remark\noptimizer.update({changes})\n')
+        return pipeline
+
+    first = made().run()
+    assert measured(made().run()) == measured(first)
+    assert 'Step nas is done already' in caplog.text
+    other = made(momentum=0.8).run()
+    assert 'nas begins anew, since config has changed' in caplog.text
+    assert [each.hps for each in other.of('nas')][:1] == [each.hps for each in first.of('nas')][:1]
+    assert measured(other) != measured(first)
+
+
 def run_pipeline(folder):
     small_pipeline(folder).run()
 
