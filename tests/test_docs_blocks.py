@@ -627,7 +627,7 @@ def test_the_search_of_the_page_about_searching(shell, tmp_path, capsys):
     (tmp_path / 'my_steps.py').write_text(text_of('docs/search.md', '# my_steps.py'))
     more = f"{average}\npipeline.insert(2, 'average')\ntest['source'] = 'best'\n"
     (tmp_path / 'my_search.py').write_text(f'{text}\n{more}')
-    said = shell(text_of('docs/search.md', 'runnerkit search'))
+    said = shell(text_of('docs/search.md', 'runnerkit search my_search'))
     work_dir = tmp_path / 'work_dirs' / 'my_search'
     for file in re.findall(r'^\| `([^`]+)`', read('docs/search.md'), flags=re.MULTILINE):
         if '/' in file and file != 'search/front.png':
