@@ -271,6 +271,7 @@ class Study:
         """What is searched; with another value, former trials would be of no use."""
         given = self._given
         kind = type(given).__name__ if isinstance(given, SearchAlgorithm) else str(checked_algorithm(given)['type'])
+        points = given.get('points') if isinstance(given, Mapping) else None  # of a grid
         config = Path(self.config)
         return {
             'name': self.name,
@@ -281,7 +282,7 @@ class Study:
             'network': self.network,
             'overrides': self.overrides,
             'seed': self.seed,
-            'search_algorithm': kind,
+            'search_algorithm': kind if points is None else f'{kind} with points={points}',
         }
 
     # --- the parts ---------------------------------------------------------------------------------------------------

@@ -153,6 +153,7 @@ def test_killed_between_any_two_writes_it_goes_on(algorithm, tmp_path, monkeypat
         {'overrides': {'runner.max_epochs': 2}},
         {'seed': 1},
         {'algorithm': {'type': 'RandomSearch', 'trials': 3}},
+        {'algorithm': {'type': 'GridSearch', 'points': 2}},
     ],
 )
 def test_a_search_for_something_else_begins_anew(changes, tmp_path):
