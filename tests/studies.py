@@ -64,7 +64,7 @@ def in_process(path, name, *args, kill_after=None):
     """Call a function of a test file in a process of its own; with ``kill_after``, kill it after so many seconds."""
     process = torch.multiprocessing.get_context('forkserver').Process(target=_call, args=(path, name, args))
     process.start()
-    process.join(kill_after if kill_after is not None else 120)
+    process.join(600 if kill_after is None else kill_after)
     if process.is_alive():
         os.kill(process.pid, signal.SIGKILL)
         process.join()

@@ -275,6 +275,7 @@ class Study:
         """What is searched; with another value, former trials would be of no use."""
         given = self._given
         kind = type(given).__name__ if isinstance(given, SearchAlgorithm) else str(checked_algorithm(given)['type'])
+        points = given.get('points') if isinstance(given, Mapping) else None  # of a grid
         return {
             'name': self.name,
             'config': Config.fromfile(self.config, import_custom_modules=False)._cfg_dict,
@@ -283,7 +284,7 @@ class Study:
             'network': self.network,
             'overrides': self.overrides,
             'seed': self.seed,
-            'search_algorithm': kind,
+            'search_algorithm': kind if points is None else f'{kind} with points={points}',
         }
 
     # --- the parts ---------------------------------------------------------------------------------------------------
