@@ -35,7 +35,8 @@ END_WITHIN = 30.0
 HANG_AFTER = 600.0
 
 _BEAT = 0.5  # seconds between two looks at the store
-_ANSWER = 4 * _BEAT  # seconds for all ranks to say where they stand, or to write down who has failed
+_ANSWER = 4 * _BEAT  # seconds for a rank to hear or to write down who has failed
+_ALL_ANSWER = 10.0  # seconds for all ranks to say where they stand
 _DEPTH = 12  # how many of its innermost frames a rank shows
 
 #: Files whose functions wait for the other ranks, and those that do where they call C++.
@@ -63,8 +64,8 @@ class Watch:
             else None. Called from a thread.
         end_within: seconds within which all ranks end after one has failed.
         hang_after: seconds for which ``heartbeat`` may stay as it is, three times as long until it has changed once
-            (the first iteration may compile); None: for ever. After ``end_within`` seconds the log names who stands
-            where.
+            (the first iteration may compile); None: for ever. Only a run in which a rank waits for another one is
+            ended. After ``end_within`` seconds the log names who stands where.
 
     Raises:
         ValueError: seconds that are not more than 0.
@@ -91,7 +92,8 @@ class Watch:
         self._deadline: float | None = None
         self._at: Hashable | None = None
         self._since, self._has_moved = 0.0, False
-        self._stage, self._answers_until = 0, 0.0  # of a pause: how many limits it has passed
+        self._stage = 0  # of a pause: how many limits it has passed
+        self._answers_until = self._say_again = 0.0
 
     def __enter__(self) -> Watch:
         if not faulthandler.is_enabled() and _has_file(sys.stderr):
@@ -113,7 +115,7 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leaving = True
+        self._leaving = error is None  # others may go, too, from now on
         try:
             if error is not None and not _is_told(error):
                 self._leave(error)
@@ -208,26 +210,37 @@ class Watch:
         if at is None or at != self._at:
             self._has_moved = self._has_moved or (at is not None and self._at is not None)
             self._at, self._since = at, now
-            if self._stage:
-                self._stage = 0
-                self._set(f'stands/{self._rank}', '')
+            for stage in range(1, self._stage + 1):
+                self._set(f'stands/{stage}/{self._rank}', '')
+            self._stage, self._answers_until = 0, 0.0
             return
         if self._hang_after is None:
             return
         longest = self._hang_after if self._has_moved else 3 * self._hang_after
         stands = now - self._since
         stage = int(stands >= min(longest, self._end_within)) + int(stands >= longest)
-        if stage > self._stage:
-            self._stage, self._answers_until = stage, now + _ANSWER
-            self._set(f'stands/{self._rank}', json.dumps(stands_at(self._main)))
-        elif self._rank == 0 and stage and 0 < self._answers_until <= now:
+        if stage > self._stage or (stage == 2 and now >= self._say_again):
+            if stage > self._stage:
+                self._answers_until = now + _ALL_ANSWER
+            self._stage, self._say_again = stage, now + _ALL_ANSWER
+            self._set(f'stands/{stage}/{self._rank}', json.dumps(stands_at(self._main)))
+        elif self._rank == 0 and self._answers_until:
+            answers = [self._get(f'stands/{stage}/{rank}') for rank in range(self._world_size)]
+            if all(answers) or now >= self._answers_until:
+                self._judge([json.loads(each) if each else None for each in answers], stands, longest)
+
+    def _judge(self, places: Sequence[Mapping[str, Any] | None], seconds: float, longest: float) -> None:
+        """On rank 0: end a run that hangs. One in which no rank waits for another one works at something long."""
+        culprit, text = verdict(places, seconds)
+        if self._stage == 2 and any(place is not None and place['waits'] for place in places):
+            self._publish(
+                culprit, f'{text}\nThe run is ended (dist_params.hang_after={self._hang_after:g})', hangs=True
+            )
+        elif self._stage == 2:
+            self._answers_until = time.monotonic() + _ALL_ANSWER
+        else:
             self._answers_until = 0.0
-            answers = [self._get(f'stands/{rank}') for rank in range(self._world_size)]
-            culprit, text = verdict([json.loads(each) if each else None for each in answers], stands)
-            if stage == 2:
-                self._publish(culprit, f'{text}\nThe run is ended (dist_params.hang_after={self._hang_after:g})', True)
-            else:
-                self._logger.warning('%s\nThe run is ended if this goes on for %g s', text, longest)
+            self._logger.warning('%s\nThe run is ended if this goes on for %g s', text, longest)
 
     # --- the store ---------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -222,3 +223,22 @@ def test_an_error_is_left_for_torchrun(tmp_path, monkeypatch):
 def test_wrong_seconds(options):
     with pytest.raises(ValueError, match=f'{next(iter(options))} must be more than 0 seconds'):
         Watch(logging.getLogger('runnerkit'), **options)
+
+
+def test_ranks_that_all_work_are_not_ended():
+    said, told = [], []
+    logger = SimpleNamespace(warning=lambda text, *args: said.append(text % args))
+    watch = Watch(logger, hang_after=60)
+    watch._publish = lambda *note, **more: told.append(note)
+    works, waits = {'waits': False, 'stack': 'in my_hook'}, {'waits': True, 'stack': 'in all_reduce'}
+    watch._stage = 1
+    watch._judge([works, waits], 31, 60)
+    assert 'The run is ended if this goes on for 60 s' in said[0]
+    watch._stage = 2
+    watch._judge([works, None], 61, 60)
+    assert told == []
+    assert watch._answers_until > 0  # they are asked again
+    watch._judge([waits, works], 71, 60)
+    ((culprit, text),) = told
+    assert culprit == 1
+    assert text.endswith('The run is ended (dist_params.hang_after=60)')
