@@ -1,0 +1,232 @@
+"""The wrapper around the model, by the config's ``model_wrapper``: DDP, FSDP2, or one of the user's own."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.optim import Optimizer
+
+from runnerkit.config.known_keys import DDP
+from runnerkit.distributed import all_gather_objects, broadcast_object, from_first_rank, get_dist_info
+from runnerkit.optim.fused import drop_missing_fused
+from runnerkit.parallel import FSDP2, MODULE_WRAPPERS, MMDataParallel, MMDistributedDataParallel
+from runnerkit.parallel.fsdp import mixed_precision, to_checkpoint
+from runnerkit.parallel.sharding import recompute_activations, units
+from runnerkit.registry import build_from_cfg, placed_errors
+from runnerkit.utils.exceptions import WrongType, WrongValue, one_line
+
+#: MMCV's top-level keys that are arguments of the wrapper.
+OLD_KEYS = ('find_unused_parameters', 'broadcast_buffers')
+
+
+def wrapper_of(cfg: Any) -> str | Any:
+    """The ``type`` of the config's ``model_wrapper``: ``'DDP'`` where it says nothing, or uses one of its names."""
+    section = cfg.get('model_wrapper')
+    named = section.get('type', 'DDP') if isinstance(section, Mapping) else 'DDP'
+    return 'DDP' if named in DDP else named
+
+
+def wrapper_options(cfg: Any) -> dict[str, Any]:
+    """The arguments of the wrapper that the config gives, MMCV's top-level keys among them.
+
+    Raises:
+        TypeError: ``model_wrapper`` is no dict.
+    """
+    section = cfg.get('model_wrapper')
+    if section is not None and not isinstance(section, Mapping):
+        raise WrongType(f"model_wrapper must be a dict such as dict(type='FSDP2'), but got {section!r}")
+    options = {key: value for key, value in (section or {}).items() if key != 'type'}
+    if wrapper_of(cfg) in ('DDP', 'FSDP2'):
+        options = {**{key: bool(cfg[key]) for key in OLD_KEYS if cfg.get(key) is not None}, **options}
+    return options
+
+
+def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn.Module:
+    """``model`` on ``device``, in the wrapper that the config names.
+
+    Without ``model_wrapper``, that is DDP for several processes, and MMDataParallel for one with a GPU. A single
+    process that no launcher has started does without DDP and FSDP2.
+
+    Args:
+        model: on any device; for FSDP2, on other ranks than the first, it may be on the meta device.
+        cfg: the config.
+        device: of this process.
+        logger: for what does not take place.
+    """
+    named, options = wrapper_of(cfg), wrapper_options(cfg)
+    world_size = get_dist_info()[1]
+    with placed_errors(cfg, 'model_wrapper'):
+        if named == 'FSDP2':
+            if dist.is_initialized():
+                return FSDP2(_with_synced_norms(model, cfg, device), device=device, **options)
+            _as_far_as_one_process_can(model, options, logger)
+            named, options = 'DDP', {}
+    model = _with_synced_norms(model.to(device), cfg, device)
+    device_ids = [device.index] if device.type == 'cuda' else None
+    if named != 'DDP':
+        with placed_errors(cfg, 'model_wrapper'):
+            built = build_from_cfg({'type': named, **options}, MODULE_WRAPPERS, default_args={'module': model})
+        _check_steps(built, model)
+        return built
+    if world_size > 1:
+        with placed_errors(cfg, 'model_wrapper'):
+            return MMDistributedDataParallel(model, device_ids=device_ids, **options)
+    return MMDataParallel(model, device_ids=device_ids) if device_ids else model
+
+
+def _with_synced_norms(model: nn.Module, cfg: Any, device: torch.device) -> nn.Module:
+    if not cfg.get('sync_batchnorm') or get_dist_info()[1] == 1:
+        return model
+    if device.type == 'cpu':
+        raise WrongValue(
+            'sync_batchnorm: torch synchronises batch norms on GPUs only, and this run is on the CPU: leave it out'
+        )
+    return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+
+
+def _as_far_as_one_process_can(model: nn.Module, options: Mapping[str, Any], logger: Any) -> None:
+    """What FSDP2 does besides sharding, for a process without others; its names are looked up all the same."""
+    parts = units(model, options.get('module_classes'), options.get('min_num_params'))
+    recompute_activations(to_checkpoint(model, parts, options.get('activation_checkpointing', False)))
+    left_out = [key for key in ('mp_policy', 'cpu_offload') if options.get(key)]
+    if left_out:
+        logger.warning(
+            'model_wrapper: this single process trains without FSDP2, so that %s has no effect: start it with '
+            "torchrun and --launcher pytorch, or use amp='bf16'",
+            ' and '.join(left_out),
+        )
+    else:
+        logger.info('model_wrapper: this single process trains without FSDP2')
+    mixed_precision(options.get('mp_policy'))
+
+
+def hand_over(optimizers: Iterable[Optimizer], before: Mapping[str, nn.Parameter], wrapper: FSDP2) -> None:
+    """Let optimizers that were built over a model's whole parameters update its sharded ones.
+
+    Args:
+        optimizers: of the model's parameters, and perhaps of others.
+        before: the model's parameters by name, before it was wrapped.
+        wrapper: around the model.
+    """
+    from torch.distributed.tensor import distribute_tensor
+
+    after = dict(wrapper.module.named_parameters())
+    sharded: dict[int, Any] = {id(each): after[name] for name, each in before.items()}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group['params'] = [sharded.get(id(each), each) for each in group['params']]
+        for old in [each for each in optimizer.state if id(each) in sharded]:  # of Adagrad, for example
+            new = sharded[id(old)]
+            optimizer.state[new] = {
+                key: distribute_tensor(value, new.device_mesh, new.placements)
+                if isinstance(value, torch.Tensor) and value.shape == old.shape and value.dim()
+                else value
+                for key, value in optimizer.state.pop(old).items()
+            }
+    drop_missing_fused(optimizers)
+
+
+def _check_steps(wrapper: nn.Module, model: nn.Module) -> None:
+    """Whether the user's own wrapper has the steps that the model has.
+
+    Raises:
+        TypeError: it lacks one.
+    """
+    lacking = [name for name in dir(type(model)) if name.endswith('_step') and not hasattr(wrapper, name)]
+    if lacking:
+        raise WrongType(
+            f'model_wrapper: {type(wrapper).__name__} has no {lacking[0]}, which {type(model).__name__} has: let it '
+            "inherit from runnerkit.parallel.steps.Steps as well, or name one of runnerkit's: 'DDP', 'FSDP2'"
+        )
+
+
+# --- building without the weights ------------------------------------------------------------------------------------
+
+
+def built_once(make: Callable[[bool], nn.Module], cfg: Any, logger: Any) -> nn.Module:
+    """The model that ``make`` builds; for FSDP2, where the model allows it, with weights on the first rank only.
+
+    The other ranks build it on the meta device, where weights take no memory: `runnerkit.parallel.FSDP2` gives each its
+    part. What the model holds besides parameters and buffers comes from the first rank, and their random generators go
+    on from where its are.
+
+    Args:
+        make: builds the model; called with whether its weights are wanted, so that they are to be initialised.
+        cfg: the config.
+        logger: told where the model is built whole on all ranks, and why.
+    """
+    rank, world_size = get_dist_info()
+    if wrapper_of(cfg) != 'FSDP2' or world_size == 1:
+        return make(True)
+    built: list[nn.Module] = []
+    from_first_rank(lambda: built.append(make(True)))  # an error of it is raised on all ranks
+    problem, attributes = '', []
+    if rank > 0:
+        try:
+            with torch.device('meta'):
+                built.append(make(False))
+            attributes = _on_meta(built[0])
+        except Exception as error:  # whatever the model's constructor cannot do without numbers
+            problem = f'{type(error).__name__}: {one_line(error)}'
+    answers = all_gather_objects((problem, attributes))
+    problem = next((each for each, _ in answers if each), '')
+    wanted = sorted({each for _, some in answers for each in some})
+    if not problem:
+        problem, values = from_first_rank(lambda: _values(built[0], wanted))
+    if problem:
+        logger.info('the model is built whole on every rank, since it cannot be built without weights: %s', problem)
+        model = built[0] if rank == 0 else make(True)
+    else:
+        model = built[0]
+        parts = dict(model.named_modules())
+        for (name, key), value in values.items() if rank > 0 else ():
+            parts[name].__dict__[key] = value
+    _follow_first_rank()
+    return model
+
+
+def _on_meta(model: nn.Module) -> list[tuple[str, str]]:
+    """The attributes of modules, by the module's name and their own, that hold tensors on the meta device; parameters
+    and buffers aside."""
+    return [
+        (name, key)
+        for name, part in model.named_modules()
+        for key, value in vars(part).items()
+        if key not in ('_parameters', '_buffers', '_modules') and _has_meta(value)
+    ]
+
+
+def _has_meta(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_meta
+    if isinstance(value, Mapping):
+        return any(map(_has_meta, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_has_meta, value))
+
+
+def _values(model: nn.Module, wanted: Sequence[tuple[str, str]]) -> tuple[str, dict[tuple[str, str], Any]]:
+    """Why these attributes cannot be sent (empty if they can), and their values."""
+    parts = dict(model.named_modules())
+    values = {}
+    for name, key in wanted:
+        values[name, key] = vars(parts[name]).get(key) if name in parts else None
+        try:
+            pickle.dumps(values[name, key])
+        except Exception as error:
+            return f'{name}.{key} cannot be sent to other ranks ({type(error).__name__}: {one_line(error)})', {}
+    return '', values
+
+
+def _follow_first_rank() -> None:
+    """Set the random generators of torch, numpy and Python to the first rank's states; all ranks call it together."""
+    of_torch, of_numpy, of_python = broadcast_object((torch.get_rng_state(), np.random.get_state(), random.getstate()))
+    torch.set_rng_state(of_torch)
+    np.random.set_state(of_numpy)
+    random.setstate(of_python)
