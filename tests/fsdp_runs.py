@@ -40,7 +40,8 @@ class Net(nn.Module):
         return {'loss': loss, 'log_vars': {'loss': loss.detach()}, 'num_samples': len(data['x'])}
 
     def val_step(self, data, optimizer=None):
-        return {'loss': (self(data['x']) - data['y']).pow(2).mean()}
+        loss = (self(data['x']) - data['y']).pow(2).mean()
+        return {'loss': loss, 'log_vars': {'error': loss.detach()}, 'num_samples': len(data['x'])}
 
     def stem_step(self, data, optimizer):
         return {'loss': self.stem(data['x']).pow(2).mean()}

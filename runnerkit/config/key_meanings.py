@@ -203,7 +203,7 @@ MEANINGS: dict[str, dict[str, Key]] = {
     'mp_policy': {
         'param_dtype': Key('str', "the weights' own", "In which type units compute: `'bf16'`, `'fp16'`, `'fp32'`."),
         'reduce_dtype': Key('str', '`param_dtype`', 'In which type gradients are averaged.'),
-        'output_dtype': Key('str', '`param_dtype`', 'In which type the model returns its outputs.'),
+        'output_dtype': Key('str', 'as computed', 'In which type the model returns its outputs.'),
         'cast_forward_inputs': Key('bool', 'True', 'Whether units cast their inputs to `param_dtype`.'),
     },
     'dist_params': {

@@ -28,7 +28,7 @@ from runnerkit.flow.experiment_checks import as_config, is_shared_by_all, misspe
 from runnerkit.flow.instance import choose_device, claim
 from runnerkit.flow.startup import newest
 from runnerkit.flow.valid_hook import ValidHook
-from runnerkit.flow.wrapping import hand_over, wrapped
+from runnerkit.flow.wrapping import hand_over, placed, wrapped
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook
 from runnerkit.optim.named import named_optimizers
@@ -255,7 +255,7 @@ class ExperimentSetup(IterBasedRunner):
         if not trains or is_module_wrapper(network):
             return network.to(self.device)
         before = dict(network.named_parameters())
-        made = wrapped(network, self.config, self.device, self.logger)
+        made = wrapped(placed(network, self.config, self.device), self.config, self.device, self.logger)
         if isinstance(made, FSDP2):
             hand_over(self._all_optimizers(), before, made)
         return made

@@ -15,7 +15,7 @@ from runnerkit.flow.defaults import required_section
 from runnerkit.flow.loading import load_data, loader_settings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.switches import compile_options, use_channels_last
-from runnerkit.flow.wrapping import built_once, wrapped, wrapper_of
+from runnerkit.flow.wrapping import built_once, placed, wrapped
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
@@ -72,8 +72,7 @@ class NetworkBase(Stage):
             return made
 
         model = make(True) if isinstance(config, nn.Module) else built_once(make, context.cfg, context.logger)
-        if wrapper_of(context.cfg) != 'FSDP2':  # which takes one part of the model after another
-            model = model.to(context.device)
+        model = placed(model, context.cfg, context.device)
         if context.cfg.get('channels_last'):
             use_channels_last(model)
         options = compile_options(context.cfg)

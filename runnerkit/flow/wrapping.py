@@ -19,6 +19,7 @@ from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.parallel import FSDP2, MODULE_WRAPPERS, MMDataParallel, MMDistributedDataParallel
 from runnerkit.parallel.fsdp import mixed_precision, to_checkpoint
 from runnerkit.parallel.sharding import recompute_activations, units
+from runnerkit.parallel.steps import Steps
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.utils.exceptions import WrongType, WrongValue, one_line
 
@@ -48,14 +49,19 @@ def wrapper_options(cfg: Any) -> dict[str, Any]:
     return options
 
 
+def placed(model: nn.Module, cfg: Any, device: torch.device) -> nn.Module:
+    """``model`` on ``device``; FSDP2 brings one part of it after another there by itself."""
+    return model if wrapper_of(cfg) == 'FSDP2' and dist.is_initialized() else model.to(device)
+
+
 def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn.Module:
-    """``model`` on ``device``, in the wrapper that the config names.
+    """``model`` in the wrapper that the config names.
 
     Without ``model_wrapper``, that is DDP for several processes, and MMDataParallel for one with a GPU. A single
     process that no launcher has started does without DDP and FSDP2.
 
     Args:
-        model: on any device; for FSDP2, on other ranks than the first, it may be on the meta device.
+        model: where `placed` has brought it.
         cfg: the config.
         device: of this process.
         logger: for what does not take place.
@@ -68,7 +74,7 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
                 return FSDP2(_with_synced_norms(model, cfg, device), device=device, **options)
             _as_far_as_one_process_can(model, options, logger)
             named, options = 'DDP', {}
-    model = _with_synced_norms(model.to(device), cfg, device)
+    model = _with_synced_norms(model, cfg, device)
     device_ids = [device.index] if device.type == 'cuda' else None
     if named != 'DDP':
         with placed_errors(cfg, 'model_wrapper'):
@@ -105,6 +111,11 @@ def _as_far_as_one_process_can(model: nn.Module, options: Mapping[str, Any], log
     else:
         logger.info('model_wrapper: this single process trains without FSDP2')
     mixed_precision(options.get('mp_policy'))
+
+
+def moves_batches(model: Any) -> bool:
+    """Whether a wrapper around the model moves batches to its device; otherwise the runner has to."""
+    return isinstance(model, Steps)
 
 
 def hand_over(optimizers: Iterable[Optimizer], before: Mapping[str, nn.Parameter], wrapper: FSDP2) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -256,7 +257,11 @@ def _methods(model: nn.Module, named: Sequence[str]) -> list[str]:
 def _register(model: nn.Module, name: str) -> None:
     from torch.distributed.fsdp import register_fsdp_forward_method
 
+    before = inspect.signature(getattr(model, name))
     register_fsdp_forward_method(model, name)
+    # What torch has put there names the bound method as the one it wraps, of which one argument too many is taken off.
+    own = inspect.Parameter('self', inspect.Parameter.POSITIONAL_ONLY)
+    getattr(model, name).__func__.__signature__ = before.replace(parameters=[own, *before.parameters.values()])
 
 
 def _reduce_unused(model: Any) -> None:
