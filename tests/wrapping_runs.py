@@ -12,7 +12,7 @@ from runnerkit.config import Config
 from runnerkit.distributed import get_dist_info
 from runnerkit.flow import Experiment, Flow, Options
 from runnerkit.hooks.logger import HistoryHook
-from runnerkit.parallel import unwrap
+from runnerkit.parallel import FSDP2, MODULE_WRAPPERS, unwrap
 
 
 class Points(Dataset):
@@ -202,4 +202,131 @@ def on_rank(rank, folder):
     ):
         for name in names:
             found[wrapper, name] = case(f'{folder}/{wrapper}-{name}', name, model_wrapper=section)
+    return found
+
+
+def finite_config(action, **changes):
+    hook = {'type': 'NonFiniteHook', 'action': action}
+    return config(
+        'non finite',
+        get_dist_info()[1],
+        data={
+            'samples_per_gpu': 8 // get_dist_info()[1],
+            'train': {'type': 'wrapping_runs.Points', 'bad': 3},
+        },
+        custom_hooks=[hook],
+        **changes,
+    )
+
+
+class Scaled(FSDP2):
+    """A user's own wrapper."""
+
+    def __init__(self, module, factor=1.0):
+        super().__init__(module, module_classes=['Block'])
+        self.factor = factor
+
+    def train_step(self, *inputs, **kwargs):
+        outputs = super().train_step(*inputs, **kwargs)
+        return {**outputs, 'loss': outputs['loss'] * self.factor}
+
+
+class Stepless(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+MODULE_WRAPPERS.register_module(module=Scaled, force=True)
+MODULE_WRAPPERS.register_module(module=Stepless, force=True)
+
+
+class WithTensor(Net):
+    """Holds a tensor that is neither a parameter nor a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = [torch.randn(2)]
+
+    def forward(self, x):
+        return super().forward(x + self.kept[0])
+
+
+class NeedsNumbers(Net):
+    """Cannot be built without numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.rand(()).item()
+
+    def forward(self, x):
+        return super().forward(x * self.factor)
+
+
+SUPERVISED = {
+    'type': 'Supervised',
+    'model': {'type': 'fsdp_runs.Net'},
+    'inputs': 'x',
+    'targets': 'y',
+    'loss': {'type': 'MSELoss'},
+    'metrics': {'mse': {'type': 'MeanSquaredError'}},
+}
+
+#: Further cases, of which each rank tells what the single process does.
+MORE = {
+    'skip': lambda: finite_config('skip', optimizer={'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}),
+    'skip fused': lambda: finite_config('skip', optimizer={'type': 'AdamW', 'lr': 0.01, 'fused': True}),
+    'with tensor': lambda: config('', get_dist_info()[1], model={'type': 'wrapping_runs.WithTensor'}),
+    'needs numbers': lambda: config('', get_dist_info()[1], model={'type': 'wrapping_runs.NeedsNumbers'}),
+    'supervised': lambda: config('', get_dist_info()[1], model=SUPERVISED, evaluation={'interval': 1}),
+    'old keys': lambda: config('', get_dist_info()[1], find_unused_parameters=True, broadcast_buffers=False),
+}
+
+
+def more(folder, name, **changes):
+    runner, told, history = run(f'{folder}/{name}', {**MORE[name](), **changes})
+    return {
+        'weights': everything(runner.model),
+        'told': told,
+        'rows': [{key: value for key, value in row.items() if 'time' not in key} for row in history.records],
+    }
+
+
+def experiment(kind, folder, **changes):
+    made = kind(
+        {'seed': 3, 'training': {'max_iteration': 4, 'valid_interval': 2, 'log_interval': 1}, **changes},
+        {'output': str(folder), 'device': 'cpu'},
+    )
+    history = HistoryHook()
+    made.setup()
+    made.register_hook(history, priority='VERY_LOW')
+    made.hooks.remove(made._checkpointer)
+    made.run()
+    model = made.model
+    parts = model.items() if isinstance(model, nn.ModuleDict) else [('', model)]
+    found = {f'{name}.{key}'.strip('.'): each for name, part in parts for key, each in everything(part).items()}
+    rows = [{key: value for key, value in row.items() if 'time' not in key} for row in history.records]
+    return {'weights': found, 'rows': rows}
+
+
+def refused(folder, name, cfg):
+    try:
+        run(f'{folder}/{name}', cfg)
+    except Exception as error:
+        return f'{type(error).__name__}: {error}'
+    return ''
+
+
+def more_on_rank(rank, folder):
+    found = {name: more(folder, name, model_wrapper=SHARDED) for name in MORE}
+    found['own wrapper'] = case(f'{folder}/own', 'plain', model_wrapper={'type': 'Scaled', 'factor': 2.0})
+    for kind in (Line, Networks):
+        found[kind.__name__] = experiment(kind, f'{folder}/{kind.__name__}', model_wrapper=SHARDED)
+    found['stop'] = refused(folder, 'stop', finite_config('stop', model_wrapper=SHARDED))
+    for name, section in (
+        ('stepless', {'type': 'Stepless'}),
+        ('class', {**SHARDED, 'module_classes': ['Blok']}),
+        ('not taken', {'type': 'Scaled', 'facto': 2.0}),
+    ):
+        found[name] = refused(folder, name, config(name, model_wrapper=section))
     return found

@@ -10,12 +10,13 @@ from runnerkit.config.objects import refuse_marks
 from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of
 from runnerkit.flow.building import build_experiment, experiment_of
+from runnerkit.flow.built_once import built_once
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import required_section
 from runnerkit.flow.loading import load_data, loader_settings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.switches import compile_options, use_channels_last
-from runnerkit.flow.wrapping import built_once, placed, wrapped
+from runnerkit.flow.wrapping import placed, wrapped
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import pickle
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.config.known_keys import DDP
-from runnerkit.distributed import all_gather_objects, broadcast_object, from_first_rank, get_dist_info
+from runnerkit.distributed import get_dist_info
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.parallel import FSDP2, MODULE_WRAPPERS, MMDataParallel, MMDistributedDataParallel
 from runnerkit.parallel.fsdp import mixed_precision, to_checkpoint
 from runnerkit.parallel.sharding import recompute_activations, units
 from runnerkit.parallel.steps import Steps
 from runnerkit.registry import build_from_cfg, placed_errors
-from runnerkit.utils.exceptions import WrongType, WrongValue, one_line
+from runnerkit.utils.exceptions import WrongType, WrongValue
 
 #: MMCV's top-level keys that are arguments of the wrapper.
 OLD_KEYS = ('find_unused_parameters', 'broadcast_buffers')
@@ -156,88 +153,3 @@ def _check_steps(wrapper: nn.Module, model: nn.Module) -> None:
             f'model_wrapper: {type(wrapper).__name__} has no {lacking[0]}, which {type(model).__name__} has: let it '
             "inherit from runnerkit.parallel.steps.Steps as well, or name one of runnerkit's: 'DDP', 'FSDP2'"
         )
-
-
-# --- building without the weights ------------------------------------------------------------------------------------
-
-
-def built_once(make: Callable[[bool], nn.Module], cfg: Any, logger: Any) -> nn.Module:
-    """The model that ``make`` builds; for FSDP2, where the model allows it, with weights on the first rank only.
-
-    The other ranks build it on the meta device, where weights take no memory: `runnerkit.parallel.FSDP2` gives each its
-    part. What the model holds besides parameters and buffers comes from the first rank, and their random generators go
-    on from where its are.
-
-    Args:
-        make: builds the model; called with whether its weights are wanted, so that they are to be initialised.
-        cfg: the config.
-        logger: told where the model is built whole on all ranks, and why.
-    """
-    rank, world_size = get_dist_info()
-    if wrapper_of(cfg) != 'FSDP2' or world_size == 1:
-        return make(True)
-    built: list[nn.Module] = []
-    from_first_rank(lambda: built.append(make(True)))  # an error of it is raised on all ranks
-    problem, attributes = '', []
-    if rank > 0:
-        try:
-            with torch.device('meta'):
-                built.append(make(False))
-            attributes = _on_meta(built[0])
-        except Exception as error:  # whatever the model's constructor cannot do without numbers
-            problem = f'{type(error).__name__}: {one_line(error)}'
-    answers = all_gather_objects((problem, attributes))
-    problem = next((each for each, _ in answers if each), '')
-    wanted = sorted({each for _, some in answers for each in some})
-    if not problem:
-        problem, values = from_first_rank(lambda: _values(built[0], wanted))
-    if problem:
-        logger.info('the model is built whole on every rank, since it cannot be built without weights: %s', problem)
-        model = built[0] if rank == 0 else make(True)
-    else:
-        model = built[0]
-        parts = dict(model.named_modules())
-        for (name, key), value in values.items() if rank > 0 else ():
-            parts[name].__dict__[key] = value
-    _follow_first_rank()
-    return model
-
-
-def _on_meta(model: nn.Module) -> list[tuple[str, str]]:
-    """The attributes of modules, by the module's name and their own, that hold tensors on the meta device; parameters
-    and buffers aside."""
-    return [
-        (name, key)
-        for name, part in model.named_modules()
-        for key, value in vars(part).items()
-        if key not in ('_parameters', '_buffers', '_modules') and _has_meta(value)
-    ]
-
-
-def _has_meta(value: Any) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.is_meta
-    if isinstance(value, Mapping):
-        return any(map(_has_meta, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(_has_meta, value))
-
-
-def _values(model: nn.Module, wanted: Sequence[tuple[str, str]]) -> tuple[str, dict[tuple[str, str], Any]]:
-    """Why these attributes cannot be sent (empty if they can), and their values."""
-    parts = dict(model.named_modules())
-    values = {}
-    for name, key in wanted:
-        values[name, key] = vars(parts[name]).get(key) if name in parts else None
-        try:
-            pickle.dumps(values[name, key])
-        except Exception as error:
-            return f'{name}.{key} cannot be sent to other ranks ({type(error).__name__}: {one_line(error)})', {}
-    return '', values
-
-
-def _follow_first_rank() -> None:
-    """Set the random generators of torch, numpy and Python to the first rank's states; all ranks call it together."""
-    of_torch, of_numpy, of_python = broadcast_object((torch.get_rng_state(), np.random.get_state(), random.getstate()))
-    torch.set_rng_state(of_torch)
-    np.random.set_state(of_numpy)
-    random.setstate(of_python)
