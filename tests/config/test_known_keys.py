@@ -27,6 +27,7 @@ from runnerkit.hooks import HOOKS
 from runnerkit.optim import OPTIMIZER_BUILDERS
 from runnerkit.optim.default_constructor import CUSTOM_KEY_OPTIONS, PARAMWISE_DEFAULTS
 from runnerkit.parallel import MODULE_WRAPPERS
+from runnerkit.parallel.fsdp import MP_POLICY
 from runnerkit.registry import _parameters
 from runnerkit.runner import RUNNERS, BaseRunner
 from runnerkit.utils.imports import import_modules_from_strings
@@ -71,7 +72,8 @@ def test_parts_of_sections():
     assert set(KEYS['paramwise_cfg']) == set(PARAMWISE_DEFAULTS)
     assert KEYS['custom_keys'] == CUSTOM_KEY_OPTIONS
     assert OPTIMIZER_BUILDERS.get(OWN_CONSTRUCTOR) is not None
-    assert {part for parts in PARTS.values() for part in parts} <= set(OF_TORCH)
+    assert {part for parts in PARTS.values() for part in parts} <= {*OF_TORCH, 'mp_policy'}
+    assert KEYS['mp_policy'] == MP_POLICY
 
 
 @pytest.mark.parametrize(
