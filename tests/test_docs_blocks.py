@@ -19,6 +19,8 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+import wrapping_runs
+from ranks import on_ranks
 from support import loader, tiny_runner
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
@@ -47,6 +49,7 @@ NOT_RUN = {
     "pip install --no-deps 'setuptools<70' wheel": 'installs from a package registry',
     'pip install --no-deps mmcls==0.25.0 mlxtend==0.25.0': 'installs from a package registry; make downstream runs it',
     'pip install --no-deps mmsegmentation==0.30.0 && pip install prettytable': 'installs from a package registry',
+    'torchrun --nproc_per_node 2 -m runnerkit train my_config.py --launcher pytorch': 'docs/recipes.md runs the same',
 }
 
 #: The blocks that the tests below run, by their first line.
@@ -112,6 +115,12 @@ RUN = {
         "model = dict(type='{{ fileDirname }}/halves.py:Halves')",
         'model = dict(',
         "_base_ = ['first.py']",
+    },
+    'docs/distributed.md': {
+        "model_wrapper = dict(type='DDP', gradient_as_bucket_view=True)",
+        '# my_wrapper.py',
+        "custom_imports = dict(imports=['my_wrapper'])",
+        'model_wrapper = dict(',
     },
     'docs/preflight.md': {'import torch'},
     'docs/search.md': {
@@ -336,6 +345,22 @@ def test_several_processes_train_as_in_the_recipes(shell, tmp_path, folder):
     said = shell(f'{text_of("docs/recipes.md", "torchrun").strip()} {" ".join(QUICK)}')
     assert 'rank 0 of 2' in said
     assert 'Scores after 8 iterations' in said
+
+
+def test_each_wrapper_of_the_page_about_several_processes_trains(folder, monkeypatch):
+    blocks = re.findall(r'```python\n(.*?)```', read('docs/distributed.md'), re.DOTALL)
+    names = ['ddp', 'my_wrapper', 'own', 'by_class', 'by_size']
+    for name, block in zip(names, blocks, strict=True):
+        base = '' if name == 'my_wrapper' else "_base_ = ['config.py']\n"
+        (folder / f'{name}.py').write_text(base + block)
+    names.remove('my_wrapper')
+    changes = {'runner.max_epochs': 1, 'data.train.part': 'test', 'checkpoint_config': None, 'evaluation': None}
+    first, second = on_ranks(wrapping_runs.__file__, 'of_files', folder, names, changes)
+    for name in names:
+        assert first[name]['loss'] < 2.5
+        assert first[name]['weights'] == second[name]['weights']
+    assert first['own']['class'] == 'Counting'
+    assert first['ddp']['loss'] == pytest.approx(first['by_class']['loss'], rel=1e-3)
 
 
 def test_the_sections_of_the_page_about_keys_are_one_config(folder):

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import sys
 
 import torch
 from fsdp_runs import Block, Net
@@ -166,7 +167,7 @@ def run(work_dir, cfg):
     """The runner of a run by config, its log and its history."""
     told, history = Told(), HistoryHook()
     logging.getLogger('runnerkit').addHandler(told)
-    flow = Flow(Config(cfg), Options(work_dir=str(work_dir), device='cpu'))
+    flow = Flow(cfg if isinstance(cfg, Config) else Config(cfg), Options(work_dir=str(work_dir), device='cpu'))
     flow.context.hooks.append((history, 'VERY_LOW'))
     try:
         flow.run()
@@ -329,4 +330,28 @@ def more_on_rank(rank, folder):
         ('not taken', {'type': 'Scaled', 'facto': 2.0}),
     ):
         found[name] = refused(folder, name, config(name, model_wrapper=section))
+    return found
+
+
+#: What each rank's batch norms have of their own.
+BUFFERS = {'running_mean', 'running_var', 'num_batches_tracked'}
+
+
+def of_files(rank, folder, names, changes):
+    """The loss and the sum of the weights after a run of each of these config files, and the wrapper's class."""
+    sys.path.insert(0, str(folder))
+    found = {}
+    for name in names:
+        cfg = Config.fromfile(f'{folder}/{name}.py')
+        cfg.merge_from_dict(changes)
+        runner, _, history = run(f'{folder}/run_{name}', cfg)
+        weights = everything(runner.model)
+        total = sum(
+            each.double().abs().sum().item() for key, each in weights.items() if not BUFFERS & {*key.split('.')}
+        )
+        found[name] = {
+            'loss': [row['loss'] for row in history.records if row['mode'] == 'train'][-1],
+            'weights': total,
+            'class': type(runner.model).__name__,
+        }
     return found

@@ -73,6 +73,9 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
             named, options = 'DDP', {}
     model = _with_synced_norms(model, cfg, device)
     device_ids = [device.index] if device.type == 'cuda' else None
+    if not dist.is_initialized() and _is_for_several(named):
+        logger.info('model_wrapper: this single process trains without %s', named)
+        named = 'DDP'
     if named != 'DDP':
         with placed_errors(cfg, 'model_wrapper'):
             built = build_from_cfg({'type': named, **options}, MODULE_WRAPPERS, default_args={'module': model})
@@ -82,6 +85,12 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
         with placed_errors(cfg, 'model_wrapper'):
             return MMDistributedDataParallel(model, device_ids=device_ids, **options)
     return MMDataParallel(model, device_ids=device_ids) if device_ids else model
+
+
+def _is_for_several(named: Any) -> bool:
+    """Whether this is a class that needs a process group."""
+    found = MODULE_WRAPPERS.get(named) if isinstance(named, str) and named not in DDP else named
+    return isinstance(found, type) and issubclass(found, (nn.parallel.DistributedDataParallel, FSDP2))
 
 
 def _with_synced_norms(model: nn.Module, cfg: Any, device: torch.device) -> nn.Module:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from runnerkit.distributed import all_gather_objects, broadcast_buffers
 from runnerkit.parallel.sharding import of_classes, recompute_activations, units
@@ -48,7 +49,8 @@ class FSDP2(Steps, nn.Module):
             neither is given.
         mp_policy: ``param_dtype``, ``reduce_dtype`` and ``output_dtype``, each 'bf16', 'fp16' or 'fp32', in which
             units compute, gradients are averaged and the model returns; and ``cast_forward_inputs``. Optimizers keep
-            the weights' own type. The inputs of a step are cast as a whole, with the targets in it.
+            the weights' own type, and so do batch norms. The inputs of a step are cast as a whole, with the targets in
+            it.
         cpu_offload: keep weights, gradients and optimizer states in the CPU's memory, and update there.
         activation_checkpointing: whether units compute their activations again in the backward pass; or names of the
             classes whose modules do.
@@ -87,6 +89,8 @@ class FSDP2(Steps, nn.Module):
             )
         parts = units(module, module_classes, min_num_params)
         checkpointed = to_checkpoint(module, parts, activation_checkpointing)
+        if mixed_precision(mp_policy).get('param_dtype') is not None:
+            parts = [*(part for part in _batch_norms(module) if part not in parts), *parts]
         _check_same_everywhere(module)
         self.device = _device() if device is None else device
         self.reshard_after_forward = reshard_after_forward
@@ -237,10 +241,17 @@ def _shard(
     }
     given = mixed_precision(mp_policy)
     inside = MixedPrecisionPolicy(**{key: value for key, value in given.items() if key != 'output_dtype'})
+    of_norms = MixedPrecisionPolicy(reduce_dtype=given.get('reduce_dtype'), cast_forward_inputs=False)
     for part in parts:
-        fully_shard(part, reshard_after_forward=reshard_after_forward, mp_policy=inside, **options)
+        policy = of_norms if isinstance(part, _BatchNorm) else inside
+        fully_shard(part, reshard_after_forward=reshard_after_forward, mp_policy=policy, **options)
     # `FSDP2._direct` reshards the rest, when the step is over.
     fully_shard(model, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy(**given), **options)
+
+
+def _batch_norms(model: nn.Module) -> list[nn.Module]:
+    """The batch norms with weights, which compute in the type of their statistics whatever their inputs' is."""
+    return [part for part in model.modules() if isinstance(part, _BatchNorm) and part.affine]
 
 
 def _methods(model: nn.Module, named: Sequence[str]) -> list[str]:

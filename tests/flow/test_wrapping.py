@@ -101,7 +101,7 @@ def test_where_torch_has_nothing_fused_for_sharded_weights_that_is_told(results)
 def test_one_process_without_a_launcher_is_not_wrapped():
     model = torch.nn.Linear(1, 1)
     assert wrapped(model, Config({}), CPU, LOGGER) is model
-    for section in ({'type': 'DDP'}, {'type': 'FSDP2'}):
+    for section in ({'type': 'DDP'}, {'type': 'FSDP2'}, {'type': 'Scaled'}, {'type': wrapping_runs.Scaled}):
         assert wrapped(model, Config({'model_wrapper': section}), CPU, LOGGER) is model
     assert isinstance(wrapped(model, Config({}), torch.device('cuda', 0), LOGGER), MMDataParallel)
 
