@@ -354,7 +354,13 @@ def test_each_wrapper_of_the_page_about_several_processes_trains(folder, monkeyp
         base = '' if name == 'my_wrapper' else "_base_ = ['config.py']\n"
         (folder / f'{name}.py').write_text(base + block)
     names.remove('my_wrapper')
-    changes = {'runner.max_epochs': 1, 'data.train.part': 'test', 'checkpoint_config': None, 'evaluation': None}
+    changes = {
+        'runner.max_epochs': 1,
+        'data.train.part': 'test',
+        'checkpoint_config': None,
+        'evaluation': None,
+        'seed': 0,
+    }
     first, second = on_ranks(wrapping_runs.__file__, 'of_files', folder, names, changes)
     for name in names:
         assert first[name]['loss'] < 2.5
