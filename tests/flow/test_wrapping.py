@@ -7,8 +7,9 @@ from ranks import on_ranks
 
 from runnerkit.checkpoint import ema_name
 from runnerkit.config import Config
-from runnerkit.flow.wrapping import wrapped
+from runnerkit.flow.wrapping import moves_batches, wrapped
 from runnerkit.parallel import MMDataParallel
+from runnerkit.runner import EpochBasedRunner
 from runnerkit.utils.logging import get_logger
 
 LOGGER = get_logger('runnerkit')
@@ -155,3 +156,48 @@ def test_a_wrapper_of_the_users_own(further, alone):
         assert 'WrongType: model_wrapper: Stepless has no broken_step, which Net has' in result['stepless']
         assert "no module of a class 'Blok'; did you mean 'Block'" in result['class']
         assert "did you mean 'factor'" in result['not taken']
+
+
+class Counted(torch.nn.Linear):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+
+
+def test_one_process_computes_activations_again_and_tells_what_it_does_not_do(caplog):
+    caplog.set_level('INFO', logger='runnerkit')
+    section = {'type': 'FSDP2', 'module_classes': ['Counted'], 'activation_checkpointing': True}
+    model = torch.nn.Sequential(Counted(2, 2), torch.nn.ReLU())
+    wrapped(model, Config({'model_wrapper': {**section, 'mp_policy': {'param_dtype': 'bf16'}}}), CPU, LOGGER)
+    model(torch.ones(1, 2)).sum().backward()
+    assert model[0].calls == 2
+    assert 'so that mp_policy has no effect' in caplog.text
+    with pytest.raises(ValueError, match="no module of a class 'Countd'; did you mean 'Counted'"):
+        wrapped(model, Config({'model_wrapper': {'type': 'FSDP2', 'module_classes': ['Countd']}}), CPU, LOGGER)
+
+
+def test_a_model_without_a_wrapper_of_ours_gets_its_batches_from_the_runner(tmp_path):
+    assert not moves_batches(torch.nn.Linear(1, 1))
+    assert moves_batches(MMDataParallel(torch.nn.Linear(1, 1), device_ids=[]))
+    seen = []
+
+    class Seeing(torch.nn.Module):
+        def train_step(self, data, optimizer):
+            seen.append(data['x'].device.type)
+            return {'num_samples': 1}
+
+    runner = EpochBasedRunner(Seeing(), max_epochs=1)
+    runner.batch_device = torch.device('meta')
+    runner.run([[{'x': torch.ones(1)}]], [('train', 1)])
+    assert seen == ['meta']
+
+
+def test_batch_norms_that_are_to_be_synchronised_need_gpus(monkeypatch):
+    monkeypatch.setattr('runnerkit.flow.wrapping.get_dist_info', lambda: (0, 2))
+    cfg = Config({'sync_batchnorm': True, 'model_wrapper': {'type': 'MMDataParallel', 'device_ids': []}})
+    with pytest.raises(ValueError, match='on GPUs only'):
+        wrapped(torch.nn.BatchNorm1d(2), cfg, CPU, LOGGER)
+    made = wrapped(torch.nn.BatchNorm1d(2), cfg, torch.device('meta'), LOGGER)
+    assert isinstance(made.module, torch.nn.SyncBatchNorm)
