@@ -61,15 +61,18 @@ def can_be_fused(optimizer: Optimizer) -> bool:
 
 def why_not_fused(optimizer: Optimizer) -> str:
     """Why torch has no fused implementation for this very optimizer, where its class has one; empty otherwise."""
+    if not isinstance(optimizer, SGD):
+        return ''
     is_sharded = any(hasattr(each, 'device_mesh') for group in optimizer.param_groups for each in group['params'])
-    return ' (torch has no fused SGD for sharded parameters)' if isinstance(optimizer, SGD) and is_sharded else ''
+    return ' (torch has no fused SGD for sharded parameters)' if is_sharded else ''
 
 
 def drop_missing_fused(optimizers: Iterable[Optimizer]) -> None:
     """Let ``optimizers`` take their default implementation, and log it, where ``fused=True`` is asked and torch has
     none: its SGD fails at the first step of sharded parameters (torch 2.13)."""
     for optimizer in optimizers:
-        if any(group.get('fused') for group in optimizer.param_groups) and (reason := why_not_fused(optimizer)):
+        reason = why_not_fused(optimizer)
+        if reason and any(group.get('fused') for group in optimizer.param_groups):
             for group in optimizer.param_groups:
                 group['fused'] = None
             optimizer.defaults['fused'] = None
