@@ -20,7 +20,9 @@ from importlib import metadata
 import numpy as np
 import pytest
 import torch
+import wrapping_runs
 import yaml
+from ranks import on_ranks
 from support import free_port, loader, tiny_runner
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
@@ -60,6 +62,7 @@ NOT_RUN = {
     'torchrun --nnodes 2:4 --nproc_per_node 8 --max_restarts 3 --rdzv_backend c10d --rdzv_endpoint node0:29400 '
     '--rdzv_id my_job tools/train.py configs/mnist/lenet.py --launcher pytorch': 'needs 2 machines',
     'pip install --no-deps mmsegmentation==0.30.0 && pip install prettytable': 'installs from a package registry',
+    'torchrun --nproc_per_node 2 -m runnerkit train my_config.py --launcher pytorch': 'docs/recipes.md runs the same',
 }
 
 #: The blocks that the tests below run, by their first line.
@@ -129,6 +132,10 @@ RUN = {
     'docs/distributed.md': {
         'tools/dist_train.sh configs/mnist/lenet.py 2 --auto-scale-lr',
         'apiVersion: kubeflow.org/v1',
+        "model_wrapper = dict(type='DDP', gradient_as_bucket_view=True)",
+        '# my_wrapper.py',
+        "custom_imports = dict(imports=['my_wrapper'])",
+        'model_wrapper = dict(',
     },
     'docs/preflight.md': {'import torch'},
     'docs/search.md': {
@@ -383,6 +390,28 @@ def test_the_job_for_kubernetes_has_a_command_that_is_one():
         program, command, *arguments = container['command']
         assert (program, command, container['name']) == ('runnerkit', 'train', 'pytorch')
         assert parser().parse_args(arguments).auto_resume
+
+
+def test_each_wrapper_of_the_page_about_several_processes_trains(folder, monkeypatch):
+    blocks = re.findall(r'```python\n(.*?)```', read('docs/distributed.md'), re.DOTALL)
+    names = ['ddp', 'my_wrapper', 'own', 'by_class', 'by_size']
+    for name, block in zip(names, blocks, strict=True):
+        base = '' if name == 'my_wrapper' else "_base_ = ['config.py']\n"
+        (folder / f'{name}.py').write_text(base + block)
+    names.remove('my_wrapper')
+    changes = {
+        'runner.max_epochs': 1,
+        'data.train.part': 'test',
+        'checkpoint_config': None,
+        'evaluation': None,
+        'seed': 0,
+    }
+    first, second = on_ranks(wrapping_runs.__file__, 'of_files', folder, names, changes)
+    for name in names:
+        assert first[name]['loss'] < 2.5
+        assert first[name]['weights'] == second[name]['weights']
+    assert first['own']['class'] == 'Counting'
+    assert first['ddp']['loss'] == pytest.approx(first['by_class']['loss'], rel=1e-3)
 
 
 def test_the_sections_of_the_page_about_keys_are_one_config(folder):
