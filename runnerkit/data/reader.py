@@ -24,6 +24,7 @@ from runnerkit.data.kinds import (
     can_skip_indices,
     dataset_of,
     draws_in_workers,
+    epoch_sampler_of,
     fetches_again,
     has_state,
     in_workers,
@@ -40,6 +41,7 @@ from runnerkit.data.kinds import (
 )
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.reader_state import ReaderState
+from runnerkit.data.sampler import ORDERS
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 from runnerkit.utils.waiting import WaitEnded
 
@@ -236,6 +238,7 @@ class Reader:
         self.found = []
         self._epoch = state.epoch
         loader = self._dataloader
+        self._keep_order(state.about)
         missing = self.held.restore(state.held)
         if missing:
             self._tell(f'the states of {", ".join(missing)} were saved, and there is nothing of the kind now')
@@ -274,6 +277,18 @@ class Reader:
             self._pending = state
         elif state.loader is not None and has_state(loader):
             loader.load_state_dict(state.loader)
+
+    def _keep_order(self, was: Mapping[str, Any]) -> None:
+        """Shuffle as in the run that is resumed, of which ``was`` tells; other data have no order to keep."""
+        sampler = epoch_sampler_of(self._dataloader)
+        if sampler is None or not was or was.get('length') != sampler.length:
+            return
+        order = was.get('order', 'randperm')  # there was no other one before it was saved
+        if order not in ORDERS:
+            self._tell(f'it was shuffled by {order!r}, which this version of runnerkit does not know')
+        elif order != sampler.order:
+            logger.info('%s: shuffled by %r as before, not by %r', named(self._dataloader), order, sampler.order)
+            sampler.order = order
 
     def restore_held(self, state: ReaderState) -> None:
         """Give the loader's generators and counters back what they were when ``state`` was saved."""

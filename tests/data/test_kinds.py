@@ -107,7 +107,10 @@ def test_about_a_loader():
         'world_size': 2,
         'seed': 3,
         'shuffle': True,
+        'order': 'randperm',
     }
+    by_batches = BatchSampler(EpochSampler(range(6), order='feistel'), 4, False)
+    assert about(SeededLoader(noisy.Noisy(6), batch_sampler=by_batches))['order'] == 'feistel'
     stream = about(DataLoader(noisy.NoisyStream(6), 2))
     assert (stream['length'], stream['batches'], stream['batch_size']) == (None, None, 2)
     assert about([1])['dataset'] is None
