@@ -83,10 +83,20 @@ def about(loader: Any) -> dict[str, Any]:
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
-    """Tell ``loader`` and its samplers which epoch (0-based) comes next, those of them that have a ``set_epoch``."""
+    """Tell ``loader``, its samplers and an iterable data set which epoch (0-based) comes next.
+
+    Those of them are told that have a ``set_epoch``.
+    """
     batch_sampler = getattr(loader, 'batch_sampler', None)
     sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
-    parts: list[Any] = [loader, sampler, batch_sampler, inner]
+    dataset = dataset_of(loader)
+    parts: list[Any] = [
+        loader,
+        sampler,
+        batch_sampler,
+        inner,
+        dataset if isinstance(dataset, IterableDataset) else None,
+    ]
     told = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
     for tell in told.values():
         tell(epoch)

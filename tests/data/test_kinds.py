@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from runnerkit.data import build_dataloader
 from runnerkit.data.kinds import (
@@ -68,6 +68,16 @@ def test_set_epoch_tells_every_part_once():
     set_epoch(loader, 7)
     assert loader.batch_sampler.sampler.told == [7]
     set_epoch([1], 6)
+
+    class Stream(Part, IterableDataset):
+        pass
+
+    loader.dataset = Stream()
+    set_epoch(loader, 8)
+    assert loader.dataset.told == [8]
+    loader.dataset = Part()  # one with indices gets its order from the sampler
+    set_epoch(loader, 9)
+    assert loader.dataset.told == []
 
 
 def test_loader_seed():
