@@ -1708,6 +1708,9 @@ nas = dict(
 )
 """
 
+#: A search among networks that cannot be built, up to the algorithm.
+NETWORKS = "nas = dict(search_space=dict(_delete_=True, modules=['backbone'], backbone=dict(type='Net', base_chn=[8]))"
+
 #: Lines that are added to it.
 SEARCHES = (
     Wrong("pipeline = ['nsa']", "no section 'nsa' … did you mean 'nas'?"),
@@ -1719,6 +1722,32 @@ SEARCHES = (
     Wrong("nas = dict(search_space={'optimzer.lr': [1.0]})", "optimzer.lr … did you mean 'optimizer'"),
     Wrong("nas = dict(search_algorithm=dict(type='TEPE'))", "no search algorithm 'TEPE' … TPE"),
     Wrong("nas = dict(search_algorithm='HeboAdaptor')", 'HeboAdaptor is not built … GP'),
+    Wrong(f"{NETWORKS}, search_algorithm='TPE')", 'TPE chooses values, but search_space describes a network … PruneEA'),
+    Wrong(f"{NETWORKS}, search_algorithm='PruneEA')", "cannot be built … 'model', which the key network names"),
+    Wrong(f"{NETWORKS}, network='modell', search_algorithm='PruneEA')", "no 'modell'; did you mean 'model'?"),
+    Wrong(f"{NETWORKS}, search_algorithm=dict(type='PruneEA', codec='PrunCodec'))", "'PruneCodec'"),
+    Wrong(f"{NETWORKS}, search_algorithm=dict(type='PruneEA', trials=9))", "'trials' … policy"),
+    Wrong(
+        f"{NETWORKS}, search_algorithm=dict(type='PruneEA', policy=dict(lenght=8)))",
+        "policy has no 'lenght'; did you mean 'length'?",
+    ),
+    Wrong(
+        f"{NETWORKS}, search_algorithm=dict(type='PruneEA', policy=dict(length=464)))",
+        'policy.length … got 464: the network has 8 channels',
+    ),
+    Wrong(
+        f"{NETWORKS}, search_algorithm=dict(type='PruneEA', policy=dict(random_samples=0)))",
+        'policy.random_samples … at least 1, but got 0',
+    ),
+    Wrong("nas = dict(search_algorithm='PruneEA')", 'search_space must describe the network to prune'),
+    Wrong(
+        "nas = dict(search_space=dict(_delete_=True, modules=['backbone']), search_algorithm='PruneEA')",
+        'needs base_chn and base_chn_node … it has modules',
+    ),
+    Wrong(
+        "nas = dict(search_space=dict(_delete_=True, modules=['backbone'], hyperparameters=[]))",
+        'describes a network, in modules, and names values, in hyperparameters: leave one of them out',
+    ),
     Wrong("nas = dict(executor=dict(type='Lokal'))", "Lokal … did you mean 'Local'"),
     Wrong("nas = dict(executor=dict(type='Local', worker=2))", 'worker'),
     Wrong("nas = dict(quota='parms < 3')", "'parms'; did you mean 'params'"),

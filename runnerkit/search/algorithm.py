@@ -64,7 +64,8 @@ class SearchAlgorithm:
         raise NotImplementedError(f'{type(self).__name__} must override search')
 
     def update(self, record: Record) -> None:
-        """Learn from a trial that has ended, whatever its status."""
+        """Learn from a trial that has ended, whatever its status. A proposal that a quota has refused comes as a failed
+        one with the number -1."""
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Whether to prune the trial ``number``, whose first objective is ``value`` after ``step`` epochs."""

@@ -325,8 +325,19 @@ def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:
 
 
 def as_proposal(drawn: Any) -> Proposal:
-    """What a space has drawn, or an algorithm has returned, as a proposal."""
-    return drawn if isinstance(drawn, Proposal) else Proposal(hps=dict(drawn))
+    """What a space has drawn, or an algorithm has returned, as a proposal.
+
+    Raises:
+        WrongType: it is something else.
+    """
+    if isinstance(drawn, Proposal):
+        return drawn
+    if not isinstance(drawn, Mapping):
+        raise WrongType(
+            'search must return values by dotted key of the config, as a dict, or a network as Proposal(desc=…), but '
+            f'got {drawn!r}'
+        )
+    return Proposal(hps=dict(drawn))
 
 
 for _name, (_sampler, _pruner, _stands_for) in NAMES.items():

@@ -70,11 +70,11 @@ class Report:
         return ranked(front(completed(self.of(step) if records is None else records)))[:nums]
 
     def choice(self, step: str | None = None, nums: int | None = None) -> list[Record]:
-        """What to go on with: `pareto_front`, but with one objective and ``nums`` the best so many trials."""
+        """What to go on with: `pareto_front`; with one objective the best ``nums`` trials, by default the best one."""
         able = completed(self.of(step))
-        if nums is None or any(len(record.objectives) > 1 for record in able):
+        if any(len(record.objectives) > 1 for record in able):
             return self.pareto_front(step, nums)
-        return ranked(able)[:nums]
+        return ranked(able)[: 1 if nums is None else nums]
 
     def best(self, step: str | None = None) -> Record | None:
         """The completed trial with the best first objective; None if there is none."""

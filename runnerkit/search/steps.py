@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from runnerkit.config import Config, refuse_unread_keys
+from runnerkit.config.config import import_modules_of
 from runnerkit.config.findings import PreflightError
 from runnerkit.flow.from_python import config_from
+from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
 from runnerkit.search import prune_ea
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm
 from runnerkit.search.benchmark import counted
 from runnerkit.search.executors import EXECUTORS
 from runnerkit.search.job import flattened, overrides_of
+from runnerkit.search.networks import SearchSpace
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.pictures import draw_search
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
+from runnerkit.search.prune_ea import PruneEA
 from runnerkit.search.quota import COUNTED, Quota
 from runnerkit.search.record import FAILED, PRUNED, Record
-from runnerkit.search.space import Space
-from runnerkit.search.study import Study, as_space, as_type, checked_algorithm, checked_objectives
-from runnerkit.search.suggesters import RandomSuggest
+from runnerkit.search.space import Space, check_path
+from runnerkit.search.study import Study, as_space, as_type, built_algorithm, checked_objectives
 from runnerkit.search.vega_steps import VegaSpace
-from runnerkit.utils.exceptions import WrongKey, WrongType
+from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue, one_line
 from runnerkit.utils.logging import shortened
+from runnerkit.utils.seed import preserved_rng
 from runnerkit.utils.suggest import suggestion
 
 #: How many of a step's failed trials a message names.
@@ -193,12 +196,38 @@ class SearchPipeStep(StudyStep):
             if isinstance(space, Space):
                 space.check_config(cfg)
             elif isinstance(space, VegaSpace):
-                space.draw(RandomSuggest(random.Random(0)))
+                space.check_keys()
         with placed_errors(self.cfg, 'search_algorithm'):
-            checked_algorithm(self.get('search_algorithm'))
+            algorithm = built_algorithm(self.get('search_algorithm'), space, self.get('objectives'), self.get('seed'))
+        if isinstance(space, SearchSpace):
+            with placed_errors(self.cfg, 'network'):
+                check_path(self.network, cfg)
+            with placed_errors(self.cfg, 'search_space'):
+                self.refuse_unbuildable(algorithm, cfg)
         with placed_errors(self.cfg, 'quota'):
             self.quotas()
         self.executor()
+
+    def refuse_unbuildable(self, algorithm: SearchAlgorithm, cfg: Any) -> None:
+        """Refuse a network of which no pruned one can be built, as the first one cannot.
+
+        Raises:
+            ValueError: it cannot be built.
+        """
+        first = algorithm.search() if isinstance(algorithm, PruneEA) else None
+        if first is None:
+            return
+        import_modules_of(cfg)
+        found = Config(cfg)
+        found.merge_from_dict(overrides_of(first.hps, first.desc, self.network))
+        with preserved_rng():
+            try:
+                build_model(found['model'])
+            except Exception as error:
+                raise WrongValue(
+                    f'the network cannot be built from its description in the place of {self.network!r}, which the key '
+                    f'network names: {type(error).__name__}: {one_line(error)}'
+                ) from None
 
     def do(self) -> None:
         """Search, or go on."""

@@ -252,13 +252,9 @@ class Study:
     def _make_algorithm(self) -> SearchAlgorithm:
         if isinstance(self._given, SearchAlgorithm):
             return self._given
-        config = checked_algorithm(self._given)
-        ours = SEARCH_ALGORITHMS.get(config['type'])
-        more = {'objectives': self.objectives, 'space': self.space, 'seed': self.seed}
-        if getattr(ours, '__module__', '') == OptunaAlgorithm.__module__:
-            storage = self.storage or str(self.work_dir / JOURNAL)
-            more |= {'storage': storage, 'name': self.name, 'why_not': self.why_not}
-        return SEARCH_ALGORITHMS.build({**more, **config})
+        storage = self.storage or str(self.work_dir / JOURNAL)
+        of_optuna = {'storage': storage, 'name': self.name, 'why_not': self.why_not}
+        return built_algorithm(self._given, self.space, self.objectives, self.seed, **of_optuna)
 
     def _restore(self, records: list[Record]) -> Proposal | None:
         """Bring the algorithm to where it was; returns what was proposed and not recorded."""
@@ -338,10 +334,20 @@ def shown(value: Any) -> str:
 
 
 def as_space(space: Any) -> Any:
-    """A section of a config as the space that it stands for: of values, or, with ``modules``, of networks."""
+    """A section of a config as the space that it stands for: of values, or, with ``modules``, of networks.
+
+    Raises:
+        WrongKey: it is both.
+    """
     if not isinstance(space, Mapping):
         return space
-    if 'modules' in space and not {'hyperparameters', 'parameters'} & set(space):
+    if 'modules' in space:
+        values = next((key for key in ('hyperparameters', 'parameters') if key in space), None)
+        if values is not None:
+            raise WrongKey(
+                f'search_space describes a network, in modules, and names values, in {values}: leave one of them out. '
+                "Values of the config's own network have keys such as model.model.depth"
+            )
         from runnerkit.search.networks import SearchSpace
 
         return SearchSpace(space)
@@ -359,6 +365,36 @@ def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(config, Mapping) or 'type' not in config:
         raise WrongType(f"this must be a name, or a dict with the key 'type', but got {config!r}")
     return dict(config)
+
+
+def built_algorithm(
+    config: str | Mapping[str, Any], space: Any, objectives: dict[str, str], seed: int, **of_optuna: Any
+) -> SearchAlgorithm:
+    """The algorithm of a section.
+
+    Args:
+        config: its name, or a dict of its arguments with ``type``.
+        space: what it searches.
+        objectives: the scores that count, each with ``'max'`` or ``'min'``.
+        seed: of the study.
+        **of_optuna: further arguments of an `OptunaAlgorithm`.
+
+    Raises:
+        WrongKey: there is no algorithm of that name.
+        WrongType: the section is neither a name nor such a dict, or the algorithm does not search such a space.
+        Exception: what its constructor raises.
+    """
+    checked = checked_algorithm(config)
+    more = {'objectives': objectives, 'space': space, 'seed': seed}
+    if getattr(SEARCH_ALGORITHMS.get(checked['type']), '__module__', '') == OptunaAlgorithm.__module__:
+        if not hasattr(space, 'draw'):
+            raise WrongType(
+                f'{checked["type"]} chooses values, but search_space describes a network: name the values to choose '
+                '(in `parameters`, or in `hyperparameters` as Vega does), or take PruneEA'
+            )
+        more |= of_optuna
+    found: SearchAlgorithm = SEARCH_ALGORITHMS.build({**more, **checked})
+    return found
 
 
 def checked_algorithm(config: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,8 @@ def test_the_choice_of_one_objective_is_the_best_so_many():
     assert [each.number for each in report.choice('nas', 5)] == [1, 0]  # of two objectives: the front
     for record in report.all_records:
         record.objectives = {'params': 'min'}
+    report.get('nas', 4).performance['params'] = 100.0
+    assert [each.number for each in report.pareto_front('nas')] == [0, 4]  # equally good
     assert [each.number for each in report.choice('nas')] == [0]
     assert [each.number for each in report.choice('nas', 2)] == [0, 4]
     assert [each.number for each in report.choice('nas', 9)] == [0, 4, 1]
