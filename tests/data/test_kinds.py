@@ -70,7 +70,8 @@ def test_set_epoch_tells_every_part_once():
     set_epoch([1], 6)
 
     class Stream(Part, IterableDataset):
-        pass
+        def __iter__(self):
+            return iter([1])
 
     loader.dataset = Stream()
     set_epoch(loader, 8)
