@@ -273,9 +273,12 @@ class Reader:
                 with preserved_rng():  # the undisturbed run has not started them a second time
                     iter(loader)
                 self.held.restore(state.held)
+        is_torchs = isinstance(loader, DataLoader)
         if state.begun:
             self._pending = state
-        elif state.loader is not None and has_state(loader):
+        elif state.loader is not None and has_state(loader) and (state.workers_live or not is_torchs):
+            # Between two passes, torchdata's loaders say how the last one began. Without waiting workers they would go
+            # through it to its end once more, and draw for that; what goes on with the next one is held apart.
             loader.load_state_dict(state.loader)
 
     def _keep_order(self, was: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 import io
 import random
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +201,17 @@ EXACT = {
     'loader with a state': Keeps,
     'iterable data set': lambda: DataLoader(Stream(), 2),
 }
+
+if find_spec('torchdata') is not None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    EXACT.update(
+        {
+            "torchdata's, shuffled": lambda: StatefulDataLoader(pure(), 2, shuffle=True, generator=gen()),
+            "torchdata's, over our sampler": lambda: StatefulDataLoader(pure(), 2, sampler=EpochSampler(pure())),
+            "torchdata's, over an iterable data set": lambda: StatefulDataLoader(Stream(), 2),
+        }
+    )
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
