@@ -176,6 +176,9 @@ class SearchSpace:
             raise TypeError(f'a search space must be a dict, but got {section!r}')
         self._section: ConfigDict = as_config(dict(section)) if not isinstance(section, ConfigDict) else section
 
+    def __repr__(self) -> str:
+        return f'SearchSpace({self._section!r})'
+
     @property
     def search_space(self) -> ConfigDict:
         """The section as it was loaded."""

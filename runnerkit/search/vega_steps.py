@@ -275,6 +275,9 @@ class VegaSpace:
     def __init__(self, space: Space, changes: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         self.space, self.changes = space, changes
 
+    def __repr__(self) -> str:
+        return f'VegaSpace({self.space!r})'
+
     def check_keys(self) -> None:
         """Refuse keys that lead nowhere, also of parameters that exist only under conditions.
 

@@ -73,3 +73,23 @@ def test_its_files(tmp_path):
     assert rows[1]['width'] == ''
     assert rows[1]['accuracy'] == '0.9'
     assert rows[3]['status'] == 'failed'
+
+
+def test_files_are_kept_up_to_date_at_little_cost(tmp_path, monkeypatch):
+    clock, took = [100.0], [1.0]
+    monkeypatch.setattr('runnerkit.search.report.time.monotonic', lambda: clock[0])
+    report = Report()
+    saved = []
+    monkeypatch.setattr(report, 'save', lambda *args: (saved.append(args), clock.__setitem__(0, clock[0] + took[0])))
+    report.keep(tmp_path, 'nas')
+    report.keep(tmp_path, 'nas')
+    assert len(saved) == 1
+    report.keep(tmp_path / 'other')
+    assert len(saved) == 2
+    clock[0] += 18.5
+    report.keep(tmp_path, 'nas')
+    assert len(saved) == 2
+    clock[0] += 0.5
+    report.keep(tmp_path, 'nas')
+    assert saved[-1] == (tmp_path, 'nas')
+    assert len(saved) == 3
