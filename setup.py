@@ -40,6 +40,7 @@ setup(
         'onnx': requirements('onnx'),
         'search': requirements('search'),
         'ray': requirements('search') + requirements('ray'),
+        'large-data': requirements('large_data'),
         'all': requirements('optional'),
         'trackers': requirements('trackers'),
         'tests': requirements('tests'),

@@ -106,6 +106,16 @@ RUN = {
     },
     'docs/experiment.md': {'import torch', 'seed = 0'},
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
+    'docs/large_data.md': {  # in test_large_data.py
+        "data = dict(train_dataloader=dict(sampler=dict(type='EpochSampler', order='feistel')))",
+        '# large.py',
+        '# write_arrow.py',
+        '# arrow.py',
+        '# arrow_stream.py',
+        '# write_shards.py',
+        '# shards.py',
+        "_base_ = ['large.py']",
+    },
     'docs/mmcv.md': {
         'import runnerkit.compat',
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',

@@ -466,6 +466,11 @@ CONFIGS = (
         1,
     ),
     Wrong(
+        "data = dict(train_dataloader=dict(sampler=dict(type='EpochSampler', order='feistl')))",
+        "order must be 'randperm' or 'feistel', but got 'feistl'; did you mean 'feistel'?",
+        1,
+    ),
+    Wrong(
         'data = dict(train_dataloader=dict(samples_per_gpu=-1))',
         'data.train_dataloader.samples_per_gpu … must be a whole number of at least 1',
         1,

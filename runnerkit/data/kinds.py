@@ -55,6 +55,12 @@ def order_of(loader: Any) -> Order | None:
     )
 
 
+def epoch_sampler_of(loader: Any) -> EpochSampler | None:
+    """The `EpochSampler` of which a loader makes its batches, in whatever way; None if there is none."""
+    samplers = (getattr(loader, 'sampler', None), getattr(getattr(loader, 'batch_sampler', None), 'sampler', None))
+    return next((each for each in samplers if isinstance(each, EpochSampler)), None)
+
+
 def about(loader: Any) -> dict[str, Any]:
     """What a resumed run compares of its loader: its class, and what else is known."""
     order, dataset, batching = order_of(loader), dataset_of(loader), getattr(loader, 'batch_sampler', None)
@@ -68,16 +74,29 @@ def about(loader: Any) -> dict[str, Any]:
     }
     if is_unbounded(loader):
         found['is_stream'] = True
+    sampler = epoch_sampler_of(loader)
+    if sampler is not None:
+        found['order'] = sampler.order
     if order is not None:
         found.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
     return found
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
-    """Tell ``loader`` and its samplers which epoch (0-based) comes next, those of them that have a ``set_epoch``."""
+    """Tell ``loader``, its samplers and an iterable data set which epoch (0-based) comes next.
+
+    Those of them are told that have a ``set_epoch``.
+    """
     batch_sampler = getattr(loader, 'batch_sampler', None)
     sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
-    parts: list[Any] = [loader, sampler, batch_sampler, inner]
+    dataset = dataset_of(loader)
+    parts: list[Any] = [
+        loader,
+        sampler,
+        batch_sampler,
+        inner,
+        dataset if isinstance(dataset, IterableDataset) else None,
+    ]
     told = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
     for tell in told.values():
         tell(epoch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing.util  # noqa: F401 # what it does when Python ends comes after what is registered here
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -182,8 +184,9 @@ class SeededLoader(DataLoader[Any]):
             object.__setattr__(self, name, value)
 
 
-#: The queues of live iterators with workers, by the iterator's id.
+#: The queues of live iterators with workers, by the iterator's id, and the iterators.
 _queues: dict[int, Any] = {}
+_with_workers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def keep_queues(batches: Any) -> None:
@@ -196,4 +199,13 @@ def keep_queues(batches: Any) -> None:
     queues = getattr(batches, '_index_queues', None)
     if queues and id(batches) not in _queues:
         _queues[id(batches)] = queues
+        _with_workers.add(batches)
         weakref.finalize(batches, _queues.pop, id(batches), None).atexit = False
+
+
+@atexit.register
+def _send_workers_home() -> None:
+    """When Python ends in the middle of a pass: multiprocessing would send SIGTERM to the workers and wait for them,
+    which serve on for a while then (see `OutlivingSignals`)."""
+    for batches in list(_with_workers):
+        batches.__del__()  # as when nobody needs it any more

@@ -24,6 +24,7 @@ from runnerkit.data.kinds import (
     can_skip_indices,
     dataset_of,
     draws_in_workers,
+    epoch_sampler_of,
     fetches_again,
     has_state,
     in_workers,
@@ -41,6 +42,7 @@ from runnerkit.data.kinds import (
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.data.together import may_differ, next_in_step
+from runnerkit.data.sampler import ORDERS
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 from runnerkit.utils.waiting import WaitEnded
 
@@ -237,6 +239,7 @@ class Reader:
         self.found = []
         self._epoch = state.epoch
         loader = self._dataloader
+        self._keep_order(state.about)
         missing = self.held.restore(state.held)
         if missing:
             self._tell(f'the states of {", ".join(missing)} were saved, and there is nothing of the kind now')
@@ -271,10 +274,25 @@ class Reader:
                 with preserved_rng():  # the undisturbed run has not started them a second time
                     iter(loader)
                 self.held.restore(state.held)
+        is_torchs = isinstance(loader, DataLoader)
         if state.begun:
             self._pending = state
-        elif state.loader is not None and has_state(loader):
+        elif state.loader is not None and has_state(loader) and (state.workers_live or not is_torchs):
+            # Between two passes, torchdata's loaders say how the last one began. Without waiting workers they would go
+            # through it to its end once more, and draw for that; what goes on with the next one is held apart.
             loader.load_state_dict(state.loader)
+
+    def _keep_order(self, was: Mapping[str, Any]) -> None:
+        """Shuffle as in the run that is resumed, of which ``was`` tells; other data have no order to keep."""
+        sampler = epoch_sampler_of(self._dataloader)
+        if sampler is None or not was or was.get('length') != sampler.length:
+            return
+        order = was.get('order', 'randperm')  # there was no other one before it was saved
+        if order not in ORDERS:
+            self._tell(f'it was shuffled by {order!r}, which this version of runnerkit does not know')
+        elif order != sampler.order:
+            logger.info('%s: shuffled by %r as before, not by %r', named(self._dataloader), order, sampler.order)
+            sampler.order = order
 
     def restore_held(self, state: ReaderState) -> None:
         """Give the loader's generators and counters back what they were when ``state`` was saved."""

@@ -470,6 +470,20 @@ def test_objects_with_a_state_dict_say_their_state_themselves():
     assert other.dataset.source.at == 4
 
 
+def test_the_place_of_somebody_elses_iteration_is_no_state():
+    """Hugging Face's iterables: what they say is where the last iteration was, and nothing before there was one."""
+
+    class Place:
+        def state_dict(self):
+            raise RuntimeError('State dict is not initialized')
+
+        def load_state_dict(self, state):
+            raise RuntimeError('it would go on there')
+
+    Place.__module__ = 'datasets.iterable_dataset'
+    assert Held(DataLoader(Place(), 2)).states() == {}
+
+
 def test_a_sampler_in_the_middle_of_a_pass_is_not_given_its_state():
     of = loader(sampler=Stateful())
     held = Held(of)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from runnerkit.data import build_dataloader
 from runnerkit.data.kinds import (
@@ -81,6 +81,17 @@ def test_set_epoch_tells_every_part_once():
     assert loader.batch_sampler.sampler.told == [7]
     set_epoch([1], 6)
 
+    class Stream(Part, IterableDataset):
+        def __iter__(self):
+            return iter([1])
+
+    loader.dataset = Stream()
+    set_epoch(loader, 8)
+    assert loader.dataset.told == [8]
+    loader.dataset = Part()  # one with indices gets its order from the sampler
+    set_epoch(loader, 9)
+    assert loader.dataset.told == []
+
 
 def test_loader_seed():
     assert loader_seed(SeededLoader(noisy.Noisy(), seed=9)) == 9
@@ -119,7 +130,10 @@ def test_about_a_loader():
         'world_size': 2,
         'seed': 3,
         'shuffle': True,
+        'order': 'randperm',
     }
+    by_batches = BatchSampler(EpochSampler(range(6), order='feistel'), 4, False)
+    assert about(SeededLoader(noisy.Noisy(6), batch_sampler=by_batches))['order'] == 'feistel'
     stream = about(DataLoader(noisy.NoisyStream(6), 2))
     assert (stream['length'], stream['batches'], stream['batch_size']) == (None, None, 2)
     assert about([1])['dataset'] is None

@@ -2,6 +2,8 @@ import copy
 import gc
 import pickle
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -312,3 +314,18 @@ def test_workers_of_a_dropped_pass_end_by_themselves(persistent):
     del batches, loader, cycle
     gc.collect()
     assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+ENDS_EARLY = """
+from runnerkit.data import build_dataloader, worker_signals
+
+worker_signals.GRACE = 1e6  # how long workers outlive SIGTERM
+batches = iter(build_dataloader(range(100), 2, 2, persistent_workers={persistent}))
+next(batches)
+"""
+
+
+def test_python_does_not_wait_for_workers_when_it_ends_in_the_middle_of_a_pass():
+    for persistent in (False, True):
+        script = ENDS_EARLY.format(persistent=persistent)
+        subprocess.run([sys.executable, '-c', script], check=True, timeout=120)
