@@ -13,6 +13,7 @@ from runnerkit.distributed.collectives import (
     reduce_named_sums,
     reduce_sums,
     same_seed_everywhere,
+    together,
 )
 from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
 from runnerkit.distributed.launch import init_dist, shutdown
@@ -39,4 +40,5 @@ __all__ = [
     'reduce_sums',
     'same_seed_everywhere',
     'shutdown',
+    'together',
 ]

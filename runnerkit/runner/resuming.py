@@ -12,6 +12,7 @@ from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
+from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
 from runnerkit.utils.seed import set_rng_state
 
@@ -88,7 +89,7 @@ class Resuming(Checkpoints):
         """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
         ranks = self._resumed['ranks']  # type: ignore[index]
         updates = dict(self._own_rank()['updates'])
-        if len(ranks) != self._world_size:
+        if len(ranks) != self._world_size or is_sharded(self.model):
             for name in dict.fromkeys(name for rank in ranks for name in rank['updates']):  # alike on all ranks
                 means = mean_gradients([rank['updates'].get(name, {'accumulated': 0}) for rank in ranks])
                 updates[name] = {'accumulated': 0, **updates.get(name, {}), 'grads': means}
@@ -292,5 +293,8 @@ def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
     means = []
     for column in zip(*(state.get('grads', ()) for state in states), strict=True):
         given = [grad for grad in column if grad is not None]  # a rank may not have used the parameter
+        if given and all(grad is given[0] for grad in column):  # of a sharded model: it is the mean
+            means.append(given[0])
+            continue
         means.append(sum(given[1:], given[0]) / len(column) if given else None)
     return means
