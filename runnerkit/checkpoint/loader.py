@@ -249,6 +249,15 @@ def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
     return load_tensors(path, map_location, filename)
 
 
+def load_small(path: Path) -> Any:
+    """As `load_tensors`; of a folder, what it holds beside large tensors, in whose places there is None."""
+    if not is_checkpoint_folder(path):
+        return load_tensors(path)
+    from runnerkit.checkpoint.folder_reader import read_rest
+
+    return read_rest(path, load_tensors)
+
+
 def load_folder(
     path: Path,
     filename: str | os.PathLike[str],

@@ -14,7 +14,7 @@ from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
-from runnerkit.utils.seed import set_rng_state
+from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
 
 
 class Resuming(Checkpoints):
@@ -216,7 +216,16 @@ class Resuming(Checkpoints):
             self._readers.restore_held(own)
             for reader in self._readers.entries:
                 self._tell_found(reader)
-            set_rng_state(own['rng'])
+            if self._rank >= len(self._resumed['ranks']) and self._draws_differ():
+                set_derived_rng_state(own['rng'], self._rank)
+            else:
+                set_rng_state(own['rng'])
+
+    def _draws_differ(self) -> bool:
+        """Whether the ranks of the resumed run drew different random numbers."""
+        resumed: Mapping[str, Any] = self._resumed or {}
+        first, *others = [rank['rng'] for rank in resumed['ranks']]
+        return not all(same_rng_state(first, other) for other in others)
 
     def _own_rank(self) -> dict[str, Any]:
         """What the checkpoint remembers of this rank; of one that it does not know, what it remembers of rank 0. Of a
@@ -256,7 +265,9 @@ class Resuming(Checkpoints):
                 extra=EXACTNESS,
             )
         elif self._world_size > before:
-            self.logger.warning('new ranks begin with the random states and hooks of rank 0', extra=EXACTNESS)
+            derived = 'random states that follow from those of rank 0 and the number of the rank'
+            states = derived if self._draws_differ() else 'the random states of rank 0, which all ranks had'
+            self.logger.warning('new ranks begin with %s, and with the hooks of rank 0', states, extra=EXACTNESS)
         elif self._world_size < before:
             self.logger.warning(
                 'the random states and hooks of the ranks from %d on are dropped', self._world_size, extra=EXACTNESS
