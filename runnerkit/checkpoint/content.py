@@ -15,7 +15,15 @@ from runnerkit.checkpoint.plain import to_plain
 from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.checkpoint.store import Store
 from runnerkit.parallel import unwrap
+from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.version import __version__
+
+#: Why one process writes no file of a sharded model.
+NO_FILE = (
+    'save_checkpoint writes what one process has, and each process has a part of this model (FSDP2): call '
+    'runner.save() on every rank, or register a CheckpointHook, which does. runnerkit convert makes a single file of '
+    'what they write'
+)
 
 
 def save_checkpoint(
@@ -39,6 +47,7 @@ def save_checkpoint(
 
     Raises:
         NotSavedError: writing failed.
+        RuntimeError: the model is sharded: this process does not have all of it.
         TypeError: ``meta`` is not a mapping, or something cannot be stored as tensors and plain values.
         ValueError: ``file_client_args`` is given for ``pavi://``.
     """
@@ -56,8 +65,11 @@ def checkpoint_of(
     """What `save_checkpoint` writes, from the same arguments. The containers are new; the tensors are shared.
 
     Raises:
+        RuntimeError: the model is sharded: this process does not have all of it.
         TypeError: ``meta`` is not a mapping, or something cannot be stored as tensors and plain values.
     """
+    if is_sharded(model):
+        raise RuntimeError(NO_FILE)
     return plain_checkpoint(raw_checkpoint(model, optimizer, meta, state))
 
 

@@ -16,8 +16,12 @@ def is_dtensor(value: Any) -> bool:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether parameters of ``model`` are spread over processes, as `torch.distributed.fsdp.fully_shard` does it."""
-    return any(map(is_dtensor, model.parameters()))
+    """Whether parameters of ``model`` are spread over processes, as `torch.distributed.fsdp.fully_shard` does it.
+
+    Also at moments at which each process has gathered all of them.
+    """
+    fsdp = getattr(sys.modules.get('torch.distributed.fsdp'), 'FSDPModule', ())
+    return any(map(is_dtensor, model.parameters())) or any(isinstance(part, fsdp) for part in model.modules())
 
 
 def local_part(tensor: Tensor) -> Tensor:

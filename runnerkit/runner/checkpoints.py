@@ -24,6 +24,7 @@ from runnerkit.distributed import together
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.parallel.dtensors import is_sharded
@@ -70,7 +71,8 @@ class Checkpoints(Updates):
     ) -> str | None:
         """Save everything that resuming needs, of all ranks; every rank calls it, in hooks too.
 
-        The first rank writes, by ``save_checkpoint``, which subclasses may replace. No rank goes on before the file is
+        The first rank writes, by ``save_checkpoint``, which subclasses may replace. If the model is sharded (FSDP2),
+        every rank writes its part of a folder that has the name of the file. No rank goes on before the checkpoint is
         there; with ``async_save``: before the state is copied. A save that is still being written in the background is
         waited for and reported first.
 
@@ -88,7 +90,7 @@ class Checkpoints(Updates):
             after_write: called on the first rank when the file and ``latest.pth`` are there; with ``async_save`` in the
                 writing thread.
             on_error: called with the error if the storage cannot take the file, instead of raising it: on every rank,
-                with ``async_save`` on the first one.
+                with ``async_save`` on the first one, and on the others of a sharded model when they wait for it.
             **options: more keywords for a ``save_checkpoint`` of your own.
 
         Returns:
@@ -128,7 +130,7 @@ class Checkpoints(Updates):
         }
 
     def _rank_state(self) -> dict[str, Any]:
-        updates = {self._update_name(key): update.state_dict() for key, update in self._updates.items()}
+        updates = {name: update.state_dict() for name, update in self._named_updates().items()}
         return {
             'rng': rng_state(),
             **self._readers.state_dict(self._state_of),
@@ -146,7 +148,7 @@ class Checkpoints(Updates):
         """What a resumed run compares, see `runnerkit.runner.conditions`."""
         from runnerkit.runner.conditions import general_conditions
 
-        updates = {self._update_name(key): update for key, update in self._updates.items()}
+        updates = self._named_updates()
         return {
             **general_conditions(),
             'runner': self._kind(),
@@ -156,6 +158,9 @@ class Checkpoints(Updates):
             'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
             'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
         }
+
+    def _named_updates(self) -> dict[str, Update]:
+        return {self._update_name(key): update for key, update in self._updates.items()}
 
     def _kind(self) -> str:
         return 'by epoch' if self.by_epoch else 'by iteration'

@@ -93,6 +93,12 @@ class Resuming(Checkpoints):
             for name in dict.fromkeys(name for rank in ranks for name in rank['updates']):  # alike on all ranks
                 means = mean_gradients([rank['updates'].get(name, {'accumulated': 0}) for rank in ranks])
                 updates[name] = {'accumulated': 0, **updates.get(name, {}), 'grads': means}
+        if any(state.get('is_without_gradients') for state in updates.values()):
+            self.logger.warning(
+                'the checkpoint lacks the gradients of an unfinished accumulation cycle, which FSDP2 kept to itself: '
+                'the next update is made without them',
+                extra=EXACTNESS,
+            )
         for name, state in updates.items():
             key = name or None
             (self._updates.get(key) or self._default_update(key)).load_state_dict(state)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import distributed as dist
 
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.content import checkpoint_of, plain_checkpoint, raw_checkpoint, weights_on_cpu
+from runnerkit.checkpoint.content import NO_FILE, checkpoint_of, plain_checkpoint, raw_checkpoint, weights_on_cpu
 from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, together
@@ -119,6 +119,11 @@ class Saver:
         runner = self._runner
         store = Store(out_dir, given.get('file_client_args'))
         store.check_takes_folders()
+        if not type(runner).save_checkpoint.__module__.startswith('runnerkit.') and runner.rank == 0:
+            runner.logger.warning(
+                'save_checkpoint of %s is not called, as it would write what one rank has, and the model is sharded',
+                type(runner).__name__,
+            )
         name = self._name(given.get('filename_tmpl', BY_EPOCH if runner.by_epoch else BY_ITER))
         latest = given.get('create_symlink', True)
         if self._group is None and runner.world_size > 1:
@@ -150,6 +155,17 @@ class Saver:
     def _own_part(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """The state of this rank: sharded gradients of unfinished cycles, their places, and the rest."""
         state = self._runner._rank_state()
+        for name, update in self._runner._named_updates().items():
+            if update.accumulated and not any(parameter.grad is not None for parameter in update.parameters()):
+                state['updates'][name]['is_without_gradients'] = True
+                self._runner.logger.warning(
+                    'the checkpoint is saved after %d of the losses of one update, whose gradients FSDP2 keeps to '
+                    'itself until the update (no_sync): a resumed run makes that update without them. Save where '
+                    'cumulative_iters (%d) ends',
+                    update.accumulated,
+                    update.cumulative_iters,
+                    extra={'exactness': True},
+                )
         tensors, updates = taken_apart({'updates': state['updates']}, ('runnerkit', 'ranks', EACH))
         return tensors, updates.pop(PLACES), {**state, **updates}
 
@@ -190,10 +206,7 @@ class Saver:
             raise TypeError(f'meta should be a dict or None, but got {type(meta)}')
         runner = self._runner
         if is_sharded(runner.model):
-            raise RuntimeError(
-                'save_checkpoint writes what one rank has, and each rank has a part of this model (FSDP2): call '
-                'runner.save() instead, on every rank, or register a CheckpointHook, which does'
-            )
+            raise RuntimeError(NO_FILE)
         store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
         ranks = request.ranks if request else [runner._rank_state()]
         # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number. Before the

@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,10 @@ def loading(folder):
 def alone(folder, rank):
     """What one rank alone cannot do is refused at once; the other one is elsewhere."""
     runner, _ = build(folder / 'alone', sharded)
-    return rank, caught(lambda: runner.save_checkpoint(str(folder / 'alone'))) if rank == 0 else None
+    if rank:
+        return rank, None
+    calls = (lambda: runner.save_checkpoint(str(folder / 'alone')), lambda: save_checkpoint(runner.model, 'x.pth'))
+    return rank, [caught(call) for call in calls]
 
 
 def full_disk(folder, rank):
@@ -245,20 +249,45 @@ def inside_a_cycle(folder):
     undisturbed = train(folder / 'cycle whole', update=update, epochs=1)
     train(folder / 'cycle', stop=2, update=update, epochs=1)
     resumed = train(folder / 'cycle', resume=find_latest_checkpoint(folder / 'cycle'), update=update, epochs=1)
-    return undisturbed, resumed
+
+    class Keeps(Net):
+        """As FSDP2 does in a wrapper with no_sync: gradients are summed over the ranks at the end of the cycle."""
+
+        @contextmanager
+        def no_sync(self):
+            self.set_requires_gradient_sync(False)
+            yield
+            self.set_requires_gradient_sync(True)
+
+    begun, told = (
+        train(folder / 'kept', lambda _: sharded(Keeps()), stop=stop, resume=resume, update=update, epochs=1)['log']
+        for stop, resume in ((2, None), (None, folder / 'kept/latest.pth'))
+    )
+    return undisturbed, resumed, begun, told
 
 
 def best_files(folder):
     """The best checkpoint of each epoch is a folder, and takes the place of the former one."""
     scores = iter([1.0, 0.5, 0.7])
 
+    def in_one(model):
+        """A single unit, whose weights stay gathered after an evaluation."""
+        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+        fully_shard(model)
+        register_fsdp_forward_method(model, 'train_step')
+        return model
+
     class Evaluates(EvalHook):
         def _do_evaluate(self, runner):
+            with torch.no_grad():
+                runner.model(torch.ones(4, 2))
             self._save_ckpt(runner, next(scores))
 
     loader = build_dataloader(Numbered(), BATCH, 0, seed=5)
     hook = Evaluates(loader, save_best='loss', rule='less')
-    train(folder / 'best', hooks=[hook], epochs=3, saving={'interval': 1, 'by_epoch': True, 'max_keep_ckpts': 1})
+    saving = {'interval': 1, 'by_epoch': True, 'max_keep_ckpts': 1}
+    train(folder / 'best', in_one, hooks=[hook], epochs=3, saving=saving)
     return sorted(os.listdir(folder / 'best')), [why_damaged(path) for path in (folder / 'best').glob('*.pth')]
 
 
@@ -317,8 +346,9 @@ def test_weights_of_files_and_folders_are_loaded_into_a_sharded_model(ranks):
 def test_one_rank_alone_is_refused_at_once_with_the_way_out(ranks):
     (_, told), (_, nothing) = (found['alone'] for found in ranks[1])
     assert nothing is None
-    assert told.startswith('RuntimeError: save_checkpoint writes what one rank has')
-    assert 'runner.save() instead, on every rank' in told
+    for each in told:
+        assert each.startswith('RuntimeError: save_checkpoint writes what one process has')
+        assert 'call runner.save() on every rank' in each
 
 
 def test_a_full_disk_of_one_rank_is_told_on_all_and_the_next_save_succeeds(ranks):
@@ -351,9 +381,12 @@ def test_a_save_in_the_background_holds_the_state_at_its_moment(ranks):
 
 def test_gradients_of_an_unfinished_cycle_go_on(ranks):
     for found in ranks[1]:
-        undisturbed, resumed = found['cycle']
+        undisturbed, resumed, *logs = found['cycle']
         assert undisturbed['losses'][2:] == resumed['losses']
         assert equal(undisturbed['weights'], resumed['weights'])
+        for log, told in zip(logs, ['after 2 of the losses of one update', 'lacks the gradients'], strict=True):
+            assert len([text for text in log if told in text]) == 1
+        assert not [text for text in resumed['log'] if 'lacks the gradients' in text]
 
 
 def test_the_best_checkpoint_is_a_folder_too(ranks):
@@ -377,5 +410,5 @@ def test_two_then_four_then_one_process_see_every_sample_of_the_epoch_once(tmp_p
     assert [len(part) for part in parts] == [8, 16, 20]
     assert sorted(sum(parts, [])) == list(range(LENGTH))
     assert all(torch.equal(each['weights']['last.weight'], four[0]['weights']['last.weight']) for each in four)
-    assert any('new ranks' in text for text in four[0]['log'])
+    assert any('new ranks begin with random states that follow from those of rank 0' in text for text in four[0]['log'])
     assert any('dropped' in text for text in one['log'])
