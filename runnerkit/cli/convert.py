@@ -11,6 +11,9 @@ from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared
 from runnerkit.utils.logging import print_out
 
+#: Those of `runnerkit.checkpoint.convert`, which needs torch.
+EXTENSIONS = ('.pth', '.pt', '.safetensors')
+
 _TOLD = {
     'file': 'one file, with all that resuming needs',
     'folder': 'a sharded checkpoint, with all that resuming needs',
@@ -42,8 +45,15 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit convert') -> 
     args = parser(prog).parse_args(argv)
     check_one_process(prog)
     folder = os.path.dirname(args.out) or '.'
+    if os.path.splitext(args.out)[1] not in EXTENSIONS:
+        raise UsageError(
+            f'OUT {args.out}: a checkpoint is converted to name.pth (all that resuming needs) or name.safetensors (the '
+            f'weights alone); other formats: runnerkit export … --out {os.path.basename(args.out)}'
+        )
     if not os.path.isdir(folder):
         raise UsageError(f'OUT {args.out}: there is no folder {folder}')
+    if os.path.lexists(args.out):
+        raise UsageError(f'OUT {args.out} exists: delete it, or give another name')
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.checkpoint.convert import convert_checkpoint
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import runnerkit
-from runnerkit.cli.convert import main
+from runnerkit.checkpoint import convert
+from runnerkit.cli.convert import EXTENSIONS, main
 from runnerkit.cli.predict import main as predict
 from runnerkit.cli.test import main as evaluate
 
@@ -46,13 +47,17 @@ def test_every_tool_takes_a_folder(project, train, capsys):
     assert answers[:3] == answers[3:]
 
 
+def test_the_extensions_are_those_that_are_written():
+    assert EXTENSIONS == (*convert.WHOLE, convert.WEIGHTS)
+
+
 def test_wrong_usage(tmp_path, capsys, monkeypatch):
     file = tmp_path / 'a.pth'
     torch.save({'meta': {}, 'state_dict': torch.nn.Linear(2, 2).state_dict()}, file)
     for words, code, text in (
         ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: there is no folder nowhere'),
-        ([file, file], 1, 'exists: delete it'),
-        ([file, tmp_path / 'x.onnx'], 1, 'converted to name.pth'),
+        ([file, file], 2, 'exists: delete it'),
+        ([file, tmp_path / 'x.onnx'], 2, 'runnerkit export … --out x.onnx'),
         ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 1, 'there is no checkpoint'),
     ):
         assert main([*map(str, words)]) == code
