@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 import torch
 from ranks import on_ranks
 from torch import nn
+from torch.multiprocessing import ProcessExitedException
 from torch.utils.data import Dataset
 
-from runnerkit.checkpoint import find_latest_checkpoint, load_checkpoint, save_checkpoint, why_damaged
+from runnerkit.checkpoint import Store, find_latest_checkpoint, load_checkpoint, save_checkpoint, why_damaged
 from runnerkit.checkpoint import folder as folders
 from runnerkit.checkpoint.manifest import read_manifest
 from runnerkit.data import build_dataloader
@@ -139,6 +141,7 @@ def two(rank, folder):
     found['background'] = in_background(folder, rank)
     found['cycle'] = inside_a_cycle(folder)
     found['best'] = best_files(folder)
+    found['back'] = going_back(folder)
     return found
 
 
@@ -291,6 +294,25 @@ def best_files(folder):
     return sorted(os.listdir(folder / 'best')), [why_damaged(path) for path in (folder / 'best').glob('*.pth')]
 
 
+class GoesBack(Hook):
+    """Spoils the weights once, and goes back to the last checkpoint."""
+
+    is_done = False
+
+    def after_train_iter(self, runner):
+        if runner.iter == 3 and not self.is_done:
+            self.is_done = True
+            with torch.no_grad():
+                for parameter in runner.model.parameters():
+                    parameter.fill_(7)
+            runner.roll_back(runner.last_checkpoint())
+
+
+def going_back(folder):
+    saving = {'interval': 2, 'async_save': True}
+    return train(folder / 'back', hooks=[GoesBack()], saving=saving, epochs=1), train(folder / 'not back', epochs=1)
+
+
 @pytest.fixture(scope='module')
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp('two')
@@ -393,6 +415,40 @@ def test_the_best_checkpoint_is_a_folder_too(ranks):
     for names, damaged in (found['best'] for found in ranks[1]):
         assert names == ['best_loss_epoch_2.pth', 'epoch_3.pth', 'latest.pth']
         assert damaged == [None] * 3
+
+
+def test_a_run_goes_back_to_a_folder(ranks):
+    for back, undisturbed in (found['back'] for found in ranks[1]):
+        assert len(back['losses']) == len(undisturbed['losses']) + 2
+        assert equal(back['weights'], undisturbed['weights'])
+
+
+# --- a process that dies ---------------------------------------------------------------------------------------------
+
+
+def killed(rank, folder):
+    """The second save ends in the middle of a file of the second rank."""
+    real = folders._OwnFile.sync
+
+    def sync(self):
+        real(self)
+        if rank == 1 and any(Path(folder).glob('.iter_4.pth.*.tmp')):
+            os.ftruncate(self._descriptor, self.listed.size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    folders._OwnFile.sync = sync
+    train(Path(folder), saving={'interval': 2}, epochs=1)
+
+
+def test_a_rank_killed_while_it_writes_leaves_the_checkpoint_before(tmp_path):
+    with pytest.raises(ProcessExitedException):
+        on_ranks(__file__, 'killed', str(tmp_path))
+    latest = find_latest_checkpoint(tmp_path)
+    assert (latest.name, why_damaged(latest)) == ('iter_2.pth', None)
+    [half] = tmp_path.glob('.iter_4.pth.*.tmp')
+    assert (half / '__1_0.distcp').stat().st_size > 0
+    assert Store(tmp_path).sweep() == [half.name]
+    assert find_latest_checkpoint(tmp_path).samefile(latest)
 
 
 # --- another number of processes -------------------------------------------------------------------------------------
