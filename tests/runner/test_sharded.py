@@ -266,7 +266,12 @@ def inside_a_cycle(folder):
         train(folder / 'kept', lambda _: sharded(Keeps()), stop=stop, resume=resume, update=update, epochs=1)['log']
         for stop, resume in ((2, None), (None, folder / 'kept/latest.pth'))
     )
-    return undisturbed, resumed, begun, told
+    crossed = []
+    for one, other in ((sharded, ddp), (ddp, sharded)):
+        name = folder / f'cycle from {one.__name__}'
+        train(name, one, stop=2, update=update, epochs=1)
+        crossed.append(train(name, other, resume=find_latest_checkpoint(name), update=update, epochs=1))
+    return undisturbed, resumed, begun, told, crossed
 
 
 def best_files(folder):
@@ -339,7 +344,10 @@ def test_each_rank_has_written_its_part_and_has_its_own_statistics(ranks):
     files = read_manifest(folder / 'whole/iter_12.pth')
     assert [name for name in files if name.endswith('.distcp')] == ['__0_0.distcp', '__1_0.distcp']
     mean = 'norm.running_mean'
-    assert not torch.equal(one['exact'][0]['weights'][mean], other['exact'][0]['weights'][mean])
+    means = [found['exact'][0]['weights'][mean] for found in (one, other)]
+    assert not torch.equal(*means)
+    saved = load_checkpoint(Net(), folder / 'whole/iter_12.pth')['state_dict']
+    assert torch.equal(saved[mean], means[0])
 
 
 @pytest.mark.parametrize('name', ['to DDP', 'to FSDP2'])
@@ -403,12 +411,15 @@ def test_a_save_in_the_background_holds_the_state_at_its_moment(ranks):
 
 def test_gradients_of_an_unfinished_cycle_go_on(ranks):
     for found in ranks[1]:
-        undisturbed, resumed, *logs = found['cycle']
+        undisturbed, resumed, *logs, crossed = found['cycle']
         assert undisturbed['losses'][2:] == resumed['losses']
         assert equal(undisturbed['weights'], resumed['weights'])
         for log, told in zip(logs, ['after 2 of the losses of one update', 'lacks the gradients'], strict=True):
             assert len([text for text in log if told in text]) == 1
         assert not [text for text in resumed['log'] if 'lacks the gradients' in text]
+        for other in crossed:  # to the other wrapper, in the middle of the cycle
+            assert other['losses'] == pytest.approx(undisturbed['losses'][2:], rel=1e-4)
+            torch.testing.assert_close(other['weights']['first.weight'], undisturbed['weights']['first.weight'])
 
 
 def test_the_best_checkpoint_is_a_folder_too(ranks):
