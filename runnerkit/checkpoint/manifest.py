@@ -7,6 +7,7 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ MANIFEST = 'MANIFEST'
 REST = 'rest.pth'
 
 _FORMAT = 1
+#: How many files are read at once to check them.
+_READERS = 8
 _OWN = re.compile(rf'{MANIFEST}|{re.escape(REST)}|{re.escape(METADATA)}(\.tmp)?|__\d+_\d+\.distcp')
 
 
@@ -63,7 +66,8 @@ def read_manifest(folder: Path) -> dict[str, Listed]:
     try:
         data = (folder / MANIFEST).read_bytes()
     except FileNotFoundError:
-        raise ValueError(f'it has no {MANIFEST}: its save was not ended') from None
+        why = 'its save was not ended' if (folder / REST).exists() else 'it is not of runnerkit, or not complete'
+        raise ValueError(f'it has no {MANIFEST}: {why}') from None
     try:
         text, checksum = data[:-9].decode(), data[-9:].decode()
         content = json.loads(text)
@@ -89,9 +93,11 @@ def why_folder_damaged(folder: str | os.PathLike[str]) -> str | None:
             if not _is_beside(name):
                 return f'its {MANIFEST} names {printable(name, 80)}'
             check_size(folder / name, listed)
-        for name, listed in files.items():
-            if listed_as(folder / name) != listed:
-                return f'the checksum of its file {name} is wrong'
+        with ThreadPoolExecutor(_READERS) as pool:  # reading and summing let other threads run
+            found = pool.map(listed_as, [folder / name for name in files])
+            for name, listed in zip(files, found, strict=True):
+                if listed != files[name]:
+                    return f'the checksum of its file {name} is wrong'
     except (OSError, ValueError) as error:
         return printable(error)
     return None

@@ -160,6 +160,22 @@ def test_a_store_lists_deletes_and_replaces_folders_as_files(tmp_path):
     assert checkpoint_meant(tmp_path) == str(tmp_path / 'latest.pth')
 
 
+def test_killed_while_it_deletes_a_folder_a_store_can_delete_the_rest(tmp_path):
+    save(tmp_path / 'first', 1)
+    save(tmp_path / 'first', 2)
+    for at in range(5):
+        folder = tmp_path / str(at)
+        shutil.copytree(tmp_path / 'first', folder, symlinks=True)
+        if os.fork() == 0:
+            with watched(folder, Operations(at, die)):
+                Store(folder).delete('epoch_2.pth')
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == (9 if at < 4 else 0)
+        assert newest(folder) == (2 if at == 0 else 1)
+        assert Store(folder).delete('epoch_2.pth') == (at < 4)
+        assert not (folder / 'epoch_2.pth').exists()
+
+
 def test_a_folder_of_somebody_elses_is_not_deleted(tmp_path):
     (tmp_path / 'epoch_1.pth').mkdir()
     (tmp_path / 'epoch_1.pth/thesis.tex').write_text('mine')

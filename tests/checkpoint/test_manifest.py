@@ -3,10 +3,13 @@
 import json
 import random
 import shutil
+import warnings
 import zlib
 
 import pytest
+import torch
 from folders import checkpoint, write
+from torch.distributed import checkpoint as dcp
 
 from runnerkit.checkpoint.atomic import temporary_name
 from runnerkit.checkpoint.manifest import (
@@ -64,6 +67,14 @@ def test_what_is_missing_or_cut_off_is_named(folder):
         (folder / name).write_bytes(data[: len(data) // 2])
         assert why_folder_damaged(folder) is not None
         (folder / name).write_bytes(data)
+
+
+def test_a_folder_that_torch_alone_has_written_is_told_from_one_of_ours(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        dcp.save({'w': torch.ones(2)}, checkpoint_id=tmp_path / 'epoch_1.pth', no_dist=True)
+    assert is_checkpoint_folder(tmp_path / 'epoch_1.pth')
+    assert why_folder_damaged(tmp_path / 'epoch_1.pth') == 'it has no MANIFEST: it is not of runnerkit, or not complete'
 
 
 def test_a_manifest_of_a_later_version_is_not_called_damaged(folder, monkeypatch):
