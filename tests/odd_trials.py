@@ -26,6 +26,7 @@ class Odd(Tiny):
             if self.what == 'raise':
                 raise RuntimeError('this is odd')
             if self.what == 'hang':
+                open(os.path.join(os.path.dirname(__file__), 'hangs'), 'w').close()
                 while True:
                     time.sleep(1)
             if self.what == 'child':

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -26,14 +27,19 @@ import runnerkit as runnerkit_package
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main
 from runnerkit.config import Config
+from runnerkit.config.config import import_modules_of
+from runnerkit.config.vega import config_of_step
 from runnerkit.data.files import dataset_of_files
 from runnerkit.flow import Flow, Options
 from runnerkit.flow.switches import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.vega_callbacks import CALLBACKS
-from runnerkit.nn import METRICS
+from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
+from runnerkit.search.networks import FAMILIES
+from runnerkit.search.record import Record
+from runnerkit.search.study import told
 from runnerkit.utils.imports import import_object
 
 MNIST = ROOT / 'configs' / 'mnist'
@@ -115,6 +121,10 @@ RUN = {
     },
     'docs/preflight.md': {'import torch'},
     'docs/search.md': {
+        '# tune.py',
+        'runnerkit search tune.py',
+        '# my_algorithm.py',
+        '# my_executor.py',
         '# my_search.py',
         'runnerkit search my_search.py',
         '# my_steps.py',
@@ -142,7 +152,14 @@ RUN = {
         'source .venv/bin/activate',
         'source <(runnerkit completion bash)',
     },
-    'docs/vega.md': {'nas:', 'from runnerkit import train', 'import time'},
+    'docs/vega.md': {
+        '# hpo.yml',
+        'runnerkit search hpo.yml',
+        'nas:',
+        'from runnerkit import train',
+        'import time',
+        '# my_networks.py',
+    },
     'docs/using_a_model.md': {
         'runnerkit predict work_dirs/lenet my_digit.png my_digit.npy --apply argmax',
         'import runnerkit',
@@ -521,7 +538,26 @@ def test_the_page_about_vega(shell, tmp_path, monkeypatch, capsys):
     assert {'top1_accuracy', 'top5_accuracy', 'confidence', 'flops', 'params', 'slowest_step'} < set(scores)
     assert f'{scores["top1_accuracy"]} {scores["params"]}' in capsys.readouterr().out
     assert METRICS.build({'type': 'Errors'}).higher_is_better is False
-    for registry, name in ((METRICS, 'confidence'), (METRICS, 'Errors'), (CALLBACKS, 'Slowest')):
+    text = text_of('docs/vega.md', '# hpo.yml')
+    assert 'num_samples: 8' in text
+    (tmp_path / 'hpo.yml').write_text(text.replace('num_samples: 8', 'num_samples: 2'))
+    assert 'hpo: 2 trials (2 completed); best:' in shell(text_of('docs/vega.md', 'runnerkit search hpo.yml'))
+    (tmp_path / 'my_networks.py').write_text(text_of('docs/vega.md', '# my_networks.py'))
+    described = 'model_desc: {modules: [backbone], backbone: {type: Perceptron, width: 32}}'
+    imported = 'custom_imports: {imports: ["{{ fileDirname }}/my_networks.py"]}'
+    assert all(part in read('docs/vega.md') for part in (described, imported))
+    text = text.replace('model_desc: {type: "configs/mnist/networks.py:LeNet"}', f'{described}\n  {imported}')
+    (tmp_path / 'hpo.yml').write_text(text)
+    cfg = config_of_step(Config.fromfile('hpo.yml').hpo)
+    import_modules_of(cfg)
+    assert build_model(cfg['model'])(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    backbones = FAMILIES['backbone']
+    for registry, name in (
+        (METRICS, 'confidence'),
+        (METRICS, 'Errors'),
+        (CALLBACKS, 'Slowest'),
+        (backbones, 'Perceptron'),
+    ):
         del registry.module_dict[name]
 
 
@@ -548,6 +584,39 @@ def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ['4', '8']
 
 
+def test_the_first_search_and_parts_of_ones_own(shell, tmp_path):
+    for name in ('my_data.py', 'config.py'):
+        (tmp_path / name).write_text(text_of('docs/first_steps.md', f'# {name}'))
+    shutil.copy(metadata.distribution('mlxtend').locate_file('mlxtend/data/data/wine.csv'), tmp_path)
+    text = text_of('docs/search.md', '# tune.py')
+    assert 'trials=12' in text
+    (tmp_path / 'tune.py').write_text(text.replace('trials=12', 'trials=6'))
+    said = shell(text_of('docs/search.md', 'runnerkit search tune.py'))
+    shown = re.search(r'```text\n(search: 12.*?)\n```', read('docs/search.md'), flags=re.DOTALL)[1].splitlines()
+    # The sixth is the same among twelve; its scores are others on another machine.
+    first, best, checkpoint, report = said[said.index('search: 6 trials') :].splitlines()[:4]
+    assert first == shown[0].replace('12', '6')
+    assert re.fullmatch(r'  \d: loss \S+; optimizer.lr=\S+, data.batch_size=\d+ \(accuracy \S+\)', best)
+    assert re.fullmatch(
+        r'  checkpoint of (\d): work_dirs/tune/search/trials/000\1/run/best_accuracy_epoch_\d.pth', checkpoint
+    )
+    assert report == shown[3]
+    records = json.loads((tmp_path / 'work_dirs' / 'tune' / 'reports.json').read_text())
+    assert told(Record.from_dict({**records[5], 'performance': {}})) in shown[1]
+    for name in ('my_algorithm.py', 'my_executor.py'):
+        (tmp_path / name).write_text(text_of('docs/search.md', f'# {name}'))
+    own = "search_algorithm=dict(type='{{ fileDirname }}/my_algorithm.py:OneByOne', trials=12)"
+    rested = "executor=dict(type='{{ fileDirname }}/my_executor.py:Rested', seconds=10)"
+    assert own in read('docs/search.md')
+    assert rested in read('docs/search.md')
+    text = text.replace("search_algorithm=dict(type='TPE', trials=12)", f'{own},\n    {rested}')
+    (tmp_path / 'own.py').write_text(text.replace('trials=12', 'trials=3').replace('seconds=10', 'seconds=0'))
+    said = shell('runnerkit search own.py')
+    assert 'search: 3 trials (3 completed); best:' in said
+    trials = [each['hps'] for each in json.loads((tmp_path / 'work_dirs' / 'own' / 'reports.json').read_text())]
+    assert [sum(trials[0][key] != each[key] for key in each) <= 1 for each in trials[1:2]] == [True]
+
+
 def test_the_search_of_the_page_about_searching(shell, tmp_path, capsys):
     text = text_of('docs/search.md', '# my_search.py')
     for slow, fast in (('trials=24', 'trials=3'), ("max_epochs': 24", "max_epochs': 1"), ('repeats=3', 'repeats=2')):
@@ -558,7 +627,7 @@ def test_the_search_of_the_page_about_searching(shell, tmp_path, capsys):
     (tmp_path / 'my_steps.py').write_text(text_of('docs/search.md', '# my_steps.py'))
     more = f"{average}\npipeline.insert(2, 'average')\ntest['source'] = 'best'\n"
     (tmp_path / 'my_search.py').write_text(f'{text}\n{more}')
-    said = shell(text_of('docs/search.md', 'runnerkit search'))
+    said = shell(text_of('docs/search.md', 'runnerkit search my_search'))
     work_dir = tmp_path / 'work_dirs' / 'my_search'
     for file in re.findall(r'^\| `([^`]+)`', read('docs/search.md'), flags=re.MULTILINE):
         if '/' in file and file != 'search/front.png':

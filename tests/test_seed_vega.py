@@ -16,16 +16,18 @@ from torch.optim.lr_scheduler import _LRScheduler
 from runnerkit.config import Config
 from runnerkit.config.vega import config_of_step, quota_of
 from runnerkit.flow import train
-from runnerkit.hooks.vega_callbacks import CALLBACKS
-from runnerkit.nn import LOSSES, METRICS, MODELS
-from runnerkit.optim.torch_schedules import LR_SCHEDULERS
 from runnerkit.search import Quota, vega
+from runnerkit.search.class_factory import REGISTRIES
+from runnerkit.search.networks import FAMILIES
 from runnerkit.search.vega import (
     Callback,
     ClassFactory,
     ClassType,
     MetricBase,
+    NetTypes,
     Network,
+    NetworkDesc,
+    NetworkFactory,
     accuracy,
     calc_model_flops_params,
 )
@@ -33,7 +35,7 @@ from runnerkit.search.vega import (
 
 @pytest.fixture(autouse=True)
 def _registries_as_before():
-    tables = [registry.module_dict for registry in (MODELS, LOSSES, METRICS, LR_SCHEDULERS, CALLBACKS)]
+    tables = [registry.module_dict for registry in (*REGISTRIES.values(), *FAMILIES.values())]
     before = [dict(table) for table in tables]
     yield
     for table, content in zip(tables, before, strict=True):
@@ -76,9 +78,8 @@ nas:
             hidden: 32
 """
 
-TRAINER = """
-    trainer:
-        type: Trainer
+#: Of several of its examples.
+OPTIMIZER = """\
         optim:
             type: SGD
             params:
@@ -90,7 +91,12 @@ TRAINER = """
             params:
                 step_size: 20
                 gamma: 0.5
-        loss:
+"""
+
+TRAINER = f"""
+    trainer:
+        type: Trainer
+{OPTIMIZER}        loss:
             type: CrossEntropyLoss
         metric:
             type: accuracy
@@ -134,11 +140,8 @@ def test_what_the_trainers_section_means(tmp_path):
     assert cfg.evaluation == {'interval': 1, 'save_best': 'auto'}
 
 
-def test_the_prune_ea_step_of_the_document(tmp_path):
-    """Section 6: ``name`` for the network, flat and nested arguments, limits, a callback, weights to begin with."""
-    step = step_of(
-        tmp_path,
-        """
+#: Section 6: ``name`` for the network, flat and nested arguments, limits, a callback, weights to begin with.
+PRUNE_EA = f"""
 nas:
     pipe_step:
         type: SearchPipeStep
@@ -174,22 +177,14 @@ nas:
         callbacks: PruneTrainerCallback
         epochs: 1
         init_model_file: "/cache/models/resnet20.pth"
-        optim:
-            type: SGD
-            params:
-                lr: 0.1
-                momentum: 0.9
-                weight_decay: !!float 1e-4
-        lr_scheduler:
-            type: StepLR
-            params:
-                step_size: 20
-                gamma: 0.5
-        seed: 10
+{OPTIMIZER}        seed: 10
         limits:
             flop_range: [!!float 0, !!float 1e10]
-""",
-    )
+"""
+
+
+def test_the_prune_ea_step_of_the_document(tmp_path):
+    step = step_of(tmp_path, PRUNE_EA)
     cfg = config_of_step(step)
     assert cfg.load_from == '/cache/models/resnet20.pth'
     assert cfg.seed == 10
@@ -207,7 +202,56 @@ nas:
         ('train', 'val', 'test'), data
     )
     assert cfg.data.test_dataloader == {'batch_size': 1024}
-    assert list(map(str, Quota(quota_of(step)).limits)) == ['flops >= 0', 'flops <= 1e+10']
+    assert list(map(str, Quota(quota_of(step)).limits)) == ['flops >= 0', 'flops <= 10000000000']
+
+
+def test_the_prune_ea_step_of_the_document_runs(tmp_path):
+    """With fewer trials, and with what the document leaves to its reader: a network, a data set and a callback."""
+    seen = []
+
+    @NetworkFactory.register(NetTypes.BACKBONE)
+    class PruneResNet(Network):
+        def __init__(self, desc):
+            super().__init__()
+            nodes, inner = (desc.get(key) or map(range, desc[f'base_{key}']) for key in ('chn_node', 'chn'))
+            kept = [len(channels) for channels in (*nodes, *inner)]
+            self.layers = nn.ModuleList(map(nn.Linear, [3, *kept], [*kept, desc.num_classes]))
+
+        def forward(self, image):
+            for layer in self.layers:
+                image = layer(image)
+            return image
+
+    @ClassFactory.register(ClassType.DATASET)
+    class Cifar10(torch.utils.data.TensorDataset):
+        def __init__(self, mode, data_path, train_portion):
+            seen.append((mode, data_path, train_portion))
+            super().__init__(torch.randn(8, 3), torch.arange(8))
+
+    @ClassFactory.register(ClassType.CALLBACK)
+    class PruneTrainerCallback(Callback):
+        def after_train(self, logs=None):
+            seen.append([layer.out_features for layer in self.trainer.model.layers])
+
+    whole = NetworkDesc(config_of_step(step_of(tmp_path, PRUNE_EA)).model.model).to_model()
+    torch.save(whole.state_dict(), tmp_path / 'resnet20.pth')
+    text = PRUNE_EA
+    for written, fewer in (
+        ('/cache/models', str(tmp_path)),
+        ('num_generation: 31', 'num_generation: 1'),
+        ('num_individual: 32', 'num_individual: 1'),
+        ('random_samples: 64', 'random_samples: 2'),
+    ):
+        assert written in text
+        text = text.replace(written, fewer)
+    step_of(tmp_path, 'pipeline: [nas]' + text)
+    report = vega.run(tmp_path / 'nas.yml', tmp_path / 'work')
+    assert [each.status for each in report.all_records] == ['completed'] * 3
+    assert len([each for each in seen if isinstance(each, list)]) == 3
+    assert {('train', '/cache/datasets/cifar10/', 0.9), ('val', '/cache/datasets/cifar10/', 0.9)} <= {
+        each for each in seen if isinstance(each, tuple)
+    }
+    assert all(each.performance['params'] < 20 for each in report.all_records)
 
 
 # --- 5.1 to 5.3: a loss and a schedule of one's own ------------------------------------------------------------------

@@ -1654,6 +1654,7 @@ COMMANDS = (
     Wrong('train good.py --resume-from checkpoints', 'no checkpoint in checkpoints', 1),
     Wrong('train good.py --resume-from truncated.pth', 'truncated.pth is damaged: its end is missing', 1),
     Wrong('train good.py --resume-from other.pth', 'other.pth cannot be resumed … --load-from', 1),
+    Wrong('search search.py --work-dir s3://bucket/x', 'must be a folder of this machine … out_dir'),
     Wrong('test good.py missing.pth', 'missing.pth … cannot be found', 1),
     Wrong('test good.py checkpoints', 'no checkpoint in checkpoints', 1),
     Wrong('test good.py truncated.pth', 'truncated.pth is damaged: its end is missing', 1),
@@ -1716,6 +1717,9 @@ nas = dict(
 )
 """
 
+#: A search among networks that cannot be built, up to the algorithm.
+NETWORKS = "nas = dict(search_space=dict(_delete_=True, modules=['backbone'], backbone=dict(type='Net', base_chn=[8]))"
+
 #: Lines that are added to it.
 SEARCHES = (
     Wrong("pipeline = ['nsa']", "no section 'nsa' … did you mean 'nas'?"),
@@ -1724,12 +1728,76 @@ SEARCHES = (
     Wrong("nas = dict(objective=dict(error='min'))", "nas has no key 'objective'; did you mean 'objectives'?"),
     Wrong("nas = dict(objectives=dict(error='mim'))", "'error' … 'mim'; did you mean 'min'"),
     Wrong("nas = dict(config='god.py')", "config: there is no file god.py … did you mean 'good.py'"),
+    Wrong("nas = dict(config='search.py')", 'config: search.py is a search itself; give the config of one training'),
     Wrong("nas = dict(search_space={'optimzer.lr': [1.0]})", "optimzer.lr … did you mean 'optimizer'"),
     Wrong("nas = dict(search_algorithm=dict(type='TEPE'))", "no search algorithm 'TEPE' … TPE"),
     Wrong("nas = dict(search_algorithm='HeboAdaptor')", 'HeboAdaptor is not built … GP'),
+    Wrong(f"{NETWORKS}, search_algorithm='TPE')", 'TPE chooses values, but search_space describes a network … PruneEA'),
+    Wrong(f"{NETWORKS}, search_algorithm='PruneEA')", "cannot be built … 'model', which the key network names"),
+    Wrong(f"{NETWORKS}, network='modell', search_algorithm='PruneEA')", "no 'modell'; did you mean 'model'?"),
+    Wrong(f"{NETWORKS}, search_algorithm=dict(type='PruneEA', codec='PrunCodec'))", "'PruneCodec'"),
+    Wrong(f"{NETWORKS}, search_algorithm=dict(type='PruneEA', trials=9))", "'trials' … policy"),
+    Wrong(
+        f"{NETWORKS}, search_algorithm=dict(type='PruneEA', policy=dict(lenght=8)))",
+        "policy has no 'lenght'; did you mean 'length'?",
+    ),
+    Wrong(
+        f"{NETWORKS}, search_algorithm=dict(type='PruneEA', policy=dict(length=464)))",
+        'policy.length … got 464: the network has 8 channels',
+    ),
+    Wrong(
+        f"{NETWORKS}, search_algorithm=dict(type='PruneEA', policy=dict(random_samples=0)))",
+        'policy.random_samples … at least 1, but got 0',
+    ),
+    Wrong("nas = dict(search_algorithm='PruneEA')", 'search_space must describe the network to prune'),
+    Wrong(
+        "nas = dict(search_space=dict(_delete_=True, modules=['backbone']), search_algorithm='PruneEA')",
+        'needs base_chn and base_chn_node … it has modules',
+    ),
+    Wrong(
+        "nas = dict(search_space=dict(_delete_=True, modules=['backbone'], hyperparameters=[]))",
+        'describes a network, in modules, and names values, in hyperparameters: leave one of them out',
+    ),
     Wrong("nas = dict(executor=dict(type='Lokal'))", "Lokal … did you mean 'Local'"),
     Wrong("nas = dict(executor=dict(type='Local', worker=2))", 'worker'),
     Wrong("nas = dict(quota='parms < 3')", "'parms'; did you mean 'params'"),
-    Wrong("nas = dict(overrides={'runner.max_epoch': 3})", "runner.max_epoch … 'max_epochs' … <nowhere>"),
+    Wrong("nas = dict(overrides={'runner.max_epoch': 3})", "runner.max_epoch (overrides) … 'max_epochs' … <nowhere>"),
+    Wrong(
+        "bench = dict(pipe_step=dict(type='BenchmarkPipeStep'), latency=dict(round=3)); pipeline = ['nas', 'bench']",
+        "latency has no key 'round'; did you mean 'rounds'? (wrong.py:2)\n",
+    ),
     Wrong('nas = dict(overrides=3)', 'overrides must be a dict … 3'),
+    Wrong('nas = dict(objectives=dict(_delete_=True))', 'objectives must name at least one score'),
+    Wrong(
+        "nas = dict(objectives=dict(_delete_=True, eror='min'))",
+        "'eror' … no such score; did you mean 'error' … <nowhere>",
+        code=1,
+    ),
+    Wrong("nas = dict(storage='study.db')", "storage must be the URL of a database … 'study.db'"),
+    Wrong("nas = dict(executor='torch.nn.ReLU')", 'executor must be an Executor … ReLU'),
+    Wrong(
+        "best = dict(pipe_step=dict(type='TrainPipeStep'), load_weights='yes'); pipeline = ['nas', 'best']",
+        "best: load_weights must be True or False … 'yes'",
+    ),
+    Wrong(
+        "best = dict(pipe_step=dict(type='TrainPipeStep'), hps=3, config='good.py', objectives=dict(error='min')); "
+        "pipeline = ['best']",
+        'hps must be a dict … 3',
+    ),
+    Wrong(
+        "bench = dict(pipe_step=dict(type='BenchmarkPipeStep'), split='tset'); pipeline = ['nas', 'bench']",
+        "split is 'tset' … no data.tset; did you mean 'test'",
+    ),
+    Wrong("nas = dict(pipe_step='SearchPipeStep')", "'nas' needs pipe_step=dict(type="),
+    Wrong("nas = dict(overrides={'optimizer.type': '3'})", "optimizer.type='3' cannot be written on a command line"),
+    Wrong(
+        "nas = dict(search_space={'optimizer.type': ['1']})", "optimizer.type='1' cannot be written on a command line"
+    ),
+    Wrong('nas = dict(seed=-1)', 'seed must be a whole number of at least 0, but got -1'),
+    Wrong('nas = dict(threads=0)', 'threads must be a whole number of at least 1, but got 0'),
+    Wrong("nas = dict(search_algorithm=dict(type='TPE', trials=0))", 'TPE: trials must be … at least 1'),
+    Wrong("nas = dict(search_algorithm=dict(type='TPE', trials='5'))", "TPE: trials must be … '5'"),
+    Wrong("nas = dict(search_algorithm=dict(type='TPE', pruner='AHSA'))", "no pruner 'AHSA'; did you mean 'ASHA'"),
+    Wrong("nas = dict(search_algorithm=dict(type='TPE', candidates=3))", 'TPESampler of Optuna … candidates'),
+    Wrong("nas = dict(search_algorithm=dict(type='GridSearch'))", 'a grid over the numbers … needs points'),
 )

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_prefix, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
-from runnerkit.checkpoint.names import get_state_dict, to_names_of
+from runnerkit.checkpoint.names import get_state_dict, renamed, to_names_of
 from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.parallel import unwrap
@@ -67,7 +67,7 @@ def load_checkpoint(
     logger: logging.Logger | str | None = None,
     revise_keys: Sequence[tuple[str, str]] = WITHOUT_WRAPPER,
 ) -> Any:
-    """Load a checkpoint's weights into ``model``.
+    """Load a checkpoint's weights into ``model``, or, if they are those of ``model.model`` alone, into that.
 
     Args:
         model: a module, wrapped or not.
@@ -96,6 +96,9 @@ def load_checkpoint(
         raise RuntimeError(f'No weights found in checkpoint file {path}: its state_dict is {what}')
     state = revised(found, revise_keys)
     fit = _load(model, state)
+    if fit.nothing_fits and not strict:
+        # Those of a network alone, for a model that keeps its network as `model`, as `Supervised` does.
+        fit = _load(model, renamed(state, lambda name: f'model.{name}'))
     if fit.nothing_fits and not strict:
         raise ValueError(
             f'{path} is a checkpoint of another model: not one of its weights ({shortened(list(state), 3)}) fits '

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from runnerkit.cli.errors import SIGNALLED, UsageError, check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, read_config
+from runnerkit.fileio.paths import shown
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_out
 
@@ -49,6 +51,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     some trials have failed, 128 plus the signal's number after a signal."""
     args = parser(prog).parse_args(argv)
     check_one_process(prog)
+    if args.work_dir is not None and os.path.isfile(args.work_dir):
+        raise UsageError(f'--work-dir {args.work_dir} is a file: give a folder')
     cfg = read_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.search.pipeline import Pipeline
@@ -68,7 +72,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     failed = failures(pipeline.report.all_records)
     print_out('\n'.join(view.summary()))
     if failed:
-        print_out(f'done, but trials have failed: {failed}; why is in {pipeline.work_dir}/reports.json')
+        print_out(f'done, but trials have failed: {failed}; why is in {shown(pipeline.work_dir / "reports.json")}')
         return SOME_FAILED
     return 0
 

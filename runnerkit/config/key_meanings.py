@@ -44,7 +44,11 @@ TOP: dict[str, Key] = {
     ),
     'custom_hooks': Key('list of dicts', '`[]`', 'Further hooks, of runnerkit or your own.'),
     'custom_imports': Key('dict', 'nothing', 'Modules or files to import first, so that what they register is known.'),
-    'load_from': Key('path or URL', 'None', 'A checkpoint whose weights the run begins with; `--load-from`.'),
+    'load_from': Key(
+        'path or URL',
+        'None',
+        'A checkpoint (of the network alone, too) to begin with; `--load-from`.',
+    ),
     'resume_from': Key('path or URL', 'None', 'A checkpoint whose run is continued; `--resume-from`.'),
     'auto_resume': Key(
         'bool', 'False', 'Continue from the newest checkpoint in the work dir, if there is one; `--auto-resume`.'

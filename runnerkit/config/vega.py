@@ -6,6 +6,7 @@ mean the same. Sections of runnerkit may stand beside Vega's in a step, and are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -54,6 +55,8 @@ SPELLINGS = {
 ELSEWHERE = {
     'distributed': 'start several processes with torchrun and --launcher pytorch',
     'syncbn': 'use torch.nn.SyncBatchNorm in the model',
+    'report_on_valid': 'the scores of each validation are reported',
+    'is_detection_trainer': 'a callback may write it into logs',
     'mixup': 'mix the samples in a callback with make_batch',
     'with_train': 'evaluate with `runnerkit test`',
     'save_checkpoint': 'write checkpoint_config: ~ in the step for no checkpoints',
@@ -65,8 +68,24 @@ ELSEWHERE = {
     'multi_task': 'write a model with one head a task',
 }
 
-#: Vega's default callbacks that are callbacks here, too. What the others do, hooks do by default.
+#: Vega's default callbacks that are callbacks here, too.
 DEFAULT_CALLBACKS = ('ModelStatistics',)
+
+#: The others: what they do is done without a callback, and so is left out otherwise.
+STANDARD = {
+    'ModelBuilder': 'the network is built from the section of the model',
+    'RuntimeCallback': 'the log tells the time that is left',
+    'MetricsEvaluator': 'with_valid: false leaves out the validation',
+    'ModelCheckpoint': 'checkpoint_config: ~ in the step leaves out checkpoints',
+    'PerformanceSaver': 'the scores are in the log, and in the report of a search',
+    'LearningRateScheduler': 'without lr_scheduler there is none',
+    'ProgressLogger': 'log_config in the step says what is logged',
+    'ReportCallback': 'the scores of each validation are reported',
+    'SearchAlgorithmCallbacks': 'register the callbacks by name',
+    'DdpTorch': ELSEWHERE['distributed'],
+    'Horovod': ELSEWHERE['distributed'],
+    'Hccl': ELSEWHERE['distributed'],
+}
 
 #: What builds the network of a description with modules, each of which may be of a family.
 NETWORK = 'runnerkit.search.networks.build_network'
@@ -97,11 +116,12 @@ def config_of_step(step: Mapping[str, Any]) -> ConfigDict:
 
 
 def quota_of(step: Mapping[str, Any]) -> str | None:
-    """What ``trainer.limits`` of a step allows, as a quota: ``'flops >= 0 and flops <= 1e10'``; None for anything.
+    """What ``trainer.limits`` of a step allows, as a quota: ``'flops >= 0 and flops <= 10000000000'``; None for
+    anything.
 
     Raises:
         KeyError: a limit that is not known.
-        TypeError: one that is no pair of numbers.
+        TypeError: one that is no pair of finite numbers.
     """
     found = _Step(step)
     limits = found.trainer['limits'] or {}
@@ -111,11 +131,11 @@ def quota_of(step: Mapping[str, Any]) -> str | None:
         return None
     if not isinstance(bounds, list | tuple) or len(bounds) != 2 or not all(map(_is_number, bounds)):
         raise WrongType(
-            f'trainer.limits.flop_range must be two numbers, such as [0, 1e10], but got {bounds!r}'
+            f'trainer.limits.flop_range must be two finite numbers, such as [0, 1e10], but got {bounds!r}'
             f'{found.at("trainer", "limits", "flop_range")}'
         )
     low, high = bounds
-    return f'flops >= {low:g} and flops <= {high:g}'
+    return f'flops >= {low:.15g} and flops <= {high:.15g}'
 
 
 class _Step:
@@ -213,7 +233,13 @@ class _Step:
         """The part of the trainer that is called ``key``."""
         value = self.trainer[key]
         if value is None:
-            raise WrongKey(f'trainer needs {key}, such as {{type: SGD, params: {{lr: 0.1}}}}{self.at("trainer")}')
+            example = '{type: SGD, params: {lr: 0.1}}' if key == 'optimizer' else '{type: CrossEntropyLoss}'
+            raise WrongKey(f'trainer needs {key}, such as {example}{self.at("trainer")}')
+        if key == 'optimizer' and isinstance(value, list | tuple):
+            raise WrongValue(
+                f'trainer.{self.spelling[key]} is a list, which has no counterpart: several optimizers are for a model '
+                f'that steps with each (docs/several_networks.md){self.at("trainer", self.spelling[key])}'
+            )
         return self.part(value, 'trainer', self.spelling.get(key, key))
 
     def part(self, given: Any, *path: Any) -> ConfigDict:
@@ -362,6 +388,11 @@ class _Step:
         """The callbacks by name, or as dicts with a ``type``; Vega's default ones first."""
         given, disabled = (_as_list(self.trainer[key]) for key in ('callbacks', 'disable_callbacks'))
         for name in disabled:
+            if name in STANDARD:
+                raise WrongValue(
+                    f'trainer.disable_callbacks: {name} is no callback here: {STANDARD[name]}'
+                    f'{self.at("trainer", "disable_callbacks")}'
+                )
             if name not in DEFAULT_CALLBACKS:
                 raise WrongValue(
                     f'trainer.disable_callbacks: {name!r} is no callback that is there by default, as '
@@ -383,4 +414,4 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -15,6 +15,8 @@ PRUNED = 'pruned by the study'
 class ReportHook(Hook):
     """Sends the scores of each evaluation to a study, and stops the run if the study prunes it.
 
+    In an epoch runner, evaluations inside of an epoch are not sent: a run could not be repeated up to there.
+
     A resumed run sends the scores of its last evaluation once more before it goes on: the answer may not have been
     obeyed when it was killed.
 
@@ -29,9 +31,16 @@ class ReportHook(Hook):
     def __init__(self, send: Callable[[int, dict[str, float]], bool], names: tuple[str, ...]) -> None:
         self.send, self.names = send, names
         self.last: tuple[int, dict[str, float]] | None = None
+        self._epochs = 0  # that were completed before the last iteration
+
+    def before_train_iter(self, runner: RunnerView) -> None:
+        """Note in which epoch this is."""
+        self._epochs = runner.completed_epochs
 
     def after_evaluate(self, runner: RunnerView, scores: Mapping[str, Any]) -> None:
         if not any(name in scores for name in self.names):
+            return
+        if runner.by_epoch and runner.completed_epochs <= self._epochs:
             return
         step = runner.completed_epochs if runner.by_epoch else runner.completed_iters
         self.last = step, {name: float(score.value) for name, score in runner.scores.items()}

@@ -241,7 +241,7 @@ class VegaCallbacks(Hook):
     Raises:
         KeyError: there is no callback of a name.
         TypeError: one of them is no `Callback`.
-        ValueError: two callbacks supply the same step.
+        ValueError: two callbacks supply the same step, or one is of Vega's default ones that hooks stand for here.
     """
 
     def __init__(
@@ -404,9 +404,14 @@ class EvaluationSteps(Hook):
 
 def _built(callback: Any) -> Callback:
     """A callback of its name or config."""
+    from runnerkit.config.vega import STANDARD  # most runs have no callbacks
+
     if isinstance(callback, str):
         callback = {'type': callback}
-    found = CALLBACKS.build(callback) if isinstance(callback, dict) else callback
+    kind = callback.get('type') if isinstance(callback, Mapping) else None
+    if isinstance(kind, str) and kind in STANDARD and CALLBACKS.get(kind) is None:
+        raise WrongValue(f'{kind} is no callback here: {STANDARD[kind]}')
+    found = CALLBACKS.build(callback) if isinstance(callback, Mapping) else callback
     if not isinstance(found, Callback):
         raise WrongType(f'a callback must derive from runnerkit.search.vega.Callback, but got {found!r}')
     return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runnerkit.registry import Registry
 from runnerkit.search.record import Record
+from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.numbers import plain_number
 
 SEARCH_ALGORITHMS = Registry('search algorithm')
 CODECS = Registry('codec')
@@ -30,6 +32,32 @@ class Proposal:
     source: str | None = None
 
 
+def as_proposal(drawn: Any) -> Proposal:
+    """What a space has drawn, or an algorithm has returned, as a proposal of plain values.
+
+    They are what they will be when they are read from the record of the trial: lists, and no numbers of numpy.
+
+    Raises:
+        WrongType: it is neither a dict nor a proposal.
+    """
+    if not isinstance(drawn, (Proposal, Mapping)):
+        raise WrongType(
+            'search must return values by dotted key of the config, as a dict, or a network as Proposal(desc=…), but '
+            f'got {drawn!r}'
+        )
+    found = drawn if isinstance(drawn, Proposal) else Proposal(hps=dict(drawn))
+    return replace(found, hps=plain(found.hps), desc=plain(found.desc))
+
+
+def plain(value: Any) -> Any:
+    """``value`` with lists for tuples, and Python's numbers for those of numpy, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return plain_number(value)
+
+
 class SearchAlgorithm:
     """Decides what is tried. Subclass it, implement `search` and `is_completed`, and register it in
     `SEARCH_ALGORITHMS`.
@@ -45,6 +73,11 @@ class SearchAlgorithm:
         codec: translates descriptions to codes and back, for algorithms that need it: an object, a name of `CODECS`, or
             a dict of its arguments with ``type``.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if callable(cls.__dict__.get('is_completed')):  # which would always be true
+            raise WrongType(f'{cls.__name__}.is_completed must be a property: write @property above it')
 
     def __init__(self, space: Any, objectives: dict[str, str], seed: int = 0, codec: Any = None) -> None:
         import numpy as np
@@ -64,7 +97,8 @@ class SearchAlgorithm:
         raise NotImplementedError(f'{type(self).__name__} must override search')
 
     def update(self, record: Record) -> None:
-        """Learn from a trial that has ended, whatever its status."""
+        """Learn from a trial that has ended, whatever its status. A proposal that a quota has refused comes as a failed
+        one with the number -1."""
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Whether to prune the trial ``number``, whose first objective is ``value`` after ``step`` epochs."""

@@ -12,16 +12,17 @@ import torch
 from torch import nn
 
 from runnerkit.config import Config
-from runnerkit.config.origin import written_at
 from runnerkit.flow.prediction import loader_of, on_device
 from runnerkit.flow.summary import forward_summary
 from runnerkit.flow.testing import test
 from runnerkit.flow.trained import config_of, load_model
 from runnerkit.nn import build_model
+from runnerkit.registry import placed_errors
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.record import COMPLETED, FAILED, Record
 from runnerkit.search.study import checked_objectives
 from runnerkit.utils.exceptions import WrongKey, WrongType, one_line
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import preserved_rng
 from runnerkit.utils.suggest import suggestion
 
@@ -46,19 +47,18 @@ class BenchmarkPipeStep(PipeStep):
     def check(self) -> None:
         """Also refuse a source that there is not, and settings of the latency that are not known."""
         super().check()
-        self.sources()
+        for name in self.sources():
+            self.check_split(name)
         latency = self.get('latency')
         if latency is False:
             return
         if not isinstance(latency, Mapping):
             raise WrongType(f'latency must be a dict such as dict(rounds=30), or False, but got {latency!r}')
-        for key, value in latency.items():
-            place = written_at(self.pipeline.cfg, (self.name, 'latency', key))
-            at = f' ({place})' if place else ''
-            if key not in LATENCY:
-                raise WrongKey(f'latency has no key {key!r}{suggestion(str(key), LATENCY)}{at}')
-            if isinstance(value, bool) or not isinstance(value, int) or value < (key != 'warmup'):
-                raise WrongType(f'latency.{key} must be a whole number of at least 1, but got {value!r}{at}')
+        with placed_errors(self.cfg, 'latency'):
+            for key, value in latency.items():
+                if key not in LATENCY:
+                    raise WrongKey(f'latency has no key {key!r}{suggestion(str(key), LATENCY)}')
+                check_whole_number(f'latency.{key}', value, 0 if key == 'warmup' else 1)
 
     def do(self) -> None:
         """Measure all models."""
@@ -93,6 +93,19 @@ class BenchmarkPipeStep(PipeStep):
             self.pipeline.changed()
         if not any(record.status == COMPLETED for record in made):
             raise NothingUsable(f'{self.name}: none of {len(made)} models could be measured. {made[0].message}')
+
+    def check_split(self, source: str) -> None:
+        """Refuse a split that the config of the step ``source`` does not have."""
+        base_config = getattr(self.pipeline.steps[source], 'base_config', None)
+        if base_config is None:  # a step of a user's own: its models' configs are known when it is done
+            return
+        split, data = self.get('split'), base_config().data
+        if split not in data:
+            splits = [key for key, part in data.items() if isinstance(part, Mapping) and 'type' in part]
+            raise WrongKey(
+                f'{self.name}: split is {split!r}, but the config of the step {source} has no data.{split}'
+                f'{suggestion(str(split), splits)} (it has {", ".join(splits)})'
+            )
 
     def sources(self) -> list[str]:
         """The names of the steps whose models are measured."""

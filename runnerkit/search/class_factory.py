@@ -14,6 +14,7 @@ from runnerkit.optim.torch_schedules import LR_SCHEDULERS
 from runnerkit.registry import Registry
 from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS
 from runnerkit.search.metrics import metric_of_function
+from runnerkit.search.networks import by_keywords
 from runnerkit.search.pipe_step import PIPE_STEPS
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.suggest import suggestion
@@ -58,7 +59,8 @@ class ClassFactory:
     def register(type_name: str, alias: str | None = None) -> Callable[[_Class], _Class]:
         """A decorator that registers a class, or for metrics also a function.
 
-        A name that runnerkit itself has registered is replaced.
+        A name that runnerkit itself has registered is replaced. A network whose only parameter is the whole description
+        gets it in one dict, as with `NetworkFactory`.
 
         Args:
             type_name: one of `ClassType`.
@@ -70,11 +72,15 @@ class ClassFactory:
         registry = _registry(type_name)
 
         def decorate(found: Any) -> Any:
-            is_function = registry is METRICS and inspect.isfunction(found)
+            module = found
+            if registry is METRICS and inspect.isfunction(found):
+                module = metric_of_function(found)
+            elif registry is MODELS:
+                module = by_keywords(found)
             name = alias or found.__name__
             former = registry.module_dict.get(name)
             ours = former is not None and former.__module__.split('.')[0] == 'runnerkit'
-            registry.register_module(name, force=ours, module=metric_of_function(found) if is_function else found)
+            registry.register_module(name, force=ours, module=module)
             return found
 
         return decorate

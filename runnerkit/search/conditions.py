@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from numbers import Real
 from typing import Any
 
 from runnerkit.search.parameters import Float, Int, Parameter
@@ -57,19 +58,22 @@ class Condition:
         if self._is_interval(parameter):
             low, high = self.range
             return bool(low <= value <= high)
-        return (value in self.range) != (self.type == 'NOT_EQUAL')
+        return any(parameter.same(value, each) for each in self.range) != (self.type == 'NOT_EQUAL')
 
     def check(self, parameters: Mapping[str, Parameter]) -> None:
         """Refuse a condition on parameters that do not exist, or on values that the parent never has.
 
         Raises:
             KeyError: there is no such parameter.
+            TypeError: the bounds of an interval are no numbers.
             ValueError: the parent never has such a value.
         """
         for role in ('child', 'parent'):
             check_key(f'the {role} of a condition', getattr(self, role), parameters)
         parent = parameters[self.parent]
         if self._is_interval(parent):
+            if not all(isinstance(each, Real) for each in self.range):
+                raise TypeError(f'range of an IN on {self.parent} must be two numbers, but got {list(self.range)!r}')
             low, high = self.range if len(self.range) == 2 else (1, 0)
             if low > high:
                 raise ValueError(
@@ -107,7 +111,7 @@ def check_key(what: str, key: Any, known: Iterable[str]) -> None:
 
 
 def order_of(keys: Iterable[str], conditions: Iterable[Condition]) -> list[str]:
-    """The keys in the order in which they are drawn: parents first, else as given.
+    """The keys in the order in which they are drawn: parents before their children.
 
     Raises:
         ValueError: the conditions lead in a circle.

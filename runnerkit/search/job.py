@@ -65,7 +65,7 @@ class Result:
 
 
 def run_job(job: Job, report: Report) -> Result:
-    """Train. Errors of the run are a result as well.
+    """Train. Errors of the run are a result as well; those of ``report`` are raised.
 
     Args:
         job: what to train.
@@ -74,7 +74,16 @@ def run_job(job: Job, report: Report) -> Result:
     from runnerkit.flow.from_python import train
     from runnerkit.hooks.report import PRUNED, ReportHook
 
-    hook = ReportHook(report, job.objectives)
+    errors: list[Exception] = []
+
+    def reported(step: int, scores: dict[str, float]) -> bool:
+        try:
+            return report(step, scores)
+        except Exception as error:
+            errors.append(error)
+            raise
+
+    hook = ReportHook(reported, job.objectives)
     try:
         result = train(
             job.config,
@@ -88,7 +97,9 @@ def run_job(job: Job, report: Report) -> Result:
         )
     except KeyboardInterrupt:
         return Result('stopped', message='interrupted')
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if errors:  # the study's own, such as a full disk: not the trial's fault
+            raise errors[0] from None
         return Result('failed', message=f'{type(error).__name__}: {error}')
     outcome, step = result.outcome, 0 if hook.last is None else hook.last[0]
     weights = result.best_checkpoint or result.last_checkpoint

@@ -12,6 +12,7 @@ from torch import Tensor
 from runnerkit.distributed import all_gather_objects, get_dist_info
 from runnerkit.nn import METRICS
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.numbers import check_whole_number
 
 
 class MetricBase:
@@ -167,12 +168,20 @@ class Accuracy(MetricBase):
 
     Args:
         topk: one or more ``k``, each at least 1. The scores of several are called ``top<k>_accuracy``.
+
+    Raises:
+        TypeError: a ``k`` is no whole number.
+        ValueError: one is below 1, or there is none.
     """
 
     __metric_name__ = 'accuracy'
 
-    def __init__(self, topk: Sequence[int] = (1,)) -> None:
-        self.topk = tuple(topk)
+    def __init__(self, topk: int | Sequence[int] = (1,)) -> None:
+        self.topk = (topk,) if isinstance(topk, int) else tuple(topk)
+        if not self.topk:
+            raise WrongValue('topk must have at least one number, such as [1, 5], but is empty')
+        for each in self.topk:
+            check_whole_number('topk', each)
         self.hits: list[Any] = []
         self.samples = 0
         self.reset()
@@ -199,27 +208,36 @@ class Accuracy(MetricBase):
         self.samples = 0
 
 
+def objective_of(metric: Any) -> str:
+    """What is better for a metric: ``'MAX'`` or ``'MIN'``. One of torchmetrics says it by ``higher_is_better``."""
+    is_less = getattr(metric, 'higher_is_better', None) is False
+    return str(getattr(metric, 'objective', 'MIN' if is_less else 'MAX'))
+
+
 class Metrics:
     """Several metrics as one: called, reset and read together. Each is also an attribute, by its type.
 
     Args:
-        metric_cfg: a dict with ``type`` (or ``name``) and ``params``, or a list of such dicts. A type that was
-            registered as a function gives its mean.
+        metric_cfg: a name, or a dict with ``type`` (or ``name``) and arguments, in ``params`` or beside; or a list of
+            these. A type that was registered as a function gives its mean.
 
     Raises:
         TypeError: it is something else.
         ValueError: two have one type.
     """
 
-    def __init__(self, metric_cfg: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, metric_cfg: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]) -> None:
         self.mdict: dict[str, Any] = {}
-        for item in [metric_cfg] if isinstance(metric_cfg, Mapping) else metric_cfg:
-            if not isinstance(item, Mapping) or not {'type', 'name'} & set(item):
+        for item in [metric_cfg] if isinstance(metric_cfg, str | Mapping) else metric_cfg:
+            given: Any = {'type': item} if isinstance(item, str) else item
+            if not isinstance(given, Mapping) or not {'type', 'name'} & set(given):
                 raise WrongType(f"a metric must be a dict such as {{'type': 'accuracy'}}, but got {item!r}")
-            name = item.get('type', item.get('name'))
+            key = 'type' if 'type' in given else 'name'
+            beside = {each: given[each] for each in given if each not in (key, 'params')}
+            name = given[key]
             if name in self.mdict:
                 raise WrongValue(f'there are two metrics {name!r}: give each once')
-            self.mdict[name] = METRICS.build({'type': name, **(item.get('params') or {})})
+            self.mdict[name] = METRICS.build({'type': name, **beside, **(given.get('params') or {})})
 
     def __call__(self, output: Any = None, target: Any = None, *args: Any, **kwargs: Any) -> list[Any]:
         """Count one batch; returns what each metric returns."""
@@ -234,14 +252,14 @@ class Metrics:
     def results(self) -> dict[str, Any]:
         """All values since `reset`, by name."""
         found: dict[str, Any] = {}
-        for metric in self.mdict.values():
-            found.update(metric.result)
+        for name, metric in self.mdict.items():
+            found.update(metric.result if isinstance(metric, MetricBase) else {name: metric.compute()})
         return found
 
     @property
     def objectives(self) -> dict[str, str]:
         """What is better for each metric: ``'MAX'`` or ``'MIN'``."""
-        return {name: metric.objective for name, metric in self.mdict.items()}
+        return {name: objective_of(metric) for name, metric in self.mdict.items()}
 
     def __getattr__(self, key: str) -> Any:
         if key != 'mdict' and key in self.mdict:

@@ -30,7 +30,6 @@ from runnerkit.config import Config, ConfigDict
 from runnerkit.config.config_dict import as_config
 from runnerkit.nn import MODELS, BaseModule, build_model
 from runnerkit.registry import Registry, placed_errors
-from runnerkit.search.space import Space
 from runnerkit.utils.suggest import suggestion
 
 _Network = TypeVar('_Network', bound=Callable[..., Any])
@@ -86,9 +85,7 @@ class NetworkFactory:
         registry = _registry(family)
 
         def register(network: _Network) -> _Network:
-            takes_description = [*_parameters_of(network)] in [[each] for each in DESCRIPTION]
-            module = _of_description(network) if takes_description else network
-            registry.register_module(name or network.__name__, module=module)
+            registry.register_module(name or network.__name__, module=by_keywords(network))
             return network
 
         return register
@@ -179,19 +176,13 @@ class SearchSpace:
             raise TypeError(f'a search space must be a dict, but got {section!r}')
         self._section: ConfigDict = as_config(dict(section)) if not isinstance(section, ConfigDict) else section
 
+    def __repr__(self) -> str:
+        return f'SearchSpace({self._section!r})'
+
     @property
     def search_space(self) -> ConfigDict:
         """The section as it was loaded."""
         return self._section
-
-    @property
-    def space(self) -> Space | None:
-        """What is varied; None if the section says nothing of it."""
-        if 'hyperparameters' in self._section:
-            return Space.of(self._section)
-        if 'parameters' in self._section:
-            return Space.of({key: value for key, value in self._section.items() if key in _OF_SPACE})
-        return None
 
     def describe(self, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the description of a network, with ``values`` in their places.
@@ -220,8 +211,11 @@ def _parameters_of(network: Callable[..., Any]) -> list[str]:
         return []
 
 
-def _of_description(network: Callable[..., Any]) -> Callable[..., Any]:
-    """``network``, called with keyword arguments."""
+def by_keywords(network: Callable[..., Any]) -> Callable[..., Any]:
+    """``network``, to be called with the keys of a description as keyword arguments, also if its only parameter is the
+    whole description."""
+    if _parameters_of(network) not in [[each] for each in DESCRIPTION]:
+        return network
 
     def build(**description: Any) -> Any:
         return network(as_config(description))

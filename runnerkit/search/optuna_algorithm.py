@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm, as_proposal
 from runnerkit.search.record import COMPLETED, PRUNED, Record
 from runnerkit.search.seeds import derived_seed
 from runnerkit.search.space import Forbidden
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
+
+if TYPE_CHECKING:
+    from runnerkit.search.journal import Journal
 
 #: Not a sampler of Optuna's: the space's own configurations, one after another.
 GRID = 'grid'
@@ -48,7 +53,7 @@ PRUNERS = {
     'Wilcoxon': 'WilcoxonPruner',
 }
 
-#: Samplers that are one sequence, which one object draws for the whole study.
+#: Samplers that are one sequence for the whole study; where in it they are is kept in Optuna's storage.
 SEQUENCES = ('QMCSampler',)
 
 #: Names of Vega's that have no counterpart, and why.
@@ -105,19 +110,21 @@ class OptunaAlgorithm(SearchAlgorithm):
     ) -> None:
         super().__init__(space, objectives, seed, codec)
         optuna = self._optuna = import_optuna()
+        for argument, value in (('trials', trials), ('points', points), ('attempts', attempts)):
+            check_whole_number(argument, value, or_none=argument != 'attempts')
         self.attempts, self.why_not = attempts, why_not or (lambda proposal: None)
         self._sampler, self._sampler_args = sampler, sampler_args
         self._grid = list(islice(space.grid(points), trials)) if sampler == GRID else None
-        self.trials = 10 if trials is None else trials
+        self.trials = len(self._grid) if self._grid is not None else 10 if trials is None else trials
         if pruner is not None and len(self.objectives) > 1:
             raise WrongValue(
                 f'a pruner compares one objective, but there are {len(self.objectives)} '
                 f'({", ".join(self.objectives)}): leave out the pruner, or all objectives but one'
             )
-        opened, self._sync = opened_storage(storage)
+        opened, self._journal = opened_storage(storage)
         self.study = optuna.create_study(
             storage=opened,
-            sampler=self._make_sampler(seed),
+            sampler=self._make_sampler(0),
             pruner=make_pruner(pruner, optuna),
             study_name=name,
             load_if_exists=True,
@@ -138,21 +145,25 @@ class OptunaAlgorithm(SearchAlgorithm):
         for _ in range(self.attempts):
             if self.is_completed:
                 break
-            trial = self._ask()
-            try:
-                proposal = as_proposal(self.space.draw(_Suggester(trial, self.study)))
-                reason = self.why_not(proposal)
-            except Forbidden as error:
-                proposal, reason = Proposal(), str(error)
+            with self._together():
+                trial = self._ask()
+                try:
+                    proposal = as_proposal(self.space.draw(_Suggester(trial, self.study)))
+                    reason = self.why_not(proposal)
+                except Forbidden as error:
+                    proposal, reason = Proposal(), str(error)
+                if reason is None:
+                    trial.set_user_attr(_NUMBER, number)
+                    self._count += 1
+                    self._open[number] = trial
+                else:
+                    reasons.append(reason)
+                    trial.set_user_attr(_REJECTED, reason)
+                    self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
             if reason is None:
-                trial.set_user_attr(_NUMBER, number)
-                self._count += 1
-                self._open[number] = trial
-                self._sync()  # before the study writes the record of this trial
+                if self._journal is not None:
+                    self._journal.sync()  # before the study writes the record of this trial
                 return proposal
-            reasons.append(reason)
-            trial.set_user_attr(_REJECTED, reason)
-            self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
         if not reasons:
             return None
         raise WrongValue(
@@ -177,9 +188,10 @@ class OptunaAlgorithm(SearchAlgorithm):
         frozen = self._frozen(trial)
         # A run that goes on after a kill asks once more. The pruners' own answer may be another one then.
         if key not in frozen.user_attrs:
-            if step not in frozen.intermediate_values:
-                trial.report(value, step)
-            trial.set_user_attr(key, bool(trial.should_prune()))
+            with self._together():  # the pruner, too, notes that it was asked
+                if step not in frozen.intermediate_values:
+                    trial.report(value, step)
+                trial.set_user_attr(key, bool(trial.should_prune()))
             frozen = self._frozen(trial)
         return bool(frozen.user_attrs[key])
 
@@ -197,9 +209,21 @@ class OptunaAlgorithm(SearchAlgorithm):
 
         Returns:
             What was being proposed when the study was killed, before its record was written; None if nothing was.
+
+        Raises:
+            ValueError: the trials in the storage are not those of the records.
         """
         known = {record.number: record for record in records}
+        stored = {trial.user_attrs.get(_NUMBER) for trial in self.study.get_trials(deepcopy=False)} - {None}
+        if stored not in ({*known}, {*known, len(known)}):
+            raise WrongValue(
+                f'the storage of the study {self.study.study_name!r} has {len(stored)} trials, but the work dir has '
+                f'records of {len(known)}: they are not of the same search, or files were deleted. Take a new work dir '
+                'and another storage'
+            )
         waiting = None
+        # What these have drawn is stored; a sequence would move on if it were asked again.
+        self.study.sampler = self._optuna.samplers.RandomSampler()
         for frozen in self.study.get_trials(states=(self._optuna.trial.TrialState.RUNNING,)):
             number = frozen.user_attrs.get(_NUMBER)
             if number is None:
@@ -220,8 +244,7 @@ class OptunaAlgorithm(SearchAlgorithm):
         number = self._asked() if again is None else again
         if again is None and self._grid is not None and len(self.study.get_trials(deepcopy=False)) == number:
             self.study.enqueue_trial(self.space.params(self._grid[number]))
-        if self._sampler not in SEQUENCES and self._grid is None:
-            self.study.sampler = self._make_sampler(derived_seed(self.seed, number))
+        self.study.sampler = self._make_sampler(number)
         if again is None:
             return self.study.ask()
         frozen = self.study.get_trials(deepcopy=False)[again]
@@ -235,18 +258,24 @@ class OptunaAlgorithm(SearchAlgorithm):
     def _frozen(self, trial: Any) -> Any:
         return self.study.get_trials(deepcopy=False)[trial.number]
 
-    def _make_sampler(self, seed: int) -> Any:
+    def _together(self) -> AbstractContextManager[None]:
+        """In it, entries of the journal are written at once; a database has no such thing."""
+        return nullcontext() if self._journal is None else self._journal.together()
+
+    def _make_sampler(self, number: int) -> Any:
+        """The sampler of Optuna's trial ``number``."""
+        samplers, seed, more = self._optuna.samplers, derived_seed(self.seed, number), {}
         if self._sampler == GRID:
-            return self._optuna.samplers.RandomSampler(seed)
-        kind = getattr(self._optuna.samplers, self._sampler, None)
+            return samplers.RandomSampler(seed)
+        if self._sampler in SEQUENCES:  # its first trial is drawn independently
+            seed, more = self.seed, {'independent_sampler': samplers.RandomSampler(seed)}
+        kind = getattr(samplers, str(self._sampler), None)
         if kind is None:
-            raise WrongKey(
-                f'optuna.samplers has no {self._sampler!r}{suggestion(self._sampler, dir(self._optuna.samplers))}'
-            )
+            raise WrongKey(f'optuna.samplers has no {self._sampler!r}{suggestion(str(self._sampler), dir(samplers))}')
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', category=self._optuna.exceptions.ExperimentalWarning)
             try:
-                return kind(seed=seed, **self._sampler_args)
+                return kind(**{'seed': seed, **more, **self._sampler_args})
             except TypeError as error:
                 raise WrongType(f'{self._sampler} of Optuna: {error}') from None
 
@@ -285,11 +314,25 @@ def import_optuna() -> Any:
     return optuna
 
 
-def opened_storage(place: str | None) -> tuple[Any, Callable[[], None]]:
-    """Optuna's storage at ``place``: the URL of a database, the path of a journal, or None for the memory; and what to
-    call so that it survives a power failure."""
-    if place is None or '://' in place:
-        return place, lambda: None
+def opened_storage(place: str | None) -> tuple[Any, Journal | None]:
+    """Optuna's storage at ``place``: the URL of a database, the path of a journal, or None for the memory; and the
+    journal, if it is one.
+
+    Raises:
+        WrongType: it is no text.
+        WrongValue: the database cannot be opened.
+    """
+    if place is None:
+        return None, None
+    if not isinstance(place, str):
+        raise WrongType(f"storage must be the URL of a database such as 'sqlite:///study.db', but got {place!r}")
+    if '://' in place:
+        from optuna.storages import RDBStorage
+
+        try:
+            return RDBStorage(place), None
+        except Exception as error:  # of SQLAlchemy, of the database's driver, …
+            raise WrongValue(f'storage={place!r} cannot be opened: {str(error).splitlines()[0]}') from error
     from optuna.storages import JournalStorage
 
     from runnerkit.search.journal import Journal
@@ -299,7 +342,7 @@ def opened_storage(place: str | None) -> tuple[Any, Callable[[], None]]:
         lock.unlink()
     os.makedirs(os.path.dirname(place) or '.', exist_ok=True)
     journal = Journal(place)
-    return JournalStorage(journal), journal.sync
+    return JournalStorage(journal), journal
 
 
 def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:
@@ -324,15 +367,11 @@ def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:
         raise WrongType(f'the pruner {name}: {error}') from None
 
 
-def as_proposal(drawn: Any) -> Proposal:
-    """What a space has drawn, or an algorithm has returned, as a proposal."""
-    return drawn if isinstance(drawn, Proposal) else Proposal(hps=dict(drawn))
-
-
 for _name, (_sampler, _pruner, _stands_for) in NAMES.items():
 
     def _make(*args: Any, _sampler: str = _sampler, _pruner: str | None = _pruner, **kwargs: Any) -> OptunaAlgorithm:
         defaults = {'sampler': _sampler, **({} if _pruner is None else {'pruner': _pruner})}
         return OptunaAlgorithm(*args, **{**defaults, **kwargs})
 
+    _make.__name__ = _make.__qualname__ = _name  # as messages call it
     SEARCH_ALGORITHMS.register_module(_name, module=_make)

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import combinations, product
 from numbers import Real
 from typing import Any
@@ -57,6 +58,10 @@ class Parameter(ABC):
     @abstractmethod
     def why_not(self, value: Any) -> str | None:
         """Return what ``value`` would have to be (``'must be …'``), or None if it is in the range."""
+
+    def same(self, one: Any, other: Any) -> bool:
+        """Whether two values are the same, however they are written."""
+        return bool(one == other)
 
 
 @PARAMETERS.register_module()
@@ -157,6 +162,11 @@ class _Number(Parameter):
                 hint = f'; without quotes, and in YAML with a point before the exponent, it is {float(value)!r}'
             raise TypeError(f'{name} must be a number, but got {value!r}{hint}')
 
+    @property
+    def last(self) -> Any:
+        """The highest value that occurs: ``high``, or the last step below it."""
+        return self.high
+
     def params(self, name: str, value: Any) -> dict[str, Any]:
         """As for any parameter."""
         return {name: value}
@@ -171,12 +181,12 @@ class _Number(Parameter):
         return None if fits else f'must be a number from {self.low} to {self.high}{in_steps}'
 
     def _spread(self, points: int) -> list[float]:
-        """``points`` numbers from ``low`` to ``high``, both included, at equal distances on the scale."""
+        """``points`` numbers from ``low`` to `last`, both included, at equal distances on the scale."""
         if points == 1:
-            return [math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2]
-        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+            return [math.sqrt(self.low * self.high) if self.log else (self.low + self.last) / 2]
+        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.last)
         inner = [low + (high - low) * index / (points - 1) for index in range(1, points - 1)]
-        return [self.low, *(map(math.exp, inner) if self.log else inner), self.high]
+        return [self.low, *(map(math.exp, inner) if self.log else inner), self.last]
 
 
 @PARAMETERS.register_module()
@@ -203,9 +213,14 @@ class Int(_Number):
         if not isinstance(value, int):
             raise TypeError(f'{name} must be a whole number, but got {value!r}; for other numbers there is Float')
 
+    @property
+    def last(self) -> int:
+        """As for any number."""
+        return self.high - (self.high - self.low) % self.step
+
     def draw(self, name: str, suggest: Suggest) -> int:
         """As for any parameter."""
-        return int(suggest.suggest_int(name, self.low, self.high, step=self.step, log=self.log))
+        return int(suggest.suggest_int(name, self.low, self.last, step=self.step, log=self.log))
 
     def grid(self, points: int | None = None) -> Iterable[int]:
         """All whole numbers of the range, or as many as ``points``."""
@@ -239,17 +254,26 @@ class Float(_Number):
     step: float | None = None
     points: int | None = None
 
+    @property
+    def last(self) -> float:
+        """As for any number."""
+        if self.step is None:
+            return self.high
+        # In decimals, as they are written: 0.3 is three steps of 0.1, which 3 * 0.1 exceeds.
+        low, high, step = (Decimal(repr(float(each))) for each in (self.low, self.high, self.step))
+        return float(low + (high - low) // step * step)
+
     def draw(self, name: str, suggest: Suggest) -> float:
         """As for any parameter."""
-        return float(suggest.suggest_float(name, self.low, self.high, step=self.step, log=self.log))
+        return float(suggest.suggest_float(name, self.low, self.last, step=self.step, log=self.log))
 
     def grid(self, points: int | None = None) -> Iterable[float]:
         """All numbers ``step`` apart, or as many as ``points``."""
         points = self.points or points
         if self.step is not None:
-            count = math.floor((self.high - self.low) / self.step + 1e-8) + 1
+            count = round((self.last - self.low) / self.step) + 1
             if points is None or points >= count:
-                return [self.low + self.step * index for index in range(count)]
+                return [self._at(index) for index in range(count)]
         if points is None:
             raise ValueError(
                 f'a grid over the numbers from {self.low} to {self.high} needs points=…: say how many are tried'
@@ -259,7 +283,11 @@ class Float(_Number):
         spread = self._spread(points)
         if self.step is None:
             return spread
-        return sorted({self.low + self.step * round((each - self.low) / self.step) for each in spread})
+        return sorted({self._at(round((each - self.low) / self.step)) for each in spread})
+
+    def _at(self, index: int) -> float:
+        """The value ``index`` steps above ``low``."""
+        return min(self.low + (self.step or 0) * index, self.last)
 
 
 @PARAMETERS.register_module()
@@ -297,6 +325,10 @@ class BinaryCode(Parameter):
         """As for any parameter."""
         kind = int if self.ones is None else float
         return {f'{name}[{index}]': kind(bit) for index, bit in enumerate(value)}
+
+    def same(self, one: Any, other: Any) -> bool:
+        """As for any parameter; a list and a tuple can be the same."""
+        return list(one) == list(other)
 
     def grid(self, points: int | None = None) -> Iterator[list[int]]:
         """All codes, one after another: there are 2 to the power of ``length``."""
@@ -359,6 +391,10 @@ class AdjacencyList(Parameter):
         """As for any parameter."""
         edges = [list(edge) for edge in value]
         return self._code.params(name, [int(edge in edges) for edge in self.possible])
+
+    def same(self, one: Any, other: Any) -> bool:
+        """As for any parameter; the order of the edges does not matter."""
+        return self.params('', one) == self.params('', other)
 
     def grid(self, points: int | None = None) -> Iterator[list[list[Any]]]:
         """All sets of edges, one after another."""

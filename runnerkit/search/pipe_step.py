@@ -79,6 +79,11 @@ class PipeStep:
             if self.cfg.get(key) is None:
                 raise WrongKey(f'{self.name} needs the key {key!r}')
 
+    def content(self) -> Any:
+        """What else than its section decides what it does, such as what a file says that the section names: if that
+        changes, the step is done again. None: nothing."""
+        return None
+
     def stop(self, number: int) -> None:
         """Called when the signal ``number`` is to end the pipeline: make `do` return soon, and go on from there when it
         is called again. By default, the step is finished first."""

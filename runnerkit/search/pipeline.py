@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from operator import methodcaller
 from pathlib import Path
@@ -16,11 +15,13 @@ from runnerkit.config import Config
 from runnerkit.config.origin import written_at
 from runnerkit.fileio.paths import plain_file_name
 from runnerkit.flow.from_python import config_from
+from runnerkit.flow.instance import choose_device
 from runnerkit.registry import placed_errors
 from runnerkit.search import benchmark, steps  # noqa: F401  # they register their steps
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record
 from runnerkit.search.report import Report
+from runnerkit.search.study import described, local_folder
 from runnerkit.search.vega_report import CURRENT
 from runnerkit.search.vega_steps import VegaStep, is_vega, with_references, work_dir_of
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
@@ -63,7 +64,7 @@ class Pipeline:
     Raises:
         KeyError: a step has no section, or a section a key that is not known.
         TypeError: a part of the config has another shape.
-        ValueError: a part has a wrong value.
+        ValueError: a part has a wrong value, or there is no such device.
     """
 
     def __init__(
@@ -75,17 +76,18 @@ class Pipeline:
         on_change: Callable[[Pipeline], None] | None = None,
     ) -> None:
         self.cfg = config_from(config, {})
+        if device is not None:
+            choose_device(device, 0, 1)
         self.device, self.workers = device, workers
         self.names = names_of_steps(self.cfg)
         task = work_dir_of(self.cfg.get('general') or {})
-        self.work_dir = Path(work_dir or self.cfg.get('work_dir') or task or default_work_dir(self.cfg)).absolute()
+        self.work_dir = local_folder(work_dir or self.cfg.get('work_dir') or task or default_work_dir(self.cfg))
         self.on_change = on_change or (lambda pipeline: None)
         self.logger = get_logger('runnerkit')
         self.report = Report()
         with_references(self.cfg, self.names)
         self.current: str | None = None
         self.stop_signal: int | None = None
-        self._saved = 0.0
         self.steps: dict[str, PipeStep] = {}
         for name in self.names:
             self.steps[name] = self._make(name)
@@ -111,11 +113,15 @@ class Pipeline:
             for name, step in self.steps.items():
                 mark = self._mark(name, mark)
                 if self._restore(step, mark):
+                    self.logger.info('Step %s is done already', name)
                     continue
+                if self.stop_signal is not None:
+                    break
                 self.current = name
                 self.logger.info('Step %s (%s)', name, type(step).__name__)
                 self.changed()
                 step.work_dir.mkdir(parents=True, exist_ok=True)
+                (step.work_dir / STATE).unlink(missing_ok=True)
                 step.do()
                 if self.stop_signal is not None:
                     break
@@ -123,8 +129,10 @@ class Pipeline:
         finally:
             self.current = None
             CURRENT.reset(current)
-            self.report.save(self.work_dir)
-            lock.release()
+            try:
+                self.report.save(self.work_dir)
+            finally:
+                lock.release()
         return self.report
 
     def stop(self, number: int) -> None:
@@ -134,10 +142,8 @@ class Pipeline:
             self.steps[self.current].stop(number)
 
     def changed(self, report: Report | None = None) -> None:
-        """Save the report, at most once a second, and tell the listener."""
-        if time.monotonic() - self._saved > 1.0:
-            self._saved = time.monotonic()
-            self.report.save(self.work_dir)
+        """Keep the report's files up to date, and tell the listener."""
+        self.report.keep(self.work_dir)
         self.on_change(self)
 
     # --- steps -------------------------------------------------------------------------------------------------------
@@ -158,9 +164,10 @@ class Pipeline:
         return step
 
     def _mark(self, name: str, before: str) -> str:
-        """What a step that is done must have been done with: its section, and those of the steps before."""
+        """What a step that is done must have been done with: its section, its config, and those of the steps before."""
         section = {key: value for key, value in self.cfg[name].items() if key not in _HOW}
-        return hashlib.sha256(f'{before}{json.dumps(section, sort_keys=True, default=str)}'.encode()).hexdigest()
+        text = json.dumps([section, self.steps[name].content()], default=described)
+        return hashlib.sha256(f'{before}{text}'.encode()).hexdigest()
 
     def _restore(self, step: PipeStep, mark: str) -> bool:
         """Whether the step is done; then its records are taken in."""
@@ -196,12 +203,7 @@ def names_of_steps(cfg: Config) -> list[str]:
     """
     names = cfg.get('pipeline')
     if names is None:
-        keys = [str(key) for key in cfg]
-        meant = near_miss('pipeline', keys)
-        hint = f"; did you mean {meant!r} to be 'pipeline'?" if meant else ''
-        if not meant and 'model' in cfg and 'runner' in cfg:
-            hint = '; this is the config of one training: runnerkit train'
-        raise WrongKey(f"the config has no pipeline, such as pipeline = ['nas', 'fullytrain']{hint}")
+        raise WrongKey(f'the config has no pipeline{_instead_of_pipeline(cfg)}')
     if isinstance(names, str):
         names = [names]
     at = f' ({place})' if (place := written_at(cfg, ('pipeline',))) else ''
@@ -230,3 +232,16 @@ def names_of_steps(cfg: Config) -> list[str]:
             place = written_at(cfg, (key,))
             raise WrongKey(f'nobody reads {key!r}; did you mean {meant!r}?{f" ({place})" if place else ""}')
     return list(names)
+
+
+def _instead_of_pipeline(cfg: Config) -> str:
+    """What to do with a config without ``pipeline``, by what it has."""
+    meant = near_miss('pipeline', [str(key) for key in cfg])
+    if meant:
+        return f", such as pipeline = ['nas', 'fullytrain']; did you mean {meant!r} to be 'pipeline'?"
+    if 'model' in cfg and ('runner' in cfg or 'optimizer' in cfg):
+        return '; this is the config of one training: runnerkit train'
+    names = [str(key) for key, part in cfg.items() if isinstance(part, Mapping) and 'pipe_step' in part]
+    if names:
+        return f': write which steps are done, and in which order: pipeline = {names!r}'
+    return ", such as pipeline = ['nas', 'fullytrain'], each a section with a pipe_step"

@@ -83,7 +83,10 @@ def _description(space: Any) -> dict[str, Any]:
     if hasattr(space, 'describe'):
         space = space.describe()
     if not isinstance(space, Mapping):
-        raise WrongType(f'a PruneCodec needs the section search_space with the network to prune, but got {space!r}')
+        raise WrongType(
+            'search_space must describe the network to prune, with modules or a type, and nothing else to choose, '
+            f'but got a {type(space).__name__}'
+        )
     return _plain(space)
 
 

@@ -41,7 +41,8 @@ class PruneEA(SearchAlgorithm):
         space: the section with the network, see the codec.
         objectives: the scores that count, each with ``'max'`` or ``'min'``.
         seed: of the study.
-        codec: translates codes to descriptions and back: an object, a name of `CODECS`, or a dict with ``type``.
+        codec: translates codes to descriptions and back: an object, a name of `CODECS`, or a dict with ``type``; None
+            is a `PruneCodec`.
         policy: ``length`` of a code, by default that of the codec; ``num_generation`` (31), ``num_individual`` (32) and
             ``random_samples`` (64).
     """
@@ -51,10 +52,10 @@ class PruneEA(SearchAlgorithm):
         space: Any,
         objectives: dict[str, str],
         seed: int = 0,
-        codec: Any = 'PruneCodec',
+        codec: Any = None,
         policy: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(space, objectives, seed, codec)
+        super().__init__(space, objectives, seed, codec or 'PruneCodec')
         settings = checked_policy(policy or {})
         own: int | None = getattr(self.codec, 'length', None)
         length = own if settings['length'] is None else settings['length']
@@ -90,7 +91,11 @@ class PruneEA(SearchAlgorithm):
         return Proposal(desc=desc)
 
     def update(self, record: Record) -> None:
-        """Take a completed trial into the population, if it is among the best."""
+        """Take a completed trial into the population, if it is among the best. In the place of a refused proposal,
+        another one is made."""
+        if record.number < 0:
+            self.proposed -= 1
+            return
         self.ended += 1
         if record.status != COMPLETED or record.rewards is None or record.desc is None:
             return
@@ -124,7 +129,9 @@ def checked_policy(policy: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in policy.items():
         if key not in POLICY:
             raise WrongKey(f'policy has no {key!r}{suggestion(str(key), POLICY)} (it has {", ".join(POLICY)})')
-        check_whole_number(f'policy.{key}', value, at_least=0 if key == 'num_generation' else 1)
+        check_whole_number(
+            f'policy.{key}', value, at_least=0 if key == 'num_generation' else 1, or_none=POLICY[key] is None
+        )
     return {**POLICY, **policy}
 
 

@@ -66,7 +66,7 @@ class Limit(NamedTuple):
     number: float
 
     def __str__(self) -> str:
-        return f'{self.name} {self.operator} {self.number:g}'
+        return f'{self.name} {self.operator} {self.number:.15g}'
 
 
 class Quota:

@@ -133,9 +133,10 @@ def dominates(one: list[float], other: list[float]) -> bool:
 
 def front(records: Iterable[Record]) -> list[Record]:
     """Those of ``records`` that no other one dominates, in their order; records without all objectives are left out."""
-    complete = [(record, record.rewards) for record in records if record.rewards is not None]
-    return [
-        record
-        for record, rewards in complete
-        if rewards is not None and not any(dominates(other, rewards) for _, other in complete if other is not None)
-    ]
+    complete = [(record, rewards) for record in records if (rewards := record.rewards) is not None]
+    found: list[tuple[int, list[float]]] = []
+    # Best first: none is dominated by a later one, nor by one that is dominated itself.
+    for index, (_, rewards) in sorted(enumerate(complete), key=lambda each: each[1][1], reverse=True):
+        if not any(dominates(other, rewards) for _, other in found):
+            found.append((index, rewards))
+    return [complete[index][0] for index in sorted(index for index, _ in found)]

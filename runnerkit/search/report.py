@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import time
 from collections.abc import Iterable
 from operator import methodcaller
 from pathlib import Path
@@ -26,6 +27,7 @@ class Report:
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._records = {(record.step, record.number): record for record in records}
+        self._kept: dict[Path, tuple[float, float]] = {}  # by folder: when `keep` wrote its files, and how long it took
 
     @property
     def all_records(self) -> list[Record]:
@@ -70,11 +72,11 @@ class Report:
         return ranked(front(completed(self.of(step) if records is None else records)))[:nums]
 
     def choice(self, step: str | None = None, nums: int | None = None) -> list[Record]:
-        """What to go on with: `pareto_front`, but with one objective and ``nums`` the best so many trials."""
+        """What to go on with: `pareto_front`; with one objective the best ``nums`` trials, by default the best one."""
         able = completed(self.of(step))
-        if nums is None or any(len(record.objectives) > 1 for record in able):
+        if any(len(record.objectives) > 1 for record in able):
             return self.pareto_front(step, nums)
-        return ranked(able)[:nums]
+        return ranked(able)[: 1 if nums is None else nums]
 
     def best(self, step: str | None = None) -> Record | None:
         """The completed trial with the best first objective; None if there is none."""
@@ -87,6 +89,15 @@ class Report:
         text = '[\n' + ',\n'.join(json.dumps(record.as_dict()) for record in self.of(step)) + '\n]\n'
         write_atomically(place / REPORTS, methodcaller('write', text.encode()))
         write_atomically(place / TABLE, methodcaller('write', self.table(step).encode()))
+
+    def keep(self, folder: str | os.PathLike[str], step: str | None = None) -> None:
+        """Do as `save`, unless more than a twentieth of the time would go into it: for calls after each change."""
+        place, began = Path(folder), time.monotonic()
+        ended, took = self._kept.get(place, (0.0, 0.0))
+        if began - ended >= 20 * took:
+            self.save(place, step)
+            ended = time.monotonic()
+            self._kept[place] = ended, ended - began
 
     def table(self, step: str | None = None) -> str:
         """The trials that have ended, of one step or all, as CSV: step, number, status, values, scores."""

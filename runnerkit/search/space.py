@@ -130,7 +130,7 @@ class Space:
     def draw(self, suggest: Suggest) -> dict[str, Any]:
         """Return values by key, each as ``suggest`` chooses; parameters whose conditions are not met are left out.
 
-        Parents are asked for before their children, otherwise all in the order of `parameters`.
+        Parents are asked for before their children.
 
         Args:
             suggest: a trial of Optuna, a `RandomSuggest`, or an object with the same three methods.
@@ -222,14 +222,14 @@ class Space:
         """
         for key in self.parameters:
             with placed_errors(self._given, key):
-                _check_path(key, getattr(cfg, '_cfg_dict', cfg))
+                check_path(key, getattr(cfg, '_cfg_dict', cfg))
 
     def _exists(self, key: str, values: Mapping[str, Any]) -> bool:
         return all(each.is_met(values, self.parameters[each.parent]) for each in self._conditions[key])
 
     def _forbidden_in(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         for combination in self.forbidden:
-            if all(key in values and values[key] == value for key, value in combination.items()):
+            if all(key in values and self.parameters[key].same(values[key], each) for key, each in combination.items()):
                 return combination
         return None
 
@@ -320,7 +320,17 @@ def _written(values: Mapping[str, Any]) -> str:
     return ' with '.join(f'{key}={value!r}' for key, value in values.items())
 
 
-def _check_path(key: str, root: Any) -> None:
+def check_path(key: str, root: Any) -> None:
+    """Refuse a dotted key that leads nowhere in a config. Its last part may be new, unless it looks misspelt.
+
+    Args:
+        key: the key.
+        root: the config, as nested dicts and lists.
+
+    Raises:
+        KeyError: it leads nowhere; the nearest names are suggested.
+        TypeError: it leads into a value that is neither a dict nor a list.
+    """
     *path, last = key.split('.')
     node, sofar = root, ''
     for part in path:
@@ -344,7 +354,7 @@ def _entered(key: str, node: Any, part: str, sofar: str) -> Any:
             return node[part]
         raise KeyError(f'{key}: {name} has no {part!r}{suggestion(part, [str(each) for each in node])}')
     if isinstance(node, list):
-        if part.isdigit() and int(part) < len(node):
+        if part.isdecimal() and int(part) < len(node):
             return node[int(part)]
         raise KeyError(f'{key}: {name} is a list of {len(node)}, in which {part!r} is no index')
     raise TypeError(f'{key}: {name} is {node!r}, neither a dict nor a list, so it has no {part!r}')

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Mapping
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
+import torch
+
+from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config, refuse_unread_keys
+from runnerkit.config.config import import_modules_of
 from runnerkit.config.findings import PreflightError
+from runnerkit.fileio.paths import shown
 from runnerkit.flow.from_python import config_from
+from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
-from runnerkit.search import prune_ea
-from runnerkit.search.algorithm import Proposal, SearchAlgorithm
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, plain
 from runnerkit.search.benchmark import counted
-from runnerkit.search.executors import EXECUTORS
-from runnerkit.search.job import flattened, overrides_of
+from runnerkit.search.executors import EXECUTORS, Executor
+from runnerkit.search.job import as_option, flattened, overrides_of
+from runnerkit.search.networks import SearchSpace
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.pictures import draw_search
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
+from runnerkit.search.prune_ea import PruneEA
 from runnerkit.search.quota import COUNTED, Quota
 from runnerkit.search.record import FAILED, PRUNED, Record
-from runnerkit.search.space import Space
-from runnerkit.search.study import Study, as_space, as_type, checked_algorithm, checked_objectives
-from runnerkit.search.suggesters import RandomSuggest
+from runnerkit.search.space import Space, check_path
+from runnerkit.search.study import Study, as_space, as_type, checked_objectives, made_algorithm
 from runnerkit.search.vega_steps import VegaSpace
-from runnerkit.utils.exceptions import WrongKey, WrongType
+from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue, one_line
 from runnerkit.utils.logging import shortened
+from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.seed import preserved_rng
 from runnerkit.utils.suggest import suggestion
 
 #: How many of a step's failed trials a message names.
@@ -43,9 +51,12 @@ class StudyStep(PipeStep):
     def config_file(self) -> str:
         """The config file of its trials; of a section in Vega's shape, it is written into the step's folder."""
         if self.vega is not None:
-            written = str(self.work_dir / 'config.py')
-            Config(self.vega.config).dump(written)
-            return written
+            written = self.work_dir / 'config.py'
+            text = Config(self.vega.config).pretty_text.encode()
+            # Trials that run read it, so that it is written only if it differs, and at once.
+            if not written.exists() or written.read_bytes() != text:
+                write_atomically(written, methodcaller('write', text))
+            return str(written)
         given = self.get('config')
         if given is None:
             raise WrongKey(f"{self.name} needs the key 'config'")
@@ -61,6 +72,12 @@ class StudyStep(PipeStep):
                 f"'{{{{ fileDirname }}}}/{os.path.basename(path)}'"
             )
         return path
+
+    def content(self) -> Any:
+        """The config of its trials; a section in Vega's shape has all of it."""
+        if self.vega is not None:
+            return None
+        return Config.fromfile(self.config_file, import_custom_modules=False)._cfg_dict
 
     @property
     def network(self) -> str:
@@ -80,6 +97,14 @@ class StudyStep(PipeStep):
             found |= flattened(str(key), value)
         return found
 
+    def check(self) -> None:
+        """Also refuse values of a wrong type, and those that no command line can repeat."""
+        super().check()
+        for key, least in (('seed', 0), ('threads', 1)):
+            check_whole_number(key, self.get(key), least)
+        for key, value in self.overrides.items():
+            as_option(key, plain(value))
+
     def stop(self, number: int) -> None:
         """Stop the study."""
         if self.study is not None:
@@ -88,10 +113,13 @@ class StudyStep(PipeStep):
     def base_config(self) -> Config:
         """The config of the trials, before anything of them is drawn."""
         cfg = config_from(self.config_file if self.vega is None else dict(self.vega.config), self.overrides)
+        if 'pipeline' in cfg and 'model' not in cfg:
+            raise WrongKey(f'config: {self.get("config")} is a search itself; give the config of one training')
         try:
             refuse_unread_keys(cfg)
         except PreflightError as error:
-            raise WrongKey(f'{self.name}: {error}') from None
+            # What a section overrides is given to the run as after --cfg-options; nobody has typed that here.
+            raise WrongKey(f'{self.name}: {str(error).replace("(--cfg-options)", "(overrides)")}') from None
         return cfg
 
     def executor(self) -> Any:
@@ -102,7 +130,13 @@ class StudyStep(PipeStep):
             found = {**found, 'type': kind, 'workers': self.pipeline.workers}
             found.pop('quiet', None)
         with placed_errors(self.cfg, 'executor'):
-            return EXECUTORS.build(found)
+            built = EXECUTORS.build(found)
+            if not isinstance(built, Executor):
+                raise WrongType(f'executor must be an Executor, but {found["type"]} gives a {type(built).__name__}')
+            devices = getattr(built, 'devices', None)
+            if devices and not torch.cuda.is_available():
+                raise WrongValue(f'devices is {devices!r}, but there is no GPU here: leave it out, to train on the CPU')
+        return built
 
     def search(self, space: Any, objectives: Mapping[str, str], algorithm: Any, **more: Any) -> None:
         """Run a study.
@@ -135,6 +169,8 @@ class StudyStep(PipeStep):
             **more,
         )
         self.study, self.slots = study, study.executor.slots
+        if self.pipeline.stop_signal is not None:  # it came while the study was being made
+            study.stop(self.pipeline.stop_signal)
         try:
             study.run()
         finally:
@@ -159,8 +195,10 @@ class StudyStep(PipeStep):
         failed, pruned = ([each for each in records if each.status == status] for status in (FAILED, PRUNED))
         counts = [f'{len(group)} {word}' for group, word in ((failed, 'have failed'), (pruned, 'were pruned')) if group]
         said = f'. Trial {failed[0].number}: {failed[0].message}' if failed else ''
+        way_out = f'. Ended trials are not repeated: to begin anew, remove {shown(self.work_dir)}' if records else ''
         return (
-            f'{self.name}: none of {len(records)} trials has completed ({", ".join(counts) or "there was none"}){said}'
+            f'{self.name}: none of {len(records)} trials has completed ({", ".join(counts) or "there was none"})'
+            f'{said}{way_out}'
         )
 
 
@@ -186,24 +224,59 @@ class SearchPipeStep(StudyStep):
     def check(self) -> None:
         """Also refuse a space that does not fit the config, and an algorithm that there is not."""
         super().check()
-        checked_objectives(self.get('objectives'))
+        objectives = checked_objectives(self.get('objectives'))
         cfg = self.base_config()._cfg_dict
         with placed_errors(self.cfg, 'search_space'):
             space = self.space()
             if isinstance(space, Space):
                 space.check_config(cfg)
+                for key, parameter in space.parameters.items():
+                    for choice in getattr(parameter, 'choices', ()):
+                        as_option(key, plain(choice))
             elif isinstance(space, VegaSpace):
-                space.draw(RandomSuggest(random.Random(0)))
+                space.check_keys()
         with placed_errors(self.cfg, 'search_algorithm'):
-            checked_algorithm(self.get('search_algorithm'))
+            algorithm = made_algorithm(self.get('search_algorithm'), space, objectives, self.get('seed'))
+            self.total = getattr(algorithm, 'trials', None)
+        if isinstance(space, SearchSpace):
+            with placed_errors(self.cfg, 'network'):
+                check_path(self.network, cfg)
+            with placed_errors(self.cfg, 'search_space'):
+                self.refuse_unbuildable(algorithm, cfg)
         with placed_errors(self.cfg, 'quota'):
             self.quotas()
+        storage = self.get('storage')
+        if storage is not None and (not isinstance(storage, str) or '://' not in storage):
+            raise WrongValue(
+                "storage must be the URL of a database, such as 'sqlite:///study.db', or None for a journal in the "
+                f'work dir, but got {storage!r}'
+            )
         self.executor()
+
+    def refuse_unbuildable(self, algorithm: SearchAlgorithm, cfg: Any) -> None:
+        """Refuse a network of which no pruned one can be built, as the first one cannot.
+
+        Raises:
+            ValueError: it cannot be built.
+        """
+        first = algorithm.search() if isinstance(algorithm, PruneEA) else None
+        if first is None:
+            return
+        import_modules_of(cfg)
+        found = Config(cfg)
+        found.merge_from_dict(overrides_of(first.hps, first.desc, self.network))
+        with preserved_rng():
+            try:
+                build_model(found['model'])
+            except Exception as error:
+                raise WrongValue(
+                    f'the network cannot be built from its description in the place of {self.network!r}, which the key '
+                    f'network names: {type(error).__name__}: {one_line(error)}'
+                ) from None
 
     def do(self) -> None:
         """Search, or go on."""
         algorithm = self.get('search_algorithm')
-        self.total = trials_of(algorithm)
         quotas = self.quotas()
         for note in [] if self.vega is None else self.vega.notes:
             self.pipeline.logger.info('%s: %s', self.name, note)
@@ -298,10 +371,14 @@ class TrainPipeStep(StudyStep):
         """Also refuse a config that there is not."""
         super().check()
         for key, least in (('nums', 1), ('repeats', 1)):
-            value = self.get(key)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise WrongType(f'{key} must be a whole number of at least {least}, but got {value!r}')
-        if self.get('hps') is None:
+            check_whole_number(key, self.get(key), least, or_none=True)
+        if not isinstance(self.get('load_weights'), bool):
+            raise WrongType(f'load_weights must be True or False, but got {self.get("load_weights")!r}')
+        hps = self.get('hps')
+        several = [hps] if isinstance(hps, Mapping) else hps
+        if hps is not None and not (isinstance(several, list) and all(isinstance(each, Mapping) for each in several)):
+            raise WrongType(f"hps must be a dict such as {{'optimizer.lr': 0.1}}, or a list of them, but got {hps!r}")
+        if hps is None:
             self.source()
         elif self.get('config') is None or self.get('objectives') is None:
             raise WrongKey('hps trains given values of a config: config and objectives are needed, too')
@@ -313,7 +390,13 @@ class TrainPipeStep(StudyStep):
         proposals = [each for each in self.proposals() for _ in range(self.get('repeats'))]
         self.total = len(proposals)
         objectives = self.objectives()
-        self.search(None, objectives, Listed(proposals, objectives))
+        # In the place of a space, for the study to notice when others are to be trained.
+        sources = [self.record_of(each) for each in proposals]
+        tried = [
+            (each.hps, each.desc, each.source, source.seed if source is not None and each.parent else None)
+            for each, source in zip(proposals, sources, strict=True)
+        ]
+        self.search(tried, objectives, Listed(proposals, objectives))
 
     @property
     def config_file(self) -> str:
@@ -373,19 +456,14 @@ class TrainPipeStep(StudyStep):
             for record in self.front()
         ]
 
+    def record_of(self, proposal: Proposal) -> Record | None:
+        """The record of an earlier step that a proposal goes on with."""
+        return next((each for each in self.report.all_records if each.uid == proposal.source), None)
+
     def known(self, proposal: Proposal) -> dict[str, float]:
         """What was counted of the model before."""
-        source = next((each for each in self.report.all_records if each.uid == proposal.source), None)
+        source = self.record_of(proposal)
         return {} if source is None else {key: source.performance[key] for key in COUNTED if key in source.performance}
-
-
-def trials_of(algorithm: Any) -> int:
-    """How many trials the section of an algorithm means, for the display."""
-    config = as_type(algorithm)
-    if config['type'] == 'PruneEA':
-        return prune_ea.trials_of(config.get('policy') or {})
-    trials: int = config.get('trials') or 10
-    return trials
 
 
 def failures(records: list[Record]) -> str:

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
+from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
+from runnerkit.flow.earlier import finish_move, free_name, move_aside
 from runnerkit.search import prune_codec, prune_ea  # noqa: F401  # they register themselves
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm, as_proposal, plain
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
-from runnerkit.search.optuna_algorithm import DECLINED, JOURNAL, OptunaAlgorithm, as_proposal
+from runnerkit.search.optuna_algorithm import DECLINED, JOURNAL, OptunaAlgorithm
 from runnerkit.search.record import COMPLETED, FAILED, Record, records_in
-from runnerkit.search.report import Report
+from runnerkit.search.report import REPORTS, TABLE, Report
 from runnerkit.search.seeds import derived_seed
 from runnerkit.search.space import Space
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 
-#: The folder of the trials, in a study's work dir; and of the run, in a trial's.
-TRIALS, RUN = 'trials', 'run'
+#: The folder of the trials, in a study's work dir.
+TRIALS = 'trials'
+
+#: The file in a study's work dir that says what is searched there.
+STUDY = 'study.json'
 
 _ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended
@@ -36,7 +45,9 @@ class Study:
     """Searches a space: each trial is an ordinary run of a config with some of its values changed.
 
     Killed at any moment, a study goes on when it is run again in the same work dir: trials that were running continue
-    from their checkpoints.
+    from their checkpoints. It may then have more trials, another executor, or other settings of its algorithm. If what
+    is searched has changed (the config, the space, the objectives, the seed, the name of the algorithm,
+    ``network`` or ``overrides``), the former trials are moved to ``earlier/<timestamp>``, and the study begins anew.
 
     Args:
         config: the config file of the trials.
@@ -82,8 +93,10 @@ class Study:
     ) -> None:
         self.config, self.objectives = os.path.abspath(config), checked_objectives(objectives)
         self.space = as_space(space)
-        self.work_dir, self.seed, self.name = Path(work_dir).absolute(), seed, name
-        self.device, self.threads, self.overrides = device, threads, dict(overrides or {})
+        check_whole_number('seed', seed, at_least=0)
+        check_whole_number('threads', threads)
+        self.work_dir, self.seed, self.name = local_folder(work_dir), seed, name
+        self.device, self.threads, self.overrides = device, threads, plain(dict(overrides or {}))
         self.network, self.storage, self.why_not = network, storage, why_not
         self._given = algorithm
         self.executor = executor if isinstance(executor, Executor) else EXECUTORS.build(as_type(executor))
@@ -93,20 +106,27 @@ class Study:
         self.logger = get_logger('runnerkit')
         self.stop_signal: int | None = None
         self._is_stopping = False
-        self._saved = 0.0
 
     def run(self) -> Report:
         """Search, or go on, until the algorithm has what it wants or a signal ends the study.
 
         Raises:
             BlockingIOError: another process works in the work dir.
+            ValueError: the work dir lacks the records of some trials.
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
         try:
+            self._set_others_aside()
             if isinstance(self.space, Space):
                 self.space.check_config(Config.fromfile(self.config, import_custom_modules=False)._cfg_dict)
             records = records_in(self.work_dir / TRIALS)
+            if [record.number for record in records] != [*range(len(records))]:
+                numbers = ', '.join(str(record.number) for record in records)
+                raise WrongValue(
+                    f'{self.work_dir / TRIALS} has the trials {numbers}, and others are missing, from which the search '
+                    'has learnt: put them back, or take a new work dir'
+                )
             self.algorithm = self._make_algorithm()
             for record in records:
                 self.report.update(record)
@@ -117,8 +137,10 @@ class Study:
                     self._start(record, again=True)
                 self._search(waiting, len(records))
         finally:
-            self.report.save(self.work_dir, self.name)
-            lock.release()
+            try:
+                self.report.save(self.work_dir, self.name)
+            finally:
+                lock.release()
         return self.report
 
     def stop(self, number: int) -> None:
@@ -174,7 +196,9 @@ class Study:
             parent=proposal.parent,
             seed=derived_seed(self.seed, number),
             threads=self.threads,
-            work_dir=str(self.folder(number) / RUN),
+            work_dir=str(
+                self.folder(number) / f'{self.name}_{number:04d}'
+            ),  # its name must be its own below an `out_dir`
             start=time.time(),
             asked=self._told,
         )
@@ -196,12 +220,16 @@ class Study:
 
     def _finish(self, record: Record, result: Result) -> None:
         """A trial's run has ended."""
-        if result.status == 'stopped':  # it goes on when the study does
-            self.stop_signal = self.stop_signal or result.signal or signal.SIGINT
-            return
+        if result.status == 'stopped':
+            if self.stop_signal is not None or self.executor.shares_signals:  # it goes on when the study does
+                self.stop_signal = self.stop_signal or result.signal or signal.SIGINT
+                return
+            result.status = FAILED
+            result.message = f'its process was stopped, but not by the study: {result.message}'
         record.status, record.message, record.end = result.status, result.message, time.time()
         record.performance, record.epoch = {**record.performance, **result.scores}, result.step or record.epoch
         record.weights_file = result.weights_file
+        missing: list[str] = []
         if record.status == COMPLETED and record.values is None:
             missing = [name for name in self.objectives if name not in record.performance]
             record.status = FAILED
@@ -217,13 +245,47 @@ class Study:
         self.algorithm.update(record)
         self.logger.info('Trial %d %s: %s', record.number, record.status, told(record))
         self._tell_change()
+        if missing and not any(each.status == COMPLETED for each in self.report.of(self.name)):
+            raise WrongKey(no_score(missing, list(record.performance)))  # nor will another trial give it
 
     def _tell_change(self) -> None:
-        """Keep the report's files and the listener up to date, the files once a second."""
-        if time.monotonic() - self._saved > 1.0:
-            self._saved = time.monotonic()
-            self.report.save(self.work_dir, self.name)
+        """Keep the report's files and the listener up to date."""
+        self.report.keep(self.work_dir, self.name)
         self.on_change(self.report)
+
+    def _set_others_aside(self) -> None:
+        """Move what a study of something else has left here to ``earlier/<timestamp>``; say what this one is of."""
+        finish_move(self.work_dir)
+        path, now = self.work_dir / STUDY, json.loads(json.dumps(self._identity(), default=described))
+        before = json.loads(path.read_text(encoding='utf-8')) if path.exists() else now
+        changed = [key for key, value in now.items() if before.get(key) != value]
+        if changed:
+            names = [name for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY) if (self.work_dir / name).exists()]
+            folder = move_aside(self.work_dir, names, free_name(self.work_dir, time.strftime('%Y%m%d_%H%M%S')))
+            self.logger.info(
+                '%s begins anew, since %s has changed; its former trials are in %s',
+                self.name,
+                ' and '.join(changed),
+                folder,
+            )
+        if changed or not path.exists():
+            write_atomically(path, methodcaller('write', json.dumps(now, indent=2).encode()))
+
+    def _identity(self) -> dict[str, Any]:
+        """What is searched; with another value, former trials would be of no use."""
+        given = self._given
+        kind = type(given).__name__ if isinstance(given, SearchAlgorithm) else str(checked_algorithm(given)['type'])
+        points = given.get('points') if isinstance(given, Mapping) else None  # of a grid
+        return {
+            'name': self.name,
+            'config': Config.fromfile(self.config, import_custom_modules=False)._cfg_dict,
+            'objectives': self.objectives,
+            'search_space': self.space,
+            'network': self.network,
+            'overrides': self.overrides,
+            'seed': self.seed,
+            'search_algorithm': kind if points is None else f'{kind} with points={points}',
+        }
 
     # --- the parts ---------------------------------------------------------------------------------------------------
 
@@ -252,13 +314,8 @@ class Study:
     def _make_algorithm(self) -> SearchAlgorithm:
         if isinstance(self._given, SearchAlgorithm):
             return self._given
-        config = checked_algorithm(self._given)
-        ours = SEARCH_ALGORITHMS.get(config['type'])
-        more = {'objectives': self.objectives, 'space': self.space, 'seed': self.seed}
-        if getattr(ours, '__module__', '') == OptunaAlgorithm.__module__:
-            storage = self.storage or str(self.work_dir / JOURNAL)
-            more |= {'storage': storage, 'name': self.name, 'why_not': self.why_not}
-        return SEARCH_ALGORITHMS.build({**more, **config})
+        kept = {'storage': self.storage or str(self.work_dir / JOURNAL), 'name': self.name, 'why_not': self.why_not}
+        return made_algorithm(self._given, self.space, self.objectives, self.seed, kept)
 
     def _restore(self, records: list[Record]) -> Proposal | None:
         """Bring the algorithm to where it was; returns what was proposed and not recorded."""
@@ -319,16 +376,30 @@ def replayed(
         if proposal is None or (proposal.hps, proposal.desc) != (record.hps, record.desc):
             raise WrongValue(
                 f'{type(algorithm).__name__} does not propose again what it proposed for trial {record.number} when '
-                'the study began, so the study cannot go on: it must draw from self.rng alone; or take a new work dir'
+                'the study began, so the study cannot go on: it must draw from self.rng alone, and be given the same '
+                'arguments; or take a new work dir'
             )
     for record in ended:
         algorithm.update(record)
 
 
+def no_score(missing: list[str], given: list[str]) -> str:
+    """What to say if a run does not give the scores of ``missing`` objectives."""
+    names = ' and '.join(map(repr, missing))
+    if not given:
+        return (
+            f'objectives has {names}, but a trial gave no scores at all: its config needs data.val and '
+            'evaluation=dict(interval=1)'
+        )
+    hint = ''.join(suggestion(name, given) for name in missing)
+    return f'objectives has {names}, but a trial gave no such score{hint} (it gave {", ".join(given)})'
+
+
 def told(record: Record) -> str:
     """A trial in a few words."""
     values = ', '.join(f'{key}={shown(value)}' for key, value in record.hps.items())
-    scores = ', '.join(f'{name} {shown(record.performance.get(name))}' for name in record.objectives)
+    found = record.performance
+    scores = ', '.join(f'{name} {shown(found[name])}' for name in record.objectives if name in found)
     return '; '.join(part for part in (scores, values, record.message) if part)
 
 
@@ -337,11 +408,40 @@ def shown(value: Any) -> str:
     return f'{value:.4g}' if isinstance(value, float) else str(value)
 
 
+def described(value: Any) -> str:
+    """``value`` as a text that is the same in another process: its ``repr`` without addresses."""
+    return re.sub(' at 0x[0-9a-fA-F]+', '', repr(value))
+
+
+def local_folder(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a work dir.
+
+    Raises:
+        WrongValue: it is a URL.
+    """
+    if '://' in str(path):
+        raise WrongValue(
+            f'the work dir of a search must be a folder of this machine, but got {str(path)!r}: a search locks it and '
+            "keeps a journal there. Checkpoints of the trials may go to a URL: checkpoint_config's out_dir"
+        )
+    return Path(path).absolute()
+
+
 def as_space(space: Any) -> Any:
-    """A section of a config as the space that it stands for: of values, or, with ``modules``, of networks."""
+    """A section of a config as the space that it stands for: of values, or, with ``modules``, of networks.
+
+    Raises:
+        WrongKey: it is both.
+    """
     if not isinstance(space, Mapping):
         return space
-    if 'modules' in space and not {'hyperparameters', 'parameters'} & set(space):
+    if 'modules' in space:
+        values = next((key for key in ('hyperparameters', 'parameters') if key in space), None)
+        if values is not None:
+            raise WrongKey(
+                f'search_space describes a network, in modules, and names values, in {values}: leave one of them out. '
+                "Values of the config's own network have keys such as model.model.depth"
+            )
         from runnerkit.search.networks import SearchSpace
 
         return SearchSpace(space)
@@ -376,6 +476,42 @@ def checked_algorithm(config: str | Mapping[str, Any]) -> dict[str, Any]:
         names = SEARCH_ALGORITHMS.names()
         raise WrongKey(f'there is no search algorithm {name!r}{suggestion(name, names)} (there are {", ".join(names)})')
     return found
+
+
+def made_algorithm(
+    config: str | Mapping[str, Any],
+    space: Any,
+    objectives: Mapping[str, str],
+    seed: int,
+    optuna: Mapping[str, Any] | None = None,
+) -> SearchAlgorithm:
+    """The algorithm that a section means.
+
+    Args:
+        config: its name, or a dict of its arguments with ``type``.
+        space: the space to search.
+        objectives: the scores that count.
+        seed: of the study.
+        optuna: further arguments of those of Optuna.
+
+    Raises:
+        KeyError: there is no algorithm, sampler or pruner of that name.
+        TypeError: it has no such argument, or one is of a wrong type.
+        ValueError: an argument has a wrong value.
+    """
+    found = checked_algorithm(config)
+    kind = SEARCH_ALGORITHMS.get(found['type'])
+    is_of_optuna = getattr(kind, '__module__', '') == OptunaAlgorithm.__module__
+    if is_of_optuna and not hasattr(space, 'draw'):
+        raise WrongType(
+            f'{found["type"]} chooses values, but search_space describes a network: name the values to choose '
+            '(in `parameters`, or in `hyperparameters` as Vega does), or take PruneEA'
+        )
+    more = dict(optuna or {}) if is_of_optuna else {}
+    made: SearchAlgorithm = SEARCH_ALGORITHMS.build(
+        {'space': space, 'objectives': dict(objectives), 'seed': seed, **more, **found}
+    )
+    return made
 
 
 def checked_objectives(objectives: Mapping[str, str]) -> dict[str, str]:

@@ -54,7 +54,7 @@ class RandomSuggest:
         """A number from ``low`` to ``high``."""
         at = float(self.generator.random())
         if step is not None:
-            return low + step * _index(at, math.floor((high - low) / step + 1e-8) + 1)
+            return min(low + step * _index(at, math.floor((high - low) / step + 1e-8) + 1), high)
         value = math.exp(_between(math.log(low), math.log(high), at)) if log else _between(low, high, at)
         return min(max(value, low), high)
 

@@ -1,4 +1,4 @@
-"""The names with which users of Vega write networks, losses, metrics and callbacks. Only their imports change::
+"""The names with which users of Vega write networks, losses, metrics, callbacks and search algorithms::
 
 from runnerkit.search import vega
 from runnerkit.search.vega import Callback, ClassFactory, ClassType, MetricBase
@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback, VegaCallbacks
+from runnerkit.search.algorithm import Codec, Proposal, SearchAlgorithm
 from runnerkit.search.class_factory import ClassFactory, ClassType
 from runnerkit.search.metrics import Accuracy, MetricBase, Metrics, accuracy
 from runnerkit.search.model_statistics import ModelStatistics, calc_model_flops_params
-from runnerkit.search.networks import NetTypes, Network, NetworkDesc, NetworkFactory
+from runnerkit.search.networks import NetTypes, Network, NetworkDesc, NetworkFactory, SearchSpace
 from runnerkit.search.pipe_step import PipeStep
 from runnerkit.search.report import Report
 from runnerkit.search.vega_report import Generator, ReportClient, ReportServer
@@ -23,6 +24,7 @@ __all__ = [
     'Callback',
     'ClassFactory',
     'ClassType',
+    'Codec',
     'Generator',
     'MetricBase',
     'Metrics',
@@ -32,8 +34,11 @@ __all__ = [
     'NetworkDesc',
     'NetworkFactory',
     'PipeStep',
+    'Proposal',
     'ReportClient',
     'ReportServer',
+    'SearchAlgorithm',
+    'SearchSpace',
     'VegaCallbacks',
     'accuracy',
     'calc_model_flops_params',

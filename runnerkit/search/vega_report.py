@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 
-from runnerkit.search.algorithm import SearchAlgorithm
-from runnerkit.search.optuna_algorithm import as_proposal
+from runnerkit.search.algorithm import SearchAlgorithm, as_proposal
 from runnerkit.search.record import RUNNING, Record
 from runnerkit.search.report import Report
 

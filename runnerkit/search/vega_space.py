@@ -59,7 +59,8 @@ def _checked(item: Mapping[str, Any]) -> Mapping[str, Any]:
             raise KeyError(f'a hyperparameter has no {key!r}{suggestion(str(key), KEYS)} (it has {", ".join(KEYS)})')
     for key in ('key', 'type', 'range'):
         if item.get(key) is None:
-            raise KeyError(f'a hyperparameter needs {key!r}, but has only {", ".join(item)}')
+            given = ', '.join(each for each in item if item[each] is not None)
+            raise KeyError(f'a hyperparameter needs {key!r}, but has only {given}')
     if not isinstance(item['key'], str):
         raise TypeError(f"key must be a dotted key of the config, 'optimizer.lr', but got {item['key']!r}")
     return item

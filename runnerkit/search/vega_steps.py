@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,11 +16,12 @@ from runnerkit.config.vega import config_of_step, quota_of
 from runnerkit.nn import METRICS
 from runnerkit.search.algorithm import Proposal
 from runnerkit.search.job import same
+from runnerkit.search.metrics import MetricBase, objective_of
 from runnerkit.search.networks import SearchSpace
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.quota import Quota
 from runnerkit.search.space import Space
-from runnerkit.search.suggesters import Suggest
+from runnerkit.search.suggesters import RandomSuggest, Suggest
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
 
@@ -75,6 +77,7 @@ def with_references(cfg: Any, names: list[str]) -> None:
 
     Raises:
         KeyError: there is no such section.
+        TypeError: what is there is no section.
     """
     for name in names:
         for key, part in list(cfg[name].items()):
@@ -86,6 +89,8 @@ def with_references(cfg: Any, names: list[str]) -> None:
                     place = written_at(cfg, (name, key, 'ref'))
                     raise WrongKey(f'{name}.{key}: there is no section {part["ref"]!r}{f" ({place})" if place else ""}')
                 found = found[each]
+            if not isinstance(found, Mapping):
+                raise WrongType(f'{name}.{key}: ref must name a section, but {part["ref"]} is {found!r}')
             cfg[name][key] = {**copy.deepcopy(found), **{each: part[each] for each in part if each != 'ref'}}
 
 
@@ -142,6 +147,8 @@ class VegaStep:
         key = 'parallel_search' if 'search_algorithm' in self.section else 'parallel_fully_train'
         limit = (self.general.get('worker') or {}).get('timeout')
         if not self.general.get(key):
+            if limit is not None:
+                self.notes.append(f'general.worker.timeout has no effect without general.{key}: true')
             return None
         import torch
 
@@ -185,7 +192,8 @@ class VegaStep:
         return rest, overrides
 
     def objectives(self, algorithm: Mapping[str, Any]) -> dict[str, str]:
-        """The scores that count: ``objective_keys``, by default the first metric."""
+        """The scores that count: ``objective_keys``, by default the first metric; of a metric's several scores, the
+        first."""
         metrics = self.config['model'].get('metrics') or {}
         given = algorithm.get('objective_keys') or next(iter(metrics), None)
         if given is None:
@@ -193,9 +201,11 @@ class VegaStep:
         import_modules_of(self.config)
         found = {}
         for name in [given] if isinstance(given, str) else list(given):
-            kind = METRICS.get(metrics[name]['type']) if name in metrics else None
-            is_less = name in SMALLER or getattr(kind, 'higher_is_better', None) is False
-            found[name] = str(getattr(kind, 'objective', 'MIN' if is_less else 'MAX')).lower()
+            if name in metrics:
+                metric = METRICS.build(dict(metrics[name]))
+                found[_first_score(name, metric)] = objective_of(metric).lower()
+            else:
+                found[name] = 'min' if name in SMALLER else 'max'
         return found
 
     def quotas(self) -> list[Quota]:
@@ -265,6 +275,19 @@ class VegaSpace:
     def __init__(self, space: Space, changes: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         self.space, self.changes = space, changes
 
+    def __repr__(self) -> str:
+        return f'VegaSpace({self.space!r})'
+
+    def check_keys(self) -> None:
+        """Refuse keys that lead nowhere, also of parameters that exist only under conditions.
+
+        Raises:
+            Exception: what the changes of a wrong key raise.
+        """
+        suggest = RandomSuggest(random.Random(0))
+        for key, parameter in self.space.parameters.items():
+            self.changes({key: parameter.draw(key, suggest)})
+
     def draw(self, suggest: Suggest) -> Proposal:
         """Draw values; see `Space.draw`."""
         return Proposal(self.changes(self.space.draw(suggest)))
@@ -307,6 +330,17 @@ def work_dir_of(general: Mapping[str, Any]) -> str | None:
 #: Keys of a step here that may stand beside Vega's.
 _OURS = ('pipe_step', 'objectives', 'executor', 'overrides', 'quota', 'seed', 'threads', 'storage', 'source', 'nums',
          'repeats', 'load_weights', 'hps')  # fmt: skip
+
+
+def _first_score(name: str, metric: Any) -> str:
+    """The name of a metric's score, or of the first of several; ``name`` is that of the metric in the config."""
+    if not isinstance(metric, MetricBase):
+        return name
+    try:
+        value = metric.summary()
+    except Exception:  # one that cannot be summed up before a batch; a metric with several scores rarely is
+        return name
+    return str(next(iter(value), name)) if isinstance(value, Mapping) else name
 
 
 def _flat(value: Any, key: str = '') -> dict[str, Any]:

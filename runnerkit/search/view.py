@@ -6,6 +6,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from runnerkit.fileio.paths import shown as path_shown
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record
 from runnerkit.search.study import shown, told
 from runnerkit.utils.logging import console, is_terminal, printable
@@ -102,7 +103,8 @@ class View:
                 continue
             found = self.pipeline.report.pareto_front(name)
             what = 'best' if found and len(found[0].objectives) == 1 else 'front'
-            lines.append(f'{name}: {len(records)} trials ({", ".join(counts(records))}); {what}:')
+            many = 'trial' if len(records) == 1 else 'trials'
+            lines.append(f'{name}: {len(records)} {many} ({", ".join(counts(records))}); {what}:')
             for record in found[:MOST]:
                 lines.append(f'  {record.number}: {told(record)}')
                 rest = [key for key in record.performance if key not in record.objectives]
@@ -110,7 +112,9 @@ class View:
                     lines[-1] += f' ({", ".join(f"{key} {shown(record.performance[key])}" for key in rest)})'
             if len(found) > MOST:
                 lines.append(f'  … and {len(found) - MOST} more')
-        return [*lines, f'Report {self.pipeline.work_dir / "reports.json"}']
+            if found and found[0].weights_file is not None:
+                lines.append(f'  checkpoint of {found[0].number}: {path_shown(found[0].weights_file)}')
+        return [*lines, f'Report {path_shown(self.pipeline.work_dir / "reports.json")}']
 
     @staticmethod
     def _add(table: Any, record: Record, status: str) -> None:

@@ -56,6 +56,19 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         load_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'))
 
 
+def test_the_weights_of_a_network_alone_fit_a_model_that_keeps_it(tmp_path, caplog):
+    network = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    torch.save(network.state_dict(), tmp_path / 'network.pth')
+    model = nn.Module()
+    model.model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    load_checkpoint(model, str(tmp_path / 'network.pth'))
+    assert torch.equal(model.model[0].weight, network[0].weight)
+    model.model[0] = nn.Linear(2, 4)  # as in a pruned network: what does not fit is left out
+    with caplog.at_level(logging.WARNING, 'runnerkit'):
+        load_checkpoint(model, str(tmp_path / 'network.pth'))
+    assert 'size mismatch for model.0.weight' in caplog.text
+
+
 def test_the_first_line_tells_how_much_fitted(tmp_path, caplog):
     model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 3), nn.BatchNorm1d(3))
     whole = {name: value for name, value in model.state_dict().items() if 'num_batches' not in name}

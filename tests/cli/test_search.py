@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+import torch
 
 from runnerkit.cli.search import main
 
@@ -45,6 +46,7 @@ def test_a_search(project, search):
     code, said = search()
     assert code == 0
     assert 'Trial' not in said
+    assert 'Step nas is done already' in said
 
 
 def test_some_trials_fail(search):
@@ -56,7 +58,7 @@ def test_some_trials_fail(search):
     assert 'Invalid momentum value: -1.0' in said
 
 
-def test_all_trials_fail(search):
+def test_all_trials_fail(project, search):
     code, said = search(
         """
 nas['search_space']['optimizer.momentum'] = [-1.0]
@@ -67,6 +69,7 @@ fullytrain = dict(pipe_step=dict(type='TrainPipeStep'))
     assert code == 1
     assert 'error: nas: none of 2 trials has completed (2 have failed). Trial 0: ' in said
     assert 'Invalid momentum value: -1.0' in said
+    assert f'to begin anew, remove {project / "work" / "nas"}' in said
     assert 'Step fullytrain' not in said
     assert 'Traceback' not in said
 
@@ -134,6 +137,24 @@ nas['search_space'] = dict(
             "pipeline += ['b']\nb = dict(pipe_step=dict(type='TrainPipeStep'), hps={})",
             'config and objectives are needed',
         ),
+        ("nas['objectives'] = {}", 'objectives must name at least one score'),
+        ("nas['storage'] = 'study.db'", "storage must be the URL of a database, such as 'sqlite.*, but got 'study.db'"),
+        (
+            "nas['executor'] = dict(type='torch.nn.ReLU')",
+            'executor must be an Executor, but torch.nn.ReLU gives a ReLU',
+        ),
+        (
+            "pipeline += ['b']\nb = dict(pipe_step=dict(type='TrainPipeStep'), load_weights='yes')",
+            "load_weights must be True or False, but got 'yes'",
+        ),
+        (
+            "pipeline += ['b']\nb = dict(pipe_step=dict(type='TrainPipeStep'), hps=[3], config='x', objectives={})",
+            r'hps must be a dict such as .*, or a list of them, but got \[3\]',
+        ),
+        (
+            "pipeline += ['b']\nb = dict(pipe_step=dict(type='BenchmarkPipeStep'), split='tset')",
+            r"b: split is 'tset', but the config of the step nas has no data.tset.*\(it has train, val",
+        ),
         (
             "pipeline += ['b']\nb = dict(pipe_step=dict(type='BenchmarkPipeStep'), latency=dict(round=3))",
             "latency has no key 'round'; did you mean 'rounds'",
@@ -152,6 +173,31 @@ def test_wrong_configs(project, search, more, told):
     assert not (project / 'work').exists()
 
 
+def test_the_config_of_something_else(search, project):
+    for more, told in (
+        (
+            'del pipeline',
+            "the config has no pipeline: write which steps are done, and in which order: pipeline = ['nas']",
+        ),
+        ('del pipeline, nas\nmodel = optimizer = {}', 'this is the config of one training: runnerkit train'),
+        ('del pipeline, nas', "the config has no pipeline, such as pipeline = ['nas', 'fullytrain'], each a section"),
+    ):
+        code, said = search(f'{more}\n')
+        assert (code, told in said) == (2, True), said
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
+def test_a_gpu_that_is_not_there(search, project):
+    for more, options, told in (
+        ('', ['--device', 'cuda'], "there is no GPU here for the device 'cuda': give cpu"),
+        ('', ['--device', 'gpu'], "there is no device 'gpu': give cpu, cuda, cuda:1"),
+        ("nas['executor'] = dict(type='Local', devices=[0, 1])", [], 'devices is [0, 1], but there is no GPU here'),
+    ):
+        code, said = search(f'{more}\n', *options)
+        assert (code, told in said) == (2, True), said
+    assert not (project / 'work').exists()
+
+
 def test_wrong_places_are_told(search):
     _, said = search("\n\nnas['objective'] = {}\n")
     assert 'search.py:' in said
@@ -166,6 +212,10 @@ def test_wrong_flags(search, project, capsys):
             search('', *options)
         assert error.value.code == 2
         assert told in capsys.readouterr().err
+    assert search('', '--work-dir', str(project / 'cfg.py')) == (
+        2,
+        f'error: --work-dir {project / "cfg.py"} is a file: give a folder\n',
+    )
     assert main([str(project / 'serach.py')]) == 2
     assert 'there is no config file' in capsys.readouterr().err
 
@@ -173,7 +223,7 @@ def test_wrong_flags(search, project, capsys):
 def test_options_of_the_command_line(project, search):
     code, said = search('', '--cfg-options', 'nas.search_algorithm.trials=1', '--device', 'cpu', '--workers', '1')
     assert code == 0
-    assert 'nas: 1 trials' in said
+    assert 'nas: 1 trial (' in said
     # In a process of its own.
     assert 'Run completed' in (project / 'work' / 'nas' / 'trials' / '0000' / 'output.log').read_text()
 
@@ -189,7 +239,7 @@ def test_a_signal_ends_it_and_it_goes_on(project, search, executor):
             code = main([str(project / 'search.py'), '--work-dir', str(project / 'work')])
         finally:
             os._exit(code)
-    saved = project / 'work' / 'nas' / 'trials' / '0000' / 'run' / 'epoch_1.pth'
+    saved = project / 'work' / 'nas' / 'trials' / '0000' / 'nas_0000' / 'epoch_1.pth'
     until = time.monotonic() + 60
     while not saved.exists() and time.monotonic() < until:
         time.sleep(0.01)

@@ -200,7 +200,8 @@ def test_sections_of_runnerkit_beside_vegas():
 def test_the_quota():
     assert quota_of(step()) is None
     assert quota_of(step({'limits': {}})) is None
-    assert quota_of(step({'limits': {'flop_range': [0.0, 1e10]}})) == 'flops >= 0 and flops <= 1e+10'
+    assert quota_of(step({'limits': {'flop_range': [0.0, 1e10]}})) == 'flops >= 0 and flops <= 10000000000'
+    assert quota_of(step({'limits': {'flop_range': [0, 12345678]}})) == 'flops >= 0 and flops <= 12345678'
 
 
 # --- provenance and errors -------------------------------------------------------------------------------------------
@@ -256,6 +257,7 @@ def test_errors_name_the_line(tmp_path):
     [
         (step(trainr={}), KeyError, "the step has no key 'trainr'; did you mean 'trainer'"),
         (step({'epoch': 3}), KeyError, "trainer has no key 'epoch'; did you mean 'epochs'"),
+        (step({'is_detection_trainer': True}), ValueError, 'has no counterpart: a callback may write it into logs'),
         (step({'hps_file': 'x'}), ValueError, 'trainer.hps_file has no counterpart: change single values'),
         (step({'optim': {'type': 'Adam'}}), ValueError, 'trainer.optim and trainer.optimizer mean the same'),
         (step({'type': 'OwnTrainer'}), ValueError, "trainer.type must be Trainer, but got 'OwnTrainer'.*a callback"),
@@ -270,6 +272,9 @@ def test_errors_name_the_line(tmp_path):
         ),
         (step({'metric': ['auc', 'auc']}), ValueError, r"trainer.metric\[1\]: there are two metrics 'auc'"),
         (step({'perfs_cmp_mode': 'maximum'}), ValueError, "must be max or min, but got 'maximum'"),
+        (step({'disable_callbacks': 'ModelCheckpoint'}), ValueError, 'no callback here: checkpoint_config: ~'),
+        (step({'optimizer': [{'type': 'SGD'}]}), ValueError, 'trainer.optimizer is a list, which has no counterpart'),
+        (step({'loss': None}), KeyError, 'trainer needs loss, such as {type: CrossEntropyLoss}'),
         (step({'disable_callbacks': 'ModelStatistic'}), ValueError, "did you mean 'ModelStatistics'"),
         ({**STEP, 'trainer': []}, TypeError, r'trainer must be a dict, but got \[\]'),
         (step(dataset={'type': 'D', 'tain': {}}), KeyError, "dataset has no key 'tain'; did you mean 'train'"),
@@ -295,8 +300,9 @@ def test_wrong_steps(given, error, text):
     'limits, error, text',
     [
         ({'flops_range': [0, 1]}, KeyError, "trainer.limits has no key 'flops_range'; did you mean 'flop_range'"),
-        ({'flop_range': 3}, TypeError, 'must be two numbers, such as .*, but got 3'),
-        ({'flop_range': [0, 'x']}, TypeError, 'must be two numbers'),
+        ({'flop_range': 3}, TypeError, 'must be two finite numbers, such as .*, but got 3'),
+        ({'flop_range': [0, 'x']}, TypeError, 'must be two finite numbers'),
+        ({'flop_range': [0, float('inf')]}, TypeError, 'must be two finite numbers'),
     ],
 )
 def test_wrong_limits(limits, error, text):

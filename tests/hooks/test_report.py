@@ -27,6 +27,17 @@ def test_each_evaluation_is_sent(kind, steps, tmp_path):
     assert said[-1][1] == {name: score.value for name, score in runner.scores.items()}
 
 
+def test_evaluations_inside_of_an_epoch_are_not_sent(tmp_path):
+    said = []
+    runner = tiny_runner('epoch', model=Measured(), work_dir=tmp_path, max_epochs=2)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(EvalHook(loader(8, shuffle=False), by_epoch=False, interval=2))
+    runner.register_hook(EvalHook(loader(8, shuffle=False)))
+    runner.register_hook(ReportHook(lambda *each: said.append(each) or False, ('error',)))
+    runner.run([loader(20)], [('train', 1)])
+    assert [step for step, _ in said] == [1, 2]
+
+
 def test_a_pruned_run_stops_there(tmp_path):
     runner = trial(tmp_path, ReportHook(lambda step, scores: step == 2, ('error',)))
     runner.run([loader(20)], [('train', 1)])

@@ -317,6 +317,11 @@ class OtherSteps(Steps):
     [
         (Recorder(), TypeError, r'must derive from runnerkit.search.vega.Callback, but got <'),
         ('ModelStatistic', KeyError, 'ModelStatistic is not in the callback registry'),
+        (
+            'ProgressLogger',
+            ValueError,
+            'no callback here: log_config in the step says what is logged',
+        ),
         ([Steps(), OtherSteps()], ValueError, 'Steps and OtherSteps both supply train_step'),
     ],
 )

@@ -5,6 +5,14 @@ import pytest
 from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Codec, Proposal, SearchAlgorithm
 
 
+def test_a_method_that_must_be_a_property():
+    with pytest.raises(TypeError, match='Climb.is_completed must be a property: write @property above it'):
+
+        class Climb(SearchAlgorithm):
+            def is_completed(self):
+                return True
+
+
 def test_what_a_subclass_must_override():
     algorithm = SearchAlgorithm(None, {'accuracy': 'max'})
     for call, words in (

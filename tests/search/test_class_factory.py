@@ -5,6 +5,7 @@ from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
 from runnerkit.nn import LOSSES, METRICS
 from runnerkit.search.class_factory import REGISTRIES, ClassFactory, ClassType
 from runnerkit.search.metrics import Accuracy, FunctionMetric
+from runnerkit.search.networks import NetworkDesc
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +34,17 @@ def test_a_class_is_registered_under_its_name_or_its_alias():
     assert (LOSSES.get('Own'), CALLBACKS.get('other'), CALLBACKS.get('Mine')) == (Own, Mine, None)
     assert ClassFactory.get_cls(ClassType.CALLBACK, 'other') is Mine
     assert ClassFactory.get_cls(ClassType.OPTIMIZER, 'SGD') is torch.optim.SGD
+
+
+def test_a_network_gets_its_whole_description_as_from_the_network_factory():
+    @ClassFactory.register(ClassType.NETWORK)
+    class Described(torch.nn.Linear):
+        def __init__(self, desc):
+            super().__init__(desc.inputs, 1)
+
+    section = {'modules': ['backbone'], 'backbone': {'type': 'Described', 'inputs': 3}}
+    assert NetworkDesc(section).to_model().in_features == 3
+    assert ClassFactory.get_cls(ClassType.NETWORK, 'Described') is Described
 
 
 def test_a_function_is_a_metric():

@@ -58,6 +58,7 @@ def test_an_interval_of_a_number_and_values_of_it():
             'range has 12, but depth must be a whole number from 1 to 9',
         ),
         (lambda: Condition('momentum', 'depth', 'IN', [6, 4]), ValueError, 'must be [lowest, highest], but got [6, 4]'),
+        (lambda: Condition('momentum', 'depth', 'IN', ['a', 4]), TypeError, "must be two numbers, but got ['a', 4]"),
         (lambda: Condition('momentum', 'depth', 'IN', [1, 2, 4]), ValueError, 'for single values write EQUAL'),
         (
             lambda: Condition('momentum', 'depth', 'IN', [10, 20]),

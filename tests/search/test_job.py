@@ -1,6 +1,7 @@
 """A trial as a run: the command that repeats it, and how it can end."""
 
 import shlex
+import sys
 
 import pytest
 from studies import config_file
@@ -35,6 +36,17 @@ def test_a_run_that_fails(tmp_path):
     assert result.status == 'failed'
     assert 'SDG' in result.message
     assert 'SGD' in result.message
+
+
+def test_a_run_that_wants_to_end_the_program_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr('support.Noisy.__getitem__', lambda self, index: sys.exit(0))
+    result = run_job(job(tmp_path), lambda step, scores: False)
+    assert (result.status, result.message) == ('failed', 'SystemExit: 0')
+
+
+def test_errors_of_the_report_are_raised(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        run_job(job(tmp_path), lambda step, scores: 1 / 0)
 
 
 def test_the_command_has_all_of_it(tmp_path):

@@ -113,8 +113,23 @@ def test_metrics_together(monkeypatch):
         metrics.auc
     with pytest.raises(ValueError, match="two metrics 'accuracy'"):
         Metrics([{'type': 'accuracy'}, {'type': 'accuracy'}])
-    with pytest.raises(TypeError, match="a metric must be a dict such as .*, but got 'accuracy'"):
-        Metrics(['accuracy'])
+    with pytest.raises(TypeError, match='a metric must be a dict such as .*, but got 3'):
+        Metrics([3])
+
+
+def test_arguments_beside_a_metrics_type_names_alone_and_metrics_of_torchmetrics():
+    metrics = Metrics(['MeanSquaredError', {'type': 'accuracy', 'topk': 2}])
+    assert metrics.accuracy.topk == (2,)
+    assert metrics.objectives == {'MeanSquaredError': 'MIN', 'accuracy': 'MAX'}
+    metrics = Metrics('MeanSquaredError')
+    metrics(torch.tensor([1.0]), torch.tensor([3.0]))
+    assert metrics.results == {'MeanSquaredError': 4}
+
+
+@pytest.mark.parametrize('topk', [0, (), [1, 0], [1.5], ['1']])
+def test_accuracy_of_no_number(topk):
+    with pytest.raises((TypeError, ValueError), match='topk must'):
+        Accuracy(topk)
 
 
 def evaluate_on_a_rank(rank):

@@ -15,7 +15,6 @@ from runnerkit.search.networks import (
     SearchSpace,
     build_network,
 )
-from runnerkit.search.space import Space
 
 
 @NetworkFactory.register(NetTypes.BACKBONE)
@@ -86,7 +85,6 @@ search_space:
     section = Config.fromstring(text, '.yaml').search_space
     space = SearchSpace(section)
     assert space.search_space == section
-    assert space.space is None
     model = NetworkDesc(space.describe()).to_model()
     assert type(model) is PruneTower
     assert model.descript == {'base_chn': [16, 16, 32], 'base_chn_node': [16, 16, 32, 64], 'num_classes': 10}
@@ -118,15 +116,12 @@ def test_values_are_put_into_a_description():
     section = {
         'modules': ['backbone'],
         'backbone': {'type': 'Tower', 'widths': [4, 8]},
-        'hyperparameters': [{'key': 'network.backbone.widths', 'type': 'CATEGORY', 'range': [[4, 8], [4, 16]]}],
+        'hyperparameters': [],
     }
     space = SearchSpace(section)
-    assert isinstance(space.space, Space)
     wide = space.describe({'network.backbone.widths': [4, 16], 'backbone.bias': False})
     assert wide == {'modules': ['backbone'], 'backbone': {'type': 'Tower', 'widths': [4, 16], 'bias': False}}
     assert space.describe()['backbone']['widths'] == [4, 8]
-    parameters = {'backbone.bias': [True, False]}
-    assert SearchSpace({'modules': ['x'], 'parameters': parameters}).space.parameters == Space(parameters).parameters
 
 
 BACKBONE = {'type': 'Tower', 'widths': [4, 8]}

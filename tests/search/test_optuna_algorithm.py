@@ -2,8 +2,8 @@
 
 import pytest
 
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal
-from runnerkit.search.optuna_algorithm import DECLINED, NAMES, OptunaAlgorithm, as_proposal, make_pruner, opened_storage
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS
+from runnerkit.search.optuna_algorithm import DECLINED, NAMES, OptunaAlgorithm, make_pruner, opened_storage
 from runnerkit.search.parameters import Float
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record
 from runnerkit.search.space import Space
@@ -163,7 +163,6 @@ def test_several_objectives():
 
 def test_storages(tmp_path):
     assert opened_storage(None)[0] is None
-    assert opened_storage('sqlite:///x.db')[0] == 'sqlite:///x.db'
     database = f'sqlite:///{tmp_path}/study.db'
     complete(make('RandomSearch', storage=database, trials=2))
     assert len(make('RandomSearch', storage=database, trials=2).study.get_trials()) == 2
@@ -184,8 +183,3 @@ def test_wrong_names_and_arguments():
             call()
     assert all(reason for reason in DECLINED.values())
     assert not set(DECLINED) & set(NAMES)
-
-
-def test_as_proposal():
-    assert as_proposal({'lr': 0.1}) == Proposal({'lr': 0.1})
-    assert as_proposal(Proposal({'lr': 0.1})) == Proposal({'lr': 0.1})

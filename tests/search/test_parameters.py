@@ -43,9 +43,12 @@ EVERY = [
     Bool(),
     Int(1, 9),
     Int(0, 10, step=5),
+    Int(0, 11, step=4),
     Int(1, 100000, log=True),
     Float(-1, 1),
     Float(0.0, 0.5, step=0.1),
+    Float(0, 0.3, step=0.1),
+    Float(0, 1, step=0.35),
     Float(1e-5, 1e-1, log=True),
     BinaryCode(6),
     BinaryCode(6, ones=2),
@@ -69,9 +72,10 @@ def test_what_is_drawn_is_in_the_range_and_can_be_drawn_again(parameter):
 
 @pytest.mark.parametrize('parameter', EVERY, ids=repr)
 def test_a_grid_has_different_values_of_the_range(parameter):
-    values = list(parameter.grid(3))
-    assert all(parameter.why_not(value) is None for value in values)
-    assert all(value not in values[:index] for index, value in enumerate(values))
+    for points in (2, 3, 10**6):
+        values = list(parameter.grid(points))[:1000]
+        assert all(parameter.why_not(value) is None for value in values)
+        assert all(value not in values[:index] for index, value in enumerate(values))
 
 
 def test_the_questions_are_those_of_optuna():
@@ -91,6 +95,21 @@ def test_the_questions_are_those_of_optuna():
         ('int', 'code[0]', 0, 1, 1, False),
         ('int', 'code[1]', 0, 1, 1, False),
     ]
+
+
+def test_a_step_that_does_not_divide_the_range_ends_below_it():
+    """Optuna warns of each draw from another range; and 3 * 0.1 is above 0.3."""
+    suggest = Answers(x=0)
+    for parameter in (Int(0, 11, step=4), Float(0, 1, step=0.3), Float(0, 0.3, step=0.1), Float(-1, 1, step=0.5)):
+        parameter.draw('x', suggest)
+    assert [question[3] for question in suggest.asked] == [8, 0.9, 0.3, 1.0]
+
+
+def test_the_same_value_may_be_written_in_several_ways():
+    assert AdjacencyList([1, 2, 3]).same([[1, 2], [2, 3]], [[2, 3], (1, 2)])
+    assert not AdjacencyList([1, 2, 3]).same([[1, 2], [2, 3]], [[1, 2], [1, 3]])
+    assert BinaryCode(2).same([0, 1], (0, 1))
+    assert not Categorical(['SGD', 'Adam']).same('SGD', 'Adam')
 
 
 def test_a_choice_that_no_storage_holds_is_asked_for_by_its_text_and_drawn_as_a_copy():
@@ -130,6 +149,8 @@ def test_the_points_of_a_grid():
     assert Float(0.5, 0.5).grid(3) == [0.5]
     assert Float(0.0, 1.0, step=0.25).grid() == [0, 0.25, 0.5, 0.75, 1]
     assert Float(0.0, 1.0, step=0.25).grid(3) == [0, 0.5, 1]
+    assert list(Int(0, 11, step=4).grid(2)) == [0, 8]
+    assert Float(0, 1, step=0.35).grid(2) == [0, 0.7]
     assert list(Bool().grid(1)) == [False, True]
     assert len(list(BinaryCode(5).grid())) == 32
     assert list(BinaryCode(3, ones=2).grid()) == [[1, 1, 0], [1, 0, 1], [0, 1, 1]]

@@ -82,6 +82,53 @@ def test_a_step_that_has_changed_goes_on(tmp_path):
     assert not again.current
 
 
+def test_models_are_trained_anew_where_their_settings_or_the_front_have_changed(tmp_path):
+    def trained(epochs, trials=1):
+        nas = dict(objectives=dict(error='min'), search_algorithm=dict(type='GridSearch', points=trials),
+                   search_space={'optimizer.lr': dict(type='Float', low=1e-3, high=0.1)})  # fmt: skip
+        fullytrain = dict(overrides={'runner.max_epochs': epochs}, repeats=1)
+        pipeline = small_pipeline(tmp_path, nas=nas, fullytrain=fullytrain, benchmark=None)
+        return pipeline.run().of('fullytrain')
+
+    (first,) = trained(1)
+    assert first.epoch == 1
+    (second,) = trained(2)
+    assert (second.epoch, second.hps) == (2, first.hps)
+    assert second.start > first.end
+    (third,) = trained(2, trials=3)  # a better one is found
+    assert third.hps != first.hps
+    assert len(list((tmp_path / 'work' / 'fullytrain' / 'earlier').iterdir())) == 2
+
+
+@pytest.mark.parametrize('moment', ['between two steps', 'before the first trial'])
+def test_stopped_when_no_study_runs_it_goes_on(moment, tmp_path, monkeypatch):
+    pipeline = small_pipeline(tmp_path, benchmark=None, fullytrain=None)
+    step = pipeline.steps['nas']
+    if moment == 'between two steps':
+        pipeline.stop(signal.SIGTERM)
+    else:
+        executor = type(step).executor
+        monkeypatch.setattr(step, 'executor', lambda: pipeline.stop(signal.SIGTERM) or executor(step))
+    assert pipeline.run().all_records == []
+    assert not (tmp_path / 'work' / 'nas' / 'step.json').exists()
+
+
+def test_a_config_that_has_changed_begins_anew(tmp_path, caplog):
+    def made(**changes):
+        pipeline = small_pipeline(tmp_path, fullytrain=None, benchmark=None)
+        path = tmp_path / 'config.py'
+        path.write_text(f'{path.read_text()}\n# a remark\noptimizer.update({changes})\n')
+        return pipeline
+
+    first = made().run()
+    assert measured(made().run()) == measured(first)
+    assert 'Step nas is done already' in caplog.text
+    other = made(momentum=0.8).run()
+    assert 'nas begins anew, since config has changed' in caplog.text
+    assert [each.hps for each in other.of('nas')][:1] == [each.hps for each in first.of('nas')][:1]
+    assert measured(other) != measured(first)
+
+
 def run_pipeline(folder):
     small_pipeline(folder).run()
 
@@ -159,7 +206,7 @@ def test_a_trial_that_is_stopped_ends_the_pipeline(tmp_path):
     report = pipeline.run()
     # It has saved itself, and goes on.
     assert [each.status for each in report.all_records] == ['running']
-    assert list((tmp_path / 'work' / 'nas' / 'trials' / '0000' / 'run').glob('epoch_*.pth'))
+    assert list((tmp_path / 'work' / 'nas' / 'trials' / '0000' / 'nas_0000').glob('epoch_*.pth'))
     report = small_pipeline(tmp_path, fullytrain=None, benchmark=None, nas=dict(overrides=long)).run()
     assert [each.status for each in report.all_records] == ['completed'] * 4
 

@@ -13,7 +13,7 @@ from runnerkit.search.job import Result
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.prune_ea import PruneEA, best_first, crossed, crowding, flipped
 from runnerkit.search.record import Record
-from runnerkit.search.study import Study
+from runnerkit.search.study import Study, allowed
 
 ROOT = Path(__file__).parents[2]
 SPACE = {'type': 'Net', 'base_chn': [16, 16], 'base_chn_node': [8], 'num_classes': 10}
@@ -102,6 +102,20 @@ def test_a_codec_of_ones_own():
     assert len(searched(algorithm)) == 96
     with pytest.raises(ValueError, match=r'policy\.length must be the length of a code, but got None'):
         PruneEA(None, OBJECTIVES, codec=Bits())
+
+
+def test_other_proposals_take_the_place_of_refused_ones():
+    def is_large(proposal):
+        return 'large' if sum(map(len, proposal.desc['chn'])) > 16 else None
+
+    algorithm = PruneEA(SPACE, OBJECTIVES, policy={**POLICY, 'length': None})
+    records = []
+    while (proposal := allowed(algorithm, is_large, OBJECTIVES)) is not None:
+        records.append(Record('nas', len(records), desc=proposal.desc, objectives=OBJECTIVES, status='completed'))
+        records[-1].performance = scores(algorithm.codec.encode(proposal.desc))
+        algorithm.update(records[-1])
+    assert len(records) == algorithm.trials == 96
+    assert all(is_large(record) is None for record in records)
 
 
 def test_the_order_of_nsga2():

@@ -97,7 +97,7 @@ def test_the_model_of_a_config_and_a_sample_of_its_data():
         (
             '1e6 < params < 1e5',
             ValueError,
-            "no model meets the quota '1e6 < params < 1e5': params > 1e+06 and params <",
+            "no model meets the quota '1e6 < params < 1e5': params > 1000000 and params <",
         ),
         ('params < 5 and params >= 5', ValueError, 'params >= 5 and params < 5 exclude each other'),
         ('params < 0', ValueError, 'no model meets the quota'),

@@ -42,6 +42,8 @@ def test_the_choice_of_one_objective_is_the_best_so_many():
     assert [each.number for each in report.choice('nas', 5)] == [1, 0]  # of two objectives: the front
     for record in report.all_records:
         record.objectives = {'params': 'min'}
+    report.get('nas', 4).performance['params'] = 100.0
+    assert [each.number for each in report.pareto_front('nas')] == [0, 4]  # equally good
     assert [each.number for each in report.choice('nas')] == [0]
     assert [each.number for each in report.choice('nas', 2)] == [0, 4]
     assert [each.number for each in report.choice('nas', 9)] == [0, 4, 1]
@@ -71,3 +73,23 @@ def test_its_files(tmp_path):
     assert rows[1]['width'] == ''
     assert rows[1]['accuracy'] == '0.9'
     assert rows[3]['status'] == 'failed'
+
+
+def test_files_are_kept_up_to_date_at_little_cost(tmp_path, monkeypatch):
+    clock, took = [100.0], [1.0]
+    monkeypatch.setattr('runnerkit.search.report.time.monotonic', lambda: clock[0])
+    report = Report()
+    saved = []
+    monkeypatch.setattr(report, 'save', lambda *args: (saved.append(args), clock.__setitem__(0, clock[0] + took[0])))
+    report.keep(tmp_path, 'nas')
+    report.keep(tmp_path, 'nas')
+    assert len(saved) == 1
+    report.keep(tmp_path / 'other')
+    assert len(saved) == 2
+    clock[0] += 18.5
+    report.keep(tmp_path, 'nas')
+    assert len(saved) == 2
+    clock[0] += 0.5
+    report.keep(tmp_path, 'nas')
+    assert saved[-1] == (tmp_path, 'nas')
+    assert len(saved) == 3

@@ -9,6 +9,7 @@ import pytest
 import runnerkit.search
 from runnerkit.config import Config
 from runnerkit.search import (
+    AdjacencyList,
     BinaryCode,
     Bool,
     Categorical,
@@ -159,6 +160,19 @@ def test_a_grid_tries_every_combination_that_is_allowed():
     huge = Space({'code': BinaryCode(464)}).grid()
     assert sum(next(huge)['code']) == 0
     assert sum(next(huge)['code']) == 1
+
+
+def test_edges_in_another_order_are_forbidden_and_meet_a_condition_as_well():
+    space = Space(
+        {'edges': AdjacencyList([1, 2, 3], edges=2), 'depth': [1]},
+        [Condition('depth', 'edges', range=[[[2, 3], [1, 2]]])],
+        [{'edges': [[1, 3], [1, 2]]}],
+    )
+    drawn = [draw_allowed(space, suggest(seed)) for seed in range(20)]
+    assert {str(each['edges']): 'depth' in each for each in drawn} == {
+        '[[1, 2], [2, 3]]': True,
+        '[[1, 3], [2, 3]]': False,
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,25 @@
 """Studies: trials that can be repeated by hand, and that go on after any kill."""
 
 import json
+import os
 import random
 import shlex
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
-from studies import config_file, in_process, outcome, small_study
+from odd_trials import MODEL
+from studies import AtOnce, config_file, in_process, outcome, small_study
 
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
 from runnerkit.config import Config
+from runnerkit.search import Float
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.journal import Journal
 from runnerkit.search.record import Record
-from runnerkit.search.study import Study, checked_algorithm, replayed
+from runnerkit.search.study import Study, checked_algorithm, no_score, replayed
 
 
 @pytest.fixture(scope='module')
@@ -73,6 +78,176 @@ def test_killed_at_any_moment_it_goes_on(whole, tmp_path):
     assert outcome(report) == outcome(whole[1])
 
 
+def die_at(number):
+    """Kill this process at a moment around a change of a file: before, in the middle, or after."""
+    moments = [0]
+
+    def moment(before=lambda: None):
+        moments[0] += 1
+        if moments[0] == number:
+            before()
+            os._exit(9)
+
+    def around(call):
+        def called(*args, **kwargs):
+            moment()
+            found = call(*args, **kwargs)
+            moment()
+            return found
+
+        return called
+
+    class File:
+        """Writes half of it, then all of it."""
+
+        def __init__(self, file):
+            self.file = file
+
+        def write(self, data):
+            moment(lambda: self.file.write(bytes(data)[: len(data) // 2]))
+            return self.file.write(data)
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    def opened(self, path):
+        made(self, path)
+        self._file = File(self._file)
+
+    made, Journal.__init__ = Journal.__init__, opened
+    Journal.append_logs = around(Journal.append_logs)
+    os.replace, os.mkdir = around(os.replace), around(os.mkdir)
+
+
+@pytest.mark.parametrize(
+    'algorithm',
+    [{'type': 'QMC', 'pruner': None, 'trials': 3}, {'pruner': {'type': 'ASHA', 'min_resource': 1}, 'trials': 3}],
+)
+def test_killed_between_any_two_writes_it_goes_on(algorithm, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, 'fsync', lambda file: None)  # it is not the power that fails
+    wanted = outcome(small_study(tmp_path / 'whole', algorithm, executor=AtOnce()).run())
+    number, code = -1, 9
+    while code == 9:
+        number += 2
+        folder, pid = tmp_path / str(number), os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                die_at(number)
+                small_study(folder, algorithm, executor=AtOnce()).run()
+                code = 0
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert outcome(small_study(folder, algorithm, executor=AtOnce()).run()) == wanted, f'killed at moment {number}'
+    assert code == 0
+    assert number > 40
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {'objectives': {'error': 'max'}},
+        {'objectives': {'error': 'min', 'loss': 'min'}},
+        {'space': {'optimizer.lr': [0.1, 0.2, 0.3]}},
+        {'overrides': {'runner.max_epochs': 2}},
+        {'seed': 1},
+        {'algorithm': {'type': 'RandomSearch', 'trials': 3}},
+        {'algorithm': {'type': 'GridSearch', 'points': 2}},
+    ],
+)
+def test_a_search_for_something_else_begins_anew(changes, tmp_path):
+    def study(folder, **changes):
+        arguments = {
+            'space': {'optimizer.lr': Float(1e-3, 1e-1, log=True)},
+            'objectives': {'error': 'min'},
+            'algorithm': {'type': 'TPE', 'trials': 3},
+            'executor': AtOnce(),
+        }
+        return Study(config_file(tmp_path), work_dir=tmp_path / folder, **{**arguments, **changes})
+
+    before = outcome(study('study').run())
+    assert outcome(study('study').run()) == before
+    assert not (tmp_path / 'study' / 'earlier').exists()
+    assert outcome(study('study', **changes).run()) == outcome(study('fresh', **changes).run())
+    (earlier,) = (tmp_path / 'study' / 'earlier').iterdir()
+    assert [each['hps'] for each in json.loads((earlier / 'reports.json').read_text())] == [each[2] for each in before]
+    assert (earlier / 'trials' / '0000' / 'record.json').exists()
+
+
+def test_other_settings_of_the_same_search_go_on(tmp_path):
+    small_study(tmp_path, {'trials': 2}, executor=AtOnce()).run()
+    more = small_study(tmp_path, {'trials': 4, 'pruner': None, 'n_startup_trials': 2}, executor=AtOnce(), threads=2)
+    assert len(more.run().all_records) == 4
+    assert not (more.work_dir / 'earlier').exists()
+
+
+@pytest.mark.parametrize(
+    ('lost', 'words'),
+    [
+        ('optuna.journal', 'has 0 trials, but the work dir has records of 3'),
+        ('trials', 'has 3 trials, but the work dir has records of 0'),
+        ('trials/0001', 'has the trials 0, 2, and others are missing'),
+    ],
+)
+def test_files_that_are_missing_are_told(lost, words, tmp_path):
+    study = small_study(tmp_path, {'trials': 3}, executor=AtOnce())
+    study.run()
+    (study.work_dir / lost).rename(tmp_path / 'lost')
+    with pytest.raises(ValueError, match=words):
+        small_study(tmp_path, {'trials': 5}, executor=AtOnce()).run()
+
+
+def test_two_studies_with_one_database(tmp_path):
+    url = f'sqlite:///{tmp_path}/studies.db'
+    small_study(tmp_path / 'one', {'trials': 2}, executor=AtOnce(), storage=url).run()
+    with pytest.raises(ValueError, match='Take a new work dir and another storage'):
+        small_study(tmp_path / 'other', {'trials': 2}, executor=AtOnce(), storage=url).run()
+    again = small_study(tmp_path / 'one', {'trials': 3}, executor=AtOnce(), storage=url)
+    assert len(again.run().all_records) == 3
+
+
+def test_errors_of_the_study_are_not_those_of_a_trial(tmp_path):
+    full = OSError(28, 'No space left on device')
+
+    def fail(report):
+        if report.all_records[0].epoch == 2:
+            raise full
+
+    study = small_study(tmp_path, {'trials': 2}, on_change=fail)
+    with pytest.raises(OSError, match='No space left') as caught:
+        study.run()
+    assert caught.value is full
+    report = small_study(tmp_path, {'trials': 2}).run()  # the lock is released, and the trial goes on
+    assert [each.status for each in report.all_records] == ['completed', 'completed']
+
+
+def test_a_trial_whose_process_is_stopped_by_somebody_else_has_failed(tmp_path):
+    (tmp_path / 'odd.py').write_text(
+        MODEL.replace('if self.steps == 3:', 'if self.steps == 3:\n            os.kill(os.getpid(), signal.SIGTERM)')
+    )
+    config_file(tmp_path, model={'type': f'{tmp_path}/odd.py:Odd'}, evaluation={'interval': 1})
+    study = Study(
+        tmp_path / 'config.py',
+        {'optimizer.lr': [0.1]},
+        {'loss': 'min'},
+        tmp_path / 'study',
+        {'type': 'GridSearch'},
+        {'type': 'Local', 'workers': 1},
+    )
+    (record,) = study.run().all_records
+    assert record.status == 'failed'
+    assert 'its process was stopped, but not by the study' in record.message
+    assert study.stop_signal is None
+
+
+def test_trials_may_save_elsewhere(tmp_path):
+    elsewhere = {'checkpoint_config.out_dir': f'{tmp_path}/there', 'runner.max_epochs': 1}
+    report = small_study(tmp_path, {'trials': 2, 'pruner': None}, overrides=elsewhere).run()
+    assert [each.status for each in report.all_records] == ['completed', 'completed']
+    assert sorted(path.parent.name for path in tmp_path.glob('there/*/epoch_1.pth')) == ['search_0000', 'search_0001']
+
+
 def test_run_again_it_has_nothing_to_do(whole):
     again = small_study(whole[0]).run()
     assert outcome(again) == outcome(whole[1])
@@ -87,16 +262,22 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path):
     assert report.pareto_front() == [report.best()]
 
 
-def test_a_trial_without_the_objective_fails(tmp_path):
+def test_a_trial_without_the_objective_ends_the_search(tmp_path):
     config_file(tmp_path)
     study = Study(
-        tmp_path / 'config.py', _One(), {'acuracy': 'max'}, tmp_path / 'study', {'type': 'RandomSearch', 'trials': 1}
+        tmp_path / 'config.py', _One(), {'error_': 'min'}, tmp_path / 'study', {'type': 'RandomSearch', 'trials': 4}
     )
-    (record,) = study.run().all_records
+    with pytest.raises(KeyError, match="has 'error_', but a trial gave no such score; did you mean 'error'"):
+        study.run()
+    (record,) = study.report.all_records
     assert record.status == 'failed'
-    assert 'the run gave no score acuracy; it gave' in record.message
+    assert 'the run gave no score error_; it gave' in record.message
     assert study.report.pareto_front() == []
     assert study.report.best() is None
+
+
+def test_what_is_said_of_a_missing_score():
+    assert 'gave no scores at all: its config needs data.val and evaluation=' in no_score(['loss'], [])
 
 
 class _One:
@@ -135,6 +316,23 @@ def test_an_algorithm_of_ones_own_goes_on_by_repeating_its_calls(tmp_path):
     expected = outcome(study('whole').run())
     study('cut', 2).run()
     assert outcome(study('cut').run()) == expected
+
+
+class Numpys(Halving):
+    def search(self):
+        self.proposed += 1
+        return {'optimizer.lr': self.rng.choice([0.1, 0.2]), 'lr_config.step': (np.int64(2), 3)}
+
+
+def test_an_algorithm_may_propose_numbers_of_numpy_and_tuples(tmp_path):
+    def study(trials):
+        algorithm = Numpys(None, {'error': 'min'}, trials=trials)
+        return Study(config_file(tmp_path), None, {'error': 'min'}, tmp_path / 'study', algorithm, AtOnce())
+
+    (record,) = study(1).run().all_records
+    assert record.hps['lr_config.step'] == [2, 3]
+    assert type(record.hps['optimizer.lr']) is float
+    assert len(study(2).run().all_records) == 2
 
 
 def test_the_order_of_the_calls_does_not_hang_on_clocks():
@@ -216,6 +414,12 @@ def test_two_objectives_give_a_front(tmp_path):
             'a pruner compares one objective',
         ),
         ({'executor': 'Seriall'}, KeyError, 'Serial'),
+        ({'seed': -1}, ValueError, 'seed must be a whole number of at least 0'),
+        ({'threads': '2'}, TypeError, 'threads must be a whole number of at least 1'),
+        ({'algorithm': {'type': 'TPE', 'trials': 0}}, ValueError, 'trials must be a whole number of at least 1'),
+        ({'storage': 'sqlite:////no/such/study.db'}, ValueError, 'cannot be opened: .*unable to open database file'),
+        ({'storage': 3}, TypeError, 'storage must be the URL of a database'),
+        ({'work_dir': 's3://bucket/study'}, ValueError, 'a folder of this machine.*out_dir'),
         ({'space': {'optimzer.lr': [0.1]}}, KeyError, 'optimizer'),
     ],
 )

@@ -1,5 +1,6 @@
 """Pipelines in Vega's shape."""
 
+import random
 import shlex
 
 import pytest
@@ -9,6 +10,8 @@ from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
 from runnerkit.config import Config
 from runnerkit.search.pipeline import Pipeline
+from runnerkit.search.space import draw_allowed
+from runnerkit.search.suggesters import RandomSuggest
 from runnerkit.search.vega_steps import VegaStep, checked_general, is_vega, work_dir_of
 
 TEXT = """
@@ -105,7 +108,7 @@ def test_what_a_step_leaves_out_is_that_of_the_step_before(pipeline):
 
 def test_quotas_of_both_kinds(pipeline):
     quotas = pipeline().steps['nas'].quotas()
-    assert [quota.text for quota in quotas] == ['params < 1 and model_valid', 'flops >= 0 and flops <= 1e+06']
+    assert [quota.text for quota in quotas] == ['params < 1 and model_valid', 'flops >= 0 and flops <= 1000000']
     # Vega counts parameters in thousands.
     with pytest.raises(ValueError, match='params 5 is not < 1'):
         pipeline('params < 1 and', 'params < 0.001 and').run()
@@ -175,10 +178,35 @@ def test_what_general_means(pipeline, monkeypatch):
     assert checked_general({'logger': {}, 'quota': 'params < 1'}) == [
         'general.logger has no counterpart: the log has all that happens'
     ]
+    alone = pipeline('logger: {level: info}', 'worker: {timeout: 2}').steps['nas'].vega
+    assert 'general.worker.timeout has no effect without general.parallel_search: true' in alone.notes
     parallel = pipeline('logger: {level: info}', 'parallel_search: True\n    worker: {timeout: 2}').steps
     assert parallel['nas'].get('executor')['type'] == 'Local'
     assert parallel['nas'].get('executor')['limit'] == 7200
     assert parallel['fullytrain'].get('executor') == 'Serial'
+
+
+def test_of_a_space_with_forbidden_values_all_keys_are_checked(pipeline):
+    old = '        hyperparameters:\n'
+    forbidden = '        forbidden: [{dataset.batch_size: 4}]\n' + old
+    space = pipeline(old, forbidden).steps['nas'].space()
+    assert draw_allowed(space, RandomSuggest(random.Random(0))).hps['data.train_dataloader.batch_size'] == 2
+    # A parameter that hardly ever exists.
+    rare = '- {key: trainer.optimizr.lr, type: INT, range: [1, 2]}\n'
+    condition = '{child: trainer.optimizr.lr, parent: trainer.seed, type: EQUAL, range: [77]}'
+    seed = '- {key: trainer.seed, type: INT, range: [0, 1000000]}\n'
+    rows = f'        condition: [{condition}]\n{old}            {rare}            {seed}'
+    with pytest.raises(KeyError, match='optimizr'):
+        pipeline(old, rows)
+
+
+def test_of_a_metric_with_several_scores_the_first_one_counts(pipeline):
+    old, new = 'metric: {type: MeanSquaredError}', 'metric: [{type: accuracy, params: {topk: [1, 5]}}]'
+    given = 'objective_keys: [MeanSquaredError, params]'
+    assert given in TEXT
+    for keys in ('', 'objective_keys: accuracy'):
+        text = TEXT.replace(given, keys)
+        assert pipeline(old, new, text).steps['nas'].get('objectives') == {'top1_accuracy': 'max'}
 
 
 @pytest.mark.parametrize(
@@ -188,6 +216,7 @@ def test_what_general_means(pipeline, monkeypatch):
         ('logger:', 'loger:', KeyError, "general has no key 'loger'; did you mean 'logger'"),
         ('num_sample:', 'num_smaple:', KeyError, "no key 'num_smaple'; did you mean 'num_sample'.*nas.yml:"),
         ('ref: nas.trainer', 'ref: nas.trainr', KeyError, "there is no section 'nas.trainr' .*nas.yml:"),
+        ('ref: nas.trainer', 'ref: nas.trainer.epochs', TypeError, 'ref must name a section, but .* is 1'),
         ('trainer.optimizer.params.lr', 'trainr.lr', KeyError, 'trainr'),
         ('search_algorithm:', 'search_algoritm:', KeyError, 'search_algoritm'),
         ('type: RandomSearch', 'type: BossHpo', KeyError, 'BossHpo is not built'),

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pipelines import small_pipeline  # noqa: E402
 
 from runnerkit.search.record import Record  # noqa: E402
+from runnerkit.search.report import Report  # noqa: E402
 from runnerkit.search.view import View, counts, duration, remaining  # noqa: E402
 from runnerkit.utils import logging as our_logging  # noqa: E402
 
@@ -53,6 +54,19 @@ def test_the_summary(pipeline):
         'nas: 4 trials (2 completed, 1 pruned, 1 running); best:',
         '  2: error 0.25; lr[0]=0.1 (loss 0.5)',
         f'Report {pipeline.work_dir / "reports.json"}',
+    ]
+
+
+def test_the_summary_names_the_checkpoint_of_the_best(pipeline, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pipeline.report = Report()
+    best = record(0, 'completed', 0.25)
+    best.weights_file = str(tmp_path / 'nas' / 'best.pth')
+    pipeline.report.update(best)
+    assert View(pipeline).summary()[:-1] == [
+        'nas: 1 trial (1 completed); best:',
+        '  0: error 0.25 (loss 0.5)',
+        '  checkpoint of 0: nas/best.pth',
     ]
 
 

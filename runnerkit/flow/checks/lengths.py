@@ -9,7 +9,7 @@ from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import is_unbounded, length_of
 from runnerkit.flow.checks.plan import Plan, amount
 from runnerkit.hooks import CheckpointHook, EvalHook, OptimizerHook
-from runnerkit.hooks.logger import LoggerHook
+from runnerkit.hooks.logger import HistoryHook, LoggerHook
 
 
 def run_is_not_empty(plan: Plan) -> Iterator[Finding]:
@@ -55,6 +55,8 @@ def something_is_logged(plan: Plan) -> Iterator[Finding]:
     seen = set()
     for hook in plan.hooks_of(LoggerHook):
         interval, path = getattr(hook, 'interval', None), plan.key_of(hook, 'interval')
+        if isinstance(hook, HistoryHook):  # it logs when the others do
+            continue
         if not isinstance(interval, int) or (path, interval) in seen:
             continue
         finding = _logging(plan, hook, interval, path)

@@ -24,9 +24,11 @@ class Executor(metaclass=ABCMeta):
 
     Attributes:
         slots: how many jobs run at once.
+        shares_signals: whether a signal that stops a job is one to the study: the job runs in its process.
     """
 
     slots: int = 1
+    shares_signals: bool = False
 
     @abstractmethod
     def start(self, job: Job, report: Report) -> None:

@@ -195,7 +195,8 @@ def ending(code: int) -> str:
 def tail(job: Job) -> str:
     """The last lines that a trial has printed."""
     path = os.path.join(os.path.dirname(job.work_dir), OUTPUT)
-    with suppress(OSError), open(path, encoding='utf-8', errors='replace') as file:
-        text = file.read()[-_TAIL:].strip()
+    with suppress(OSError), open(path, 'rb') as file:
+        file.seek(max(0, os.path.getsize(path) - 4 * _TAIL))
+        text = file.read().decode(errors='replace')[-_TAIL:].strip()
         return f'. The end of {path}:\n{text}' if text else ''
     return ''

@@ -20,6 +20,8 @@ class SerialExecutor(Executor):
         quiet: whether what trials print goes to ``output.log`` in their folders.
     """
 
+    shares_signals = True
+
     def __init__(self, quiet: bool = True) -> None:
         self.quiet = quiet
         self._ended: list[Ended] = []

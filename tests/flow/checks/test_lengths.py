@@ -79,6 +79,10 @@ def test_a_stream_has_no_length(tmp_path):
     assert said(stream) == []
 
 
+def test_the_history_has_no_interval_of_its_own(tmp_path):
+    assert said(plan(tmp_path, {'custom_hooks': [{'type': 'HistoryHook'}]})) == []
+
+
 def test_two_loggers_with_one_interval_are_told_once(tmp_path):
     hooks = [{'type': 'TextLoggerHook'}, {'type': 'TensorboardLoggerHook'}]
     assert len(said(plan(tmp_path, {'log_config': {'interval': 9, 'hooks': hooks}}))) == 1

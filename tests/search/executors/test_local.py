@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from odd_trials import job, members, run
-from studies import in_process, outcome, small_study
+from studies import outcome, small_study
 
 from runnerkit.search.executors import LocalExecutor
+from runnerkit.search.executors.local import tail
 from runnerkit.search.job import Job
 
 
@@ -61,7 +62,16 @@ def test_no_process_stays_behind(tmp_path):
 
 def test_the_process_ends_when_the_study_is_killed(tmp_path):
     marker = tmp_path / 'pid'
-    in_process(__file__, 'hang_in_study', str(tmp_path), str(marker), kill_after=12)
+    study = os.fork()
+    if study == 0:
+        try:
+            hang_in_study(tmp_path, marker)
+        finally:
+            os._exit(1)
+    while not (tmp_path / 'hangs').exists():
+        time.sleep(0.05)
+    os.kill(study, signal.SIGKILL)
+    os.waitpid(study, 0)
     pid = int(marker.read_text())
     for _ in range(100):
         if not Path(f'/proc/{pid}').exists():
@@ -74,9 +84,56 @@ def test_the_process_ends_when_the_study_is_killed(tmp_path):
 def hang_in_study(folder, marker):
     executor = LocalExecutor(1)
     executor.start(job(folder, 'hang'), lambda step, scores: False)
-    Path(marker).write_text(str(executor._running[0].process.pid))
+    marker.write_text(str(executor._running[0].process.pid))
     while True:
         executor.wait(0.5)
+
+
+def stopped(executor, *jobs, when):
+    """Start jobs, stop them when ``when()`` says so, and return how they have ended."""
+    reports, ended = [], []
+    with executor:
+        for each in jobs:
+            executor.start(each, lambda step, scores: reports.append(step) or False)
+        while not when(reports):
+            assert not executor.wait(0.05)
+        executor.stop()
+        while executor.running:
+            ended += executor.wait(0.5)
+    return {each.job.number: each.result for each in ended}
+
+
+def test_stopped_trials_save_and_go_on(tmp_path):
+    long = Job(**{**vars(job(tmp_path, 'well')), 'overrides': {'model.what': 'well', 'runner.max_epochs': 2000}})
+    (result,) = stopped(LocalExecutor(1), long, when=lambda reports: len(reports) >= 2).values()
+    assert (result.status, result.signal) == ('stopped', signal.SIGTERM)
+    assert result.step >= 2
+    steps = []
+    again = Job(**{**vars(long), 'again': True})
+    run(LocalExecutor(1), again, report=lambda step, scores: steps.append(step) or len(steps) == 2)
+    assert steps == [result.step, result.step + 1]
+
+
+def test_trials_that_have_hardly_begun_are_stopped(tmp_path):
+    (result,) = stopped(LocalExecutor(1), job(tmp_path, 'hang'), when=lambda reports: True).values()
+    assert result.status == 'stopped'
+    assert 'killed by SIGTERM' in result.message
+
+
+def test_a_trial_that_does_not_stop_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr('runnerkit.search.executors.local._GRACE', 1.0)
+    hangs = tmp_path / 'hangs'
+    (result,) = stopped(LocalExecutor(1), job(tmp_path, 'hang'), when=lambda reports: hangs.exists()).values()
+    assert (result.status, result.message) == ('stopped', 'it has not ended within 1 s after SIGTERM')
+
+
+def test_the_end_of_a_long_output_is_told(tmp_path):
+    output = Path(job(tmp_path, 'well').work_dir).parent / 'output.log'
+    output.parent.mkdir()
+    output.write_text('first\n' + 'é' * 5000 + ' last\n')
+    found = tail(job(tmp_path, 'well'))
+    assert found.endswith('é last')
+    assert len(found) < 1000
 
 
 def test_a_slot_sees_its_device_and_its_threads():

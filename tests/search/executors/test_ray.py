@@ -57,7 +57,7 @@ def test_reports_are_answered_and_pruning_is_obeyed(cluster, tmp_path):
 def trial_process(folder, number=0):
     """The id of the process of a trial that hangs, once it does."""
     work_dir = str(Path(folder) / str(number))
-    for _ in range(600):
+    for _ in range(4000):
         for entry in Path('/proc').iterdir():
             try:
                 words = (entry / 'cmdline').read_bytes().split(b'\0')
