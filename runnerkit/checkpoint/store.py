@@ -285,8 +285,12 @@ class Store:
             folder = temporary.parent
             path = folder.with_name(folder.name[1:].rpartition('.tmp')[0].rpartition('.')[0])
             is_lost = is_abandoned(folder.name) and (not path.exists() or why_damaged(path) is not None)
-            if is_lost and why_folder_damaged(folder) is None:
+            if not is_lost or why_folder_damaged(folder) is not None:
+                continue
+            try:
                 put_in_place(folder, path)
+            except OSError as error:  # it may only be read here, or another process is faster
+                logger.warning('%s is complete, but cannot be renamed to %s: %s', folder, path.name, error)
 
     def _candidates(self) -> list[Stored]:
         found = self.numbered()

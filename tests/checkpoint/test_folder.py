@@ -200,3 +200,19 @@ def test_a_sharded_file_is_synced_before_it_is_listed(tmp_path):
     opened = sum(name == 'open' for name in names[:begun])
     assert sum(name == 'fsync' for name in names[:begun]) >= opened - 1
     assert names.index('replace') > begun
+
+
+def test_what_cannot_be_renamed_is_left_and_told(tmp_path, monkeypatch, caplog):
+    """A folder that may only be read is looked through all the same."""
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    (tmp_path / 'epoch_2.pth').rename(tmp_path / f'.epoch_2.pth.{pid}.tmp')
+    monkeypatch.setattr('runnerkit.checkpoint.store.put_in_place', lambda *args: os.rename('nothing', 'nowhere'))
+    assert newest(tmp_path) == 1
+    assert 'is complete, but cannot be renamed to epoch_2.pth' in caplog.text
+    monkeypatch.undo()
+    assert newest(tmp_path) == 2
