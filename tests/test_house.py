@@ -178,6 +178,7 @@ WITHOUT_TORCH = {
     'tools/train.py without its config': "run('tools/train.py', 'configs/missing.py')",
     'tools/train.py with a wrong flag': "run('tools/train.py', 'configs/mnist/lenet.py', '--sed', '1')",
     'tools/test.py --help': "run('tools/test.py', '--help')",
+    'tools/convert_checkpoint.py --help': "run('tools/convert_checkpoint.py', '--help')",
     'tools/print_config.py': "run('tools/print_config.py', 'configs/mnist/lenet.py')",
 }
 

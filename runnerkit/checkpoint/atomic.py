@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,7 +81,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Any], Any]) 
         OSError: the disk is full, a folder is gone …; the temporary file is deleted.
     """
     path = Path(path)
-    _make_folder(path.parent)
+    make_folder(path.parent)
     file = None
     try:
         with _replacing(path) as temporary, DiskFile(temporary) as file:
@@ -107,19 +108,15 @@ def replace_link(link: Path, target: str) -> None:
 
 
 def sweep(folder: str | os.PathLike[str]) -> list[str]:
-    """Delete the temporary files that killed processes left in ``folder``, and return their names."""
-    swept = []
-    for path in Path(folder).glob('.*.tmp'):
-        found = _TEMPORARY_NAME.match(path.name)
-        if found and not _is_alive(int(found[1])) and _remove_quietly(path):
-            swept.append(path.name)
-    return swept
+    """Delete the temporary files and folders that killed processes left in ``folder``, and return their names."""
+    found = list(Path(folder).glob('.*.tmp'))
+    return [path.name for path in found if is_abandoned(path.name) and _remove_quietly(path)]
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path``; it is renamed to ``path`` at the end, or deleted on an error."""
-    temporary = path.with_name(_TEMPORARY.format(name=path.name, pid=os.getpid()))
+    temporary = path.with_name(temporary_name(path.name))
     _remove_quietly(temporary)
     try:
         yield temporary
@@ -130,11 +127,22 @@ def _replacing(path: Path) -> Iterator[Path]:
     flush_folder(path.parent)  # the new name is safe only when the folder is
 
 
-def _make_folder(folder: Path) -> None:
+def temporary_name(name: str) -> str:
+    """What a file or folder called ``name`` is called while this process writes it."""
+    return _TEMPORARY.format(name=name, pid=os.getpid())
+
+
+def is_abandoned(name: str) -> bool:
+    """Whether ``name`` is a `temporary_name` of a process that has ended."""
+    found = _TEMPORARY_NAME.match(name)
+    return found is not None and not _is_alive(int(found[1]))
+
+
+def make_folder(folder: Path) -> None:
     """Create ``folder`` and its parents so that they survive a power failure."""
     if folder.is_dir():
         return
-    _make_folder(folder.parent)
+    make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     flush_folder(folder.parent)
 
@@ -154,7 +162,10 @@ def flush_folder(folder: Path) -> None:
 def _remove_quietly(path: Path) -> bool:
     """Delete ``path``; what cannot be deleted now is deleted by `sweep` at the next start."""
     try:
-        os.unlink(path)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
     except OSError:
         return False
     return True

@@ -15,7 +15,15 @@ from runnerkit.checkpoint.plain import to_plain
 from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.checkpoint.store import Store
 from runnerkit.parallel import unwrap
+from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.version import __version__
+
+#: Why one process writes no file of a sharded model.
+NO_FILE = (
+    'save_checkpoint writes what one process has, and each process has a part of this model (FSDP2): call '
+    'runner.save() on every rank, or register a CheckpointHook, which does. runnerkit convert makes a single file of '
+    'what they write'
+)
 
 
 def save_checkpoint(
@@ -39,6 +47,7 @@ def save_checkpoint(
 
     Raises:
         NotSavedError: writing failed.
+        RuntimeError: the model is sharded: this process does not have all of it.
         TypeError: ``meta`` is not a mapping, or something cannot be stored as tensors and plain values.
         ValueError: ``file_client_args`` is given for ``pavi://``.
     """
@@ -56,7 +65,24 @@ def checkpoint_of(
     """What `save_checkpoint` writes, from the same arguments. The containers are new; the tensors are shared.
 
     Raises:
+        RuntimeError: the model is sharded: this process does not have all of it.
         TypeError: ``meta`` is not a mapping, or something cannot be stored as tensors and plain values.
+    """
+    if is_sharded(model):
+        raise RuntimeError(NO_FILE)
+    return plain_checkpoint(raw_checkpoint(model, optimizer, meta, state))
+
+
+def raw_checkpoint(
+    model: nn.Module,
+    optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What `checkpoint_of` makes plain.
+
+    Raises:
+        TypeError: ``meta`` is not a mapping.
     """
     if meta is not None and not isinstance(meta, Mapping):
         raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
@@ -65,19 +91,23 @@ def checkpoint_of(
     classes = getattr(unwrap(model), 'CLASSES', None)
     if classes is not None:
         about['CLASSES'] = classes
-    checkpoint: dict[str, Any] = {
-        'meta': to_plain(about, 'meta'),
-        'state_dict': to_plain(get_state_dict(model), 'state_dict'),
-    }
+    checkpoint: dict[str, Any] = {'meta': about, 'state_dict': get_state_dict(model)}
     if isinstance(optimizer, Optimizer):
-        checkpoint['optimizer'] = to_plain(optimizer.state_dict(), 'optimizer')
+        checkpoint['optimizer'] = optimizer.state_dict()
     elif isinstance(optimizer, Mapping):
-        checkpoint['optimizer'] = {
-            name: to_plain(each.state_dict(), f'optimizer[{name!r}]') for name, each in optimizer.items()
-        }
+        checkpoint['optimizer'] = {name: each.state_dict() for name, each in optimizer.items()}
     if state is not None:
-        checkpoint['runnerkit'] = to_plain(state, 'runnerkit')
+        checkpoint['runnerkit'] = state
     return checkpoint
+
+
+def plain_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """``checkpoint`` with its values converted to what loads without running code; see `to_plain`.
+
+    Raises:
+        TypeError: something cannot be stored as tensors and plain values; its place is named.
+    """
+    return {name: to_plain(value, name) for name, value in checkpoint.items()}
 
 
 def weights_on_cpu(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

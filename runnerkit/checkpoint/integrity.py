@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
+from runnerkit.checkpoint.manifest import why_folder_damaged
 from runnerkit.checkpoint.safe_load import refuse_old_torch, safe_load
 from runnerkit.utils.logging import printable
 
@@ -30,7 +31,7 @@ _FOLDER = 0x10
 _IN_EXTRA_FIELD = 0xFFFFFFFF  # the value needs more than 32 bits
 
 
-class _Damage(Exception):
+class Damage(Exception):
     """What is wrong with a file."""
 
 
@@ -45,19 +46,21 @@ class _Record(NamedTuple):
 
 
 def why_damaged(path: str | os.PathLike[str]) -> str | None:
-    """Why the checkpoint file is corrupt; None if it is intact.
+    """Why the checkpoint, a file or a folder, is corrupt; None if it is intact.
 
     `torch.save` stores a CRC-32 with every record, but `torch.load` does not check it, so a flipped bit would go
     unnoticed. Old files that are not zip archives have no checksums; they count as intact if torch can read them.
     """
     refuse_old_torch()
+    if os.path.isdir(path):
+        return why_folder_damaged(path)
     is_archive = False
     try:
         with open(path, 'rb') as file:
             is_archive = check_records(file)
         # Torch must find everything that the pickle refers to. With mmap, the tensors are not read again.
         safe_load(os.fspath(path), mmap=is_archive)
-    except _Damage as damage:
+    except Damage as damage:
         return printable(damage)
     except Exception as error:  # a corrupt file can fail in any way
         reason = f'{type(error).__name__}: {error}'
@@ -116,18 +119,18 @@ def check_records(file: IO[bytes]) -> bool:
         Whether ``file`` is an archive. Other files are not checked.
 
     Raises:
-        _Damage: the parts contradict each other, or are not as torch.save writes them.
+        Damage: the parts contradict each other, or are not as torch.save writes them.
     """
     size = file.seek(0, os.SEEK_END)
     if size == 0:
-        raise _Damage('it is empty')
+        raise Damage('it is empty')
     starts_well = _at(file, 0, 4) == b'PK\3\4'
     if size < _END.size or _at(file, size - _END.size, 4) != b'PK\5\6':
         if starts_well:
-            raise _Damage('its end is missing')
+            raise Damage('its end is missing')
         return False
     if not starts_well:
-        raise _Damage('its beginning is not that of a file of torch.save')
+        raise Damage('its beginning is not that of a file of torch.save')
     buffer = memoryview(bytearray(BLOCK))
     names, end = set(), 0
     start_of_table, table = _table_of_contents(file, size - _END.size)
@@ -136,13 +139,13 @@ def check_records(file: IO[bytes]) -> bool:
         start = _start_of_data(file, record, shown)
         # torch.load ignores the case of names.
         if record.offset < end or record.name.lower() in names:
-            raise _Damage(f'its record {shown} is there twice, or overlaps another one')
+            raise Damage(f'its record {shown} is there twice, or overlaps another one')
         names.add(record.name.lower())
         end = start + record.size
         if end > start_of_table:
-            raise _Damage(f'its record {shown} is cut off')
+            raise Damage(f'its record {shown} is cut off')
         if _checksum(file, start, record.size, buffer) != record.crc:
-            raise _Damage(f'the checksum of its record {shown} is wrong')
+            raise Damage(f'the checksum of its record {shown} is wrong')
     return True
 
 
@@ -157,38 +160,38 @@ def _table_of_contents(file: IO[bytes], end: int) -> tuple[int, list[_Record]]:
         most = [0xFFFF] * 4 + [_IN_EXTRA_FIELD] * 2
         agree = all(a in (b, limit) for a, b, limit in zip(small, large, most, strict=True))
         if disk or disks != 1 or not follows or not agree:
-            raise _Damage('its end records contradict each other')
+            raise Damage('its end records contradict each other')
         small, end = large, end_64
     disk, table_disk, here, count, size, start = small
     if disk or table_disk or comment or here != count or start + size != end:
-        raise _Damage('its end records do not fit its table of contents')
+        raise Damage('its end records do not fit its table of contents')
     table, at, records = memoryview(_at(file, start, size)), 0, []
     for _ in range(count):
         record, length = _entry(table[at:])
         records.append(record)
         at += length
     if at != size:
-        raise _Damage('the length of its table of contents is not what its end records say')
+        raise Damage('the length of its table of contents is not what its end records say')
     return start, records
 
 
 def _entry(table: memoryview) -> tuple[_Record, int]:
     """The first entry of ``table``, and its length in bytes."""
     if len(table) < _ENTRY.size:
-        raise _Damage('its table of contents is cut off')
+        raise Damage('its table of contents is cut off')
     mark, flags, method, crc, packed, size, *lengths, disk, external, offset = _ENTRY.unpack_from(table)
     name_end = _ENTRY.size + lengths[0]
     name, extra = bytes(table[_ENTRY.size : name_end]), bytes(table[name_end : name_end + lengths[1]])
     if mark != b'PK\1\2' or disk or not name:
-        raise _Damage('its table of contents is damaged')
+        raise Damage('its table of contents is damaged')
     shown = repr(name.decode('utf-8', 'backslashreplace'))
     if method != 0:
-        raise _Damage(f'its record {shown} is compressed, which torch.save never does')
+        raise Damage(f'its record {shown} is compressed, which torch.save never does')
     if flags & ~(_SIZES_FOLLOW | _UTF8) or external & _FOLDER or name.endswith(b'/'):
-        raise _Damage(f'its record {shown} is not marked as plain data')
+        raise Damage(f'its record {shown} is not marked as plain data')
     size, packed, offset = _with_extra([size, packed, offset], extra)
     if size != packed:
-        raise _Damage(f'its record {shown} has two sizes, {size} and {packed} bytes')
+        raise Damage(f'its record {shown} has two sizes, {size} and {packed} bytes')
     return _Record(name, flags, crc, size, offset), _ENTRY.size + sum(lengths)
 
 
@@ -202,7 +205,7 @@ def _start_of_data(file: IO[bytes], record: _Record, shown: str) -> int:
         size, packed = _with_extra([size, packed], extra)
         agrees = agrees and (crc, packed, size) == (record.crc, record.size, record.size)
     if not agrees:
-        raise _Damage(f'its record {shown} and its table of contents contradict each other')
+        raise Damage(f'its record {shown} and its table of contents contradict each other')
     return start + sum(lengths)
 
 
@@ -225,7 +228,7 @@ def _checksum(file: IO[bytes], start: int, size: int, buffer: memoryview) -> int
     while size > 0:
         count = file.readinto(buffer[: min(size, len(buffer))])  # type: ignore[attr-defined]
         if not count:
-            raise _Damage('it is cut off')
+            raise Damage('it is cut off')
         crc = zlib.crc32(buffer[:count], crc)
         size -= count
     return crc
@@ -234,7 +237,7 @@ def _checksum(file: IO[bytes], start: int, size: int, buffer: memoryview) -> int
 def _unpack(form: struct.Struct, file: IO[bytes], position: int, mark: bytes) -> tuple[Any, ...]:
     found = form.unpack(_at(file, position, form.size))
     if found[0] != mark:
-        raise _Damage(f'there should be a header at byte {position}')
+        raise Damage(f'there should be a header at byte {position}')
     return found
 
 
@@ -242,5 +245,5 @@ def _at(file: IO[bytes], position: int, size: int) -> bytes:
     file.seek(position)
     data = file.read(size)
     if len(data) < size:
-        raise _Damage('it is cut off')
+        raise Damage('it is cut off')
     return data

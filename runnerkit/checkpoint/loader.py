@@ -8,14 +8,17 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from torch import Tensor
 
 from runnerkit.checkpoint.integrity import why_damaged
+from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.safe_load import safe_load
+from runnerkit.checkpoint.shards import Place
 from runnerkit.checkpoint.store import behind_link, checkpoint_meant
 from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, local_path, open_file
@@ -177,6 +180,8 @@ class CheckpointLoader:
 def load_from_local(filename: str, map_location: Any = None) -> Any:
     """Load from a local path after checking its checksums; a URL goes to `load_from_url`.
 
+    A folder (a sharded checkpoint) is put together in memory, without the states of optimizers.
+
     Raises:
         FileNotFoundError: there is no such file; the files that may be meant are named.
         ValueError: the file is corrupt, or could run code.
@@ -200,7 +205,7 @@ def find_checkpoint(filename: str | os.PathLike[str], best: bool = False) -> str
 
 def _local_file(filename: str) -> Path:
     path = Path(local_path(filename)).expanduser()
-    if path.is_file():
+    if path.is_file() or is_checkpoint_folder(path):
         return path
     if path.is_dir():
         why = f'{path.absolute()} is a folder'
@@ -231,7 +236,9 @@ def load_from_stream(file: IO[bytes], filename: str, map_location: Any = None) -
 
 
 def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
-    """The content of the local file ``path``, which messages call ``filename``."""
+    """The content of the local file or folder ``path``, which messages call ``filename``."""
+    if path.is_dir():
+        return load_folder(path, filename, map_location, wanted=lambda place: place[0] != 'optimizer')
     if path.suffix == '.safetensors':
         return load_safetensors(path, map_location)
     damage = why_damaged(path)
@@ -240,6 +247,54 @@ def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
             f'the checkpoint {filename} is damaged: {damage}. Use an older one, or --auto-resume, which skips it.'
         )
     return load_tensors(path, map_location, filename)
+
+
+def load_small(path: Path) -> Any:
+    """As `load_tensors`; of a folder, what it holds beside large tensors, in whose places there is None."""
+    if not is_checkpoint_folder(path):
+        return load_tensors(path)
+    from runnerkit.checkpoint.folder_reader import read_rest
+
+    return read_rest(path, load_tensors)
+
+
+def load_folder(
+    path: Path,
+    filename: str | os.PathLike[str],
+    map_location: Any = None,
+    layout: Mapping[Place, Tensor] | None = None,
+    wanted: Callable[[Place], bool] = lambda place: True,
+) -> dict[str, Any]:
+    """The content of a sharded checkpoint; each process reads for itself.
+
+    Args:
+        path: the folder.
+        filename: its name in messages.
+        map_location: as in `torch.load`, for what ``layout`` does not say.
+        layout: see `runnerkit.checkpoint.folder_reader.read_folder`.
+        wanted: the places whose tensors are read; at the others, there is None.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    from runnerkit.checkpoint.folder_reader import read_folder
+
+    try:
+        content = read_folder(path, layout, wanted, load_tensors)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f'the checkpoint {os.fspath(filename)} cannot be read: {error}. Use an older one, or --auto-resume, which '
+            'skips it.'
+        ) from None
+    if not wanted(('optimizer',)):
+        content.pop('optimizer', None)
+    if map_location in (None, 'cpu', torch.device('cpu')) or layout:
+        return content
+    buffer = io.BytesIO()  # a function or a mapping of devices: only torch.load can apply it
+    torch.save(content, buffer)
+    buffer.seek(0)
+    moved: dict[str, Any] = safe_load(buffer, map_location)
+    return moved
 
 
 def _load_checkpoint(

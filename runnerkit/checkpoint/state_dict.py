@@ -7,15 +7,19 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_prefix
-from runnerkit.checkpoint.names import renamed, to_names_of
+from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_prefix, load_folder
+from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.names import get_state_dict, renamed, to_names_of
+from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.parallel import unwrap
+from runnerkit.parallel.dtensors import is_sharded, laid_out_like
 from runnerkit.utils.logging import print_log, printable, shortened
 
 EMA_PREFIX = 'ema_'
@@ -83,7 +87,7 @@ def load_checkpoint(
         ValueError: none of the file's weights fits the model: it is a checkpoint of another model.
     """
     path = checkpoint_meant(filename, best=True)
-    checkpoint = _load_checkpoint(path, map_location)
+    checkpoint = _content_for(model, path, map_location)
     if not isinstance(checkpoint, Mapping):
         raise RuntimeError(f'No state_dict found in checkpoint file {path}: it holds a {type(checkpoint).__name__}')
     found = checkpoint.get('state_dict', checkpoint)
@@ -102,6 +106,15 @@ def load_checkpoint(
         )
     _tell(fit, strict, logger, f'{fit.summary} of {printable(path)}')
     return checkpoint
+
+
+def _content_for(model: nn.Module, path: str, map_location: Any) -> Any:
+    """The content of a checkpoint; of a folder, a process reads only its part of a model that is sharded."""
+    inner = unwrap(model)
+    if not is_sharded(inner) or not is_checkpoint_folder(path):
+        return _load_checkpoint(path, map_location)
+    layout = layout_of(get_state_dict(inner), {}, ema_name)
+    return load_folder(Path(path), path, None, layout, lambda place: place[0] != 'optimizer')
 
 
 def load_part(
@@ -166,7 +179,11 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
         if _has_shape(own.get(name)) and getattr(value, 'shape', None) != own[name].shape
     }
     # The rest is loaded by torch, so that modules which rename old keys can do so.
-    fitting = OrderedDict((name, value) for name, value in given.items() if name not in wrong)
+    fitting = OrderedDict(
+        (name, laid_out_like(value, own.get(name)) if isinstance(value, Tensor) else value)
+        for name, value in given.items()
+        if name not in wrong
+    )
     fitting._metadata = given._metadata  # type: ignore[attr-defined]
     answer = inner.load_state_dict(fitting, strict=False)
     twins = {ema_name(name) for name in given}  # the EMA's copies are not weights of the model

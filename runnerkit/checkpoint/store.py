@@ -16,8 +16,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from runnerkit.checkpoint.atomic import replace_link, sweep, write_atomically
+from runnerkit.checkpoint.atomic import is_abandoned, replace_link, sweep, write_atomically
 from runnerkit.checkpoint.integrity import why_damaged
+from runnerkit.checkpoint.manifest import (
+    MANIFEST,
+    is_checkpoint_folder,
+    put_in_place,
+    remove_checkpoint,
+    why_folder_damaged,
+)
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.utils.logging import shortened
 
@@ -39,7 +46,7 @@ class NotSavedError(OSError):
 
 
 class Stored(NamedTuple):
-    """A checkpoint file. They sort by age, the newest last; equally old ones by number.
+    """A checkpoint, a file or a folder. They sort by age, the newest last; equally old ones by number.
 
     Attributes:
         written: the modification time in seconds since 1970; 0 if the storage does not tell.
@@ -119,6 +126,8 @@ class Store:
             _into_cloud(checkpoint, path)
         elif self.is_local:
             with _naming(path, OSError):
+                if is_checkpoint_folder(path):
+                    remove_checkpoint(Path(path))
                 write_atomically(path, lambda file: torch.save(checkpoint, file))
                 if latest:
                     replace_link(Path(path).with_name(LATEST), Path(path).name)
@@ -129,9 +138,65 @@ class Store:
                 self.client.put(buffer.getvalue(), path)
         return path
 
+    def write_folder(
+        self,
+        name: str,
+        tensors: Mapping[str, Any],
+        local: Mapping[str, Any],
+        rest: Mapping[str, Any] | None,
+        latest: bool = False,
+        group: Any = None,
+        then: Callable[[], None] | None = None,
+    ) -> str:
+        """Write a checkpoint as a folder, completely or not at all; every process of ``group`` calls it.
+
+        Args:
+            name: the folder's name.
+            tensors: see `runnerkit.checkpoint.folder.write_folder`.
+            local: see there.
+            rest: see there.
+            latest: make ``latest.pth`` point to it afterwards.
+            group: see there.
+            then: called on the first process when the checkpoint and ``latest.pth`` are there.
+
+        Returns:
+            The folder's path.
+
+        Raises:
+            NotSavedError: writing failed on some process.
+        """
+        from runnerkit.checkpoint.folder import write_folder
+
+        path = Path(self.path(name))
+
+        def finish() -> None:
+            if latest:
+                replace_link(path.with_name(LATEST), path.name)
+            if then is not None:
+                then()
+
+        with _naming(str(path), OSError):
+            write_folder(path, tensors, local, rest, group, finish)
+        return str(path)
+
+    def check_takes_folders(self) -> None:
+        """Whether a sharded checkpoint can be written here.
+
+        Raises:
+            ValueError: this is no folder on a disk.
+        """
+        if not self.is_local:
+            raise ValueError(
+                f'the model is sharded, and {self.place} is no folder on a disk: all processes write their parts of a '
+                'checkpoint into one folder. Give a work_dir (out_dir) that all machines share; runnerkit convert '
+                'makes a single file of a checkpoint, which can be copied anywhere'
+            )
+
     def delete(self, name: str) -> bool:
-        """Delete a file if there is one; returns whether there was."""
+        """Delete a checkpoint if there is one; returns whether there was."""
         path = self.path(name)
+        if self.is_local and os.path.isdir(path):
+            return is_checkpoint_folder(path) and remove_checkpoint(Path(path))
         is_there = bool(self.client.isfile(path))
         if is_there:
             self.client.remove(path)
@@ -140,11 +205,12 @@ class Store:
     def sweep(self) -> list[str]:
         """Delete the temporary files that killed runs left, and return their names.
 
-        In a local folder, files of running processes are kept; elsewhere this cannot be known. Nothing happens if the
-        storage cannot list or delete.
+        A checkpoint folder that lacks nothing but its name gets it. In a local folder, files of running processes are
+        kept; elsewhere this cannot be known. Nothing happens if the storage cannot list or delete.
         """
         try:
             if self.is_local:
+                self._name_complete()
                 return sweep(self.place)
             names = [name for name in self._names() if name.startswith('.') and name.endswith('.pth.tmp')]
             for name in names:
@@ -166,11 +232,12 @@ class Store:
             yield Path(path)
 
     def is_whole(self, name: str) -> bool:
-        """Whether the file exists and is intact."""
-        if not self.client.isfile(self.path(name)):
+        """Whether the checkpoint exists and is intact."""
+        path = self.path(name)
+        if not self.client.isfile(path) and not (self.is_local and is_checkpoint_folder(path)):
             return False
-        with self.local(name) as path:
-            return why_damaged(path) is None
+        with self.local(name) as copy:
+            return why_damaged(copy) is None
 
     def numbered(self) -> list[Stored]:
         """The checkpoints saved at intervals, newest first; best checkpoints are not included."""
@@ -190,6 +257,7 @@ class Store:
         Args:
             problem: returns why the file at a local path cannot be used; None if it can.
         """
+        self._name_complete()
         for stored in self._candidates():
             with self.client.get_local_path(stored.path) as path:
                 reason = problem(Path(path))
@@ -208,6 +276,21 @@ class Store:
         if not found and self.is_local and os.path.exists(self.path(LATEST)):
             return self.path(LATEST)
         return next((stored.path for stored in found or self.numbered()), None)
+
+    def _name_complete(self) -> None:
+        """Give checkpoint folders their names whose save was killed after their last byte, and before that."""
+        if not self.is_local:
+            return
+        for temporary in Path(self.place).glob(f'.*.tmp/{MANIFEST}'):
+            folder = temporary.parent
+            path = folder.with_name(folder.name[1:].rpartition('.tmp')[0].rpartition('.')[0])
+            is_lost = is_abandoned(folder.name) and (not path.exists() or why_damaged(path) is not None)
+            if not is_lost or why_folder_damaged(folder) is not None:
+                continue
+            try:
+                put_in_place(folder, path)
+            except OSError as error:  # it may only be read here, or another process is faster
+                logger.warning('%s is complete, but cannot be renamed to %s: %s', folder, path.name, error)
 
     def _candidates(self) -> list[Stored]:
         found = self.numbered()
@@ -236,7 +319,7 @@ class Store:
     def _names(self) -> list[str]:
         try:
             if self.is_local:
-                return [path.name for path in Path(self.place).iterdir() if path.is_file()]
+                return [path.name for path in Path(self.place).iterdir() if path.is_file() or path.suffix == '.pth']
             return [os.path.basename(name) for name in self.client.list_dir_or_file(self.place, list_dir=False)]
         except (FileNotFoundError, NotADirectoryError):  # nothing has been saved yet
             return []
@@ -325,7 +408,8 @@ def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
 
 
 def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
-    """``path`` itself, or if it is a folder, such as a work dir, the checkpoint to use from it; see `Store.meant`.
+    """``path`` itself, or if it is a folder of checkpoints, such as a work dir, the one to use from it; see
+    `Store.meant`.
 
     To use weights, to evaluate or to start from them, take the best; to resume, the latest. A URL is a folder if its
     last part has no dot and checkpoints can be listed there.
@@ -337,7 +421,7 @@ def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
     folder = os.path.expanduser(local_path(path))
     if is_url(folder):
         return _below_url(folder, best) or path
-    if not os.path.isdir(folder):
+    if not os.path.isdir(folder) or is_checkpoint_folder(folder):
         return path
     found = Store(folder).meant(best)
     if found is None:

@@ -229,7 +229,6 @@ COMMANDS = {
     'detect': 'predict',
     'publish-model': 'publish',
     'publish_model': 'publish',
-    'convert': 'export',
     'deploy': 'export',
     'onnx': 'export',
     'pytorch2onnx': 'export',

@@ -14,6 +14,7 @@ COMMANDS = {
     'predict': ('runnerkit.cli.predict', 'apply a trained model to files or to a split of its data'),
     'export': ('runnerkit.cli.export', 'write a trained model as safetensors, torch.export or ONNX'),
     'publish': ('runnerkit.cli.publish', 'write a checkpoint with its weights alone, and its hash in the name'),
+    'convert': ('runnerkit.cli.convert', 'make one file of a sharded checkpoint, and back'),
     'ctl': ('runnerkit.cli.ctl', 'look at a running training, pause, save, stop it, set its learning rate'),
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),

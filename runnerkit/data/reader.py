@@ -41,8 +41,8 @@ from runnerkit.data.kinds import (
 )
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.data.together import may_differ, next_in_step
 from runnerkit.data.sampler import ORDERS
+from runnerkit.data.together import may_differ, next_in_step
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 from runnerkit.utils.waiting import WaitEnded
 

@@ -15,6 +15,7 @@ from runnerkit.distributed.collectives import (
     reduce_named_sums_and_row,
     reduce_sums,
     same_seed_everywhere,
+    together,
 )
 from runnerkit.distributed.groups import broadcast_patiently, cpu_group, tell_failure
 from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
@@ -51,4 +52,5 @@ __all__ = [
     'same_seed_everywhere',
     'shutdown',
     'tell_failure',
+    'together',
 ]

@@ -109,12 +109,19 @@ def reduce_extremes(value: float, group: Any = None) -> tuple[float, float]:
     return -smallest, largest
 
 
-def broadcast_object(obj: T, src: int = 0) -> T:
-    """Return rank ``src``'s ``obj`` on all ranks; anything that can be pickled."""
+def broadcast_object(obj: T, src: int = 0, group: Any = None) -> T:
+    """Return rank ``src``'s ``obj`` on all ranks; anything that can be pickled.
+
+    Args:
+        obj: what to send.
+        src: who sends it.
+        group: a gloo group of all ranks to send it through; by default the common one.
+    """
     if get_dist_info()[1] == 1:
         return obj
     objects = [obj]
-    dist.broadcast_object_list(objects, src=src, device=_device())
+    device = _device() if group is None else torch.device('cpu')
+    dist.broadcast_object_list(objects, src=src, group=group, device=device)
     return objects[0]
 
 
@@ -143,6 +150,27 @@ def from_first_rank(call: Callable[[], T]) -> T:
     return result
 
 
+def together(call: Callable[[], T]) -> T:
+    """Call ``call`` on every rank, and return its result. If it fails on one, it fails on all.
+
+    Raises:
+        Exception: ``call`` has failed: here, or elsewhere (a RuntimeError that says what happened on which rank).
+    """
+    result: Any = None
+    failure: Exception | None = None
+    try:
+        result = call()
+    except Exception as error:
+        failure = error
+    told = all_gather_objects(None if failure is None else repr(failure))
+    if failure is not None:
+        raise failure
+    for rank, text in enumerate(told):
+        if text is not None:
+            raise RuntimeError(f'rank {rank} has failed: {text}')
+    return result
+
+
 def gather_objects(obj: T, group: Any = None) -> list[T]:
     """Return every rank's ``obj``, in the order of ranks, on rank 0; an empty list on the others.
 
@@ -158,13 +186,18 @@ def gather_objects(obj: T, group: Any = None) -> list[T]:
     return gathered or []
 
 
-def all_gather_objects(obj: T) -> list[T]:
-    """Return every rank's ``obj``, in the order of ranks, on all ranks; anything that can be pickled."""
+def all_gather_objects(obj: T, group: Any = None) -> list[T]:
+    """Return every rank's ``obj``, in the order of ranks, on all ranks; anything that can be pickled.
+
+    Args:
+        obj: what to send.
+        group: a group of all ranks to send it through; by default the common one.
+    """
     world_size = get_dist_info()[1]
     if world_size == 1:
         return [obj]
     gathered: list[Any] = [None] * world_size
-    dist.all_gather_object(gathered, obj)
+    dist.all_gather_object(gathered, obj, group=group)
     return gathered
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.data.named import name_of_scores
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
@@ -120,7 +121,7 @@ class Infer(RunnerBase):
         Raises:
             FileNotFoundError: there are none.
         """
-        if os.path.isfile(self.checkpoints):
+        if os.path.isfile(self.checkpoints) or is_checkpoint_folder(self.checkpoints):
             return [self.checkpoints]
         found = sorted(Store(self.checkpoints).numbered(), key=lambda each: each.number)
         if not found:

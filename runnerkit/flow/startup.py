@@ -9,7 +9,7 @@ from typing import Any
 
 from runnerkit.checkpoint import Store, load_checkpoint, why_damaged
 from runnerkit.checkpoint.integrity import training_state_problem
-from runnerkit.checkpoint.loader import load_tensors
+from runnerkit.checkpoint.loader import load_small
 from runnerkit.distributed import from_first_rank
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
@@ -101,11 +101,11 @@ def newest(stores: list[Store]) -> str | None:
 
 
 def why_not_resumable(path: Path) -> str | None:
-    """Why a run cannot resume from the checkpoint file; None if it can."""
+    """Why a run cannot resume from the checkpoint; None if it can."""
     damage = why_damaged(path)
     if damage is not None:
         return damage
     try:
-        return training_state_problem(load_tensors(path))
+        return training_state_problem(load_small(path))
     except ValueError:  # it is intact but has to be trusted: the error of the resume tells how
         return None

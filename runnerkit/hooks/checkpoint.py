@@ -12,6 +12,7 @@ from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in
 from runnerkit.distributed import allreduce_params
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
+from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.utils.exceptions import check_keywords
 from runnerkit.utils.logging import DETAIL, shortened
 from runnerkit.utils.suggest import did_you_mean
@@ -101,6 +102,8 @@ class CheckpointHook(StoringHook):
         check_keywords(self.args, runner.save_checkpoint, 'CheckpointHook', type(self).__init__)
         store = self.claim_store(runner)
         self._failure = None
+        if is_sharded(runner.model):
+            store.check_takes_folders()
         if store.client is not None and not store.client.allow_symlink:
             if self.args.get('create_symlink'):
                 runner.logger.warning('create_symlink has no effect: %s has no links', store.client.name)

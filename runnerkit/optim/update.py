@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from runnerkit.optim.fused import drop_missing_fused, use_fused
 from runnerkit.optim.step import step
 from runnerkit.parallel import FSDP2
+from runnerkit.parallel.dtensors import laid_out_like
 from runnerkit.utils.numbers import check_whole_number
 
 AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -248,7 +249,9 @@ class Update:
         if self.scaler is not None and 'scaler' in state:
             self.scaler.load_state_dict(state['scaler'])
         for parameter, grad in zip(self.parameters(), state.get('grads', ()), strict=False):
-            parameter.grad = None if grad is None else grad.to(parameter.device, parameter.dtype, copy=True)
+            if grad is not None:
+                grad = laid_out_like(grad, parameter).to(parameter.device, parameter.dtype, copy=True)
+            parameter.grad = grad
 
     def _count_step(self, *_: Any) -> None:
         self.steps += 1

@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
+from runnerkit.parallel.dtensors import is_dtensor, is_sharded
+
 
 class GradientOrders:
     """The orders in which gradients became ready in the first synchronised backward of each DDP wrapper in a model.
@@ -87,12 +89,15 @@ class GradientOrders:
 def own_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
     """Copies of the buffers that this rank has for itself, on the CPU: none where DDP broadcasts those of rank 0.
 
-    Without DDP's forward, in which it does that, networks of the model may have been called directly.
+    Without DDP's forward, in which it does that, networks of the model may have been called directly. In a sharded
+    model nothing broadcasts them; those that are sharded themselves are in its state dict.
     """
     wrappers = [part for part in model.modules() if isinstance(part, DistributedDataParallel)]
-    if all(wrapper.broadcast_buffers and not _does_without_buckets(wrapper) for wrapper in wrappers):
+    if not is_sharded(model) and all(
+        wrapper.broadcast_buffers and not _does_without_buckets(wrapper) for wrapper in wrappers
+    ):
         return {}
-    return {name: buffer.detach().cpu().clone() for name, buffer in model.named_buffers()}
+    return {name: buffer.detach().cpu().clone() for name, buffer in model.named_buffers() if not is_dtensor(buffer)}
 
 
 def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:

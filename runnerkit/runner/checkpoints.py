@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from runnerkit.checkpoint import NotSavedError, load_checkpoint
+from runnerkit.checkpoint import NotSavedError, get_state_dict, load_checkpoint
 from runnerkit.checkpoint.integrity import training_state_problem
-from runnerkit.checkpoint.loader import _load_checkpoint
+from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
+from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
+from runnerkit.checkpoint.shards import layout_of, optimizer_state_like
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
+from runnerkit.distributed import together
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
+from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
 
@@ -64,7 +71,8 @@ class Checkpoints(Updates):
     ) -> str | None:
         """Save everything that resuming needs, of all ranks; every rank calls it, in hooks too.
 
-        The first rank writes, by ``save_checkpoint``, which subclasses may replace. No rank goes on before the file is
+        The first rank writes, by ``save_checkpoint``, which subclasses may replace. If the model is sharded (FSDP2),
+        every rank writes its part of a folder that has the name of the file. No rank goes on before the checkpoint is
         there; with ``async_save``: before the state is copied. A save that is still being written in the background is
         waited for and reported first.
 
@@ -82,7 +90,7 @@ class Checkpoints(Updates):
             after_write: called on the first rank when the file and ``latest.pth`` are there; with ``async_save`` in the
                 writing thread.
             on_error: called with the error if the storage cannot take the file, instead of raising it: on every rank,
-                with ``async_save`` on the first one.
+                with ``async_save`` on the first one, and on the others of a sharded model when they wait for it.
             **options: more keywords for a ``save_checkpoint`` of your own.
 
         Returns:
@@ -126,7 +134,7 @@ class Checkpoints(Updates):
         }
 
     def _rank_state(self) -> dict[str, Any]:
-        updates = {self._update_name(key): update.state_dict() for key, update in self._updates.items()}
+        updates = {name: update.state_dict() for name, update in self._named_updates().items()}
         return {
             'rng': rng_state(),
             **self._readers.state_dict(self._state_of),
@@ -144,7 +152,7 @@ class Checkpoints(Updates):
         """What a resumed run compares, see `runnerkit.runner.conditions`."""
         from runnerkit.runner.conditions import general_conditions
 
-        updates = {self._update_name(key): update for key, update in self._updates.items()}
+        updates = self._named_updates()
         return {
             **general_conditions(),
             'runner': self._kind(),
@@ -154,6 +162,9 @@ class Checkpoints(Updates):
             'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
             'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
         }
+
+    def _named_updates(self) -> dict[str, Update]:
+        return {self._update_name(key): update for key, update in self._updates.items()}
 
     def _kind(self) -> str:
         return 'by epoch' if self.by_epoch else 'by iteration'
@@ -195,13 +206,22 @@ class Checkpoints(Updates):
         """
         self._saver.finish()
         checkpoint = checkpoint_meant(checkpoint)
-        loaded = _load_checkpoint(checkpoint, 'cpu' if map_location == 'default' else map_location)
+        loaded = self._read_to_resume(checkpoint, 'cpu' if map_location == 'default' else map_location)
         problem = training_state_problem(loaded)
         if problem is not None:
             raise ValueError(
                 f'{checkpoint} cannot be resumed: {problem}. To start from its weights, load it (--load-from)'
             )
         self._go_on_from(loaded, checkpoint, resume_optimizer)
+
+    def _read_to_resume(self, checkpoint: str, map_location: Any) -> Any:
+        """The content of a checkpoint; of a sharded one, only this rank's part where the model is sharded too."""
+        if not is_checkpoint_folder(checkpoint):
+            return _load_checkpoint(checkpoint, map_location)
+        if not is_sharded(self.model):
+            return load_folder(Path(checkpoint), checkpoint, map_location)
+        layout = layout_of(get_state_dict(self.model), named_optimizers(self.optimizer), ema_name)
+        return together(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
 
     def _go_on_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
         """`resume` from what was read of ``checkpoint``."""
@@ -260,7 +280,7 @@ class Checkpoints(Updates):
             try:
                 state = states[name] if name else dict(states)
                 check_same_kind(optimizer, state)
-                optimizer.load_state_dict(state)
+                optimizer.load_state_dict(optimizer_state_like(state, optimizer))
             except (KeyError, ValueError) as error:
                 raise ValueError(
                     f'the {which} in {checkpoint} does not fit this run ({error}); resume with the config it was '
@@ -298,7 +318,7 @@ def moved_along(messages: Mapping[str, Any], checkpoint: str) -> dict[str, str]:
         path = messages.get(key)
         if isinstance(path, str) and not is_url(path) and not os.path.exists(path):
             beside = os.path.join(folder, os.path.basename(path))
-            found |= {key: beside} if os.path.isfile(beside) else {}
+            found |= {key: beside} if os.path.exists(beside) else {}
     return found
 
 

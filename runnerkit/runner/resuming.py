@@ -12,8 +12,9 @@ from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.parallel.buckets import GradientOrders
+from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
-from runnerkit.utils.seed import set_rng_state
+from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
 
 
 class Resuming(Checkpoints):
@@ -88,10 +89,16 @@ class Resuming(Checkpoints):
         """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
         ranks = self._resumed['ranks']  # type: ignore[index]
         updates = dict(self._own_rank()['updates'])
-        if len(ranks) != self._world_size:
+        if len(ranks) != self._world_size or is_sharded(self.model):
             for name in dict.fromkeys(name for rank in ranks for name in rank['updates']):  # alike on all ranks
                 means = mean_gradients([rank['updates'].get(name, {'accumulated': 0}) for rank in ranks])
                 updates[name] = {'accumulated': 0, **updates.get(name, {}), 'grads': means}
+        if any(state.get('is_without_gradients') for state in updates.values()):
+            self.logger.warning(
+                'the checkpoint lacks the gradients of an unfinished accumulation cycle, which FSDP2 kept to itself: '
+                'the next update is made without them',
+                extra=EXACTNESS,
+            )
         for name, state in updates.items():
             key = name or None
             (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
@@ -215,7 +222,16 @@ class Resuming(Checkpoints):
             self._readers.restore_held(own)
             for reader in self._readers.entries:
                 self._tell_found(reader)
-            set_rng_state(own['rng'])
+            if self._rank >= len(self._resumed['ranks']) and self._draws_differ():
+                set_derived_rng_state(own['rng'], self._rank)
+            else:
+                set_rng_state(own['rng'])
+
+    def _draws_differ(self) -> bool:
+        """Whether the ranks of the resumed run drew different random numbers."""
+        resumed: Mapping[str, Any] = self._resumed or {}
+        first, *others = [rank['rng'] for rank in resumed['ranks']]
+        return not all(same_rng_state(first, other) for other in others)
 
     def _own_rank(self) -> dict[str, Any]:
         """What the checkpoint remembers of this rank; of one that it does not know, what it remembers of rank 0. Of a
@@ -255,7 +271,9 @@ class Resuming(Checkpoints):
                 extra=EXACTNESS,
             )
         elif self._world_size > before:
-            self.logger.warning('new ranks begin with the random states and hooks of rank 0', extra=EXACTNESS)
+            derived = 'random states that follow from those of rank 0 and the number of the rank'
+            states = derived if self._draws_differ() else 'the random states of rank 0, which all ranks had'
+            self.logger.warning('new ranks begin with %s, and with the hooks of rank 0', states, extra=EXACTNESS)
         elif self._world_size < before:
             self.logger.warning(
                 'the random states and hooks of the ranks from %d on are dropped', self._world_size, extra=EXACTNESS
@@ -292,5 +310,8 @@ def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
     means = []
     for column in zip(*(state.get('grads', ()) for state in states), strict=True):
         given = [grad for grad in column if grad is not None]  # a rank may not have used the parameter
+        if given and all(grad is given[0] for grad in column):  # of a sharded model: it is the mean
+            means.append(given[0])
+            continue
         means.append(sum(given[1:], given[0]) / len(column) if given else None)
     return means

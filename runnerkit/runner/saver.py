@@ -1,4 +1,7 @@
-"""How a runner saves: all ranks together, at once or in the background."""
+"""How a runner saves: all ranks together, at once or in the background.
+
+The first rank writes a file. If the model is sharded, every rank writes its part of a folder.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torch import distributed as dist
+
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.content import checkpoint_of, weights_on_cpu
+from runnerkit.checkpoint.content import NO_FILE, checkpoint_of, plain_checkpoint, raw_checkpoint, weights_on_cpu
+from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store, number_in
-from runnerkit.distributed import from_first_rank, gather_objects
+from runnerkit.distributed import from_first_rank, gather_objects, together
 from runnerkit.hooks.checkpoint import CheckpointHook
+from runnerkit.parallel.dtensors import is_sharded, local_part
 
 if TYPE_CHECKING:
     from runnerkit.checkpoint.async_writer import AsyncWriter
@@ -49,6 +56,7 @@ class Saver:
         self._request: _Request | None = None
         self._writer: AsyncWriter | None = None  # made by the first save in the background
         self.in_flight: _Request | None = None
+        self._group: Any = None  # of the processes of a sharded run, made by the first save
         self._to_acknowledge: Any = None  # the state of rank 0 in it, if a resumed run would go on from it
 
     def save(
@@ -65,7 +73,11 @@ class Saver:
         folder = runner.work_dir if out_dir is None else os.fspath(out_dir)
         if folder is None:
             raise ValueError('there is nowhere to save to: give save an out_dir, or the runner a work_dir')
-        from_first_rank(self.finish)
+        is_in_parts = is_sharded(runner.model)
+        if is_in_parts:
+            self.finish()
+        else:
+            from_first_rank(self.finish)
         take_back = self._set_messages(messages)
 
         def failed(error: Exception) -> None:
@@ -74,8 +86,12 @@ class Saver:
                 raise error
             on_error(error)
 
-        request = _Request(gather_objects(runner._rank_state()), async_save, after_write or _nothing, failed)
-        saved = from_first_rank(partial(self._save_on_first_rank, request, folder, given))
+        saved: str | NotSavedError
+        if is_in_parts:
+            saved = self._save_in_parts(folder, given, _Request([], async_save, after_write or _nothing, failed))
+        else:
+            request = _Request(gather_objects(runner._rank_state()), async_save, after_write or _nothing, failed)
+            saved = from_first_rank(partial(self._save_on_first_rank, request, folder, given))
         if isinstance(saved, str):
             return saved
         failed(saved)
@@ -98,6 +114,82 @@ class Saver:
             path = Store(out_dir, given.get('file_client_args')).path(self._name(template))
         return path
 
+    def _save_in_parts(self, out_dir: str, given: dict[str, Any], request: _Request) -> str | NotSavedError:
+        """Save a sharded model, on every rank: the folder's path, or why the storage could not take it."""
+        runner = self._runner
+        store = Store(out_dir, given.get('file_client_args'))
+        store.check_takes_folders()
+        if not type(runner).save_checkpoint.__module__.startswith('runnerkit.') and runner.rank == 0:
+            runner.logger.warning(
+                'save_checkpoint of %s is not called, as it would write what one rank has, and the model is sharded',
+                type(runner).__name__,
+            )
+        name = self._name(given.get('filename_tmpl', BY_EPOCH if runner.by_epoch else BY_ITER))
+        latest = given.get('create_symlink', True)
+        if self._group is None and runner.world_size > 1:
+            self._group = dist.new_group(backend='gloo')  # beside the training, whose collectives must not be crossed
+        tensors, places, own = together(self._own_part)
+        ranks = gather_objects(own)
+        with runner._rings('around_save'):
+            large, rest = together(partial(self._large_and_rest, given, ranks))
+            tensors.update(large)
+            counts_as_done = runner.rank == 0 and self._is_resumed_from(store, name, latest)
+            rest[PLACES].update(places)
+            local = {key: local_part(tensor) for key, tensor in tensors.items()}
+            content: dict[str, Any] = {'local': local, 'rest': rest if runner.rank == 0 else None}
+            write = partial(self._write_in_parts, store, name, tensors, latest, request)
+            if request.async_save:
+                self._to_acknowledge = ranks[0] if counts_as_done else None
+                self._start(request, content, write)
+                return store.path(name)
+            try:
+                write(content)
+            except NotSavedError as error:
+                return error
+        if runner.rank == 0:
+            if counts_as_done:
+                runner._readers.acknowledge(ranks[0])
+            runner.call_hook('after_save')
+        return store.path(name)
+
+    def _own_part(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """The state of this rank: sharded gradients of unfinished cycles, their places, and the rest."""
+        state = self._runner._rank_state()
+        for name, update in self._runner._named_updates().items():
+            if update.accumulated and not any(parameter.grad is not None for parameter in update.parameters()):
+                state['updates'][name]['is_without_gradients'] = True
+                self._runner.logger.warning(
+                    'the checkpoint is saved after %d of the losses of one update, whose gradients FSDP2 keeps to '
+                    'itself until the update (no_sync): a resumed run makes that update without them. Save where '
+                    'cumulative_iters (%d) ends',
+                    update.accumulated,
+                    update.cumulative_iters,
+                    extra={'exactness': True},
+                )
+        tensors, updates = taken_apart({'updates': state['updates']}, ('runnerkit', 'ranks', EACH))
+        return tensors, updates.pop(PLACES), {**state, **updates}
+
+    def _large_and_rest(self, given: Mapping[str, Any], ranks: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The checkpoint taken apart; its rest is whole on the first rank only."""
+        runner = self._runner
+        checkpoint = raw_checkpoint(
+            runner.model,
+            optimizer=runner.optimizer if given.get('save_optimizer', True) else None,
+            meta={**(given.get('meta') or {}), **self._meta()},
+            state={**runner._common_state(), 'ranks': ranks},
+        )
+        large, rest = taken_apart(checkpoint)
+        return large, plain_checkpoint(rest) if runner.rank == 0 else rest
+
+    def _write_in_parts(
+        self, store: Store, name: str, tensors: dict[str, Any], latest: bool, request: _Request, content: dict[str, Any]
+    ) -> None:
+        store.write_folder(name, tensors, content['local'], content['rest'], latest, self._group, request.after_write)
+
+    def _meta(self) -> dict[str, Any]:
+        runner = self._runner
+        return {**runner.meta, 'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
+
     def write(
         self,
         out_dir: str | os.PathLike[str],
@@ -113,8 +205,9 @@ class Saver:
         if meta is not None and not isinstance(meta, Mapping):
             raise TypeError(f'meta should be a dict or None, but got {type(meta)}')
         runner = self._runner
+        if is_sharded(runner.model):
+            raise RuntimeError(NO_FILE)
         store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
-        counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
         ranks = request.ranks if request else [runner._rank_state()]
         # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number. Before the
         # rings, in which averages may be in the place of weights that a nested run shares.
@@ -123,13 +216,13 @@ class Saver:
             checkpoint = checkpoint_of(
                 runner.model,
                 optimizer=runner.optimizer if save_optimizer else None,
-                meta={**(meta or {}), **runner.meta, **counts},
+                meta={**(meta or {}), **self._meta()},
                 state=state,
             )
             counts_as_done = self._is_resumed_from(store, name, create_symlink)
             if request is not None and request.async_save:
                 self._to_acknowledge = ranks[0] if counts_as_done else None
-                self._start(request, checkpoint, store, name, create_symlink)
+                self._start(request, checkpoint, partial(self._write_file, store, name, create_symlink, request))
                 return store.path(name)
             store.write(name, weights_on_cpu(checkpoint), create_symlink)
         if request is not None:
@@ -148,21 +241,22 @@ class Saver:
         places = places or [self._runner.work_dir]
         return store.place in places
 
-    def _start(self, request: _Request, checkpoint: dict[str, Any], store: Store, name: str, latest: bool) -> None:
-        def write(copy: dict[str, Any]) -> None:
-            store.write(name, copy, latest)
-            request.after_write()
+    @staticmethod
+    def _write_file(store: Store, name: str, latest: bool, request: _Request, copy: dict[str, Any]) -> None:
+        store.write(name, copy, latest)
+        request.after_write()
 
+    def _start(self, request: _Request, content: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
         if self._writer is None:
             from runnerkit.checkpoint.async_writer import AsyncWriter
 
             self._writer = AsyncWriter()
-        self._writer.start(checkpoint, write)
+        self._writer.start(content, write)
         self.in_flight = request
 
     def poll(self) -> None:
-        """Report the save in the background if it has ended; no waiting."""
-        if self._writer is not None and self._writer.is_done:
+        """Report the save in the background if it has ended; no waiting. Other ranks than the first `finish`."""
+        if self._runner.rank == 0 and self._writer is not None and self._writer.is_done:
             self.finish()
 
     def finish(self) -> None:
@@ -180,23 +274,29 @@ class Saver:
             failure = error
         request, self.in_flight = self.in_flight, None
         done, self._to_acknowledge = self._to_acknowledge, None
-        if failure is None:
+        if failure is not None:
+            request.on_failure(failure)
+        elif self._runner.rank == 0:
             if done is not None:
                 self._runner._readers.acknowledge(done)
             self._runner.call_hook('after_save')
-        else:
-            request.on_failure(failure)
 
     def close(self) -> None:
-        """`finish`, and give the thread and the memory of its copies back."""
+        """`finish`, and give the thread, the memory of its copies and the process group back."""
         try:
             self.finish()
         finally:
             self._writer = None
+            group, self._group = self._group, None
+            if group is not None and dist.is_initialized():
+                dist.destroy_process_group(group)
 
     def last(self) -> str | None:
         """See `Checkpoints.last_checkpoint`."""
-        from_first_rank(self.finish)
+        if is_sharded(self._runner.model):
+            self.finish()
+        else:
+            from_first_rank(self.finish)
         return from_first_rank(self._last)
 
     def _last(self) -> str | None:

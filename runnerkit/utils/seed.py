@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 from collections.abc import Iterator
@@ -126,6 +127,25 @@ def set_rng_state(state: dict[str, Any]) -> None:
     devices = torch.cuda.device_count() if state['cuda'] else 0
     for device, each in enumerate(state['cuda'][:devices]):
         torch.cuda.set_rng_state(each.cpu(), device)
+
+
+def same_rng_state(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two states of `rng_state` are equal, CUDA's aside."""
+    import torch
+
+    def parts(state: dict[str, Any]) -> list[Any]:
+        return [*state['python'], *state['numpy'], state['torch']]
+
+    return all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+        for a, b in zip(parts(one), parts(other), strict=True)
+    )
+
+
+def set_derived_rng_state(state: dict[str, Any], number: int) -> None:
+    """Seed all generators with what follows from ``state``, of `rng_state`, and ``number`` alone."""
+    digest = hashlib.sha256(state['torch'].cpu().numpy().tobytes() + str(number).encode()).digest()
+    seed_generators(int.from_bytes(digest[:4], 'little'))
 
 
 @contextmanager

@@ -63,6 +63,13 @@ def named_sums(rank):
     return found
 
 
+def in_a_group(rank):
+    group = torch.distributed.new_group(backend='gloo')
+    found = d.broadcast_object(rank, group=group), d.all_gather_objects(rank, group)
+    torch.distributed.destroy_process_group(group)
+    return found
+
+
 def told(call):
     try:
         return call()
@@ -97,6 +104,9 @@ def everything(rank, folder):
         'gather': d.gather_objects({'rank': rank}),
         'from_first': d.from_first_rank(lambda: {'called on': rank}),
         'from_first_failed': told(lambda: d.from_first_rank(lambda: {}['what is missing'])),
+        'together': d.together(lambda: rank),
+        'together_failed': told(lambda: d.together(lambda: {0: 'fine'}[rank])),
+        'in_a_group': in_a_group(rank),
         'seed': d.same_seed_everywhere(100 + rank),
         'averaged': averaged(rank),
         'averaged_one_by_one': averaged(rank, coalesce=False),

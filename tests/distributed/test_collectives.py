@@ -21,6 +21,7 @@ def test_alone_nothing_changes():
     assert d.reduce_named_sums({'a': (1.0, 2.0)}) == ({'a': (1.0, 2.0)}, set())
     assert d.reduce_named_sums_and_row({'a': (1.0, 2.0)}, (3.0,)) == ({'a': (1.0, 2.0)}, set(), [3.0])
     assert d.from_first_rank(lambda: thing) is thing
+    assert d.together(lambda: thing) is thing
     assert d.same_seed_everywhere(5) == 5
     d.barrier()
 
@@ -51,6 +52,7 @@ def test_objects(ranks):
     assert ranks['broadcast_from_1'] == ([1],) * 2
     assert ranks['all_gather'] == ([{'rank': 0}, {'rank': 1}],) * 2
     assert ranks['gather'] == ([{'rank': 0}, {'rank': 1}], [])
+    assert ranks['in_a_group'] == ((0, [0, 1]),) * 2
 
 
 def test_what_only_the_first_rank_does(ranks):
@@ -58,6 +60,13 @@ def test_what_only_the_first_rank_does(ranks):
     own, others = ranks['from_first_failed']
     assert own == "KeyError('what is missing')"
     assert others.startswith('ToldByFirstRank("rank 0 has failed: KeyError')
+
+
+def test_what_fails_on_one_rank_fails_on_all(ranks):
+    assert ranks['together'] == (0, 1)
+    first, own = ranks['together_failed']
+    assert own == 'KeyError(1)'
+    assert first == "RuntimeError('rank 1 has failed: KeyError(1)')"
 
 
 def test_seeds(ranks):

@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from folders import write
 from support import weights
 
 from runnerkit.config import Config
@@ -114,6 +115,18 @@ def test_files_that_no_run_can_go_on_from_are_skipped_and_told(tmp_path, caplog)
         assert f'epoch_{n}.pth is skipped: ' in caplog.text
     for reason in ("counter 'iter' is -5", 'holds no training state', "counter 'epoch' is 1000"):
         assert reason in caplog.text
+
+
+def test_folders_are_taken_or_skipped_like_files(tmp_path, caplog):
+    content = {'meta': {'epoch': 1, 'iter': 5}, 'state_dict': {'w': torch.ones(3)}, 'runnerkit': None}
+    write(tmp_path / 'epoch_1.pth', content)
+    write(tmp_path / 'epoch_2.pth', {**content, 'meta': {'epoch': 1, 'iter': -5}})
+    write(tmp_path / 'epoch_3.pth', content)
+    (tmp_path / 'epoch_3.pth/MANIFEST').unlink()
+    context = Context(Config({}), Options(auto_resume=True), work_dir=tmp_path)
+    assert to_resume(context) == str(tmp_path / 'epoch_1.pth')
+    assert "epoch_2.pth is skipped: its counter 'iter' is -5" in caplog.text
+    assert 'epoch_3.pth is skipped: it has no MANIFEST: its save was not ended' in caplog.text
 
 
 def test_a_file_that_wants_to_be_trusted_is_not_skipped(tmp_path):

@@ -283,3 +283,9 @@ def test_a_validation_that_is_cut_is_told(tmp_path, caplog):
     assert 'saved inside a validation' not in caplog.text
     run(str(tmp_path / 'inside.pth'))
     assert 'are of its remaining batches only' in caplog.text
+
+
+def test_gradients_of_a_sharded_model_are_the_mean_already():
+    """Each rank's state holds the same ones, and their sum by three divided by three may be another number."""
+    gradient = torch.tensor([0.1, 1 / 3, 1e-3])
+    assert mean_gradients([{'accumulated': 1, 'grads': [gradient]}] * 3)[0] is gradient

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from runnerkit.utils.seed import draw_seed, preserved_rng, rng_state, set_random_seed, set_rng_state, worker_init_fn
+from runnerkit.utils.seed import (
+    draw_seed,
+    preserved_rng,
+    rng_state,
+    same_rng_state,
+    set_derived_rng_state,
+    set_random_seed,
+    set_rng_state,
+    worker_init_fn,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +124,25 @@ def test_workers_of_all_processes_get_seeds_of_their_own():
     assert len(set(drawn.values())) == 6
     worker_init_fn(0, num_workers=1, rank=0, seed=7 + 3 + 2)
     assert (random.random(), np.random.rand(), torch.rand(()).item()) == drawn[1, 2]
+
+
+def test_derived_states_follow_from_a_state_and_a_number_alone():
+    set_random_seed(3)
+    state, drawn = rng_state(), []
+    for number in (4, 5, 4):
+        torch.rand(number)  # wherever the generators are
+        set_derived_rng_state(state, number)
+        drawn.append((random.random(), np.random.rand(), torch.rand(()).item()))
+    assert drawn[0] == drawn[2] != drawn[1]
+    set_random_seed(4)
+    set_derived_rng_state(rng_state(), 4)
+    assert random.random() != drawn[0][0]
+
+
+def test_states_are_told_apart():
+    set_random_seed(3)
+    states = [rng_state()]
+    for draw in (random.random, np.random.rand, lambda: torch.rand(1)):
+        draw()
+        states.append(rng_state())
+    assert [[same_rng_state(one, other) for one in states] for other in states] == torch.eye(4).bool().tolist()

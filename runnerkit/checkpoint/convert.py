@@ -1,0 +1,103 @@
+"""Makes one file of a sharded checkpoint, and a sharded checkpoint of a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.content import plain_checkpoint
+from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_folder
+from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.shards import taken_apart
+from runnerkit.checkpoint.state_dict import ema_name
+from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.utils.exceptions import WrongValue
+
+#: Of a single file with everything, and of one with weights alone.
+WHOLE, WEIGHTS = ('.pth', '.pt'), '.safetensors'
+
+
+def convert_checkpoint(
+    source: str | os.PathLike[str], out: str | os.PathLike[str], best: bool = False
+) -> tuple[Path, str]:
+    """Write a checkpoint in its other form: a sharded one as a file, a file as a sharded one.
+
+    The whole checkpoint is in memory meanwhile. No process group is needed, and nothing in it is executed.
+
+    Args:
+        source: a checkpoint, or a work dir.
+        out: ``name.pth`` gets all that resuming needs: a file of a sharded checkpoint, and a folder of a file.
+            ``name.safetensors`` gets the weights alone: the averages, if there are any.
+        best: of a work dir, take the best checkpoint instead of the latest.
+
+    Returns:
+        Where it is, and what it is: ``'file'``, ``'folder'`` or ``'weights'``.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+        FileExistsError: ``out`` exists.
+        ValueError: the checkpoint is damaged or could run code, or ``out`` has another ending.
+        OSError: writing failed.
+    """
+    target = Path(out).expanduser()
+    check_out(target)
+    path = find_checkpoint(source, best=best)
+    is_folder = not is_url(path) and is_checkpoint_folder(local_path(path))
+    if target.suffix == WEIGHTS:
+        weights = _weights(_load_checkpoint(path, 'cpu'), path)
+        write_atomically(target, methodcaller('write', _as_safetensors(weights)))
+        return target, 'weights'
+    if is_folder:
+        content = load_folder(Path(local_path(path)), path)
+        write_atomically(target, partial(torch.save, content))
+        return target, 'file'
+    from runnerkit.checkpoint.folder import write_folder
+
+    content = _load_checkpoint(path, 'cpu')
+    if not isinstance(content, Mapping) or 'state_dict' not in content:
+        content = {'meta': {}, 'state_dict': _weights(content, path)}
+    tensors, rest = taken_apart(content)
+    write_folder(target, tensors, tensors, plain_checkpoint(rest))
+    return target, 'folder'
+
+
+def check_out(target: Path) -> None:
+    """Check the place of a converted checkpoint before the work.
+
+    Raises:
+        FileExistsError: there is something.
+        ValueError: its ending says nothing.
+    """
+    if target.suffix not in (*WHOLE, WEIGHTS):
+        raise WrongValue(
+            f'a checkpoint is converted to name.pth (with all that resuming needs) or to name{WEIGHTS} (the weights '
+            f'alone), but got {str(target)!r}'
+        )
+    if os.path.lexists(target):
+        raise FileExistsError(f'{target} exists: delete it, or give another name')
+
+
+def _weights(content: Any, path: str) -> dict[str, Tensor]:
+    found = content.get('state_dict', content) if isinstance(content, Mapping) else {}
+    weights = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    if not weights:
+        raise ValueError(f'{path} holds no weights: a checkpoint is a dict of tensors by name, maybe under state_dict')
+    raw = {ema_name(name) for name in weights}
+    return {name: value for name, value in weights.items() if name not in raw}
+
+
+def _as_safetensors(weights: Mapping[str, Tensor]) -> bytes:
+    try:
+        from safetensors.torch import save
+    except ImportError as error:
+        raise ImportError(f'{WEIGHTS} needs the package safetensors: pip install safetensors') from error
+    # Tied weights share memory, which the format does not know.
+    return save({name: value.detach().clone().contiguous() for name, value in weights.items()}, {'format': 'pt'})

@@ -1,0 +1,152 @@
+"""Sharded state: the one place that knows how tensors lie over several processes.
+
+A checkpoint, sharded or not, is the same nested dict. Here its large tensors are taken out of it, so that each process
+writes its own part of them, and put back when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from runnerkit.parallel.dtensors import is_dtensor, laid_out_like
+
+#: Where a checkpoint says which tensors lie beside it.
+PLACES = 'sharded'
+#: In a place: the state of each rank.
+EACH = '*'
+
+#: What of a checkpoint may be large.
+_IN_PARTS = ('state_dict', 'optimizer')
+
+#: Keys from the top of a checkpoint down to a value.
+Place = tuple[Any, ...]
+
+
+def optimizer_state_like(state: Mapping[str, Any], optimizer: Optimizer) -> dict[str, Any]:
+    """The ``state`` of an optimizer (its `state_dict`), laid out over the processes as its parameters are."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
+    if not any(map(is_dtensor, parameters)):
+        return dict(state)
+    moved = {
+        index: {
+            name: laid_out_like(value, parameters[index]) if isinstance(value, Tensor) else value
+            for name, value in values.items()
+        }
+        if isinstance(index, int) and index < len(parameters)
+        else values
+        for index, values in state['state'].items()
+    }
+    return {**state, 'state': moved}
+
+
+def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Take the tensors out of a checkpoint of which each process writes its own part.
+
+    These are the weights and the optimizers' states, except single numbers. Of anything else in a checkpoint, such as
+    the states of ranks, it is the `DTensor` in the part that is given with its place.
+
+    Args:
+        checkpoint: a checkpoint, or a part of one; not changed.
+        below: the place of the part; empty for a whole checkpoint.
+
+    Returns:
+        The tensors by name, such as ``state_dict.head.weight`` or ``optimizer.state.0.exp_avg``; and the rest, with
+        None in the place of each. Under `PLACES`, it says which name belongs to which place.
+    """
+    tensors: dict[str, Tensor] = {}
+    places: dict[str, Place] = {}
+
+    def apart(value: Any, place: Place) -> Any:
+        if isinstance(value, Tensor):
+            if not is_dtensor(value) and (value.dim() == 0 or place[0] not in _IN_PARTS):
+                return value
+            name = '.'.join(map(str, place))
+            tensors[name], places[name] = value, place
+            return None
+        if isinstance(value, Mapping):
+            items = {key: apart(item, (*place, key)) for key, item in value.items()}
+            return _like_mapping(value, items)
+        if isinstance(value, list):
+            return [apart(item, (*place, i)) for i, item in enumerate(value)]
+        return value
+
+    rest = {
+        key: apart(value, (*below, key)) if below or key in _IN_PARTS else value for key, value in checkpoint.items()
+    }
+    return tensors, {**rest, PLACES: places}
+
+
+def put_together(rest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The inverse of `taken_apart`; the containers in ``rest`` are filled, those that it lacks are left out.
+
+    Raises:
+        ValueError: ``rest`` has no such places.
+    """
+    whole = {key: value for key, value in rest.items() if key != PLACES}
+    for name, place in rest.get(PLACES, {}).items():
+        if name not in tensors:
+            continue
+        try:
+            for holder in _holders(whole, tuple(place[:-1])):
+                holder[place[-1]] = tensors[name]
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(f'the checkpoint has no place for its tensor {name!r}') from error
+    return whole
+
+
+def _holders(value: Any, place: Place) -> Iterator[Any]:
+    """The containers at ``place``: one, or with `EACH` one for each rank."""
+    if not place:
+        yield value
+        return
+    first, below = place[0], place[1:]
+    for item in value if first == EACH else [value[first]]:
+        yield from _holders(item, below)
+
+
+def _like_mapping(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    """``items`` in a mapping of the kind of ``value``, for those kinds that have attributes of their own."""
+    metadata = getattr(value, '_metadata', None)
+    if metadata is None:
+        return items
+    from collections import OrderedDict
+
+    ordered = OrderedDict(items)
+    ordered._metadata = metadata  # type: ignore[attr-defined]
+    return ordered
+
+
+def layout_of(
+    weights: Mapping[str, Any], optimizers: Mapping[str, Optimizer], twin: Callable[[str], str]
+) -> dict[Place, Tensor]:
+    """The tensors whose layout over the processes those of a checkpoint are to get, by place; only `DTensor`.
+
+    Args:
+        weights: of the model, by their names in a checkpoint.
+        optimizers: by name; a single one has the empty name.
+        twin: the name in a checkpoint of a weight's average.
+    """
+    found: dict[Place, Tensor] = {}
+    for name, value in weights.items():
+        if is_dtensor(value):
+            found['state_dict', name] = found['state_dict', twin(name)] = value
+    for name, optimizer in optimizers.items():
+        above: Place = ('optimizer', name) if name else ('optimizer',)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
+        for index, parameter in enumerate(parameters):
+            if is_dtensor(parameter):
+                place: Place = (*above, 'state', index)
+                found[place] = parameter.detach()
+    return found
+
+
+def empty_like(size: torch.Size, dtype: torch.dtype, like: Tensor | None) -> Tensor:
+    """A tensor to read into: laid out as ``like`` if it has the same size, else whole, on the CPU."""
+    if like is not None and like.shape == size:
+        return torch.empty_like(like, dtype=dtype, requires_grad=False)
+    return torch.empty(size, dtype=dtype)

@@ -1,0 +1,58 @@
+"""Tensors that are spread over processes (`torch.distributed.tensor.DTensor`), as in models under FSDP2."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from torch import Tensor, nn
+
+
+def is_dtensor(value: Any) -> bool:
+    """Whether ``value`` is a tensor of which this process has a part (`torch.distributed.tensor.DTensor`)."""
+    # Without the module there are none, and importing it takes a second or two.
+    module = sys.modules.get('torch.distributed.tensor')
+    return module is not None and isinstance(value, module.DTensor)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether parameters of ``model`` are spread over processes, as `torch.distributed.fsdp.fully_shard` does it.
+
+    Also at moments at which each process has gathered all of them.
+    """
+    fsdp = getattr(sys.modules.get('torch.distributed.fsdp'), 'FSDPModule', ())
+    return any(map(is_dtensor, model.parameters())) or any(isinstance(part, fsdp) for part in model.modules())
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """The part of ``tensor`` that this process has; all of an ordinary tensor. It shares its memory."""
+    local: Tensor = tensor.to_local() if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
+    return local.detach()
+
+
+def laid_out_like(value: Tensor, target: Any) -> Tensor:
+    """``value`` spread over the processes as ``target`` is, if that is a `DTensor` and ``value`` is not.
+
+    No process talks to another one: each keeps its part of what it has.
+
+    Args:
+        value: an ordinary tensor, the same on all processes.
+        target: any tensor.
+    """
+    if not is_dtensor(target) or is_dtensor(value) or value.shape != target.shape:
+        return value
+    from torch.distributed.tensor import DTensor, Replicate
+
+    mesh = target.device_mesh
+    whole = value.to(target.device, target.dtype if value.is_floating_point() else value.dtype)
+    replicated = DTensor.from_local(whole, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    spread = replicated.redistribute(placements=target.placements)
+    # A part may be a view of the whole: without a copy, each process would keep all of it.
+    return DTensor.from_local(
+        spread.to_local().clone(),
+        mesh,
+        target.placements,
+        run_check=False,
+        shape=target.shape,
+        stride=target.stride(),
+    )

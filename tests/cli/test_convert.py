@@ -1,0 +1,69 @@
+"""The converting tool; and every tool takes the folder that it makes."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+import runnerkit
+from runnerkit.checkpoint import convert
+from runnerkit.cli.convert import EXTENSIONS, main
+from runnerkit.cli.predict import main as predict
+from runnerkit.cli.test import main as evaluate
+
+
+def test_every_tool_takes_a_folder(project, train, capsys):
+    """A run whose checkpoints are folders goes on, is evaluated and used as one whose checkpoints are files."""
+    assert train('--device', 'cpu')[0] == 0
+    run, whole = project / 'run', project / 'whole'
+    shutil.move(run, whole)
+    assert train('--cfg-options', 'runner.max_epochs=2', '--device', 'cpu')[0] == 0
+    for path in [path for path in run.glob('*.pth') if not path.is_symlink()]:
+        shutil.move(path, project / 'file.pth')
+        assert main([str(project / 'file.pth'), str(path)]) == 0
+        assert path.is_dir()
+    assert 'epoch_2.pth: a sharded checkpoint' in capsys.readouterr().out
+    [best] = run.glob('best_*.pth')
+
+    code, said, _ = train('--auto-resume', '--device', 'cpu')
+    assert (code, 'resumed from' in said) == (0, True)
+    ours, theirs = (torch.load(folder / 'epoch_3.pth') for folder in (run, whole))
+    for name, value in theirs['state_dict'].items():
+        assert torch.equal(ours['state_dict'][name], value)
+    assert [len(list(folder.glob('best_*.pth'))) for folder in (run, whole)] == [1, 1]  # the former one is deleted
+
+    config, out, answers = str(project / 'cfg.py'), project / 'out.json', []
+    for path in (run / 'epoch_2.pth', whole / 'epoch_2.pth'):
+        capsys.readouterr()
+        model = runnerkit.load_model(path, config)
+        answers.append(model.state_dict()['model.0.weight'].tolist())
+        for command in (
+            [evaluate, config, str(path), '--device', 'cpu'],
+            [predict, config, 'test', '--checkpoint', str(path), '--device', 'cpu'],
+        ):
+            assert command[0]([*command[1:], '--out', str(out)]) == 0
+            answers.append(json.loads(out.read_text()))
+    assert answers[:3] == answers[3:]
+
+
+def test_the_extensions_are_those_that_are_written():
+    assert EXTENSIONS == (*convert.WHOLE, convert.WEIGHTS)
+
+
+def test_wrong_usage(tmp_path, capsys, monkeypatch):
+    file = tmp_path / 'a.pth'
+    torch.save({'meta': {}, 'state_dict': torch.nn.Linear(2, 2).state_dict()}, file)
+    for words, code, text in (
+        ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: there is no folder nowhere'),
+        ([file, file], 2, 'exists: delete it'),
+        ([file, tmp_path / 'x.onnx'], 2, 'runnerkit export … --out x.onnx'),
+        ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 1, 'there is no checkpoint'),
+    ):
+        assert main([*map(str, words)]) == code
+        assert text in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([str(file)])
+    monkeypatch.setenv('WORLD_SIZE', '2')
+    assert main([str(file), str(tmp_path / 'x.pth')]) == 2
+    assert 'call it without torchrun' in capsys.readouterr().err
