@@ -71,7 +71,8 @@ class LogBuffer:
         """Add ``vars`` without moving anything from the device to the host.
 
         Args:
-            vars: numbers or one-element tensors by name. Tensors are copied on their device.
+            vars: numbers or one-element tensors by name. Tensors are copied on their device. All ranks together give
+                a DTensor.
             count: the number of samples that they are averages of.
 
         Raises:
@@ -82,6 +83,8 @@ class LogBuffer:
             raise WrongType(f'log values must be a dict of numbers by name, but got {type(vars)}: {vars!r}')
         for name, value in vars.items():
             if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
+                if type(value) is not Tensor and hasattr(value, 'full_tensor'):
+                    value = value.full_tensor()  # of a DTensor: a collective, on all ranks
                 value = value.detach().clone()
                 if value.dim():
                     value = value.reshape(())

@@ -1291,6 +1291,78 @@ CONFIGS = (
         'custom_imports: Failed to import no_such_module: No module named',
         1,
     ),
+    # --- model_wrapper
+    Wrong("model_wrapper = 'FSDP2'", "model_wrapper … must be a dict, but got 'FSDP2'", 1),
+    Wrong(
+        "model_wrapper = dict(type='FSDP')", "model_wrapper.type … no model wrapper 'FSDP' … Did you mean 'FSDP2'?", 1
+    ),
+    Wrong("model_wrapper = dict(type='XXXXXXXXXXX')", "model_wrapper.type … Write 'DDP' or 'FSDP2', or register", 1),
+    Wrong(
+        "model_wrapper = dict(type='DDP', find_unused_parameter=True)",
+        "model_wrapper.find_unused_parameter … (DDP) has no such key … Did you mean 'find_unused_parameters'?",
+    ),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2', module_class=['Linear'])",
+        "model_wrapper.module_class … model_wrapper (FSDP2) has no such key … Did you mean 'module_classes'?",
+    ),
+    Wrong("model_wrapper = dict(static_graph='yes')", "model_wrapper.static_graph … Write True in place of 'yes'", 1),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2', module_classes='Linear')",
+        'model_wrapper.module_classes … must be a list of names, but got',
+        1,
+    ),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2', mp_policy=dict(param_dtype='bf32'))",
+        "model_wrapper.mp_policy.param_dtype … must be 'bf16', 'fp16' or 'fp32', but got 'bf32'",
+        1,
+    ),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2', mp_policy=dict(param_type='bf16'))",
+        "model_wrapper.mp_policy.param_type … Did you mean 'param_dtype'?",
+    ),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2', reshard_after_forward=1)",
+        'model_wrapper.reshard_after_forward … must be True, False or a number of ranks of at least 2, but got 1',
+        1,
+    ),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2', min_num_params='1e6')",
+        "model_wrapper.min_num_params … Write 1000000.0 in place of '1e6'",
+        1,
+    ),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2', module_classes=['Linear'], min_num_params=10)",
+        'model_wrapper.min_num_params … both say what is sharded … Keep one of them',
+        1,
+    ),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2', module_classes=['Linaer'])",
+        "module_classes: Supervised has no module of a class 'Linaer'; did you mean 'Linear'?",
+        1,
+    ),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2', module_classes=['Linear'], activation_checkpointing=['Block'])",
+        "activation_checkpointing: Supervised has no module of a class 'Block'",
+        1,
+    ),
+    Wrong(
+        "model_wrapper = dict(type='FSDP2')\nchannels_last = True",
+        'channels_last … FSDP2 needs weights in the ordinary memory format … wrong.py:3',
+        1,
+    ),
+    Wrong(
+        "optimizer_config = dict(detect_anomalous_params=True)\nmodel_wrapper = dict(type='FSDP2')",
+        'optimizer_config.detect_anomalous_params … gathered copies of the weights',
+        1,
+    ),
+    Wrong(
+        'find_unused_parameters = True\nmodel_wrapper = dict(find_unused_parameters=False)',
+        'find_unused_parameters … differs from model_wrapper.find_unused_parameters=False … Keep one of them',
+        1,
+    ),
+    Wrong("broadcast_buffers = 'no'", "broadcast_buffers … Write False in place of 'no'", 1),
+    Wrong("sync_batchnorm = 'torch'", "sync_batchnorm … must be True or False, but got 'torch'", 1),
+    Wrong("sync_bn = 'torch'", 'sync_bn … neither a run nor a file of this config reads it', 0),
     # --- amp, fp16, compile
     Wrong('fp16 = 3', "fp16 … fp16 must be a dict such as fp16=dict(loss_scale='dynamic')", 1),
     Wrong('fp16 = dict(loss_scal=2)', "fp16.loss_scal … 'loss_scale'"),

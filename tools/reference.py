@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runnerkit import data, hooks, nn, runner
+from runnerkit import data, hooks, nn, parallel, runner
 from runnerkit.checkpoint.loader import CheckpointLoader
 from runnerkit.config.key_meanings import MEANINGS, TOP, Key
 from runnerkit.config.known_keys import DEFAULT_READERS, KEYS, MMCV_TOOLS, SCHEDULES
@@ -42,6 +42,7 @@ READERS: dict[str, Any] = {
     'EpochBasedRunner': runner.EpochBasedRunner,
     'Supervised': nn.Supervised,
     'LoggerHook': hooks.LoggerHook,
+    'FSDP2': parallel.FSDP2,
 }
 
 #: Points that are not called by every runner, after `POINTS`.

@@ -67,6 +67,15 @@ TOP: dict[str, Key] = {
     'find_unused_parameters': Key(
         'bool', 'False', 'Distributed runs: allow parameters that get no gradient in some iterations.'
     ),
+    'broadcast_buffers': Key(
+        'bool', 'True', "Distributed runs: all ranks take over rank 0's buffers in each iteration."
+    ),
+    'model_wrapper': Key(
+        'dict', "`dict(type='DDP')`", 'What several processes train the model in: `DDP`, `FSDP2`, or a class of yours.'
+    ),
+    'sync_batchnorm': Key(
+        'bool', 'False', 'Distributed runs on GPUs: batch norms take their statistics over the batches of all ranks.'
+    ),
     'auto_scale_lr': Key('dict', 'None', 'Scale the learning rate with the whole batch; `--auto-scale-lr`.'),
     'timer_config': Key('dict or None', "`dict(type='IterTimerHook')`", 'The hook that logs `time` and `data_time`.'),
     'profiler_config': Key('dict', 'None', "Run torch's profiler for some epochs or iterations."),
@@ -182,6 +191,20 @@ MEANINGS: dict[str, dict[str, Key]] = {
         'fullgraph': Key('bool', 'False', 'Whether code that cannot be compiled as a whole is an error.'),
         'options': Key('dict', 'None', 'Settings of the backend.'),
         'disable': Key('bool', 'False', 'Compile nothing.'),
+    },
+    'DDP': {
+        'broadcast_buffers': Key('bool', 'True', "Whether all ranks take over rank 0's buffers in each iteration."),
+        'find_unused_parameters': Key('bool', 'False', 'Allow parameters that get no gradient in some iterations.'),
+        'bucket_cap_mb': Key('float', '25', 'The size of the buckets in which gradients are sent, in MiB.'),
+        'gradient_as_bucket_view': Key('bool', 'False', 'Let gradients be views of the buckets, which saves memory.'),
+        'static_graph': Key('bool', 'False', 'Promise that each iteration uses the same parameters.'),
+        'init_sync': Key('bool', 'True', "Give all ranks rank 0's weights at the start."),
+    },
+    'mp_policy': {
+        'param_dtype': Key('str', "the weights' own", "In which type units compute: `'bf16'`, `'fp16'`, `'fp32'`."),
+        'reduce_dtype': Key('str', '`param_dtype`', 'In which type gradients are averaged.'),
+        'output_dtype': Key('str', 'as computed', 'In which type the model returns its outputs.'),
+        'cast_forward_inputs': Key('bool', 'True', 'Whether units cast their inputs to `param_dtype`.'),
     },
     'dist_params': {
         'backend': Key('str', "`'nccl'`", "`'gloo'` works without GPUs; it replaces `'nccl'` where there are none."),

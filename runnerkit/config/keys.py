@@ -11,7 +11,6 @@ from runnerkit.config.known_keys import (
     DEFAULT_READERS,
     FOREIGN,
     KEYS,
-    LATER,
     MMCV_TOOLS,
     OF_TORCH,
     OPEN,
@@ -235,10 +234,7 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
     for key in rest:
         if key in foreign or key.startswith('_'):
             continue
-        if key in LATER:
-            if root[key]:
-                yield Finding('warning', key, _where(root, key), 'it is not supported yet and has no effect', '')
-        elif not is_read(key):
+        if not is_read(key):
             yield from _in_nobodys_name(root, key)
 
 

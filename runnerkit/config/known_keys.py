@@ -11,9 +11,6 @@ from runnerkit.config.key_meanings import TOP as TOP
 #: The sections without which there is no run.
 REQUIRED = ('model', 'data', 'optimizer', 'runner')
 
-#: Top-level keys of the design that have no effect yet.
-LATER = ('model_wrapper',)
-
 #: Top-level keys that the training tools of MMCV's downstream projects read, and that mean nothing here.
 MMCV_TOOLS = (
     'opencv_num_threads',
@@ -131,6 +128,11 @@ _CYCLE = ('target_ratio', 'cyclic_times', 'step_ratio_up', 'anneal_strategy', 'g
 _LEAST = ('min_lr', 'min_lr_ratio', *_WARMUP)
 _LEAST_MOMENTUM = ('min_momentum', 'min_momentum_ratio', *_WARMUP)
 
+
+#: The names of DistributedDataParallel in ``model_wrapper``: ours, MMCV's and torch's.
+DDP = ('DDP', 'MMDistributedDataParallel', 'DistributedDataParallel')
+_DDP = tuple(MEANINGS['DDP'])
+
 _WITHOUT_DOCSTRING = (
     'log_config',
     'flow',
@@ -142,6 +144,7 @@ _WITHOUT_DOCSTRING = (
     'loss_scale',
     'schedule',
     'dist_params',
+    'mp_policy',
 )
 
 #: The keys that readers of sections know; for a class, without ``type``.
@@ -215,6 +218,18 @@ KEYS: dict[str, tuple[str, ...]] = {
         'hooks',
     ),
     'IterTimerHook': (),
+    **dict.fromkeys(DDP, _DDP),
+    'FSDP2': (
+        'module_classes',
+        'min_num_params',
+        'mp_policy',
+        'cpu_offload',
+        'activation_checkpointing',
+        'reshard_after_forward',
+        'broadcast_buffers',
+        'find_unused_parameters',
+        'forward_methods',
+    ),
     'ProfilerHook': (
         'by_epoch',
         'profile_iters',
@@ -273,6 +288,7 @@ PARTS = {
     **{name: ('grad_clip', 'loss_scale') for name in KEYS if name.endswith('OptimizerHook')},
     'fp16': ('loss_scale',),
     'ProfilerHook': ('schedule',),
+    'FSDP2': ('mp_policy',),
 }
 
 #: The constructor of optimizers that reads ``paramwise_cfg``.
@@ -286,6 +302,7 @@ DEFAULT_READERS: dict[str, str | None] = {
     'evaluation': 'EvalHook',
     'timer_config': 'IterTimerHook',
     'profiler_config': 'ProfilerHook',
+    'model_wrapper': 'DDP',
 }
 
 #: How the classes of schedules end, by section: ``policy='step'`` is StepLrUpdaterHook.

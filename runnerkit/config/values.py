@@ -95,6 +95,7 @@ LOSS_SCALE = Kind(
 )
 NORM_TYPE = Kind('a number', lambda value: value == 'inf' or _is_number(value))
 NAMES = Kind('a list of texts', lambda value: TEXT.fits(value) or (_is_list(value) and all(map(TEXT.fits, value))))
+NAME_LIST = Kind('a list of names', lambda value: _is_list(value) and bool(value) and all(map(TEXT.fits, value)))
 SAMPLER = Kind('a dict or a sampler', lambda value: isinstance(value, Mapping) or hasattr(value, '__iter__'))
 DATASET = Kind(
     'a dict with a type, a list of them or a data set',
@@ -191,6 +192,41 @@ _LOGGER: dict[str, Kind] = {
 }
 
 
+#: Number types by their names in a config.
+DTYPE = one_of('bf16', 'fp16', 'fp32')
+
+_WRAPPER: dict[str, Kind] = {
+    'type': Kind('a name or a class', lambda value: isinstance(value, (str, type))),
+    **dict.fromkeys(
+        (
+            'broadcast_buffers',
+            'find_unused_parameters',
+            'gradient_as_bucket_view',
+            'static_graph',
+            'init_sync',
+            'cpu_offload',
+        ),
+        BOOL,
+    ),
+    'bucket_cap_mb': NUMBER,
+    'module_classes': NAME_LIST,
+    'min_num_params': NUMBER,
+    'forward_methods': NAME_LIST,
+    'activation_checkpointing': Kind(
+        'True, False or a list of names of classes', lambda value: BOOL.fits(value) or NAME_LIST.fits(value)
+    ),
+    'reshard_after_forward': Kind(
+        'True, False or a number of ranks of at least 2',
+        lambda value: BOOL.fits(value) or (WHOLE.fits(value) and value >= 2),
+    ),
+    'mp_policy': SECTION,
+    'mp_policy.param_dtype': DTYPE,
+    'mp_policy.reduce_dtype': DTYPE,
+    'mp_policy.output_dtype': DTYPE,
+    'mp_policy.cast_forward_inputs': BOOL,
+}
+
+
 def _below(section: str, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
     return {f'{section}.{key}': kind for key, kind in kinds.items()}
 
@@ -203,7 +239,8 @@ KINDS: dict[str, Kind] = {
     'total_epochs': whole(0),
     'log_level': LEVEL,
     'custom_hooks': HOOKS,
-    **dict.fromkeys(('deterministic', 'auto_resume', 'find_unused_parameters'), BOOL),
+    **dict.fromkeys(('deterministic', 'auto_resume', 'find_unused_parameters', 'broadcast_buffers'), BOOL),
+    'sync_batchnorm': BOOL,
     **dict.fromkeys(('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch'), BOOL),
     **dict.fromkeys(('load_from', 'resume_from', 'work_dir'), PATH),
     **dict.fromkeys(
@@ -229,6 +266,8 @@ KINDS: dict[str, Kind] = {
     'optimizer_config.amp': one_of('bf16', 'fp16'),
     'optimizer_config.loss_scale': LOSS_SCALE,
     'fp16.loss_scale': LOSS_SCALE,
+    'model_wrapper': SECTION,
+    **_below('model_wrapper', _WRAPPER),
     'auto_scale_lr.enable': BOOL,
     'auto_scale_lr.base_batch_size': whole(1),
     'checkpoint_config.interval': WHOLE,
@@ -266,8 +305,8 @@ KINDS: dict[str, Kind] = {
     **{f'data.{split}_dataloader.{key}': kind for split in ('train', 'val', 'test') for key, kind in _LOADER.items()},
 }
 
-#: Sections that a hook of the user's own may read.
-_BY_HOOKS = (*SCHEDULES, 'optimizer_config', 'checkpoint_config')
+#: Sections that a class of the user's own may read.
+_BY_HOOKS = (*SCHEDULES, 'optimizer_config', 'checkpoint_config', 'model_wrapper')
 
 _ROOTS = {key.partition('.')[0] for key in KINDS}
 _DEPTH = max(key.count('.') + 1 for key in KINDS)

@@ -125,9 +125,12 @@ def all_gather_objects(obj: T) -> list[T]:
 
 
 def broadcast_buffers(buffers: Iterable[Tensor], src: int = 0) -> None:
-    """Copy rank ``src``'s buffers to every rank (BatchNorm's statistics, for example, differ between ranks)."""
+    """Copy rank ``src``'s buffers to every rank (BatchNorm's statistics, for example, differ between ranks).
+
+    Those that are sharded (DTensors, such as averages of sharded weights) stay as they are.
+    """
     if get_dist_info()[1] > 1:
-        for buffer in buffers:
+        for buffer in filter(_is_whole, buffers):
             dist.broadcast(buffer.data, src)
 
 
@@ -146,14 +149,15 @@ def same_seed_everywhere(seed: int) -> int:
 def allreduce_params(params: Iterable[Tensor], coalesce: bool = True, bucket_size_mb: int = -1) -> None:
     """Replace ``params``, parameters or buffers, by their means over all ranks.
 
-    Means of integers are rounded down; for booleans, rank 0's values are used.
+    Means of integers are rounded down; for booleans, rank 0's values are used. Those that are sharded (DTensors) stay
+    as they are.
 
     Args:
         params: the same on all ranks, in the same order.
         coalesce: send many of them in one message.
         bucket_size_mb: the maximum size of one message, in MiB; by default one message for each type.
     """
-    _average([param.detach() for param in params], coalesce, bucket_size_mb)
+    _average([param.detach() for param in params if _is_whole(param)], coalesce, bucket_size_mb)
 
 
 def allreduce_grads(params: Iterable[nn.Parameter], coalesce: bool = True, bucket_size_mb: int = -1) -> None:
@@ -186,6 +190,10 @@ def _average_one(flat: Tensor, world_size: int) -> None:
         numbers.div_(world_size)
     else:
         numbers.div_(world_size, rounding_mode='floor')
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    return not hasattr(tensor, 'to_local')
 
 
 def _buckets(tensors: list[Tensor], limit: int | None) -> Iterator[list[Tensor]]:

@@ -21,7 +21,8 @@ _TRAINING_KEYS = (*TRAINING, 'log_interval')
 #: What else of its config an experiment reads.
 _KEYS = [
     *('training', 'seed', 'deterministic', 'work_dir', 'log_level', 'log_config', 'checkpoint_config', 'evaluation'),
-    *('lr_config', 'momentum_config', 'optimizer_config', 'amp', 'fp16', 'custom_hooks', 'find_unused_parameters'),
+    *('lr_config', 'momentum_config', 'optimizer_config', 'amp', 'fp16', 'custom_hooks'),
+    *('model_wrapper', 'find_unused_parameters', 'broadcast_buffers', 'sync_batchnorm'),
 ]
 
 

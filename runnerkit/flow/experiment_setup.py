@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.integrity import training_state_problem
@@ -27,9 +28,11 @@ from runnerkit.flow.experiment_checks import as_config, is_shared_by_all, misspe
 from runnerkit.flow.instance import choose_device, claim
 from runnerkit.flow.startup import newest
 from runnerkit.flow.valid_hook import ValidHook
+from runnerkit.flow.wrapping import hand_over, placed, wrapped
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook
-from runnerkit.parallel import MMDistributedDataParallel, is_module_wrapper
+from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel import FSDP2, is_module_wrapper
 from runnerkit.registry import placed_errors
 from runnerkit.runner import IterBasedRunner
 from runnerkit.runner.checks import absolute_work_dir
@@ -239,10 +242,9 @@ class ExperimentSetup(IterBasedRunner):
     def wrap_model(self) -> None:
         """Move the model to ``device``, and wrap it for data parallel training if there are several processes; of a
         ``ModuleDict`` each network, which are called one by one."""
-        self.model.to(self.device)
         if self._world_size == 1:
-            return
-        if isinstance(self.model, nn.ModuleDict):
+            self.model.to(self.device)
+        elif isinstance(self.model, nn.ModuleDict):
             for name, network in self.model.items():
                 self.model[name] = self._wrapped(network)
         else:
@@ -251,10 +253,17 @@ class ExperimentSetup(IterBasedRunner):
     def _wrapped(self, network: nn.Module) -> nn.Module:
         trains = any(parameter.requires_grad for parameter in network.parameters())
         if not trains or is_module_wrapper(network):
-            return network
-        device_ids = [self.device.index] if self.device.type == 'cuda' else None
-        unused = bool(self.config.get('find_unused_parameters', False))
-        return MMDistributedDataParallel(network, device_ids=device_ids, find_unused_parameters=unused)
+            return network.to(self.device)
+        before = dict(network.named_parameters())
+        made = wrapped(placed(network, self.config, self.device), self.config, self.device, self.logger)
+        if isinstance(made, FSDP2):
+            hand_over(self._all_optimizers(), before, made)
+        return made
+
+    def _all_optimizers(self) -> list[Optimizer]:
+        """The optimizers of the run, and others among the attributes."""
+        values = [*named_optimizers(self.optimizer).values(), *vars(self).values()]
+        return list({id(each): each for each in values if isinstance(each, Optimizer)}.values())
 
     def setup_hooks(self) -> None:
         """Register what the config says of ``lr_config``, ``momentum_config``, ``optimizer_config`` (or ``amp``) and

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch import nn
 
 from runnerkit.config.objects import refuse_marks
 from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of
 from runnerkit.flow.building import build_experiment, experiment_of
+from runnerkit.flow.built_once import built_once
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import required_section
 from runnerkit.flow.loading import load_data, loader_settings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.switches import compile_options, use_channels_last
+from runnerkit.flow.wrapping import placed, wrapped
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
-from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel
 from runnerkit.registry import placed_errors
 from runnerkit.utils.seed import set_random_seed
 
@@ -60,22 +61,26 @@ class NetworkBase(Stage):
 
         A model that is given as an object keeps its weights.
         """
-        set_random_seed(context.seed)
         config = required_section(context.cfg, 'model')
         refuse_marks(config, 'model')
-        with placed_errors(context.cfg, 'model'):
-            model: Any = build_model(config)
-        if model is not config and hasattr(model, 'init_weights'):
+
+        def make(with_weights: bool) -> Any:
+            set_random_seed(context.seed)
             with placed_errors(context.cfg, 'model'):
-                model.init_weights()
-        model = model.to(context.device)
+                made: Any = build_model(config)
+                if with_weights and made is not config and hasattr(made, 'init_weights'):
+                    made.init_weights()
+            return made
+
+        model = make(True) if isinstance(config, nn.Module) else built_once(make, context.cfg, context.logger)
+        model = placed(model, context.cfg, context.device)
         if context.cfg.get('channels_last'):
             use_channels_last(model)
         options = compile_options(context.cfg)
         if options is not None:
             with placed_errors(context.cfg, 'compile'):
                 compile_model(model, **options)
-        context.model = wrapped(model, context)
+        context.model = wrapped(model, context.cfg, context.device, context.logger)
         if context.options.diff_seed:  # only now, so that all ranks have the same weights
             set_random_seed(context.seed, use_rank_shift=True)
 
@@ -112,18 +117,6 @@ class Network(NetworkBase):
             if context.cfg.get(section) is not None:
                 build(context)
         build_experiment(context)  # which has the rest
-
-
-def wrapped(model: torch.nn.Module, context: Context) -> torch.nn.Module:
-    """``model`` in a DDP wrapper if there are several processes, in a DataParallel wrapper on a single GPU."""
-    on_gpu = context.device.type == 'cuda'
-    if context.world_size > 1:
-        return MMDistributedDataParallel(
-            model,
-            device_ids=[context.device.index] if on_gpu else None,
-            find_unused_parameters=bool(context.cfg.get('find_unused_parameters', False)),
-        )
-    return MMDataParallel(model, device_ids=[context.device.index]) if on_gpu else model
 
 
 def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:

@@ -23,6 +23,7 @@ from runnerkit.flow.checks.lengths import LENGTH_CHECKS
 from runnerkit.flow.checks.plan import Plan
 from runnerkit.flow.checks.schedules import SCHEDULE_CHECKS
 from runnerkit.flow.checks.updates import UPDATE_CHECKS
+from runnerkit.flow.checks.wrapping import WRAPPING_CHECKS
 from runnerkit.flow.context import Context
 from runnerkit.flow.switches import SWITCHES
 
@@ -31,7 +32,7 @@ __all__ = ['CHECKS', 'CONFIG_CHECKS', 'RUN_CHECKS', 'Finding', 'Plan', 'Prefligh
 Check = Callable[[Plan], Iterable[Finding]]
 
 #: Checks that need nothing but the config (and the command line's flags).
-CONFIG_CHECKS: tuple[Check, ...] = KEY_CHECKS
+CONFIG_CHECKS: tuple[Check, ...] = (*KEY_CHECKS, *WRAPPING_CHECKS)
 
 #: Checks that need the runner.
 RUN_CHECKS: tuple[Check, ...] = (

@@ -13,6 +13,7 @@ from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.work_dir import take_over
+from runnerkit.flow.wrapping import moves_batches
 from runnerkit.hooks import EvalHook, StopAfterHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.registry import placed_errors
@@ -80,6 +81,8 @@ class RunnerBase(Stage):
                 check_step(context.model, None)
         with placed_errors(context.cfg, 'runner'):
             context.runner = build_runner(config, parts_of(context))
+        if not moves_batches(context.model) and context.device.type != 'cpu':
+            context.runner.batch_device = context.device
         context.runner.timestamp = context.timestamp
 
     def register_hooks(self, context: Context) -> None:

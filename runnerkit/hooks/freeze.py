@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.patterns import as_patterns, chosen_parameters, matches
-from runnerkit.parallel import unwrap
+from runnerkit.parallel import FSDP2, unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 
@@ -25,8 +25,9 @@ class FreezeHook(Hook):
     its state alone: neither momentum nor weight decay moves it. Batch norms in a frozen part are in evaluation mode:
     they use their running statistics and do not update them. Other layers, such as dropout, stay in training mode.
 
-    Inside a `DistributedDataParallel` the parameters keep on requiring gradients, because it cannot learn of a change.
-    The gradients are thrown away before the optimizer's step; the weights are the same, but no time is saved.
+    Inside a `DistributedDataParallel` or `FSDP2` the parameters keep on requiring gradients, because it cannot learn
+    of a change. The gradients are thrown away before the optimizer's step; the weights are the same, but no time is
+    saved.
 
     What is frozen follows from the run's position alone, so a resumed run goes on as if it had not been interrupted.
     Parameters that did not require gradients before are left alone. After the run all of them are as they were. With
@@ -66,7 +67,8 @@ class FreezeHook(Hook):
             for name, module in model.named_modules()
             if isinstance(module, _NormBase) and all(matches(self.patterns, f'{name}.{leaf}') for leaf in _OF_A_NORM)
         ]
-        self._drops_gradients = any(isinstance(part, DistributedDataParallel) for part in runner.model.modules())
+        wrappers = (DistributedDataParallel, FSDP2)
+        self._drops_gradients = any(isinstance(part, wrappers) for part in runner.model.modules())
         if self._drops_gradients:
             optimizers = named_optimizers(runner.optimizer).values() if runner.optimizer is not None else ()
             self._handles = [each.register_step_pre_hook(self._drop) for each in optimizers]

@@ -13,8 +13,16 @@ from torch.optim import Optimizer
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.nn.amp import wrap_fp16_model
+from runnerkit.optim.fused import why_not_fused
 from runnerkit.optim.named import named_optimizers
-from runnerkit.optim.update import Update, autocast, cycle_length, log_anomalous_params, make_scaler
+from runnerkit.optim.update import (
+    Update,
+    autocast,
+    clip_gradients,
+    cycle_length,
+    log_anomalous_params,
+    make_scaler,
+)
 from runnerkit.utils.numbers import check_whole_number
 
 
@@ -199,7 +207,7 @@ class OptimizerHook(Hook):
         """Clip the gradients of ``params`` as ``grad_clip`` says; returns their norm before clipping. For subclasses
         with their own update."""
         with_grad = [p for p in params if p.requires_grad and p.grad is not None]
-        return nn.utils.clip_grad_norm_(with_grad, **(self.grad_clip or {})) if with_grad else None
+        return clip_gradients(with_grad, self.grad_clip or {}) if with_grad else None
 
     @contextmanager
     def _around_iter(self, runner: Any) -> Iterator[None]:
@@ -399,7 +407,10 @@ def _which(update: Update) -> str:
     """Say which of the optimizers are fused and which are not."""
     answers = update.fused or [False] * len(update.optimizers)
     pairs = zip(update.optimizers, answers, strict=True)
-    return ', '.join(f'{type(optimizer).__name__} {"yes" if fused else "no"}' for optimizer, fused in pairs)
+    return ', '.join(
+        f'{type(optimizer).__name__} {"yes" if fused else f"no{why_not_fused(optimizer)}"}'
+        for optimizer, fused in pairs
+    )
 
 
 def _has_sparse_gradients(model: Any) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.suggest import did_you_mean
 
@@ -79,7 +80,9 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
             **({} if params is None else {'params': params}),
         }
     )
-    return build(model)
+    optimizer = build(model)
+    drop_missing_fused([each for each in (optimizer,) if isinstance(each, Optimizer)])
+    return optimizer
 
 
 def check_disjoint(optimizers: Mapping[str, Any], model: nn.Module) -> None:

@@ -7,14 +7,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 from torch.optim import Optimizer
+
+from runnerkit.distributed import reduce_max
 
 
 def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return the largest magnitude in ``tensors``, one number per device; NaN if there is a NaN among them."""
+    """Return the largest magnitude in ``tensors``, one number per device; NaN if there is a NaN among them.
+
+    Of sharded tensors, it is that of this rank's part.
+    """
     by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
         values = tensor.detach()
+        values = values.to_local() if hasattr(values, 'to_local') else values
         values = values._values() if values.is_sparse else values
         if values.numel() and (values.is_floating_point() or values.is_complex()):
             by_device.setdefault(values.device, []).append(values)
@@ -93,6 +100,8 @@ class StepGuard:
             for magnitude in magnitudes:
                 self._see(magnitude)
             return
+        if any(hasattr(grad, 'to_local') for _, grad in held):
+            magnitudes = [_largest_of_ranks(magnitudes, held[0][1].device)]
         if not magnitudes:
             return
         device = magnitudes[0].device
@@ -119,6 +128,18 @@ class StepGuard:
         new, row = self._counts
         new.add_(bad)
         row.add_(1).mul_(bad)
+
+
+def _largest_of_ranks(magnitudes: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Infinite if a magnitude of any rank is not finite, else 0: ranks with parts of a gradient must act alike."""
+    bad = torch.zeros((), device=device)
+    for each in magnitudes:
+        bad = torch.maximum(bad, (~torch.isfinite(each)).float().to(device))
+    if device.type == 'cpu':  # where the update is made, which may not be where the ranks communicate
+        bad = torch.tensor(reduce_max(float(bad)))
+    else:
+        dist.all_reduce(bad, dist.ReduceOp.MAX)
+    return torch.where(bad > 0, torch.inf, 0.0)
 
 
 def is_fused(optimizer: Optimizer) -> bool:

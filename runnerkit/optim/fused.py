@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
+
 import torch
 from torch.optim import SGD, Optimizer
 
@@ -41,9 +44,8 @@ def can_be_fused(optimizer: Optimizer) -> bool:
         return False
     parameters = [parameter for group in groups for parameter in group['params']]
     if isinstance(optimizer, SGD):
-        # torch has no fused SGD for DTensor. For dampening see use_fused.
-        damped = any(group['momentum'] and group['dampening'] for group in groups)
-        if damped or any(hasattr(parameter, 'device_mesh') for parameter in parameters):
+        damped = any(group['momentum'] and group['dampening'] for group in groups)  # see use_fused
+        if damped or why_not_fused(optimizer):
             return False
     if not all(parameter.is_floating_point() for parameter in parameters):
         return False
@@ -55,3 +57,25 @@ def can_be_fused(optimizer: Optimizer) -> bool:
     except (RuntimeError, TypeError, ValueError):
         return False
     return True
+
+
+def why_not_fused(optimizer: Optimizer) -> str:
+    """Why torch has no fused implementation for this very optimizer, where its class has one; empty otherwise."""
+    is_sharded = any(hasattr(each, 'device_mesh') for group in optimizer.param_groups for each in group['params'])
+    return ' (torch has no fused SGD for sharded parameters)' if isinstance(optimizer, SGD) and is_sharded else ''
+
+
+def drop_missing_fused(optimizers: Iterable[Optimizer]) -> None:
+    """Let ``optimizers`` take their default implementation, and log it, where ``fused=True`` is asked and torch has
+    none: its SGD fails at the first step of sharded parameters (torch 2.13)."""
+    for optimizer in optimizers:
+        if any(group.get('fused') for group in optimizer.param_groups) and (reason := why_not_fused(optimizer)):
+            for group in optimizer.param_groups:
+                group['fused'] = None
+            optimizer.defaults['fused'] = None
+            vars(optimizer).pop('_step_supports_amp_scaling', None)
+            logging.getLogger('runnerkit').warning(
+                'fused=True has no effect on %s%s: its default implementation is taken',
+                type(optimizer).__name__,
+                reason,
+            )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from runnerkit.optim.fused import use_fused
+from runnerkit.optim.fused import drop_missing_fused, use_fused
 from runnerkit.optim.step import step
+from runnerkit.parallel import FSDP2
 from runnerkit.utils.numbers import check_whole_number
 
 AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -61,6 +62,7 @@ class Update:
                 f"fused must be 'auto' or None, but got {fused!r}; to require it, use optimizer=dict(..., fused=True)"
             )
         self.optimizers = list(optimizers)
+        drop_missing_fused(self.optimizers)
         self.fused = [use_fused(optimizer) for optimizer in self.optimizers] if fused == 'auto' else []
         if grad_clip is not None and not isinstance(grad_clip, dict):
             raise TypeError(f'grad_clip must be a dict such as dict(max_norm=35), or None, but got {grad_clip!r}')
@@ -76,6 +78,7 @@ class Update:
         self.accumulated = 0  # losses whose gradients wait for the step
         self.steps = 0  # optimizer steps since construction, also those made elsewhere
         self._one: Tensor | None = None  # the loss's own gradient
+        self._sharded: list[FSDP2] | None = None  # the wrappers in the model, where this is one of several updates
         self._counting = [optimizer.register_step_post_hook(self._count_step) for optimizer in self.optimizers]
 
     def retire(self) -> None:
@@ -143,8 +146,30 @@ class Update:
         if self.is_one_of_several:
             options['inputs'] = [parameter for parameter in self.parameters() if parameter.requires_grad]
         if options.get('inputs') != []:  # all of them are frozen; torch takes an empty list for an error
-            self._add_gradients(loss, options)
+            if self.is_one_of_several and self._is_sharded(model):
+                self._add_own_gradients(loss, model, options)
+            else:
+                self._add_gradients(loss, options)
         self.accumulated += 1
+
+    def _is_sharded(self, model: nn.Module | None) -> TypeGuard[nn.Module]:
+        if self._sharded is None:
+            self._sharded = [] if model is None else [part for part in model.modules() if isinstance(part, FSDP2)]
+        return bool(self._sharded)
+
+    def _add_own_gradients(self, loss: Tensor, model: nn.Module, options: dict[str, Any]) -> None:
+        """What ``inputs`` of backward does, which cannot name weights that are sharded: others keep their gradients."""
+        own = {id(parameter) for parameter in options.pop('inputs')}
+        for wrapper in self._sharded or ():
+            wrapper.reshard()
+        others = [(parameter, parameter.grad) for parameter in model.parameters() if id(parameter) not in own]
+        for parameter, _ in others:
+            parameter.grad = None
+        try:
+            self._add_gradients(loss, options)
+        finally:
+            for parameter, grad in others:
+                parameter.grad = grad
 
     def _clear_gradients(self) -> None:
         for optimizer in self.optimizers:
@@ -206,7 +231,7 @@ class Update:
         if self.grad_clip is None:
             return None
         parameters = [p for p in self.parameters() if p.grad is not None]
-        return nn.utils.clip_grad_norm_(parameters, **self.grad_clip) if parameters else None
+        return clip_gradients(parameters, self.grad_clip) if parameters else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs: the scaler, and the gradients of an unfinished cycle in `parameters`' order."""
@@ -227,6 +252,13 @@ class Update:
 
     def _count_step(self, *_: Any) -> None:
         self.steps += 1
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], options: Mapping[str, Any]) -> Tensor:
+    """Clip with `torch.nn.utils.clip_grad_norm_` and its ``options``; returns the norm before, over all ranks where the
+    gradients are sharded."""
+    norm: Any = nn.utils.clip_grad_norm_(parameters, **options)
+    return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm
 
 
 def has_gradients(optimizer: Optimizer) -> bool:

@@ -4,10 +4,12 @@ from runnerkit.parallel.collate import collate
 from runnerkit.parallel.data_container import DataContainer
 from runnerkit.parallel.data_parallel import MMDataParallel
 from runnerkit.parallel.distributed import MMDistributedDataParallel
+from runnerkit.parallel.fsdp import FSDP2
 from runnerkit.parallel.scatter_gather import scatter, scatter_kwargs, to_device
 from runnerkit.parallel.wrappers import MODULE_WRAPPERS, is_module_wrapper, unwrap
 
 __all__ = [
+    'FSDP2',
     'MODULE_WRAPPERS',
     'DataContainer',
     'MMDataParallel',

@@ -17,7 +17,7 @@ from runnerkit.parallel.steps import Steps
 from runnerkit.parallel.wrappers import MODULE_WRAPPERS
 
 
-@MODULE_WRAPPERS.register_module()
+@MODULE_WRAPPERS.register_module(name=['MMDistributedDataParallel', 'DDP'])
 class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
     """torch's DistributedDataParallel for models with steps; it takes the same arguments.
 

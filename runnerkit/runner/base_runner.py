@@ -12,6 +12,7 @@ from typing import Any
 from runnerkit.data.kinds import WAY_OUT, length_of, named, set_epoch
 from runnerkit.data.reader import Reader
 from runnerkit.hooks.step_record import StepRecord, record_of
+from runnerkit.parallel import to_device
 from runnerkit.parallel.steps import check_samples, required_output
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.evaluating import Evaluating
@@ -62,6 +63,8 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Hand one batch to the model and keep what it returns as ``outputs``. The slot that subclasses replace."""
+        if self.batch_device is not None:
+            data_batch = to_device(data_batch, self.batch_device)
         if self.batch_processor is not None:
             outputs = self.batch_processor(self.model, data_batch, train_mode=train_mode, **kwargs)
         elif train_mode and self.mode == 'train':

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -105,6 +106,9 @@ class RunnerState:
         self._workflow: list[tuple[str, int]] = []
         self._readers = Readers()
         self._resumed: dict[str, Any] | None = None
+
+    #: Where batches are moved before a step gets them; None: the model's wrapper does it, or the batches are there.
+    batch_device: torch.device | None = None
 
     #: Whether there is a step; subclasses that are given their model later ask when they run.
     _check_step = staticmethod(check_step)

@@ -152,12 +152,9 @@ def test_old_ways_to_say_it(project, train):
         .read_text()
         .replace("runner = dict(type='EpochBasedRunner', max_epochs=3)", 'total_epochs = 1')
     )
-    (project / 'cfg.py').write_text(
-        text + "fp16 = dict(loss_scale=64.)\nmodel_wrapper = dict(type='x')\noptimzer_config = dict()\n"
-    )
+    (project / 'cfg.py').write_text(text + 'fp16 = dict(loss_scale=64.)\noptimzer_config = dict()\n')
     code, out, _ = train()
     assert code == 0
-    assert 'model_wrapper (' in out
     assert 'optimzer_config' in out
     updates = torch.load(project / 'run' / 'latest.pth')['runnerkit']['ranks'][0]['updates']
     assert updates['']['scaler']['scale'] == 64.0

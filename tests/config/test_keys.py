@@ -152,7 +152,6 @@ TOP_LEVEL = {
     'batch_size = 64': ('warning', 'batch_size', 'Write data.samples_per_gpu'),
     'norm = dict(mean=[2.0])': ('warning', 'norm', 'begin its name'),  # the file that reads it has been executed
     'pipeline = ["nas"]': ('warning', 'pipeline', 'begin its name'),
-    'model_wrapper = dict(type="x")': ('warning', 'model_wrapper', 'not supported yet'),
 }
 
 

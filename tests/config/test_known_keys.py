@@ -8,6 +8,7 @@ import torch
 
 from runnerkit.config.known_keys import (
     BELONGS,
+    DDP,
     DEFAULT_READERS,
     FOREIGN,
     KEYS,
@@ -21,10 +22,12 @@ from runnerkit.config.known_keys import (
 )
 from runnerkit.data import build_dataloader
 from runnerkit.data.loader import LOADER_OPTIONS
-from runnerkit.flow import defaults, instance, network, slots, startup, switches, terminal, training
+from runnerkit.flow import defaults, instance, network, slots, startup, switches, terminal, training, wrapping
 from runnerkit.hooks import HOOKS
 from runnerkit.optim import OPTIMIZER_BUILDERS
 from runnerkit.optim.default_constructor import CUSTOM_KEY_OPTIONS, PARAMWISE_DEFAULTS
+from runnerkit.parallel import MODULE_WRAPPERS
+from runnerkit.parallel.fsdp import MP_POLICY
 from runnerkit.registry import _parameters
 from runnerkit.runner import RUNNERS, BaseRunner
 from runnerkit.utils.imports import import_modules_from_strings
@@ -34,7 +37,12 @@ CLASSES = [name for name in KEYS if name[0].isupper()]
 
 @pytest.mark.parametrize('name', CLASSES)
 def test_classes(name):
-    taken = set(_parameters(HOOKS.get(name) or RUNNERS.get(name)))
+    if name in DDP:
+        assert set(KEYS[name]) < set(_parameters(MODULE_WRAPPERS.get('DDP')))  # the others are not for configs
+        return
+    taken = set(_parameters(HOOKS.get(name) or RUNNERS.get(name) or MODULE_WRAPPERS.get(name)))
+    if name == 'FSDP2':
+        taken -= {'module', 'device'}  # the flow's
     if name.endswith('Runner'):
         taken.add('constructor')  # see build_runner
     if name == 'EvalHook':
@@ -64,7 +72,8 @@ def test_parts_of_sections():
     assert set(KEYS['paramwise_cfg']) == set(PARAMWISE_DEFAULTS)
     assert KEYS['custom_keys'] == CUSTOM_KEY_OPTIONS
     assert OPTIMIZER_BUILDERS.get(OWN_CONSTRUCTOR) is not None
-    assert {part for parts in PARTS.values() for part in parts} <= set(OF_TORCH)
+    assert {part for parts in PARTS.values() for part in parts} <= {*OF_TORCH, 'mp_policy'}
+    assert KEYS['mp_policy'] == MP_POLICY
 
 
 @pytest.mark.parametrize(
@@ -82,7 +91,7 @@ def test_functions_of_torch(name, function, without):
 
 
 def test_every_key_that_the_stages_ask_for_is_known():
-    stages = (instance, network, startup, training, terminal, defaults, slots, switches)
+    stages = (instance, network, startup, training, terminal, defaults, slots, switches, wrapping)
     sources = [inspect.getsource(part) for part in stages]
     asked = {name for source in sources for name in re.findall(r"cfg\.get\('(\w+)'", source)}
     assert len(asked) > 15

@@ -10,11 +10,10 @@ from support import loader, tiny_runner
 from runnerkit.config import Config
 from runnerkit.flow import Context, Network, Options
 from runnerkit.flow.defaults import optimizer_config, runner_config
-from runnerkit.flow.network import scaled_lr, wrapped
+from runnerkit.flow.network import scaled_lr
 from runnerkit.flow.training import Runner
 from runnerkit.hooks import GradientCumulativeOptimizerHook, OptimizerHook, ProfilerHook
 from runnerkit.nn import Supervised
-from runnerkit.parallel import MMDataParallel
 
 
 def test_the_linear_scaling_rule():
@@ -98,12 +97,6 @@ def test_a_custom_optimizer_hook_stays_alone():
 def test_none_means_no_update():
     assert registered({'optimizer_config': None, 'amp': 'bf16'}) == []
     assert len(registered({})) == 1
-
-
-def test_the_model_is_wrapped_where_batches_must_be_moved():
-    model = torch.nn.Linear(1, 1)
-    assert wrapped(model, Context(Config({}))) is model
-    assert isinstance(wrapped(model, Context(Config({}), device=torch.device('cuda', 0))), MMDataParallel)
 
 
 def test_weights_follow_from_the_seed_alone():

@@ -1,0 +1,316 @@
+"""The wrapper for several processes that share one model: each holds a part of every weight."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from runnerkit.distributed import all_gather_objects, broadcast_buffers
+from runnerkit.parallel.sharding import of_classes, recompute_activations, units
+from runnerkit.parallel.steps import Steps
+from runnerkit.parallel.wrappers import MODULE_WRAPPERS
+from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.suggest import did_you_mean
+
+DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16, 'fp32': torch.float32}
+
+#: The keys of ``mp_policy``: torch's MixedPrecisionPolicy.
+MP_POLICY = ('param_dtype', 'reduce_dtype', 'output_dtype', 'cast_forward_inputs')
+
+
+@MODULE_WRAPPERS.register_module()
+class FSDP2(Steps, nn.Module):
+    """torch's ``fully_shard`` for models with steps: weights, gradients and optimizer states are divided among ranks.
+
+    The model is divided into units. Before the forward and the backward pass of a unit, its weights are gathered from
+    all ranks, and freed afterwards; its gradients are averaged, and each rank keeps its part. Training takes the same
+    steps as with `MMDistributedDataParallel`, with about 1/N of the memory for the model on each of N ranks, and more
+    communication.
+
+    Every step of the model (``train_step``, ``val_step``, any ``<mode>_step``) and its ``forward`` may be called. Each
+    call is a collective, also without gradients: all ranks must make equally many. A step must return its loss in a
+    dict, list or tuple.
+
+    All ranks begin with the weights and buffers of rank 0. The other ranks' model may therefore be on the meta device.
+    The class of the model and of each unit becomes a subclass of its own; parameters become DTensors, so optimizers are
+    to be built afterwards.
+
+    Args:
+        module: the model, on the CPU, on ``device``, or (not on rank 0) on the meta device.
+        module_classes: names of the classes whose modules are units, such as the layers of a Transformer.
+        min_num_params: without these names, the number of parameters from which on a module is a unit; 1,000,000 if
+            neither is given.
+        mp_policy: ``param_dtype``, ``reduce_dtype`` and ``output_dtype``, each 'bf16', 'fp16' or 'fp32', in which
+            units compute, gradients are averaged and the model returns; and ``cast_forward_inputs``. Optimizers keep
+            the weights' own type. The inputs of a step are cast as a whole, with the targets in it.
+        cpu_offload: keep weights, gradients and optimizer states in the CPU's memory, and update there.
+        activation_checkpointing: whether units compute their activations again in the backward pass; or names of the
+            classes whose modules do.
+        reshard_after_forward: whether to free gathered weights between forward and backward; a number of ranks among
+            which they are divided meanwhile.
+        broadcast_buffers: whether ranks take over rank 0's buffers before each training step.
+        find_unused_parameters: whether ranks may differ in the parameters that a loss reaches.
+        forward_methods: names of further methods of the model that are called from outside and use its weights.
+        device: where to compute; by default where the process group communicates, and the CPU for gloo.
+
+    Raises:
+        RuntimeError: there is no process group.
+        TypeError: an argument is of a wrong type.
+        ValueError: an argument is unknown, or the ranks' models differ.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        module_classes: Sequence[str] | None = None,
+        min_num_params: float | None = None,
+        mp_policy: Mapping[str, Any] | None = None,
+        cpu_offload: bool = False,
+        activation_checkpointing: bool | Sequence[str] = False,
+        reshard_after_forward: bool | int = True,
+        broadcast_buffers: bool = True,
+        find_unused_parameters: bool = False,
+        forward_methods: Sequence[str] = (),
+        device: torch.device | None = None,
+    ) -> None:
+        super().__init__()
+        if not dist.is_initialized():
+            raise RuntimeError(
+                'FSDP2 divides a model among the processes of a group, and there is none: start the training with '
+                'torchrun and --launcher pytorch, or call runnerkit.distributed.init_dist first'
+            )
+        parts = units(module, module_classes, min_num_params)
+        checkpointed = to_checkpoint(module, parts, activation_checkpointing)
+        _check_same_everywhere(module)
+        self.device = _device() if device is None else device
+        self.reshard_after_forward = reshard_after_forward
+        whole = whole_weights(module) if dist.get_rank() == 0 else {}
+        recompute_activations(checkpointed)
+        _shard(module, parts, self.device, mp_policy, cpu_offload, reshard_after_forward)
+        self.module = module
+        self._units = [*parts, module]
+        for name in _methods(module, forward_methods):
+            _register(module, name)
+        if find_unused_parameters:
+            _reduce_unused(module)
+        self._make_room(torch.device('cpu') if cpu_offload else self.device)
+        _give_out(whole, module)
+        self._own_buffers = [*module.buffers()]
+        _broadcast(self._own_buffers)
+        self.broadcast_buffers = broadcast_buffers
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Call the model with its arguments on its device."""
+        return self._step('forward', *inputs, **kwargs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Do not average the gradients of the backward passes within; they are kept whole meanwhile."""
+        root: Any = self.module
+        root.set_requires_gradient_sync(False)
+        root.set_is_last_backward(False)
+        try:
+            yield
+        finally:
+            root.set_requires_gradient_sync(True)
+            root.set_is_last_backward(True)
+
+    def _step(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
+        if self.broadcast_buffers and torch.is_grad_enabled() and self.training:
+            _broadcast(self._own_buffers)
+        return self._direct(name, *inputs, **kwargs)
+
+    def _direct(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
+        try:
+            outputs = super()._direct(name, *inputs, **kwargs)
+        except Exception:
+            reset = getattr(self.module, 'reset_iter_state', None)  # torch 2.13 or later
+            if reset is not None:
+                reset()
+            raise
+        # The model's own weights stay gathered up to here: a step may use them after a call of the model within it.
+        # Without gradients no backward pass would free what is gathered, and the next call would not see new weights.
+        if not torch.is_grad_enabled():
+            self.reshard()
+        elif self.reshard_after_forward is not False:
+            self.module.reshard()  # type: ignore[operator]
+        return outputs
+
+    def reshard(self) -> None:
+        """Free all gathered weights."""
+        for unit in self._units:
+            unit.reshard()  # type: ignore[operator]
+
+    def _make_room(self, device: torch.device) -> None:
+        """Give memory to parameters and buffers on the meta device; bring buffers to where the model computes."""
+        # Not the whole module's to_empty: metrics of torchmetrics in it would lose their states.
+        parts = [part for part in self.module.modules() if any(each.is_meta for each in _own(part))]
+        for part in parts:
+            part.to_empty(device=device, recurse=False)
+        for unit in self._units if parts else ():
+            unit.to_empty(device=device, recurse=False)  # so that it takes note of its parameters
+        for part in self.module.modules():
+            for name, buffer in part.named_buffers(recurse=False):
+                if buffer.device.type != self.device.type:
+                    setattr(part, name, buffer.to(self.device))
+
+    def _model_device(self) -> torch.device:
+        return self.device
+
+
+def mixed_precision(policy: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The arguments of torch's ``MixedPrecisionPolicy`` for a config's ``mp_policy``.
+
+    Raises:
+        TypeError: it is no dict, or ``cast_forward_inputs`` neither True nor False.
+        ValueError: a key or a type is unknown.
+    """
+    if policy is None:
+        return {}
+    if not isinstance(policy, Mapping):
+        raise WrongType(
+            f"mp_policy must be a dict such as dict(param_dtype='bf16', reduce_dtype='fp32'), but got {policy!r}"
+        )
+    found: dict[str, Any] = {}
+    for key, value in policy.items():
+        if key not in MP_POLICY:
+            hint = did_you_mean(str(key), MP_POLICY) or 'it has ' + ', '.join(MP_POLICY)
+            raise WrongValue(f'mp_policy has no key {key!r}; {hint}')
+        if key == 'cast_forward_inputs':
+            if not isinstance(value, bool):
+                raise WrongType(f'mp_policy.cast_forward_inputs must be True or False, but got {value!r}')
+            found[key] = value
+        elif value is not None:
+            if not (isinstance(value, str) and value in DTYPES) and value not in DTYPES.values():
+                hint = did_you_mean(str(value), DTYPES)
+                needed = ', '.join(map(repr, DTYPES))
+                raise WrongValue(f'mp_policy.{key} must be one of {needed}, but got {value!r}; {hint}'.rstrip('; '))
+            found[key] = DTYPES.get(value, value)
+    return found
+
+
+def to_checkpoint(
+    model: nn.Module, parts: Sequence[nn.Module], activation_checkpointing: bool | Sequence[str]
+) -> list[nn.Module]:
+    """The modules of ``model`` that compute their activations again: ``parts`` for True, those of classes for names.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if isinstance(activation_checkpointing, bool):
+        if activation_checkpointing and not parts:
+            raise WrongValue(
+                f'activation_checkpointing=True means the units, but all of {type(model).__name__} is one: name '
+                'classes of modules, activation_checkpointing=[…], or divide the model, by module_classes or '
+                'min_num_params'
+            )
+        return list(parts) if activation_checkpointing else []
+    return of_classes(model, activation_checkpointing, 'activation_checkpointing')
+
+
+def whole_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters of ``model`` by name, as they are before it is sharded; no copies."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def _shard(
+    model: nn.Module,
+    parts: Sequence[nn.Module],
+    device: torch.device,
+    mp_policy: Mapping[str, Any] | None,
+    cpu_offload: bool,
+    reshard_after_forward: bool | int,
+) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+    offload = CPUOffloadPolicy(pin_memory=device.type != 'cpu') if cpu_offload else OffloadPolicy()
+    options: dict[str, Any] = {
+        'mesh': init_device_mesh(device.type, (dist.get_world_size(),)),
+        'offload_policy': offload,
+    }
+    given = mixed_precision(mp_policy)
+    inside = MixedPrecisionPolicy(**{key: value for key, value in given.items() if key != 'output_dtype'})
+    for part in parts:
+        fully_shard(part, reshard_after_forward=reshard_after_forward, mp_policy=inside, **options)
+    # `FSDP2._direct` reshards the rest, when the step is over.
+    fully_shard(model, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy(**given), **options)
+
+
+def _methods(model: nn.Module, named: Sequence[str]) -> list[str]:
+    """The methods of ``model`` before which its weights are gathered, ``forward`` aside."""
+    for name in named:
+        if not callable(getattr(model, name, None)):
+            methods = [each for each in dir(model) if not each.startswith('_')]
+            hint = did_you_mean(name, methods)
+            raise WrongValue(f'forward_methods: {type(model).__name__} has no method {name!r}; {hint}'.rstrip('; '))
+    steps = [name for name in dir(type(model)) if name.endswith('_step') and callable(getattr(model, name, None))]
+    return list(dict.fromkeys((*steps, *named)))
+
+
+def _register(model: nn.Module, name: str) -> None:
+    from torch.distributed.fsdp import register_fsdp_forward_method
+
+    before = inspect.signature(getattr(model, name))
+    register_fsdp_forward_method(model, name)
+    # What torch has put there names the bound method as the one it wraps, of which one argument too many is taken off.
+    own = inspect.Parameter('self', inspect.Parameter.POSITIONAL_ONLY)
+    getattr(model, name).__func__.__signature__ = before.replace(parameters=[own, *before.parameters.values()])
+
+
+def _reduce_unused(model: Any) -> None:
+    if not hasattr(model, 'set_reduce_scatter_unused_params'):
+        raise RuntimeError(
+            f'FSDP2 cannot have ranks that use different parameters (find_unused_parameters=True) with torch '
+            f'{torch.__version__}: install a newer one, or leave find_unused_parameters out'
+        )
+    model.set_reduce_scatter_unused_params(True)
+
+
+def _check_same_everywhere(model: nn.Module) -> None:
+    own = [(name, tuple(each.shape), str(each.dtype)) for name, each in model.named_parameters()]
+    own += [(name, tuple(each.shape), str(each.dtype)) for name, each in model.named_buffers()]
+    first = all_gather_objects(own)[0]
+    differing = [index for index, each in enumerate(all_gather_objects(own == first)) if not each]
+    if differing:
+        mine = set(own) ^ set(first)
+        raise WrongValue(
+            f'the models of the ranks 0 and {", ".join(map(str, differing))} differ'
+            + (f', here in {", ".join(sorted({each[0] for each in mine})[:3])}' if mine else '')
+            + ': build the same model on all ranks'
+        )
+
+
+def _own(part: nn.Module) -> list[Tensor]:
+    return [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+
+
+@torch.no_grad()
+def _give_out(whole: dict[str, Tensor], model: nn.Module) -> None:
+    """Give each rank its part of the weights ``whole``, which rank 0 has; one weight after another."""
+    from torch.distributed.tensor import distribute_tensor
+
+    sharded: Any
+    for name, sharded in model.named_parameters():
+        mesh = sharded.device_mesh
+        full = whole.pop(name, None)
+        if full is None:
+            full = torch.empty(sharded.shape, dtype=sharded.dtype, device=mesh.device_type)
+        mine: Any = distribute_tensor(full.to(mesh.device_type), mesh, sharded.placements)
+        sharded.to_local().copy_(mine.to_local())
+
+
+def _broadcast(buffers: Sequence[Tensor]) -> None:
+    if buffers:
+        broadcast_buffers(buffers)
+
+
+def _device() -> torch.device:
+    kind = 'cpu' if dist.get_backend() == 'gloo' else 'cuda'
+    return torch.device(kind, torch.cuda.current_device()) if kind == 'cuda' else torch.device(kind)
