@@ -60,4 +60,4 @@ class ByteModel(nn.Module):
         x = self.embedding(text) + self.position[: text.shape[1]]
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x)).transpose(1, 2)
+        return self.head(self.norm(x)).transpose(1, 2).contiguous()  # FSDP2 warns of views
