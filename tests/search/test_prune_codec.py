@@ -48,7 +48,7 @@ def test_the_whole_network_keeps_all():
 @pytest.mark.parametrize(
     ('section', 'error', 'words'),
     [
-        (None, TypeError, 'needs the section search_space'),
+        (None, TypeError, 'search_space must describe the network to prune'),
         ({'modules': ['backbone'], 'backbone': {'type': 'Net'}}, KeyError, 'base_chn and base_chn_node'),
         ({'base_chn': 16}, TypeError, 'base_chn must be a list of widths'),
     ],

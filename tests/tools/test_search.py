@@ -89,7 +89,7 @@ def test_its_exit_codes(start):
     said = process.communicate()[0]
     assert process.returncode == 0, said
     assert 'nas: 2 trials (2 completed); best:' in said
-    assert said.rstrip().endswith(f'Report {work / "reports.json"}')
+    assert said.rstrip().endswith('Report ein Ordner/work/reports.json')
     process, _ = start('--worker', '3')
     said = process.communicate()[0]
     assert process.returncode == 2
