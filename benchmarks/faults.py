@@ -6,6 +6,7 @@
     python benchmarks/faults.py --loaders           # the table of loader_kinds.py: exact and quiet, or told
     python benchmarks/faults.py --loaders 'stream, 2 workers' 'prefetcher'
     python benchmarks/faults.py --ranks 20          # one of two ranks is killed, 20 times, under torchrun
+    python benchmarks/faults.py --ranks 20 --wrapper FSDP2
 
 A cell is a training: one value of each dimension below. Every pair of values that can occur together is in at least one
 cell. A run is a process forked from this one (which has imported everything). It is killed by SIGKILL after a random
@@ -18,7 +19,8 @@ bits of an uninterrupted run, or the resumed run must have said that they may no
 
 With ``--ranks`` a training on two ranks runs under torchrun's agent. One of the ranks is killed at a random moment; the
 agent ends the other one and starts both again, and they resume by themselves. The training must end with the weights,
-the optimizer's state and the log of an uninterrupted one, and leave no process behind.
+the optimizer's state and the log of an uninterrupted one, and leave no process behind. ``--wrapper`` is what wraps the
+model; under FSDP2 all checkpoints are folders, to which both ranks write.
 """
 
 import argparse
@@ -49,6 +51,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
+from runnerkit.checkpoint.loader import load_folder
 from runnerkit.data import build_dataloader
 from runnerkit.distributed.slowest import NAMES
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
@@ -746,7 +749,10 @@ checkpoint_config = dict(interval=3, by_epoch=False, max_keep_ckpts=2)
 log_config = dict(interval=2, hooks=[dict(type='TextLoggerHook')])
 flow = dict(terminal=None)
 seed = 7
+model_wrapper = dict(type='{wrapper}')
 """
+#: What FSDP2 divides the model into.
+UNITS = "model_wrapper['module_classes'] = ['Linear']\n"
 
 
 class Noise(Dataset):
@@ -779,7 +785,8 @@ def agent_job(config, work_dir):
     work_dir.mkdir()
     how = {'rdzv_backend': 'c10d', 'rdzv_endpoint': 'localhost:0', 'run_id': 'faults', 'start_method': 'fork'}
     elastic_launch(LaunchConfig(1, 1, 2, **how, max_restarts=3, monitor_interval=0.05), rank_job)(config, work_dir)
-    last = torch.load(work_dir / 'run' / 'latest.pth', weights_only=True)
+    latest = find_latest_checkpoint(work_dir / 'run')  # a kill may have come before latest.pth was moved
+    last = load_folder(latest, latest) if latest.is_dir() else torch.load(latest, weights_only=True)
     counts = {name: last['meta'][name] for name in ('epoch', 'iter')}
     return {
         'weights': digest(last['state_dict']),
@@ -834,13 +841,13 @@ def kill_a_rank(config, folder, name, rank, seconds, whole):
     return RankKill(rank, seconds, resumed[-1] if resumed else 'from the beginning', took, different)
 
 
-def prove_ranks(kills, seed=0):
+def prove_ranks(kills, seed=0, wrapper='DDP'):
     """Print what became of the kills of single ranks; how many trainings ended differently."""
     draw, bad, done = random.Random(seed), 0, 0
     with tempfile.TemporaryDirectory(prefix='ranks-') as temporary:
         folder = Path(temporary)
         config = folder / 'config.py'
-        config.write_text(RANKS_CONFIG)
+        config.write_text(RANKS_CONFIG.replace('{wrapper}', wrapper) + (UNITS if wrapper == 'FSDP2' else ''))
         attempt = Attempt(partial(agent_job, config), folder, 'whole')
         attempt.kill_after(100)
         if not attempt.result.exists():
@@ -859,7 +866,7 @@ def prove_ranks(kills, seed=0):
                 f'later, {"the same" if not found.different else f"DIFFERENT {found.different}"}',
                 flush=True,
             )
-    print(f'{done} kills of a rank, {bad} runs that ended differently')
+    print(f'{done} kills of a rank under {wrapper}, {bad} runs that ended differently')
     return bad
 
 
@@ -882,10 +889,11 @@ def main():
     parser.add_argument('--loaders', nargs='*', metavar='KIND', help='try these kinds of loaders, or all, instead')
     parser.add_argument('--moments', nargs='*', default=(), help='kill them at these moments only')
     parser.add_argument('--ranks', type=int, metavar='N', help='kill one of two ranks under torchrun, N times, instead')
+    parser.add_argument('--wrapper', choices=['DDP', 'FSDP2'], default='DDP', help='of the model, with --ranks')
     args = parser.parse_args()
     if args.ranks is not None:
         warm_up([])
-        return int(prove_ranks(args.ranks, args.seed) > 0)
+        return int(prove_ranks(args.ranks, args.seed, args.wrapper) > 0)
     if args.loaders is not None:
         warm_up([])
         return int(prove_loaders(args.loaders, args.moments) > 0)

@@ -20,4 +20,4 @@ def test_killed_runs_end_like_undisturbed_ones():
 def test_a_rank_that_is_killed_under_torchrun_changes_nothing():
     done = subprocess.run([sys.executable, str(FAULTS), '--ranks', '2'], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert '2 kills of a rank, 0 runs that ended differently' in done.stdout
+    assert '2 kills of a rank under DDP, 0 runs that ended differently' in done.stdout
