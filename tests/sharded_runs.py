@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from fsdp_runs import Net
 from torch import nn
-from wrapping_runs import SEVERAL, SHARDED, Gan, Line, Networks, Points, Told, everything
+from wrapping_runs import SEVERAL, SHARDED, Gan, Line, Networks, Told, everything
 
 from runnerkit.config import Config
 from runnerkit.distributed import get_dist_info
@@ -40,7 +40,7 @@ class DrawingGan(Gan):
 
 @HOOKS.register_module(force=True)
 class Disturbs(Hook):
-    """Stops the run after so many iterations: by itself, or by a signal to the last rank alone; or spoils the weights."""
+    """Stops the run after so many iterations, by itself or by a signal to the last rank; or spoils the weights."""
 
     def __init__(self, stop=None, signal=False, spoil=None):
         self.stop, self.signal, self.spoil = stop, signal, spoil
@@ -73,7 +73,8 @@ CASES = {
     'fused': ADAMW,
     'async': {**ADAMW, 'checkpoint_config': {'interval': 2, 'by_epoch': False, 'async_save': True}},
     'cycle': CYCLE,
-    'cycle fused': {**CYCLE, **ADAMW},
+    'cycle fused': {'optimizer': ADAMW['optimizer'], 'optimizer_config': {'cumulative_iters': 3, 'fused': 'auto'}},
+    'cycle async': {**CYCLE, 'checkpoint_config': {'interval': 2, 'by_epoch': False, 'async_save': True}},
     'cycle low': {**CYCLE, 'model_wrapper': {**SHARDED, 'mp_policy': {'param_dtype': 'bf16', 'reduce_dtype': 'fp32'}}},
 }
 
@@ -93,7 +94,7 @@ def config(name, **changes):
         'optimizer_config': {},
         'lr_config': {'policy': 'CosineAnnealing', 'min_lr': 0.0, 'by_epoch': False},
         'runner': runner,
-        'checkpoint_config': {'interval': 100, 'by_epoch': False},
+        'checkpoint_config': {'interval': 1000, 'by_epoch': False},
         'flow': {'terminal': None},
         'evaluation': None,
         'log_config': {'interval': 1, 'hooks': [{'type': 'TextLoggerHook'}]},
@@ -117,10 +118,10 @@ def states(optimizer):
     return plain(optimizer.state_dict()['state'])
 
 
-def run(work_dir, cfg, disturb=None, **options):
+def run(work_dir, cfg, disturb=None, *hooks, **options):
     """What became of a run by config."""
     if disturb is not None:
-        cfg = {**cfg, 'custom_hooks': [*cfg.get('custom_hooks', []), {'type': 'Disturbs', **disturb}]}
+        cfg = {**cfg, 'custom_hooks': [*cfg.get('custom_hooks', []), {'type': 'Disturbs', **disturb}, *hooks]}
     told, history = Told(), HistoryHook()
     logging.getLogger('runnerkit').addHandler(told)
     flow = Flow(Config(cfg), Options(work_dir=str(work_dir), device='cpu', **options))
@@ -148,7 +149,72 @@ def resumed(folder, name):
     return whole, begun, run(folder / name, config(name), {}, auto_resume=True)
 
 
+DDP = {'model_wrapper': {'type': 'DDP'}}
+#: Without random numbers, so that one wrapper's run is near the other's.
+STILL = {'model': {'type': 'fsdp_runs.Net'}}
+
+
+def between(folder, name, one, other):
+    """Begun with one wrapper, and resumed with the other in the middle of an epoch and of a cycle."""
+    whole = run(folder / f'{name} whole', config('cycle', **STILL, **one))
+    begun = run(folder / name, config('cycle', **STILL, **one), {'stop': STOP})
+    return whole, begun, run(folder / name, config('cycle', **STILL, **other), {}, auto_resume=True)
+
+
+def loaded(folder):
+    """The weights of a file and of a folder, as a sharded run begins with them."""
+    run(folder / 'file', config('plain', **DDP))
+    still = {'optimizer': {'type': 'SGD', 'lr': 0.0}, 'runner': {'max_epochs': 1}}
+    return [
+        run(folder / f'from {name}', config('plain', **still), load_from=str(folder / name / 'latest.pth'))['weights']
+        for name in ('file', 'plain')
+    ]
+
+
+def rolled_back(folder):
+    """The weights are spoilt within a cycle, whose kept gradients must not come into what follows."""
+    hook = {'type': 'NonFiniteHook', 'action': 'rollback', 'priority': 'VERY_LOW'}
+    saving = {'checkpoint_config': {'interval': 2, 'by_epoch': False}}
+    found = []
+    for name in ('plain', 'cycle'):
+        cfg = config(name, **saving)
+        found.append((run(folder / f'{name} not back', cfg), run(folder / f'{name} back', cfg, {'spoil': 9}, hook)))
+    return found
+
+
+def experiment(kind, folder, iterations, wrapper=SHARDED):
+    """An experiment that saves after every second iteration, and goes on from what it finds."""
+    training = {'max_iteration': iterations, 'valid_interval': 2, 'log_interval': 1, 'save_interval': 2}
+    made = kind({'seed': 3, 'training': training, 'model_wrapper': wrapper}, {'output': str(folder), 'device': 'cpu'})
+    made.setup()
+    made.resume_or_load()
+    begun = made.completed_iters
+    made.run()
+    parts = made.model.items() if isinstance(made.model, nn.ModuleDict) else [('', made.model)]
+    weights = {f'{name}.{key}': each for name, part in parts for key, each in everything(part).items()}
+    return {'weights': weights, 'optimizer': states(made.optimizer), 'begun': begun}
+
+
+def experiments(folder):
+    found = {}
+    for kind in (Line, Networks):
+        place = folder / kind.__name__
+        whole = experiment(kind, place.with_name(f'{kind.__name__} whole'), 6)
+        experiment(kind, place, 3)
+        found[kind.__name__] = whole, experiment(kind, place, 6)
+    return found
+
+
 def everything_on(rank, folder):
     folder = Path(folder)
     found = {name: resumed(folder, name) for name in CASES}
+    found['to FSDP2'] = between(folder, 'to FSDP2', DDP, {})
+    found['to DDP'] = between(folder, 'to DDP', {}, DDP)
+    found['loaded'] = loaded(folder)
+    found['back'] = rolled_back(folder)
+    found['experiments'] = experiments(folder)
+    found['signal'] = (
+        run(folder / 'signal', config('plain'), {'stop': STOP, 'signal': True}),
+        run(folder / 'signal', config('plain'), {}, auto_resume=True),
+    )
     return found

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FAULTS = Path(__file__).resolve().parent.parent / 'benchmarks' / 'faults.py'
 
 
@@ -17,7 +19,9 @@ def test_killed_runs_end_like_undisturbed_ones():
     assert int(damaged) == 0
 
 
-def test_a_rank_that_is_killed_under_torchrun_changes_nothing():
-    done = subprocess.run([sys.executable, str(FAULTS), '--ranks', '2'], capture_output=True, text=True, timeout=300)
+@pytest.mark.parametrize('wrapper', ['DDP', 'FSDP2'])
+def test_a_rank_that_is_killed_under_torchrun_changes_nothing(wrapper):
+    options = ['--ranks', '1', '--wrapper', wrapper]
+    done = subprocess.run([sys.executable, str(FAULTS), *options], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert '2 kills of a rank under DDP, 0 runs that ended differently' in done.stdout
+    assert f'1 kills of a rank under {wrapper}, 0 runs that ended differently' in done.stdout

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from runnerkit.parallel.dtensors import is_dtensor, laid_out_like
+from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, stacked
 
 #: Where a checkpoint says which tensors lie beside it.
 PLACES = 'sharded'
@@ -142,6 +142,13 @@ def layout_of(
             if is_dtensor(parameter):
                 place: Place = (*above, 'state', index)
                 found[place] = parameter.detach()
+    everywhere = [p for each in optimizers.values() for group in each.param_groups for p in group['params']]
+    own = {name: [p for group in each.param_groups for p in group['params']] for name, each in optimizers.items()}
+    for name, parameters in {'': everywhere, **own}.items():
+        for index, parameter in enumerate(parameters):
+            if is_dtensor(parameter):  # the gradients that each rank has kept to itself
+                nothing = torch.empty(1, dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
+                found['runnerkit', 'ranks', EACH, 'updates', name, 'kept', index] = stacked(nothing, parameter)
     return found
 
 

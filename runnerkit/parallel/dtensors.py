@@ -30,6 +30,28 @@ def local_part(tensor: Tensor) -> Tensor:
     return local.detach()
 
 
+def stacked(value: Tensor, like: Any) -> Any:
+    """A `DTensor` in which each rank of the mesh of ``like`` has its own ``value``, with a dimension more, the first.
+
+    Args:
+        value: of this rank; of the same size on all.
+        like: a `DTensor`.
+    """
+    from torch.distributed.tensor import DTensor, Shard
+
+    return DTensor.from_local(value.detach()[None], like.device_mesh, [Shard(0)], run_check=False)
+
+
+def own_of_stacked(value: Tensor, rank: int, world_size: int) -> Tensor:
+    """What the rank ``rank`` has put into ``value`` (see `stacked`); the mean if there were not ``world_size`` ranks.
+
+    If this process has only a part of ``value``, all ranks call it.
+    """
+    if value.shape[0] != world_size:
+        return (value.full_tensor() if is_dtensor(value) else value).mean(0)  # type: ignore[attr-defined]
+    return value.to_local()[0] if is_dtensor(value) else value[rank]  # type: ignore[attr-defined]
+
+
 def laid_out_like(value: Tensor, target: Any) -> Tensor:
     """``value`` spread over the processes as ``target`` is, if that is a `DTensor` and ``value`` is not.
 

@@ -13,6 +13,7 @@ from torch import distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from runnerkit.distributed import all_gather_objects, broadcast_buffers
+from runnerkit.parallel.dtensors import is_dtensor
 from runnerkit.parallel.sharding import of_classes, recompute_activations, units
 from runnerkit.parallel.steps import Steps
 from runnerkit.parallel.wrappers import MODULE_WRAPPERS
@@ -94,6 +95,8 @@ class FSDP2(Steps, nn.Module):
         _check_same_everywhere(module)
         self.device = _device() if device is None else device
         self.reshard_after_forward = reshard_after_forward
+        # Torch would hide gradients that wait in another type than their parameters' from everybody.
+        self.keeps_gradients = mixed_precision(mp_policy).get('reduce_dtype') is None
         whole = whole_weights(module) if dist.get_rank() == 0 else {}
         recompute_activations(checkpointed)
         _shard(module, parts, self.device, mp_policy, cpu_offload, reshard_after_forward)
@@ -115,7 +118,13 @@ class FSDP2(Steps, nn.Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Do not average the gradients of the backward passes within; they are kept whole meanwhile."""
+        """Do not average the gradients of the backward passes within; they are kept whole meanwhile.
+
+        With a ``reduce_dtype`` they are averaged all the same.
+        """
+        if not self.keeps_gradients:
+            yield
+            return
         root: Any = self.module
         root.set_requires_gradient_sync(False)
         root.set_is_last_backward(False)
@@ -124,6 +133,25 @@ class FSDP2(Steps, nn.Module):
         finally:
             root.set_requires_gradient_sync(True)
             root.set_is_last_backward(True)
+
+    def kept_gradients(self) -> dict[str, Tensor]:
+        """What `no_sync` has kept so far: the whole gradients of this rank, by parameter; all ranks call it."""
+        gradients = {name: each.grad for name, each in self._whole_parameters()}
+        return {name: each for name, each in gradients.items() if each is not None}
+
+    def keep_gradients(self, gradients: Mapping[str, Tensor]) -> None:
+        """Go on from what `kept_gradients` has returned, and drop what is kept now; all ranks call it."""
+        for name, parameter in self._whole_parameters():
+            given = gradients.get(name)
+            parameter.grad = None if given is None else given.to(parameter.device, parameter.dtype, copy=True)
+
+    def _whole_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The model's parameters, gathered one unit after another."""
+        self.reshard()
+        for unit in self._units:
+            unit.unshard()  # type: ignore[operator]
+            yield from ((name, each) for name, each in self.module.named_parameters() if not is_dtensor(each))
+            unit.reshard()  # type: ignore[operator]
 
     def _step(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
         if self.broadcast_buffers and torch.is_grad_enabled() and self.training:

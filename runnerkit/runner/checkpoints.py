@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict, load_checkpoint
@@ -20,14 +21,14 @@ from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.distributed import together
+from runnerkit.distributed import all_gather_objects, together
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update
-from runnerkit.parallel import unwrap
+from runnerkit.parallel import FSDP2, unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
-from runnerkit.parallel.dtensors import is_sharded
+from runnerkit.parallel.dtensors import is_sharded, stacked
 from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
 
@@ -162,6 +163,24 @@ class Checkpoints(Updates):
             'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
             'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
         }
+
+    def _kept_gradients(self) -> dict[int, Any]:
+        """What FSDP2 has not summed over the ranks yet, by its parameters' ids; each rank's is a part of a `DTensor`.
+
+        All ranks call it.
+        """
+        is_open = any(update.accumulated for update in self._updates.values())
+        if not (is_open and isinstance(self.model, FSDP2)):
+            return {}
+        own = self.model.kept_gradients()
+        names = dict.fromkeys(name for each in all_gather_objects(list(own)) for name in each)
+        parameters = dict(self.model.module.named_parameters())
+        found = {}
+        for name in names:  # a rank may not have used a parameter
+            parameter = parameters[name]
+            value = own[name] if name in own else torch.zeros(parameter.shape, dtype=parameter.dtype)
+            found[id(parameter)] = stacked(value, parameter)
+        return found
 
     def _named_updates(self) -> dict[str, Update]:
         return {self._update_name(key): update for key, update in self._updates.items()}

@@ -11,8 +11,9 @@ from runnerkit.data.kinds import WAY_OUT, about, is_unbounded, length_of, named,
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.hooks.hook import Hook, Score
+from runnerkit.parallel import FSDP2
 from runnerkit.parallel.buckets import GradientOrders
-from runnerkit.parallel.dtensors import is_sharded
+from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
 from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
 
@@ -95,13 +96,30 @@ class Resuming(Checkpoints):
                 updates[name] = {'accumulated': 0, **updates.get(name, {}), 'grads': means}
         if any(state.get('is_without_gradients') for state in updates.values()):
             self.logger.warning(
-                'the checkpoint lacks the gradients of an unfinished accumulation cycle, which FSDP2 kept to itself: '
-                'the next update is made without them',
+                'the checkpoint lacks the gradients of an unfinished accumulation cycle, which the model kept '
+                'to itself: the next update is made without them',
                 extra=EXACTNESS,
             )
         for name, state in updates.items():
             key = name or None
             (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
+        self._restore_kept({name: state.get('kept', ()) for name, state in updates.items()})
+
+    def _restore_kept(self, kept: Mapping[str, Sequence[Any]]) -> None:
+        """The gradients of an unfinished cycle that FSDP2 had not summed over the ranks: a rank's own where it will sum
+        them, the mean where it cannot, or where the ranks are others."""
+        wrapper = self.model if isinstance(self.model, FSDP2) and self.model.keeps_gradients else None
+        ranks = 0 if wrapper is None and is_sharded(self.model) else self._world_size
+        found: dict[Any, Any] = {}
+        for name, values in kept.items():
+            update = self._updates.get(name or None) or self._default_update(name or None)
+            found.update(zip(update.parameters(), values, strict=False))
+        found = {key: own_of_stacked(each, self._rank, ranks) for key, each in found.items() if each is not None}
+        if wrapper is not None:
+            wrapper.keep_gradients({name: found[p] for name, p in wrapper.module.named_parameters() if p in found})
+            return
+        for parameter, value in found.items():
+            parameter.grad = laid_out_like(value, parameter).to(parameter.device, parameter.dtype, copy=True)
 
     def _load_reader(self, reader: Reader, state: ReaderState) -> None:
         """Let ``reader`` enter where the one was that ``state`` is of; a pass that cannot be entered begins anew."""

@@ -155,12 +155,17 @@ class Saver:
     def _own_part(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """The state of this rank: sharded gradients of unfinished cycles, their places, and the rest."""
         state = self._runner._rank_state()
+        kept = self._runner._kept_gradients()
         for name, update in self._runner._named_updates().items():
-            if update.accumulated and not any(parameter.grad is not None for parameter in update.parameters()):
+            if not update.accumulated:
+                continue
+            if kept:
+                state['updates'][name]['kept'] = [kept.get(id(parameter)) for parameter in update.parameters()]
+            elif not any(parameter.grad is not None for parameter in update.parameters()):
                 state['updates'][name]['is_without_gradients'] = True
                 self._runner.logger.warning(
-                    'the checkpoint is saved after %d of the losses of one update, whose gradients FSDP2 keeps to '
-                    'itself until the update (no_sync): a resumed run makes that update without them. Save where '
+                    'the checkpoint is saved after %d of the losses of one update, whose gradients the model keeps '
+                    'to itself until the update (no_sync): a resumed run makes that update without them. Save where '
                     'cumulative_iters (%d) ends',
                     update.accumulated,
                     update.cumulative_iters,
