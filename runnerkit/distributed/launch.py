@@ -133,7 +133,7 @@ def _number(name: str, least: int, most: int | None = None, limited_by: str = ''
 
 def _refuse(error: Exception) -> None:
     """Raise ``error`` in the first process of this machine; where that is not known, in each."""
-    if (os.environ.get('LOCAL_RANK') or os.environ.get('RANK') or '0') != '0':
+    if (os.environ.get('LOCAL_RANK') or '0') != '0':
         raise ToldByFirstRank('the environment is wrong, as the first process of this machine says')
     raise error
 

@@ -210,6 +210,9 @@ def test_a_wrong_environment(joined, monkeypatch, change, told):
         monkeypatch.setenv('LOCAL_RANK', '1')
         with pytest.raises(ToldByFirstRank):
             init_dist('pytorch')
+        monkeypatch.delenv('LOCAL_RANK')  # started by hand: nobody knows which one is the first
+        with pytest.raises((KeyError, ValueError), match=told):
+            init_dist('pytorch')
 
 
 def test_seconds_to_join_that_are_none(joined):
