@@ -215,6 +215,15 @@ def test_a_wrong_environment(joined, monkeypatch, change, told):
             init_dist('pytorch')
 
 
+@pytest.mark.parametrize('timeout', ['abc', True, 0, -1.5])
+def test_a_timeout_that_is_none(joined, monkeypatch, timeout):
+    for name, value in GOOD.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises((TypeError, ValueError), match=f'timeout must be .* but got {timeout!r}'):
+        init_dist('pytorch', timeout=timeout)
+    assert joined == []
+
+
 def test_seconds_to_join_that_are_none(joined):
     with pytest.raises(ValueError, match='join_within must be more than 0 seconds, but got 0'):
         init_dist('pytorch', join_within=0)
