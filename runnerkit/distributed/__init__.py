@@ -17,7 +17,7 @@ from runnerkit.distributed.collectives import (
     same_seed_everywhere,
     together,
 )
-from runnerkit.distributed.groups import broadcast_patiently, cpu_group, tell_failure
+from runnerkit.distributed.groups import broadcast_patiently, cpu_group, meet_patiently, tell_failure
 from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
 from runnerkit.distributed.launch import init_dist, shutdown
 from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
@@ -43,6 +43,7 @@ __all__ = [
     'init_dist',
     'is_distributed',
     'master_only',
+    'meet_patiently',
     'reduce_and_find_slowest',
     'reduce_extremes',
     'reduce_max',

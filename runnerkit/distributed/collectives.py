@@ -29,7 +29,7 @@ def reduce_sums(values: Sequence[float]) -> list[float]:
     """Return the elementwise sums over all ranks in double precision; every rank must give equally many ``values``."""
     if get_dist_info()[1] == 1:
         return list(values)
-    sums = torch.tensor(values, dtype=torch.float64, device=_device())
+    sums = torch.tensor(values, dtype=torch.float64, device=group_device())
     dist.all_reduce(sums)
     return sums.tolist()
 
@@ -88,7 +88,7 @@ def reduce_max(value: float) -> float:
     """Return the largest ``value`` of all ranks."""
     if get_dist_info()[1] == 1:
         return value
-    largest = torch.tensor(value, dtype=torch.float64, device=_device())
+    largest = torch.tensor(value, dtype=torch.float64, device=group_device())
     dist.all_reduce(largest, dist.ReduceOp.MAX)
     return largest.item()
 
@@ -102,7 +102,7 @@ def reduce_extremes(value: float, group: Any = None) -> tuple[float, float]:
     """
     if get_dist_info()[1] == 1:
         return value, value
-    device = _device() if group is None else torch.device('cpu')
+    device = group_device() if group is None else torch.device('cpu')
     both = torch.tensor([-value, value], dtype=torch.float64, device=device)
     dist.all_reduce(both, dist.ReduceOp.MAX, group=group)
     smallest, largest = both.tolist()
@@ -120,7 +120,7 @@ def broadcast_object(obj: T, src: int = 0, group: Any = None) -> T:
     if get_dist_info()[1] == 1:
         return obj
     objects = [obj]
-    device = _device() if group is None else torch.device('cpu')
+    device = group_device() if group is None else torch.device('cpu')
     dist.broadcast_object_list(objects, src=src, group=group, device=device)
     return objects[0]
 
@@ -214,7 +214,7 @@ def broadcast_buffers(buffers: Iterable[Tensor], src: int = 0) -> None:
 def barrier() -> None:
     """Wait until all ranks have called this."""
     if get_dist_info()[1] > 1:
-        device = _device()
+        device = group_device()
         dist.barrier(device_ids=None if device.type == 'cpu' else [device.index])
 
 
@@ -290,7 +290,7 @@ def _buckets(tensors: list[Tensor], limit: int | None) -> Iterator[list[Tensor]]
         yield bucket
 
 
-def _device() -> torch.device:
-    """Return the device that tensors must be on to be sent: nccl and xccl support GPUs only."""
+def group_device() -> torch.device:
+    """The device that tensors must be on to be sent through the default group: nccl and xccl support GPUs only."""
     kind = {'nccl': 'cuda', 'xccl': 'xpu'}.get(dist.get_backend(), 'cpu')
     return torch.device(kind, current_index(kind) or 0) if kind != 'cpu' else torch.device('cpu')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -37,6 +38,13 @@ def cpu_group() -> Any:
     return dist.group.WORLD if dist.get_backend() == 'gloo' else _group(None)
 
 
+def meet_patiently() -> None:
+    """Make the group of `broadcast_patiently`, on all ranks together, before what rank 0 may fail in: the ranks could
+    not make it any more when they stand at different places."""
+    if get_dist_info()[1] > 1:
+        _group(PATIENCE)
+
+
 def broadcast_patiently(obj: T) -> T:
     """Return rank 0's ``obj`` on all ranks, which wait for it as long as `PATIENCE`; anything that can be pickled.
 
@@ -58,10 +66,10 @@ def broadcast_patiently(obj: T) -> T:
 
 def tell_failure(error: BaseException) -> None:
     """On rank 0: tell the ranks that wait in `broadcast_patiently`, or come there, that nothing will follow. The other
-    ranks, and a single process, have nobody to tell."""
-    rank, world_size = get_dist_info()
-    if rank == 0 and world_size > 1:
-        _told(repr(error), _TO_TELL)
+    ranks, and a single process, have nobody to tell; neither has who has not called `meet_patiently` before."""
+    if get_dist_info()[0] == 0 and PATIENCE in _groups and _made_beside is dist.group.WORLD:
+        with suppress(RuntimeError):  # the others may have gone; the caller raises ``error`` itself
+            _told(repr(error), _TO_TELL)
 
 
 def _told(failure: str, seconds: float | None) -> str:

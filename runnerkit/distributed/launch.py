@@ -53,7 +53,9 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
             ``port``. What a run's ``dist_params`` has for `runnerkit.distributed.Watch` is left out.
 
     Raises:
-        ValueError: an unknown launcher; variables that contradict each other, such as a RANK beyond WORLD_SIZE.
+        TypeError: ``timeout`` is no number of seconds.
+        ValueError: an unknown launcher; seconds that are not more than 0; variables that contradict each other, such
+            as a RANK beyond WORLD_SIZE.
         KeyError: environment variables are missing that the launcher sets.
         OSError: the port is taken.
         TimeoutError: some processes have not come, or rank 0 cannot be reached.
@@ -70,8 +72,8 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
     if meets_by_itself:
         check_variables(launcher)
     local_rank = int(os.environ.get('LOCAL_RANK', os.environ.get('RANK', 0)))
-    if isinstance(kwargs.get('timeout'), (int, float)):
-        kwargs['timeout'] = timedelta(seconds=kwargs['timeout'])
+    if (timeout := kwargs.pop('timeout', None)) is not None:
+        kwargs['timeout'] = _time_out(timeout)
     kind = accelerator() or 'cpu'
     if kind != 'cpu':
         use_device(kind, local_rank % max(1, device_count(kind)))
@@ -88,6 +90,16 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
     elif str(kwargs.get('init_method', 'env://')).partition('?')[0] != 'env://' and 'WORLD_SIZE' in os.environ:
         kwargs = {'rank': int(os.environ['RANK']), 'world_size': int(os.environ['WORLD_SIZE']), **kwargs}
     dist.init_process_group(backend=backend, **kwargs)
+
+
+def _time_out(given: Any) -> timedelta:
+    """The limit of a collective, given in seconds or as it is."""
+    if isinstance(given, bool) or not isinstance(given, (int, float, timedelta)):
+        raise TypeError(f'timeout must be a number of seconds, the limit of one collective, but got {given!r}')
+    found = given if isinstance(given, timedelta) else timedelta(seconds=given)
+    if found <= timedelta(0):
+        raise ValueError(f'timeout must be more than 0 seconds, but got {given!r}')
+    return found
 
 
 def shutdown() -> None:
@@ -133,7 +145,7 @@ def _number(name: str, least: int, most: int | None = None, limited_by: str = ''
 
 def _refuse(error: Exception) -> None:
     """Raise ``error`` in the first process of this machine; where that is not known, in each."""
-    if (os.environ.get('LOCAL_RANK') or os.environ.get('RANK') or '0') != '0':
+    if (os.environ.get('LOCAL_RANK') or '0') != '0':
         raise ToldByFirstRank('the environment is wrong, as the first process of this machine says')
     raise error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,8 @@ from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger
 
 _POLL = 0.05  # seconds between two looks at who has come
+_MOST = 0.1  # the longest time between two looks of one that has come, in seconds
+_LEAST = 1.0  # the shortest time-out of a connection, in seconds
 _TELL = 10.0  # seconds between two lines about who is missing
 
 #: Keys in the store; the first three are followed by a rank, by what that rank has called itself, and by a rank.
@@ -51,17 +54,20 @@ def meet(rank: int, world_size: int, address: str, port: int, within: float, is_
 
 def _connected(rank: int, world_size: int, address: str, port: int, within: float, is_kept: bool) -> Any:
     keeps = rank == 0 and not is_kept
+    deadline = time.monotonic() + within
     try:
+        if not keeps:
+            _await_listener(address, port, within)
         return dist.TCPStore(
             address,
             port,
             world_size,
             is_master=keeps,
-            timeout=timedelta(seconds=within),
+            timeout=timedelta(seconds=max(_LEAST, deadline - time.monotonic())),
             wait_for_workers=False,
             multi_tenant=True,
         )
-    except (RuntimeError, ValueError) as error:  # torch's errors of the network are RuntimeErrors
+    except (RuntimeError, ValueError, OSError) as error:  # torch's errors of the network are RuntimeErrors
         text = str(error)
         first_line = text.strip().partition('\n')[0].rstrip('.')
         if keeps and ('EADDRINUSE' in text or 'address already in use' in text):
@@ -80,6 +86,38 @@ def _connected(rank: int, world_size: int, address: str, port: int, within: floa
             f'MASTER_PORT={port} within {within:g} s ({first_line}): does it run, with the same MASTER_ADDR and '
             'MASTER_PORT, and does the network let this machine reach it?'
         ) from error
+
+
+def _await_listener(address: str, port: int, within: float) -> None:
+    """Wait until somebody listens there, which a process can be interrupted in; in torch's wait it cannot.
+
+    Raises:
+        OSError: nobody does.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=max(_LEAST, deadline - time.monotonic())).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL)
+
+
+def _wait(store: Any, key: str, within: float) -> None:
+    """Wait for a key of the store, which a process can be interrupted in; in torch's wait it cannot.
+
+    Raises:
+        TimeoutError: it has not come.
+        RuntimeError: the store has gone.
+    """
+    pause, deadline = _POLL / 10, time.monotonic() + within
+    while not store.check([key]):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f'{key} has not come within {within:g} s')
+        time.sleep(pause)
+        pause = min(2 * pause, _MOST)
 
 
 def _receive(store: Any, world_size: int, place: str, within: float, is_kept: bool) -> str:
@@ -117,25 +155,25 @@ def _receive(store: Any, world_size: int, place: str, within: float, is_kept: bo
 
 
 def _come(store: Any, rank: int, world_size: int, within: float, is_kept: bool) -> str:
-    name, limit = uuid4().hex, timedelta(seconds=within)
+    name = uuid4().hex
     try:
-        why = '' if is_kept else _why_refused(store, rank, world_size, limit)
+        why = '' if is_kept else _why_refused(store, rank, world_size, within)
         if why:
             store.set(_REFUSED, why)
-            store.wait([_ALL], limit)
+            _wait(store, _ALL, within)
             raise ValueError(why)  # rank 0 has gone on, since it does not miss this process
         store.set(_HELLO + str(rank), name)
-        store.wait([_WELCOME + name], limit)
+        _wait(store, _WELCOME + name, within)
         token: str = store.get(_WELCOME + name).decode()
         store.set(f'{token}/{rank}', '')
-        store.wait([f'{token}/all'], 2 * limit)  # rank 0 may have begun to wait later
+        _wait(store, f'{token}/all', 2 * within)  # rank 0 may have begun to wait later
         return token
-    except RuntimeError as error:
+    except (RuntimeError, TimeoutError) as error:
         raise ToldByFirstRank('the processes have not met, as rank 0 says') from error
 
 
-def _why_refused(store: Any, rank: int, world_size: int, limit: timedelta) -> str:
-    store.wait([_SIZE], limit)
+def _why_refused(store: Any, rank: int, world_size: int, within: float) -> str:
+    _wait(store, _SIZE, within)
     size = int(store.get(_SIZE))
     if size != world_size:
         return f'the processes do not agree: WORLD_SIZE is {size} for rank 0, and {world_size} for rank {rank}'

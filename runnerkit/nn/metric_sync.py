@@ -34,12 +34,15 @@ def unequal_lists(metrics: Iterable[Any]) -> Iterator[None]:
     keeping = [] if get_dist_info()[1] == 1 else [each for each in _parts(metrics) if _lists(each)]
     mine = [{name: _description(items) for name, items in _lists(each).items()} for each in keeping]
     ranks = all_gather_objects(mine) if keeping else []
+    if keeping:
+        from torchmetrics.utilities import dim_zero_cat  # loaded already: whose metrics these are
     changed = []
     for i, metric in enumerate(keeping):
         for name, items in _lists(metric).items():
             lengths = [rank[i][name][0] for rank in ranks]
-            # A list with a reduction is sent as one tensor.
-            wanted = max(lengths) if metric._reductions.get(name) is None else min(1, max(lengths))
+            # A list that is to be concatenated is sent as one tensor, and any other one item by item.
+            is_joined = metric._reductions.get(name) is dim_zero_cat
+            wanted = min(1, max(lengths)) if is_joined else max(lengths)
             if min(lengths) >= wanted or not all(rank[i][name][1] for rank in ranks):
                 continue
             missing = [torch.empty(0).as_subclass(_Nothing) for _ in range(wanted - len(items))]

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from runnerkit.distributed import all_gather_objects, broadcast_buffers
+from runnerkit.distributed import all_gather_objects, broadcast_buffers, broadcast_object
+from runnerkit.distributed.collectives import group_device
 from runnerkit.parallel.dtensors import is_dtensor
 from runnerkit.parallel.sharding import of_classes, recompute_activations, units
 from runnerkit.parallel.steps import Steps
@@ -93,7 +94,7 @@ class FSDP2(Steps, nn.Module):
         if mixed_precision(mp_policy).get('param_dtype') is not None:
             parts = [*(part for part in _batch_norms(module) if part not in parts), *parts]
         _check_same_everywhere(module)
-        self.device = _device() if device is None else device
+        self.device = group_device() if device is None else device
         self.reshard_after_forward = reshard_after_forward
         # Torch would hide gradients that wait in another type than their parameters' from everybody.
         self.keeps_gradients = mixed_precision(mp_policy).get('reduce_dtype') is None
@@ -108,8 +109,9 @@ class FSDP2(Steps, nn.Module):
             _reduce_unused(module)
         self._make_room(torch.device('cpu') if cpu_offload else self.device)
         _give_out(whole, module)
-        self._own_buffers = [*module.buffers()]
-        _broadcast(self._own_buffers)
+        # By name, since a step may put another tensor there; those that hooks add later are theirs.
+        self._own_buffers = [(part, name) for part in module.modules() for name in part._buffers]
+        self._broadcast()
         self.broadcast_buffers = broadcast_buffers
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -155,7 +157,7 @@ class FSDP2(Steps, nn.Module):
 
     def _step(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
         if self.broadcast_buffers and torch.is_grad_enabled() and self.training:
-            _broadcast(self._own_buffers)
+            self._broadcast()
         return self._direct(name, *inputs, **kwargs)
 
     def _direct(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -191,6 +193,10 @@ class FSDP2(Steps, nn.Module):
             for name, buffer in part.named_buffers(recurse=False):
                 if buffer.device.type != self.device.type:
                     setattr(part, name, buffer.to(self.device))
+
+    def _broadcast(self) -> None:
+        buffers = {id(each): each for part, name in self._own_buffers if (each := part._buffers.get(name)) is not None}
+        broadcast_buffers(buffers.values())
 
     def _model_device(self) -> torch.device:
         return self.device
@@ -315,7 +321,7 @@ def _reduce_unused(model: Any) -> None:
 def _check_same_everywhere(model: nn.Module) -> None:
     own = [(name, tuple(each.shape), str(each.dtype)) for name, each in model.named_parameters()]
     own += [(name, tuple(each.shape), str(each.dtype)) for name, each in model.named_buffers()]
-    first = all_gather_objects(own)[0]
+    first = broadcast_object(own)
     differing = [index for index, each in enumerate(all_gather_objects(own == first)) if not each]
     if differing:
         mine = set(own) ^ set(first)
@@ -343,13 +349,3 @@ def _give_out(whole: dict[str, Tensor], model: nn.Module) -> None:
             full = torch.empty(sharded.shape, dtype=sharded.dtype, device=mesh.device_type)
         mine: Any = distribute_tensor(full.to(mesh.device_type), mesh, sharded.placements)
         sharded.to_local().copy_(mine.to_local())
-
-
-def _broadcast(buffers: Sequence[Tensor]) -> None:
-    if buffers:
-        broadcast_buffers(buffers)
-
-
-def _device() -> torch.device:
-    kind = 'cpu' if dist.get_backend() == 'gloo' else 'cuda'
-    return torch.device(kind, torch.cuda.current_device()) if kind == 'cuda' else torch.device(kind)

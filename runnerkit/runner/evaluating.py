@@ -15,6 +15,7 @@ from runnerkit.data.together import each_sample_once, may_differ, tell_unshared
 from runnerkit.distributed import (
     broadcast_buffers,
     broadcast_patiently,
+    meet_patiently,
     reduce_extremes,
     reduce_named_sums,
     tell_failure,
@@ -67,6 +68,7 @@ class Evaluating(Lifecycle):
         found: dict[str, Any] = {}
         self._found, log, before = found, self.log_buffer, dict(self.log_buffer.output)
         log.output.clear()
+        meet_patiently()
         broadcast_buffers(self.model.buffers())  # all ranks evaluate what rank 0 would save
         try:
             with self._rings('around_val'), evaluation_mode(self.model):

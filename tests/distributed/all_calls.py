@@ -149,6 +149,8 @@ class NotGloo:
 
 def failed(rank):
     """What the ranks learn that wait for a first one that fails, and that the next broadcast is as ever."""
+    d.tell_failure(ValueError('the ranks have not met: nobody is told'))
+    d.meet_patiently()
     if rank == 0:
         d.tell_failure(ValueError('a text that is long ' + 'é' * 5000))
         return d.broadcast_patiently('goes on')

@@ -7,6 +7,7 @@ from runnerkit import distributed as d
 
 def test_alone_nobody_waits():
     thing = object()
+    d.meet_patiently()
     assert d.broadcast_patiently(thing) is thing
     d.tell_failure(ValueError('nobody hears it'))
     assert not torch.distributed.is_initialized()

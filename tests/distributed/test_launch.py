@@ -210,6 +210,18 @@ def test_a_wrong_environment(joined, monkeypatch, change, told):
         monkeypatch.setenv('LOCAL_RANK', '1')
         with pytest.raises(ToldByFirstRank):
             init_dist('pytorch')
+        monkeypatch.delenv('LOCAL_RANK')  # started by hand: nobody knows which one is the first
+        with pytest.raises((KeyError, ValueError), match=told):
+            init_dist('pytorch')
+
+
+@pytest.mark.parametrize('timeout', ['abc', True, 0, -1.5])
+def test_a_timeout_that_is_none(joined, monkeypatch, timeout):
+    for name, value in GOOD.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises((TypeError, ValueError), match=f'timeout must be .* but got {timeout!r}'):
+        init_dist('pytorch', timeout=timeout)
+    assert joined == []
 
 
 def test_seconds_to_join_that_are_none(joined):

@@ -1,6 +1,7 @@
 """Processes that meet at a store, here threads: who is missing, and what they do not agree on, is told by one."""
 
 import logging
+import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,11 +25,13 @@ def port():
 def met(port, *calls, within=60):
     """What becomes of ``meet`` for each rank and WORLD_SIZE in ``calls``: None, or its error."""
 
+    stores = []  # rank 0's is to be there until all have met
+
     def one(rank, world_size):
         if rank:
             time.sleep(0.3)
         try:
-            meet(rank, world_size, '127.0.0.1', port, within)
+            stores.append(meet(rank, world_size, '127.0.0.1', port, within))
         except Exception as error:
             return error.with_traceback(None)
 
@@ -55,6 +58,23 @@ def test_no_rank_0(port):
     (error,) = met(port, (1, 2), within=1)
     assert isinstance(error, TimeoutError)
     assert f'rank 1 has found no rank 0 at MASTER_ADDR=127.0.0.1, MASTER_PORT={port} within 1 s' in str(error)
+
+
+@pytest.mark.parametrize('listens', [False, True])
+def test_a_process_that_waits_can_be_interrupted(port, listens):
+    """Nobody is there yet, or rank 0 is still waiting for others."""
+    store = TCPStore('127.0.0.1', port, is_master=True, wait_for_workers=False) if listens else None
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    began = time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(KeyboardInterrupt):
+            meet(1, 2, '127.0.0.1', port, within=60)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 30  # torch's own wait would hear it after 60 seconds
+    del store
 
 
 def test_a_port_that_is_taken():

@@ -186,6 +186,6 @@ def test_the_gallery_has_no_findings(path, monkeypatch):
 
 def test_the_gallery_is_there():
     assert [path.stem for path in GALLERY] == [
-        'experiment', 'losses', 'modes', 'resnet_mnist', 'lenet', 'onecycle', 'clicks', 'darts', 'resnet', 'hela',
-        'speakers', 'wine',
+        'experiment', 'losses', 'modes', 'shakespeare', 'resnet_mnist', 'lenet', 'onecycle', 'clicks', 'darts',
+        'resnet', 'hela', 'speakers', 'wine',
     ]  # fmt: skip

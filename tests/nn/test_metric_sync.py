@@ -30,6 +30,26 @@ class Seen(torchmetrics.Metric):
         return sorted(float(each) for each in self.items), float(self.total), self.own.tolist()
 
 
+class Reduced(torchmetrics.Metric):
+    """Keeps a list with a reduction of its own, which torchmetrics sends item by item."""
+
+    full_state_update = False
+
+    def __init__(self):
+        super().__init__()
+        self.add_state('items', [], dist_reduce_fx=in_order)
+
+    def update(self, preds, target):
+        self.items.append(preds[0])
+
+    def compute(self):
+        return sorted(float(each) for each in self.items)
+
+
+def in_order(items):
+    return sorted(items)
+
+
 class Kept(Seen):
     """What a rank has seen, as a class that sees to its ranks itself."""
 
@@ -42,6 +62,7 @@ def metrics():
     group = torchmetrics.MetricCollection([BinaryAUROC(), BinaryAveragePrecision()])
     return {
         'list': Seen(),
+        'reduced': Reduced(),
         'auroc': BinaryAUROC(),
         'of classes': MulticlassAUROC(2),
         'accuracy': BinaryAccuracy(),

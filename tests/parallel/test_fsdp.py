@@ -31,6 +31,10 @@ def test_all_ranks_begin_with_what_the_first_one_has_built(results):
         assert [each.tolist() for each in result['start']['meta buffers']] == [0.0]
 
 
+def test_each_training_step_begins_with_the_first_ranks_buffers_which_steps_may_replace(results):
+    assert [result['replaced_buffers'] for result in results] == [([0.0, 2.0, 4.0], 0.0), ([0.0, 2.0, 4.0], 1.0)]
+
+
 def test_each_rank_holds_a_part_of_every_weight(results):
     total = sum(each.numel() for each in fsdp_runs.build().parameters())
     held = [result['start']['local'] for result in results]

@@ -16,6 +16,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from runnerkit.data import build_dataloader
+from runnerkit.distributed import groups
 from runnerkit.evaluation import multi_gpu_test
 from runnerkit.hooks import EvalHook, Hook
 from runnerkit.hooks.hook import Score
@@ -248,6 +249,7 @@ def averaged():
 
 def evaluates_on_rank(rank):
     runner = tiny_runner(model=ByRank(rank), max_epochs=1)
+    failure = fails_in_first_evaluation(rank)
     found = {'first buffers': (runner.evaluate([[0, 1]]), runner.scores)}
     told = []
     warnings.showwarning = lambda message, *args, **kwargs: told.append(str(message))
@@ -288,9 +290,24 @@ def evaluates_on_rank(rank):
         runner.evaluate(build_dataloader(Unjudged(4), 2, 0, shuffle=False, round_up=False))
     except Exception as error:
         found['failed'] = repr(error)
+    found['failed first'] = failure
     loader = build_dataloader(Slow(4), 2, 0, shuffle=False, round_up=False)
     found['slow'] = runner.evaluate(loader, hooks=[TimeOut(60)], test_fn=predictions_and_a_short_time_out)
     return found
+
+
+def fails_in_first_evaluation(rank):
+    """Rank 0 fails while the others wait for it in a collective of the evaluation, as under FSDP2."""
+    groups._TO_TELL = 0.3
+    try:
+        with tiny_runner(max_epochs=1).around_val():
+            if rank == 0:
+                raise ValueError('a sample is broken')
+            torch.distributed.barrier()
+    except (RuntimeError, ValueError) as error:
+        if rank == 0:
+            torch.distributed.barrier()
+        return repr(error)
 
 
 class Unjudged(Judged):
@@ -376,6 +393,13 @@ def test_a_rank_without_samples_is_none_to_warn_of(ranks):
 
 def test_ranks_wait_for_the_first_ones_evaluation_longer_than_a_collective_may_take(ranks):
     assert [rank['slow'] for rank in ranks] == [{'number': 4, 'sum': 6.0}] * 3
+
+
+def test_a_rank_0_that_fails_in_the_first_evaluation_waits_for_nobody(ranks):
+    first, *others = [rank['failed first'] for rank in ranks]
+    assert first == "ValueError('a sample is broken')"
+    for other in others:
+        assert other.startswith('ToldByFirstRank("rank 0 has failed: ValueError(')
 
 
 def test_a_data_set_that_cannot_evaluate_keeps_no_rank_waiting(ranks):

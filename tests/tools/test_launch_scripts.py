@@ -1,6 +1,7 @@
 """tools/dist_train.sh, dist_test.sh and slurm_train.sh: what they start; `test_docs_blocks` trains and tests."""
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -89,6 +90,24 @@ def test_several_machines(tmp_path):
     words = run('dist_test.sh', 'a.py', 'b.pth', '8', '--out', 'c.json', PYTHON=shows, **variables).stdout.splitlines()
     program_and_its = [str(TOOLS / 'test.py'), 'a.py', 'b.pth', '--launcher', 'pytorch', '--out', 'c.json']
     assert words[:-1] == ['-m', 'torch.distributed.run', *launcher, *program_and_its]
+
+
+@pytest.mark.parametrize('call', [['dist_train.sh', 'cfg.py', '2'], ['dist_test.sh', 'cfg.py', 'x.pth', '2']])
+def test_a_port_that_is_taken_is_told_in_one_line(tmp_path, call):
+    python = tmp_path / 'python'
+    program(python, '#!/bin/sh\necho torchrun has been called\n')
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        port = server.getsockname()[1]
+        env = {**os.environ, 'PYTHON': str(python), 'PORT': str(port)}
+        command = [TOOLS / call[0], *call[1:]]
+        run = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert run.returncode == 1
+        assert run.stdout == ''
+        assert run.stderr.startswith(f'error: the port {port} is taken')
+        assert f'PORT={port + 1} ' in run.stderr
+        # The port of another machine is none of this one's business.
+        run = subprocess.run(command, env={**env, 'NODE_RANK': '1'}, capture_output=True, text=True)
+    assert run.stdout == 'torchrun has been called\n'
 
 
 def test_slurm(folder):
