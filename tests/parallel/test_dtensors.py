@@ -3,9 +3,10 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
-from runnerkit.parallel.dtensors import is_dtensor, is_sharded, laid_out_like, local_part
+from runnerkit.parallel.dtensors import is_dtensor, is_sharded, laid_out_like, local_part, own_of_stacked
 
 
 def test_an_ordinary_model_is_not_sharded():
@@ -32,3 +33,9 @@ def test_asking_imports_nothing():
         "assert 'torch.distributed.tensor' not in sys.modules\n"
     )
     subprocess.run([sys.executable, '-c', code], check=True)
+
+
+@pytest.mark.parametrize('world_size, expected', [(2, [3.0, 4.0]), (3, [2.0, 3.0])])
+def test_what_a_rank_has_stacked_or_the_mean_for_other_ranks(world_size, expected):
+    value = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert own_of_stacked(value, 1, world_size).tolist() == expected
