@@ -274,7 +274,9 @@ class Store:
         """
         found = self.best() if best else []
         if not found and self.is_local and os.path.exists(self.path(LATEST)):
-            return self.path(LATEST)
+            newest = self._candidates()[0].path  # another one than the link's, if a run was killed before it moved it
+            named = str(behind_link(Path(self.path(LATEST))).resolve())
+            return self.path(LATEST) if newest == named else newest
         return next((stored.path for stored in found or self.numbered()), None)
 
     def _name_complete(self) -> None:

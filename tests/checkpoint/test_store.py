@@ -106,8 +106,12 @@ def test_what_is_meant_by_a_folder(tmp_path):
     assert checkpoint_meant('anything.pth') == 'anything.pth'
     older, younger = save(tmp_path / 'iter_1.pth', age=5), save(tmp_path / 'iter_2.pth')
     assert checkpoint_meant(str(tmp_path)) == checkpoint_meant(f'file://{tmp_path}') == str(younger)
-    replace_link(tmp_path / 'latest.pth', older.name)
+    replace_link(tmp_path / 'latest.pth', younger.name)
     assert checkpoint_meant(str(tmp_path), best=True) == str(tmp_path / 'latest.pth')
+    replace_link(tmp_path / 'latest.pth', older.name)  # the run was killed before it moved the link on
+    assert checkpoint_meant(str(tmp_path), best=True) == str(younger)
+    os.utime(younger, (1e9, 1e9))  # the run began again from the older one
+    assert checkpoint_meant(str(tmp_path)) == str(tmp_path / 'latest.pth')
     save(tmp_path / 'best_acc_iter_1.pth', age=9)
     best = save(tmp_path / 'best_acc_iter_2.pth', age=8)
     assert checkpoint_meant(str(tmp_path)) == str(tmp_path / 'latest.pth')
