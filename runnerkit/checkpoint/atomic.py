@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from runnerkit.utils.processes import is_alive
+
 BLOCK = 1 << 20
 _TEMPORARY = '.{name}.{pid}.tmp'
 _TEMPORARY_NAME = re.compile(r'^\..+\.(\d+)\.tmp$')
@@ -135,7 +137,7 @@ def temporary_name(name: str) -> str:
 def is_abandoned(name: str) -> bool:
     """Whether ``name`` is a `temporary_name` of a process that has ended."""
     found = _TEMPORARY_NAME.match(name)
-    return found is not None and not _is_alive(int(found[1]))
+    return found is not None and (int(found[1]) == os.getpid() or not is_alive(int(found[1])))
 
 
 def make_folder(folder: Path) -> None:
@@ -169,13 +171,3 @@ def _remove_quietly(path: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return pid != os.getpid()

@@ -27,6 +27,7 @@ from torch.distributed import distributed_c10d
 from runnerkit.distributed.collectives import all_gather_objects
 from runnerkit.distributed.info import get_dist_info, ranks_in_words
 from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank
+from runnerkit.utils.processes import is_alive
 
 #: Seconds within which the other ranks end when one has died or raised an error.
 END_WITHIN = 30.0
@@ -319,21 +320,6 @@ def verdict(places: Sequence[Mapping[str, Any] | None], seconds: float) -> tuple
     all_wait = '' if culprits else ' All ranks wait, perhaps in different collectives.'
     one = culprits[0] if len(culprits) == 1 else None
     return one, f'No iteration has been finished for {seconds:.0f} s.{all_wait}\n{found}'
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of this machine runs; one that has ended and is not yet missed by its parent does not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as file:
-            return file.read().rpartition(')')[2].split()[0] not in ('Z', 'X')
-    except (OSError, IndexError):  # no Linux, or gone since
-        return True
 
 
 def record(error: BaseException) -> None:

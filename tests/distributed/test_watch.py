@@ -16,7 +16,7 @@ import torch
 from forks import Fork
 
 from runnerkit.distributed import Watch
-from runnerkit.distributed.watch import describe, is_alive, is_lost, record, stands_at, verdict
+from runnerkit.distributed.watch import describe, is_lost, record, stands_at, verdict
 
 CONFIG = """
 model = dict(type='Supervised', model=[dict(type='Linear', in_features=4, out_features=1)], loss=dict(type='MSELoss'))
@@ -183,17 +183,6 @@ def test_the_verdict_names_those_who_keep_the_others_waiting_first():
     culprit, text = verdict([waits, {**waits, 'stack': 'in barrier'}], 5)
     assert culprit is None
     assert 'All ranks wait, perhaps in different collectives.' in text
-
-
-def test_whether_a_process_lives():
-    assert is_alive(os.getpid())
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert not is_alive(pid)  # it has ended, and nobody has asked for its exit code
-    os.waitpid(pid, 0)
-    assert not is_alive(pid)
 
 
 def test_an_error_of_a_rank_that_has_lost_another_one():
