@@ -68,13 +68,15 @@ def test_a_slow_data_set_and_a_slow_hook_are_found_by_name(profile):
     assert code == 0
     assert out.startswith('4 iterations after 1 for warming up: ')
     assert '(wall time of the host)' in out
-    # 4 samples of 20 ms in a batch, and 40 ms of the hook: wide margins, for a busy machine.
+    # 4 samples of 20 ms in a batch, and 40 ms of the hook. A sleep has a least length, but a machine under load
+    # makes any other part as long as it likes: nothing is asked of the order of the names or of their shares.
     assert rows['data'][0] == rows['SlowHook.after_train_iter'][0] == '4'
-    assert next(iter(rows)) == 'data'
     assert float(rows['data'][1]) >= 320
-    assert share(rows['data']) > 35
     assert float(rows['SlowHook.after_train_iter'][1]) >= 160
-    assert share(rows['SlowHook.after_train_iter']) > 15
+    whole = float(rows['whole'][1])
+    assert [share(row) for row in rows.values()] == pytest.approx(
+        [100 * float(row[1]) / whole for row in rows.values()], abs=0.2
+    )
     assert share(rows['whole']) == 100
     parts = [share(row) for name, row in rows.items() if name != 'whole']
     assert sum(parts) == pytest.approx(100, abs=0.06 * len(parts))
