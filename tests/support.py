@@ -119,6 +119,22 @@ class Recorder(Hook):
         return [name for name, *_ in self.heard]
 
 
+class Counts(Hook):
+    """A user's hook with a memory: of the iterations that it has seen."""
+
+    def __init__(self):
+        self.n = 0
+
+    def after_train_iter(self, runner):
+        self.n += 1
+
+    def state_dict(self):
+        return {'n': self.n}
+
+    def load_state_dict(self, state):
+        self.n = state['n']
+
+
 def _listener(point):
     def listen(self, runner, *args):
         self.heard.append((point, runner.epoch, runner.iter, runner.inner_iter))
