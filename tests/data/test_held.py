@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, Sampler, Subset
+from holders import Data, OneSlot, Order
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset
 
 from runnerkit.checkpoint.plain import to_plain
 from runnerkit.data.held import Held, generator_state, same_state
@@ -28,43 +29,6 @@ def through_a_file(states):
 
 
 # --- where they are found --------------------------------------------------------------------------------------------
-
-
-class Data(Dataset):
-    """Any attributes."""
-
-    def __init__(self, **attributes):
-        vars(self).update(attributes)
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return index
-
-
-class Order(Sampler):
-    """Any attributes."""
-
-    def __init__(self, **attributes):
-        vars(self).update(attributes)
-
-    def __iter__(self):
-        return iter(range(4))
-
-    def __len__(self):
-        return 4
-
-
-class Slots:
-    __slots__ = ('__weakref__', 'rng', 'unset')
-
-    def __init__(self, rng):
-        self.rng = rng
-
-
-class OneSlot(Slots):
-    __slots__ = 'more'
 
 
 class OfTheClass(Data):

@@ -3,47 +3,11 @@ import random
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler
+from holders import Data, OneSlot, Order
+from torch.utils.data import DataLoader, RandomSampler
 
 from runnerkit.data.generator_state import generator_state
 from runnerkit.data.walk import Opaque, is_generator, is_stateful, kind_of, look
-
-
-class Data(Dataset):
-    """Any attributes."""
-
-    def __init__(self, **attributes):
-        vars(self).update(attributes)
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return index
-
-
-class Order(Sampler):
-    """Any attributes."""
-
-    def __init__(self, **attributes):
-        vars(self).update(attributes)
-
-    def __iter__(self):
-        return iter(range(4))
-
-    def __len__(self):
-        return 4
-
-
-class Slots:
-    __slots__ = ('rng', 'unset')
-
-    def __init__(self, rng):
-        self.rng = rng
-
-
-class OneSlot(Slots):
-    __slots__ = 'more'
 
 
 class Hidden(Opaque):
