@@ -16,6 +16,7 @@ import torch
 from runnerkit.config import keys_of_other_tools
 from runnerkit.distributed import (
     Watch,
+    all_gather_objects,
     barrier,
     from_first_rank,
     get_dist_info,
@@ -23,6 +24,7 @@ from runnerkit.distributed import (
     same_seed_everywhere,
     shutdown,
 )
+from runnerkit.distributed.info import ranks_in_words
 from runnerkit.distributed.launch import WATCH
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
@@ -30,6 +32,7 @@ from runnerkit.flow.defaults import fill_in
 from runnerkit.flow.earlier import finish_move, free_timestamp
 from runnerkit.flow.places import check_start, seed_of_resumed
 from runnerkit.flow.preflight import Plan, preflight
+from runnerkit.flow.same_config import check_same_config
 from runnerkit.flow.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.switches import set_tf32
 from runnerkit.registry import placed_errors
@@ -50,6 +53,7 @@ class InstanceBase(Stage):
         context.findings = preflight(Plan.of(context))  # of the config alone, before anything is built
         fill_in(context.cfg)
         self.start_processes(context)
+        check_same_config(context)
         self.open_work_dir(context)
         self.settle_seed(context)
         self.set_backends(context)
@@ -84,10 +88,13 @@ class InstanceBase(Stage):
     def open_work_dir(self, context: Context) -> None:
         """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``) and its log file.
 
-        If it is a URL, files that must be local (logs, the config) are in ``work_dirs/<last part of the URL>``.
+        If it is a URL, files that must be local (logs, the config) are in ``work_dirs/<last part of the URL>``. All
+        ranks use that of rank 0.
         """
         cfg, options = context.cfg, context.options
         chosen = local_path(options.work_dir or work_dir_of(cfg))
+        own = chosen if is_url(chosen) else str(Path(chosen).absolute())
+        chosen = same_place(own, context)
         remote = chosen if is_url(chosen) else None
         if remote is not None:
             parent, name = split_url(remote)
@@ -191,6 +198,21 @@ def wait_for_others(context: Context) -> None:
     """Keep this rank from leaving the process group while another one still communicates, unless the run has failed."""
     if context.outcome is not None and context.outcome.ended_well:
         barrier()
+
+
+def same_place(work_dir: str, context: Context) -> str:
+    """Rank 0's work dir. A config that puts the time into the name gives each rank another one."""
+    first, *others = all_gather_objects(work_dir)
+    differ = [rank for rank, other in enumerate(others, 1) if other != first]
+    if differ and context.rank == 0:
+        context.logger.warning(
+            'the work dir is %s here and %s on %s: all ranks use the first one. Name it with --work-dir if it is not '
+            'the right one',
+            shown(first),
+            shown(others[differ[0] - 1]),
+            ranks_in_words(differ),
+        )
+    return first
 
 
 def work_dir_of(cfg: Any) -> str:

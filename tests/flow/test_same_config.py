@@ -1,0 +1,91 @@
+"""Ranks that were started with different configs, and work dirs, are told apart."""
+
+import logging
+
+from ranks import on_ranks
+
+from runnerkit.config import Config
+from runnerkit.distributed import same_seed_everywhere
+from runnerkit.flow import Context, Instance, Options
+from runnerkit.flow.same_config import check_same_config, differences, values_of
+
+
+def test_plain_values_are_compared_by_their_keys():
+    cfg = Config({'optimizer': {'lr': 0.1, 'betas': (0.9, 0.99)}, 'custom_hooks': [], 'model': {'type': Config}, 'x': 1})
+    cfg.update(seed=3, work_dir='a', dist_params={'rank': 1})
+    values = dict(values_of(Context(cfg, Options(device='cuda:1', overfit=8))))
+    assert {key: value for key, value in values.items() if not key.startswith('--')} == {
+        'optimizer.lr': '0.1',
+        'optimizer.betas[0]': '0.9',
+        'optimizer.betas[1]': '0.99',
+        'custom_hooks': '[]',
+        'model.type': 'a type',
+    }
+    assert values['--overfit'] == '8'
+    assert values['--if-used'] == 'None'
+    assert not {'--device', '--gpu-id', '--seed', '--work-dir'} & values.keys()
+
+
+def test_texts_may_differ_unless_they_name_what_is_built():
+    wrong, odd = differences(
+        [
+            {'data.root': "'/a'", 'optimizer.type': "'SGD'", 'optimizer.lr': '0.1', 'amp': "'bf16'"},
+            {'data.root': "'/b'", 'optimizer.type': "'SGD'", 'optimizer.lr': '0.2', 'amp': 'None'},
+            {'data.root': "'/b'", 'optimizer.type': "'Adam'", 'optimizer.lr': '0.1'},
+        ]
+    )
+    assert odd == ["data.root is '/a' on rank 0, '/b' on ranks 1, 2"]
+    assert wrong == [
+        "optimizer.type is 'SGD' on ranks 0, 1, 'Adam' on rank 2",
+        'optimizer.lr is 0.1 on ranks 0, 2, 0.2 on rank 1',
+        "amp is 'bf16' on rank 0, None on rank 1, not there on rank 2",
+    ]
+
+
+def test_on_two_ranks(tmp_path):
+    (alike, lr, flag, root, place), (alike_there, lr_there, flag_there, root_there, place_there) = on_ranks(
+        __file__, 'on_rank', str(tmp_path)
+    )
+    assert alike == alike_there == ('', '')
+    assert lr[0] == (
+        'WrongValue: the ranks have different configs: optimizer.lr is 0.1 on rank 0, 0.2 on rank 1. Start all ranks '
+        'with the same config file, --cfg-options and flags'
+    )
+    assert 'different configs: --overfit is 4 on rank 0, None on rank 1.' in flag[0]
+    assert lr_there[0] == flag_there[0] == 'ToldByFirstRank: the ranks have different configs, as rank 0 says'
+    assert root[0] == root_there[0] == ''
+    assert "the ranks have different configs: data.root is '/data/0' on rank 0, '/data/1' on rank 1." in root[1]
+    assert place[0] == place_there[0] == str(tmp_path / '0')
+    assert f'the work dir is {tmp_path}/0 here and {tmp_path}/1 on rank 1: all ranks use the first one' in place[1]
+    assert not (tmp_path / '1').exists()
+    assert root_there[1] == place_there[1] == ''  # one rank tells
+
+
+def on_rank(rank, folder):
+    cases = [
+        ({'optimizer': {'lr': 0.1}, 'seed': rank}, Options(device=f'cpu:{rank}')),
+        ({'optimizer': {'lr': 0.1 + 0.1 * rank}}, Options()),
+        ({'optimizer': {'lr': 0.1}}, Options(overfit=4 if rank == 0 else None)),
+        ({'data': {'root': f'/data/{rank}'}}, Options()),
+    ]
+    results = []
+    records = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())
+    for cfg, options in cases:
+        context = Context(Config(cfg), options, rank=rank, world_size=2)
+        context.logger.addHandler(handler)
+        records.clear()
+        try:
+            check_same_config(context)
+            found = ''
+        except (ValueError, RuntimeError) as error:
+            found = f'{type(error).__name__}: {error}'
+        results.append((found, ''.join(records)))
+    context = Context(Config({'work_dir': f'{folder}/{rank}'}), Options(), rank=rank, world_size=2)
+    records.clear()
+    Instance(None).open_work_dir(context)
+    results.append((str(context.work_dir), ''.join(records)))
+    same_seed_everywhere(0)  # before rank 0 gives the work dir back
+    context.closing.close()
+    return results
