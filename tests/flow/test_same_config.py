@@ -11,7 +11,9 @@ from runnerkit.flow.same_config import check_same_config, differences, values_of
 
 
 def test_plain_values_are_compared_by_their_keys():
-    cfg = Config({'optimizer': {'lr': 0.1, 'betas': (0.9, 0.99)}, 'custom_hooks': [], 'model': {'type': Config}, 'x': 1})
+    cfg = Config(
+        {'optimizer': {'lr': 0.1, 'betas': (0.9, 0.99)}, 'custom_hooks': [], 'model': {'type': Config}, 'x': 1}
+    )
     cfg.update(seed=3, work_dir='a', dist_params={'rank': 1})
     values = dict(values_of(Context(cfg, Options(device='cuda:1', overfit=8))))
     assert {key: value for key, value in values.items() if not key.startswith('--')} == {
