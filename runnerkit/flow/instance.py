@@ -16,7 +16,6 @@ import torch
 from runnerkit.config import keys_of_other_tools
 from runnerkit.distributed import (
     Watch,
-    all_gather_objects,
     barrier,
     from_first_rank,
     get_dist_info,
@@ -24,15 +23,14 @@ from runnerkit.distributed import (
     same_seed_everywhere,
     shutdown,
 )
-from runnerkit.distributed.info import ranks_in_words
 from runnerkit.distributed.launch import WATCH
 from runnerkit.fileio.paths import is_url, local_path, shown
+from runnerkit.flow.agreement import check_same_config, check_shared, same_place
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import fill_in
 from runnerkit.flow.earlier import finish_move, free_timestamp
 from runnerkit.flow.places import check_start, seed_of_resumed
 from runnerkit.flow.preflight import Plan, preflight
-from runnerkit.flow.same_config import check_same_config
 from runnerkit.flow.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.switches import set_tf32
 from runnerkit.registry import placed_errors
@@ -120,6 +118,8 @@ class InstanceBase(Stage):
         log_file = context.work_dir / f'{context.timestamp}.log'
         with placed_errors(cfg, 'log_level'):
             context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+        if not options.dry_run:
+            check_shared(context, log_file)
         set_verbose(context.logger, options.verbose)
 
     def take_work_dir(self, context: Context) -> str:
@@ -198,21 +198,6 @@ def wait_for_others(context: Context) -> None:
     """Keep this rank from leaving the process group while another one still communicates, unless the run has failed."""
     if context.outcome is not None and context.outcome.ended_well:
         barrier()
-
-
-def same_place(work_dir: str, context: Context) -> str:
-    """Rank 0's work dir. A config that puts the time into the name gives each rank another one."""
-    first, *others = all_gather_objects(work_dir)
-    differ = [rank for rank, other in enumerate(others, 1) if other != first]
-    if differ and context.rank == 0:
-        context.logger.warning(
-            'the work dir is %s here and %s on %s: all ranks use the first one. Name it with --work-dir if it is not '
-            'the right one',
-            shown(first),
-            shown(others[differ[0] - 1]),
-            ranks_in_words(differ),
-        )
-    return first
 
 
 def work_dir_of(cfg: Any) -> str:

@@ -1,16 +1,20 @@
-"""Ranks that were started with different configs: they would train different models, or wait for ever."""
+"""What all ranks must have in common at the start: the config, the flags, the work dir and what is in it."""
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from runnerkit.config.known_keys import TOP
 from runnerkit.distributed import all_gather_objects, reduce_extremes
 from runnerkit.distributed.info import ranks_in_words
+from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
+from runnerkit.flow.wrapping import wrapper_of
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
 
 #: What each rank may have of its own: rank 0's counts for the first two, the others are of a process.
@@ -20,6 +24,9 @@ OWN = ('seed', 'work_dir', 'dist_params', 'device', 'gpu_id', 'verbose')
 _MEANT = ('type', 'policy', 'mode')
 
 _MISSING = 'not there'
+
+#: Seconds within which a network file system shows a new file to other machines.
+_PATIENCE = 20.0
 
 
 def check_same_config(context: Context) -> None:
@@ -93,3 +100,55 @@ def differences(by_rank: Sequence[Mapping[str, str]]) -> tuple[list[str], list[s
             may_differ = all(value[0] in '\'"' for value in ranks) and key.rpartition('.')[2] not in _MEANT
             (odd if may_differ else wrong).append(f'{key} is {told}')
     return wrong, odd
+
+
+def same_place(work_dir: str, context: Context) -> str:
+    """Rank 0's work dir. A config that puts the time into the name gives each rank another one. A collective."""
+    first, *others = all_gather_objects(work_dir)
+    differ = [rank for rank, other in enumerate(others, 1) if other != first]
+    if differ and context.rank == 0:
+        context.logger.warning(
+            'the work dir is %s here and %s on %s: all ranks use the first one. Name it with --work-dir if it is not '
+            'the right one',
+            shown(first),
+            shown(others[differ[0] - 1]),
+            ranks_in_words(differ),
+        )
+    return first
+
+
+def check_shared(context: Context, file: Path) -> None:
+    """Check that a work dir to which all ranks write checkpoints is the same one on all machines. A collective.
+
+    Args:
+        context: of the run; only FSDP2 writes so, and only if no ``out_dir`` is given.
+        file: in the work dir, of a new name, which rank 0 has written.
+
+    Raises:
+        FileNotFoundError: on rank 0: other ranks do not see it.
+        ToldByFirstRank: on the others.
+    """
+    saving = context.cfg.get('checkpoint_config') or {}
+    if context.world_size == 1 or wrapper_of(context.cfg) != 'FSDP2' or saving.get('out_dir'):
+        return
+    # Rank 0 may have no log file, as a full disk does not stop a run.
+    first, *others = all_gather_objects(file.exists() if context.rank == 0 else _appears(file))
+    blind = [rank for rank, sees in enumerate(others, 1) if not sees]
+    if not first or not blind:
+        return
+    if context.rank > 0:
+        raise ToldByFirstRank('ranks do not see the work dir of rank 0, as that one says')
+    raise FileNotFoundError(
+        f'{ranks_in_words(blind)} do{"es" * (len(blind) == 1)} not see what rank 0 has written to the work dir '
+        f'{file.parent}: FSDP2 saves sharded checkpoints, to which all ranks write. Choose a folder that all machines '
+        'share (--work-dir, or checkpoint_config.out_dir)'
+    )
+
+
+def _appears(file: Path) -> bool:
+    end = time.monotonic() + _PATIENCE
+    while not file.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True

@@ -1,13 +1,14 @@
-"""Ranks that were started with different configs, and work dirs, are told apart."""
+"""Ranks that do not have the same config or work dir."""
 
 import logging
+from pathlib import Path
 
 from ranks import on_ranks
 
 from runnerkit.config import Config
 from runnerkit.distributed import same_seed_everywhere
-from runnerkit.flow import Context, Instance, Options
-from runnerkit.flow.same_config import check_same_config, differences, values_of
+from runnerkit.flow import Context, Instance, Options, agreement
+from runnerkit.flow.agreement import check_same_config, check_shared, differences, values_of
 
 
 def test_plain_values_are_compared_by_their_keys():
@@ -45,9 +46,9 @@ def test_texts_may_differ_unless_they_name_what_is_built():
 
 
 def test_on_two_ranks(tmp_path):
-    (alike, lr, flag, root, place), (alike_there, lr_there, flag_there, root_there, place_there) = on_ranks(
-        __file__, 'on_rank', str(tmp_path)
-    )
+    here, there = on_ranks(__file__, 'on_rank', str(tmp_path))
+    alike, lr, flag, root, place, *shared = here
+    alike_there, lr_there, flag_there, root_there, place_there, *shared_there = there
     assert alike == alike_there == ('', '')
     assert lr[0] == (
         'WrongValue: the ranks have different configs: optimizer.lr is 0.1 on rank 0, 0.2 on rank 1. Start all ranks '
@@ -61,6 +62,15 @@ def test_on_two_ranks(tmp_path):
     assert f'the work dir is {tmp_path}/0 here and {tmp_path}/1 on rank 1: all ranks use the first one' in place[1]
     assert not (tmp_path / '1').exists()
     assert root_there[1] == place_there[1] == ''  # one rank tells
+    assert shared == [
+        '',
+        '',
+        '',
+        f'FileNotFoundError: rank 1 does not see what rank 0 has written to the work dir {tmp_path}/0: FSDP2 saves '
+        'sharded checkpoints, to which all ranks write. Choose a folder that all machines share (--work-dir, or '
+        'checkpoint_config.out_dir)',
+    ]
+    assert shared_there == [*shared[:3], 'ToldByFirstRank: ranks do not see the work dir of rank 0, as that one says']
 
 
 def on_rank(rank, folder):
@@ -78,16 +88,30 @@ def on_rank(rank, folder):
         context = Context(Config(cfg), options, rank=rank, world_size=2)
         context.logger.addHandler(handler)
         records.clear()
-        try:
-            check_same_config(context)
-            found = ''
-        except (ValueError, RuntimeError) as error:
-            found = f'{type(error).__name__}: {error}'
+        found = caught(lambda: check_same_config(context))  # noqa: B023
         results.append((found, ''.join(records)))
     context = Context(Config({'work_dir': f'{folder}/{rank}'}), Options(), rank=rank, world_size=2)
     records.clear()
     Instance(None).open_work_dir(context)
     results.append((str(context.work_dir), ''.join(records)))
+    agreement._PATIENCE = 0.1
+    for wrapper, out_dir, seen_as in (
+        ('DDP', None, rank),
+        ('FSDP2', 'x', rank),
+        ('FSDP2', None, 0),
+        ('FSDP2', None, rank),
+    ):
+        context.cfg.update(model_wrapper={'type': wrapper}, checkpoint_config={'out_dir': out_dir})
+        log = Path(folder, str(seen_as), f'{context.timestamp}.log')
+        results.append(caught(lambda: check_shared(context, log)))  # noqa: B023
     same_seed_everywhere(0)  # before rank 0 gives the work dir back
     context.closing.close()
     return results
+
+
+def caught(call):
+    try:
+        call()
+    except (OSError, ValueError, RuntimeError) as error:
+        return f'{type(error).__name__}: {error}'
+    return ''
