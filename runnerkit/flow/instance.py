@@ -28,7 +28,7 @@ from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.agreement import check_same_config, check_shared, same_place
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import fill_in
-from runnerkit.flow.earlier import finish_move, free_timestamp
+from runnerkit.flow.earlier import finish_move, free_timestamp, jobs_of_all_ranks
 from runnerkit.flow.places import check_start, seed_of_resumed
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.stage import STAGES, EngineMode, Stage
@@ -80,6 +80,7 @@ class InstanceBase(Stage):
             context.closing.enter_context(watch)
         context.closing.callback(wait_for_others, context)
         context.rank, context.world_size = get_dist_info()
+        context.jobs = jobs_of_all_ranks()
         context['engine'] = EngineMode.SINGLE if context.world_size == 1 else EngineMode.CLUSTER
         context.device = choose_device(options.device, options.gpu_id, context.world_size)
 
