@@ -118,31 +118,39 @@ def same_place(work_dir: str, context: Context) -> str:
 
 
 def check_shared(context: Context, file: Path) -> None:
-    """Check that a work dir to which all ranks write checkpoints is the same one on all machines. A collective.
+    """Check that the work dir is the same one on all machines. A collective.
+
+    Under FSDP2 all ranks write checkpoints there, else they read one when the run is resumed. With an ``out_dir``,
+    checkpoints are elsewhere.
 
     Args:
-        context: of the run; only FSDP2 writes so, and only if no ``out_dir`` is given.
+        context: of the run.
         file: in the work dir, of a new name, which rank 0 has written.
 
     Raises:
-        FileNotFoundError: on rank 0: other ranks do not see it.
+        FileNotFoundError: on rank 0: other ranks do not see it, and FSDP2 is used.
         ToldByFirstRank: on the others.
     """
     saving = context.cfg.get('checkpoint_config') or {}
-    if context.world_size == 1 or wrapper_of(context.cfg) != 'FSDP2' or saving.get('out_dir'):
+    if context.world_size == 1 or saving.get('out_dir'):
         return
     # Rank 0 may have no log file, as a full disk does not stop a run.
     first, *others = all_gather_objects(file.exists() if context.rank == 0 else _appears(file))
     blind = [rank for rank, sees in enumerate(others, 1) if not sees]
     if not first or not blind:
         return
-    if context.rank > 0:
+    is_refused = wrapper_of(context.cfg) == 'FSDP2'
+    if is_refused and context.rank > 0:
         raise ToldByFirstRank('ranks do not see the work dir of rank 0, as that one says')
-    raise FileNotFoundError(
+    found = (
         f'{ranks_in_words(blind)} do{"es" * (len(blind) == 1)} not see what rank 0 has written to the work dir '
-        f'{file.parent}: FSDP2 saves sharded checkpoints, to which all ranks write. Choose a folder that all machines '
-        'share (--work-dir, or checkpoint_config.out_dir)'
+        f'{file.parent}'
     )
+    way_out = 'Choose a folder that all machines share (--work-dir, or checkpoint_config.out_dir)'
+    if is_refused:
+        raise FileNotFoundError(f'{found}: FSDP2 saves sharded checkpoints, to which all ranks write. {way_out}')
+    if context.rank == 0:
+        context.logger.warning('%s: such a run cannot be resumed. %s', found, way_out)
 
 
 def _appears(file: Path) -> bool:
