@@ -7,7 +7,7 @@ from ranks import on_ranks
 
 from runnerkit.config import Config
 from runnerkit.distributed import same_seed_everywhere
-from runnerkit.flow import Context, Instance, Options, agreement
+from runnerkit.flow import Context, Flow, Instance, Options, agreement
 from runnerkit.flow.agreement import check_same_config, check_shared, differences, values_of
 
 
@@ -45,10 +45,17 @@ def test_texts_may_differ_unless_they_name_what_is_built():
     ]
 
 
+RUN = {
+    'model': {'type': 'support.Tiny'},
+    'data': {'samples_per_gpu': 4, 'train': {'type': 'support.Noisy', 'length': 8}},
+    'runner': {'type': 'EpochBasedRunner', 'max_epochs': 1},
+}
+
+
 def test_on_two_ranks(tmp_path):
     here, there = on_ranks(__file__, 'on_rank', str(tmp_path))
-    alike, lr, flag, root, place, *shared = here
-    alike_there, lr_there, flag_there, root_there, place_there, *shared_there = there
+    alike, lr, flag, root, place, *shared, run, run_unshared = here
+    alike_there, lr_there, flag_there, root_there, place_there, *shared_there, run_there, run_unshared_there = there
     assert alike == alike_there == ('', '')
     assert lr[0] == (
         'WrongValue: the ranks have different configs: optimizer.lr is 0.1 on rank 0, 0.2 on rank 1. Start all ranks '
@@ -71,6 +78,9 @@ def test_on_two_ranks(tmp_path):
         'sharded checkpoints, to which all ranks write. Choose a folder that all machines share (--work-dir, or '
         'checkpoint_config.out_dir)',
     ]
+    assert 'optimizer.lr is 0.1 on rank 0, 0.2 on rank 1' in run
+    assert 'rank 1 does not see what rank 0 has written' in run_unshared
+    assert [text.partition(':')[0] for text in (run_there, run_unshared_there)] == ['ToldByFirstRank'] * 2
     assert shared_there == ['', '', '', 'ToldByFirstRank: ranks do not see the work dir of rank 0, as that one says']
 
 
@@ -108,6 +118,10 @@ def on_rank(rank, folder):
         results.append(caught(lambda: check_shared(context, log)) + ''.join(records))  # noqa: B023
     same_seed_everywhere(0)  # before rank 0 gives the work dir back
     context.closing.close()
+    agreement._appears = lambda file: False
+    for lr, wrapper in ((0.1 + 0.1 * rank, 'DDP'), (0.1, 'FSDP2')):
+        cfg = {**RUN, 'optimizer': {'type': 'SGD', 'lr': lr}, 'model_wrapper': {'type': wrapper}}
+        results.append(caught(Flow(Config(cfg), Options(work_dir=f'{folder}/run', device='cpu')).run))
     return results
 
 
