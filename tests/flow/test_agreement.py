@@ -1,6 +1,7 @@
 """Ranks that do not have the same config or work dir."""
 
 import logging
+import os
 from pathlib import Path
 
 from ranks import on_ranks
@@ -54,8 +55,9 @@ RUN = {
 
 def test_on_two_ranks(tmp_path):
     here, there = on_ranks(__file__, 'on_rank', str(tmp_path))
-    alike, lr, flag, root, place, *shared, run, run_unshared = here
-    alike_there, lr_there, flag_there, root_there, place_there, *shared_there, run_there, run_unshared_there = there
+    alike, lr, flag, root, place, *shared, run, run_unshared, jobs = here
+    alike_there, lr_there, flag_there, root_there, place_there, *shared_there, run_there, run_unshared_there, _ = there
+    assert jobs == ['torchrun of rank 0', 'torchrun of rank 1']
     assert alike == alike_there == ('', '')
     assert lr[0] == (
         'WrongValue: the ranks have different configs: optimizer.lr is 0.1 on rank 0, 0.2 on rank 1. Start all ranks '
@@ -119,10 +121,12 @@ def on_rank(rank, folder):
     same_seed_everywhere(0)  # before rank 0 gives the work dir back
     context.closing.close()
     agreement._appears = lambda file: False
+    os.environ.update(TORCHELASTIC_RESTART_COUNT='0', TORCHELASTIC_RUN_ID=f'of rank {rank}')
     for lr, wrapper in ((0.1 + 0.1 * rank, 'DDP'), (0.1, 'FSDP2')):
         cfg = {**RUN, 'optimizer': {'type': 'SGD', 'lr': lr}, 'model_wrapper': {'type': wrapper}}
-        results.append(caught(Flow(Config(cfg), Options(work_dir=f'{folder}/run', device='cpu')).run))
-    return results
+        flow = Flow(Config(cfg), Options(work_dir=f'{folder}/run', device='cpu'))
+        results.append(caught(flow.run))
+    return [*results, [name for name in flow.context.jobs if 'process' not in name]]
 
 
 def caught(call):
