@@ -33,6 +33,7 @@ def _process(rank, path, name, args, world_size, folder):
     init_dist(
         'pytorch', backend='gloo', init_method=f'file://{folder}/meet', rank=rank, world_size=world_size, timeout=60
     )
+    torch.distributed.barrier()  # or one that is done at once leaves while another one still connects to it
     spec = importlib.util.spec_from_file_location(f'on_ranks_{Path(path).stem}', path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

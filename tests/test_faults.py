@@ -20,6 +20,7 @@ def test_killed_runs_end_like_undisturbed_ones():
 
 
 @pytest.mark.parametrize('wrapper', ['DDP', 'FSDP2'])
+@pytest.mark.distributed
 def test_a_rank_that_is_killed_under_torchrun_changes_nothing(wrapper):
     options = ['--ranks', '1', '--wrapper', wrapper]
     done = subprocess.run([sys.executable, str(FAULTS), *options], capture_output=True, text=True, timeout=300)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 SCRIPT = """
@@ -111,6 +113,7 @@ def test_workers_that_are_spawned_import_the_same(tmp_path):
     assert done.stdout == '[[0, 1], [2, 3]]\n'
 
 
+@pytest.mark.distributed
 def test_under_torchrun(tmp_path):
     (tmp_path / 'train.py').write_text(
         'from mmcv.runner import get_dist_info, init_dist\n'

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from forks import Fork
-from ranks import on_ranks
 from torch import nn
 
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint
@@ -632,7 +631,7 @@ def ranked(rank, number, work_dir, waits_at=None):
 
 
 @pytest.mark.parametrize(('number', 'last'), [(11, [[8, 10], [9]]), (9, [])])
-def test_ranks_share_the_events_and_end_together(tmp_path, number, last):
+def test_ranks_share_the_events_and_end_together(on_ranks, tmp_path, number, last):
     first, second = on_ranks(__file__, 'ranked', number, str(tmp_path))
     expected = [[[0, 2], [4, 6]], [[1, 3], [5, 7]]]
     for share, rest in zip(expected, last, strict=False):
@@ -644,7 +643,7 @@ def test_ranks_share_the_events_and_end_together(tmp_path, number, last):
     assert first[3:5] == (10 if last else 7, 'stopped: the stream has ended')
 
 
-def test_all_ranks_leave_a_wait_together(tmp_path):
+def test_all_ranks_leave_a_wait_together(on_ranks, tmp_path):
     first, second = on_ranks(__file__, 'ranked', 20, str(tmp_path), 10)
     assert first[3:] == second[3:] == (7, 'stopped: rank 1 has had enough', 2)
     assert os.path.exists(tmp_path / 'iter_2.pth')

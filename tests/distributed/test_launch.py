@@ -169,6 +169,7 @@ def joined_by_mpi(rank, port):
     shutdown()
 
 
+@pytest.mark.distributed
 def test_two_processes_of_mpi_join(tmp_path):
     port, forks = free_port(), []
     for rank in range(2):

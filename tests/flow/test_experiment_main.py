@@ -104,6 +104,7 @@ def test_a_file_of_parakeets_trains_as_the_table_says(tmp_path):
     assert all(name in events for name in (b'train_loss/mel_loss', b'valid_sentence_1', b'valid/loss'))
 
 
+@pytest.mark.distributed
 def test_several_processes(tmp_path):
     assert go(tmp_path, '--nprocs', '2', max_iteration=2) == 0
     saved = torch.load(tmp_path / 'latest.pth')

@@ -3,7 +3,6 @@
 import pytest
 import sharded_runs
 import torch
-from ranks import on_ranks
 
 from runnerkit.checkpoint import load_checkpoint, why_damaged
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
@@ -15,7 +14,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def ranks(folder):
+def ranks(on_ranks, folder):
     return on_ranks(sharded_runs.__file__, 'everything_on', str(folder))
 
 

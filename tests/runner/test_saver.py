@@ -8,7 +8,6 @@ import time
 import pytest
 import torch
 from forks import Fork
-from ranks import on_ranks
 from support import Noisy, Tiny, loader, tiny_runner, weights
 
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint, why_damaged
@@ -452,7 +451,7 @@ def save_on_a_rank(rank, folder):
     return saves.path, str(caught.value), runner.meta['hook_msgs']
 
 
-def test_all_ranks_save_and_one_may_do_so_alone(tmp_path):
+def test_all_ranks_save_and_one_may_do_so_alone(on_ranks, tmp_path):
     first, second = on_ranks(__file__, 'save_on_a_rank', str(tmp_path))
     assert first == second
     assert first[0] == str(tmp_path / 'epoch_1.pth')
@@ -549,7 +548,7 @@ def train_on_a_rank(rank, folder):
     return torch.equal(whole, beside), torch.equal(whole, resumed)
 
 
-def test_two_ranks(tmp_path):
+def test_two_ranks(on_ranks, tmp_path):
     """The first one writes, with what both need to go on."""
     assert on_ranks(__file__, 'train_on_a_rank', str(tmp_path)) == [(True, True)] * 2
     for done in (2, 4, 6, 8):

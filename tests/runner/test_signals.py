@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from forks import Fork, launch
-from ranks import on_ranks
+from forks import Fork
 from runner.signal_script import build, on_a_rank, train
 from support import Recorder, loader, tiny_runner
 
@@ -313,7 +312,7 @@ def test_validation_of_the_iteration_runner_is_not_cut(tmp_path, former):
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
-def test_all_ranks_stop_after_the_same_iteration(tmp_path):
+def test_all_ranks_stop_after_the_same_iteration(launch, tmp_path):
     """One worker of two gets SIGTERM: one checkpoint, from which the run ends as the undisturbed one."""
     folders = tmp_path / 'whole', tmp_path / 'part'
     for folder in folders:
@@ -382,7 +381,7 @@ def ask(rank):
     return [asked(*case) for case in ASKED_BY_ALL], [asked(*case, epochs=200) for case in ASKED_BY_ONE]
 
 
-def test_asked_by_a_hook_all_ranks_stop_after_the_same_iteration():
+def test_asked_by_a_hook_all_ranks_stop_after_the_same_iteration(on_ranks):
     (by_all, by_one), others = on_ranks(__file__, 'ask')
     assert others == (by_all, by_one)
     for case, ended in zip(ASKED_BY_ALL, by_all, strict=True):
