@@ -58,6 +58,7 @@ from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHo
 from runnerkit.hooks.hook import POINTS
 from runnerkit.log_files import set_aside
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
+from runnerkit.utils.processes import is_alive
 
 BATCHES, EPOCHS = 5, 3
 
@@ -836,7 +837,7 @@ def kill_a_rank(config, folder, name, rank, seconds, whole):
         different = differences(whole, pickle.loads(attempt.result.read_bytes()))
     else:
         different = [said[-2000:]]
-    left = [pid for pid in pids_of(work_dir).values() if os.path.exists(f'/proc/{pid}')]
+    left = [pid for pid in pids_of(work_dir).values() if is_alive(pid)]
     different += [f'process {pid} is left' for pid in left]
     return RankKill(rank, seconds, resumed[-1] if resumed else 'from the beginning', took, different)
 
