@@ -425,7 +425,7 @@ def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
 
     assert main(arguments('whole')) == 0
     process = Fork(main, arguments('part'), folder=tmp_path)
-    deadline = time.time() + 120
+    deadline = time.time() + 300
     while not (tmp_path / 'part' / 'epoch_1.pth').exists() and time.time() < deadline:
         time.sleep(0.01)
     process.send(signal.SIGINT)

@@ -274,7 +274,7 @@ def test_a_job_that_is_started_again_goes_on(project, train, monkeypatch):
     train(*ONE_EPOCH)  # an earlier run, of another job
     job = Restarted(monkeypatch)
     process = Fork(main, [str(project / 'cfg.py'), '--work-dir', str(project / 'run')], folder=project)
-    deadline = time.time() + 60
+    deadline = time.time() + 200
     while not (project / 'run' / 'epoch_2.pth').exists() and time.time() < deadline:
         time.sleep(0.005)
     process.send(signal.SIGKILL)

@@ -282,7 +282,7 @@ def test_thread_and_memory_go_with_the_run(tmp_path):
     go(runner)
     left = [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith('checkpoint')]
     for thread in left:
-        thread.join(timeout=5)
+        thread.join(timeout=60)
     assert not any(thread.is_alive() for thread in left)
 
 
@@ -473,7 +473,8 @@ def train_and_write_slowly(folder):
             dump(what, file)
             if name == 'iter_6.pth':
                 print('writing', flush=True)
-                time.sleep(1)
+                while not (folder.parent / 'sent').exists():
+                    time.sleep(0.01)
 
         torch.save = dump_slowly
         write(store, name, checkpoint, latest)
@@ -489,11 +490,12 @@ def train_and_write_slowly(folder):
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_while_it_is_written(number, tmp_path):
     process = Fork(train_and_write_slowly, tmp_path / 'run', folder=tmp_path)
-    deadline = time.time() + 60
+    deadline = time.time() + 200
     while process.said('stdout') != 'writing\n':
         assert time.time() < deadline, process.said()
         time.sleep(0.005)
     process.send(number)
+    (tmp_path / 'sent').touch()
     code, newest = process.code(), find_latest_checkpoint(tmp_path / 'run')
     if number == signal.SIGKILL:
         assert code == -number

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from forks import Fork
-from runner.signal_script import build, on_a_rank, train
+from runner.signal_script import SENT, build, on_a_rank, train
 from support import Recorder, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, Hook
@@ -38,10 +38,14 @@ def exit_code_of(work_dir, **options):
     return 0 if runner.outcome.kind == 'completed' else 128 + runner.stop_signal
 
 
-def wait_for(path, seconds=60):
+def wait_for(path):
+    until(lambda: path.exists() and path.read_text(), f'{path} does not appear')
+
+
+def until(holds, told='', seconds=200):
     deadline = time.time() + seconds
-    while not (path.exists() and path.read_text()):
-        assert time.time() < deadline, f'{path} does not appear'
+    while not holds():
+        assert time.time() < deadline, told
         time.sleep(0.002)
 
 
@@ -94,9 +98,10 @@ def test_at_a_random_moment(number, kind, workers, whole, tmp_path):
     """The code says which signal; one checkpoint lies there, from which the run ends as the undisturbed one."""
     undisturbed, seconds = whole(kind)
     delay = random.uniform(0, 0.7) * seconds
-    forked = Forked(tmp_path, kind=kind, workers=workers).wait_for()
+    forked = Forked(tmp_path, kind=kind, workers=workers, holds_at=11).wait_for()
     time.sleep(delay)
     forked.send(number)
+    (tmp_path / SENT).touch()
     assert forked.code() == 128 + number, (delay, forked.said())
     assert len(saved(tmp_path)) == 1, delay
     assert Forked(tmp_path, kind=kind, workers=workers).code() == 0
@@ -118,14 +123,13 @@ def test_again_and_again(whole, tmp_path):
 
 def test_a_second_interrupt_leaves_at_once(tmp_path):
     began = time.time()
-    forked = Forked(tmp_path, seconds=30.0).wait_for()
+    forked = Forked(tmp_path, seconds=600.0).wait_for()
     time.sleep(0.1)
     forked.send(signal.SIGINT)
-    time.sleep(0.2)
-    assert 'once more to leave at once' in forked.said()
+    until(lambda: 'once more to leave at once' in forked.said())
     forked.send(signal.SIGINT)
     assert forked.code() == 130
-    assert time.time() - began < 20
+    assert time.time() - began < 300
     assert saved(tmp_path) == []
 
 
@@ -318,12 +322,13 @@ def test_all_ranks_stop_after_the_same_iteration(launch, tmp_path):
     for folder in folders:
         folder.mkdir()
     whole, part = (
-        Fork(launch, on_a_rank, folder, seconds, folder=folder)
-        for folder, seconds in zip(folders, (0, 0.01), strict=True)
+        Fork(launch, on_a_rank, folder, seconds, holds_at, folder=folder)
+        for folder, seconds, holds_at in zip(folders, (0, 0.01), (None, 150), strict=True)
     )
     wait_for(folders[1] / 'first_1')
     time.sleep(random.uniform(0, 0.5))
     os.kill(int((folders[1] / 'first_1').read_text()), signal.SIGTERM)
+    (folders[1] / SENT).touch()
     for forked in (whole, part):
         assert forked.code() == 0, forked.said()[-3000:]
     ended = [(folders[1] / f'ended_{rank}').read_text() for rank in range(2)]
