@@ -405,6 +405,14 @@ def mirror(name):
     return ROOT / 'tests' / path.relative_to('runnerkit').parent / f'test_{path.name}'
 
 
+def test_ranks_are_started_by_fixtures():
+    """By which a test has the marker ``distributed`` without that anybody writes it."""
+    direct = re.compile(r'^ *(?:from ranks import|import ranks|from forks import .*\blaunch\b)', re.MULTILINE)
+    files = [file for file in (ROOT / 'tests').rglob('*.py') if file.name != 'conftest.py']
+    found = [str(file.relative_to(ROOT)) for file in files if direct.search(file.read_text(encoding='utf-8'))]
+    assert found == [], 'take the fixture on_ranks or launch'
+
+
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 

@@ -56,10 +56,10 @@ def test_weights_of_a_file_and_of_a_folder_are_loaded(ranks, folder):
 
 def test_a_run_goes_back_and_forgets_what_it_kept_of_the_cycle(ranks):
     for found in ranks:
-        for undisturbed, back in found['back']:
-            assert len([line for line in back['told'] if 'Going back to' in line]) == 1
-            assert same(undisturbed['weights'], back['weights'])
-            assert same(undisturbed['optimizer'], back['optimizer'])
+        undisturbed, back = found['cycle'][0], found['back']
+        assert len([line for line in back['told'] if 'Going back to' in line]) == 1
+        assert same(undisturbed['weights'], back['weights'])
+        assert same(undisturbed['optimizer'], back['optimizer'])
 
 
 @pytest.mark.parametrize('name', ['Line', 'Networks'])
