@@ -42,9 +42,12 @@ def left_by(root, within=30.0):
     The helpers of multiprocessing do not count as long as ``root`` itself is their parent; what they have forked does.
     """
     deadline = time.monotonic() + within
+    looks_without = 0
     while True:
         found = [line for pid in family(root) if is_alive(pid) and (line := _about(pid, root))]
-        if not found or time.monotonic() > deadline:
+        # One look is not enough: it may read of a process before, and of its parent after the parent has ended.
+        looks_without = 0 if found else looks_without + 1
+        if looks_without == 3 or time.monotonic() > deadline:
             return found
         time.sleep(0.1)
 
