@@ -122,15 +122,13 @@ def test_again_and_again(whole, tmp_path):
 
 
 def test_a_second_interrupt_leaves_at_once(tmp_path):
-    began = time.time()
     forked = Forked(tmp_path, seconds=600.0).wait_for()
     time.sleep(0.1)
     forked.send(signal.SIGINT)
     until(lambda: 'once more to leave at once' in forked.said())
     forked.send(signal.SIGINT)
     assert forked.code() == 130
-    assert time.time() - began < 300
-    assert saved(tmp_path) == []
+    assert saved(tmp_path) == [], 'it has waited for the end of the iteration'
 
 
 def test_the_whole_process_group_gets_it(whole, tmp_path):
