@@ -11,13 +11,14 @@ import torch
 from torch import multiprocessing as mp
 
 #: Processes are forked from one that has imported this, which takes each of them seconds otherwise.
-PRELOADED = ['torch._dynamo', 'torchmetrics', 'pytest', 'runnerkit.runner', 'runnerkit.parallel', 'runnerkit.data']
+PRELOADED = ['torch._dynamo', 'torchmetrics', 'pytest', 'runnerkit.flow', 'torch.distributed.checkpoint']
+# Here, since whoever starts the first of them, starts the one from which all are forked.
+mp.set_forkserver_preload(PRELOADED)
 
 
 def on_ranks(path, name, *args, world_size=2):
     """What the function ``name`` of the file ``path``, called as ``name(rank, *args)``, returns on each rank."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.get_context('forkserver').set_forkserver_preload(PRELOADED)
         arguments = (str(path), name, args, world_size, folder)
         mp.start_processes(_process, arguments, nprocs=world_size, start_method='forkserver')
         return [torch.load(os.path.join(folder, f'{rank}.pth'), weights_only=False) for rank in range(world_size)]
@@ -33,6 +34,7 @@ def _process(rank, path, name, args, world_size, folder):
     init_dist(
         'pytorch', backend='gloo', init_method=f'file://{folder}/meet', rank=rank, world_size=world_size, timeout=60
     )
+    torch.distributed.barrier()  # or one that is done at once leaves while another one still connects to it
     spec = importlib.util.spec_from_file_location(f'on_ranks_{Path(path).stem}', path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -22,7 +22,6 @@ import pytest
 import torch
 import wrapping_runs
 import yaml
-from ranks import on_ranks
 from support import free_port, loader, tiny_runner
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
@@ -377,12 +376,14 @@ def test_the_recipes_do_what_they_say(folder, monkeypatch, caplog):
     assert 'loaded 10 of 14 tensors' in caplog.text
 
 
+@pytest.mark.distributed
 def test_several_processes_train_as_in_the_recipes(shell, tmp_path, folder):
     said = shell(f'{text_of("docs/recipes.md", "torchrun").strip()} {" ".join(QUICK)}')
     assert 'rank 0 of 2' in said
     assert 'Scores after 8 iterations' in said
 
 
+@pytest.mark.distributed
 def test_several_processes_of_one_machine_train_and_test(shell, tmp_path):
     said = shell(text_of('docs/distributed.md', 'tools/dist_train.sh').replace('tools/', f'PORT={free_port()} tools/'))
     assert 'rank 0 of 2' in said
@@ -402,7 +403,7 @@ def test_the_job_for_kubernetes_has_a_command_that_is_one():
         assert parser().parse_args(arguments).auto_resume
 
 
-def test_each_wrapper_of_the_page_about_several_processes_trains(folder, monkeypatch):
+def test_each_wrapper_of_the_page_about_several_processes_trains(on_ranks, folder, monkeypatch):
     blocks = re.findall(r'```python\n(.*?)```', read('docs/distributed.md'), re.DOTALL)
     names = ['ddp', 'my_wrapper', 'own', 'by_class', 'by_size']
     for name, block in zip(names, blocks, strict=True):

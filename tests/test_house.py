@@ -206,7 +206,7 @@ for name, line in {WITHOUT_TORCH!r}.items():
         os._exit(0)
     os.wait()
 """
-    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == [f'{name} []' for name in WITHOUT_TORCH], done.stderr
 
 
@@ -234,7 +234,7 @@ for name, (_, says) in {REFUSED!r}.items():
         os._exit(0)
     os.wait()
 """
-    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == [f'{name} True False' for name in REFUSED], done.stderr
 
 
@@ -285,7 +285,7 @@ for name, (argv, says) in {WRONG!r}.items():
         os._exit(0)
     os.wait()
 """
-    done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == [f'{name} True False' for name in WRONG], done.stderr
 
 
@@ -320,7 +320,7 @@ before = set(sys.modules)
 import runnerkit.runner
 print(*sorted(set(sys.modules) - before))
 """
-    ended = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     brought = set(ended.stdout.split())
     assert 'runnerkit.runner' in brought, ended.stderr
     assert brought & (LATE | OF_SOME_RUNS) == set()
@@ -403,6 +403,14 @@ def test_tests_mirror_the_package():
 def mirror(name):
     path = Path(name)
     return ROOT / 'tests' / path.relative_to('runnerkit').parent / f'test_{path.name}'
+
+
+def test_ranks_are_started_by_fixtures():
+    """By which a test has the marker ``distributed`` without that anybody writes it."""
+    direct = re.compile(r'^ *(?:from ranks import|import ranks|from forks import .*\blaunch\b)', re.MULTILINE)
+    files = [file for file in (ROOT / 'tests').rglob('*.py') if file.name != 'conftest.py']
+    found = [str(file.relative_to(ROOT)) for file in files if direct.search(file.read_text(encoding='utf-8'))]
+    assert found == [], 'take the fixture on_ranks or launch'
 
 
 # --- the loop --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ranks import on_ranks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from runnerkit.distributed import reduce_named_sums
@@ -246,7 +245,7 @@ def averages_on_a_rank(rank):
     return same, own.output, [str(each.message) for each in caught], one_sided.output
 
 
-def test_ranks_average_together_whatever_each_of_them_logs():
+def test_ranks_average_together_whatever_each_of_them_logs(on_ranks):
     results = on_ranks(Path(__file__), 'averages_on_a_rank')
     for same, different, _, one_sided in results:
         assert same == {'loss': 25 / 7, 'acc': 0.5, 'b': 3.0}  # weighted by samples

@@ -4,7 +4,6 @@ import tempfile
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import Tiny, benchmark, loader, tiny_runner
 
 from runnerkit.hooks import Hook
@@ -47,7 +46,7 @@ def trains_on_rank(rank):
         }
 
 
-def test_ranks_talk_once_a_log_line_and_in_no_other_iteration():
+def test_ranks_talk_once_a_log_line_and_in_no_other_iteration(on_ranks):
     for found in on_ranks(__file__, 'trains_on_rank'):
         # DDP's own, which are not torch.distributed's functions, are not among them.
         assert found['after'] == [0] * 9 + [1] * 10 + [2] * 6

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from runnerkit.checkpoint import find_latest_checkpoint
 from runnerkit.checkpoint.loader import load_folder
+from runnerkit.utils.processes import is_alive
 
 RANKS_CONFIG = """
 model = dict(type='Supervised', model=[
@@ -119,7 +120,7 @@ def kill_a_rank(config, folder, name, rank, seconds, whole):
         different = differences(whole, pickle.loads(attempt.result.read_bytes()))
     else:
         different = [said[-2000:]]
-    left = [pid for pid in pids_of(work_dir).values() if os.path.exists(f'/proc/{pid}')]
+    left = [pid for pid in pids_of(work_dir).values() if is_alive(pid)]
     different += [f'process {pid} is left' for pid in left]
     return RankKill(rank, seconds, resumed[-1] if resumed else 'from the beginning', took, different)
 

@@ -8,7 +8,6 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from ranks import on_ranks
 
 from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, schemes
 
@@ -47,7 +46,7 @@ def test_from_the_web(web, tmp_path):
     assert web.asked == ['/net.pth'] * 2
 
 
-def test_one_process_of_a_machine_fetches_and_the_others_wait(web, tmp_path):
+def test_one_process_of_a_machine_fetches_and_the_others_wait(on_ranks, web, tmp_path):
     torch.save(STATE, web.folder / 'net.pth')
     given = on_ranks(__file__, 'fetch', web.url, str(tmp_path / 'cache'))
     assert given == [(1.0, 'HTTPError')] * 2

@@ -104,7 +104,7 @@ def accepts(port):
         return peer.connect_ex(('127.0.0.1', port)) == 0
 
 
-def wait_until(holds, seconds=30):
+def wait_until(holds, seconds=200):
     deadline = time.time() + seconds
     while not holds():
         if time.time() > deadline:

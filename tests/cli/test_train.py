@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from forks import Fork, launch
+from forks import Fork
 
 from runnerkit.cli.train import main
 
@@ -425,7 +425,7 @@ def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
 
     assert main(arguments('whole')) == 0
     process = Fork(main, arguments('part'), folder=tmp_path)
-    deadline = time.time() + 120
+    deadline = time.time() + 300
     while not (tmp_path / 'part' / 'epoch_1.pth').exists() and time.time() < deadline:
         time.sleep(0.01)
     process.send(signal.SIGINT)
@@ -439,7 +439,7 @@ def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
     assert whole['meta']['hook_msgs']['best_score'] == part['meta']['hook_msgs']['best_score']
 
 
-def test_two_processes_train_with_one_log_and_one_checkpoint(tmp_path):
+def test_two_processes_train_with_one_log_and_one_checkpoint(launch, tmp_path):
     arguments = [DEMO, '--launcher', 'pytorch', '--work-dir', str(tmp_path / 'run')]
     arguments += ['--cfg-options', 'runner.max_epochs=1', 'data.samples_per_gpu=256']
     process = Fork(launch, main, arguments, folder=tmp_path)

@@ -7,7 +7,7 @@ import signal
 import time
 
 import torch
-from forks import Fork, launch
+from forks import Fork
 
 from runnerkit.checkpoint import Store
 from runnerkit.cli import test as test_tool
@@ -231,7 +231,7 @@ def worker(*arguments):
     return main([*arguments, '--launcher', 'pytorch'])
 
 
-def test_with_two_ranks_the_first_one_moves_and_the_others_wait(project, train):
+def test_with_two_ranks_the_first_one_moves_and_the_others_wait(launch, project, train):
     train(*ONE_EPOCH)
     # There is nothing to evaluate for the second one.
     arguments = [str(project / 'cfg.py'), '--work-dir', str(project / 'run'), *ONE_EPOCH, 'data.val.length=1']
@@ -243,7 +243,7 @@ def test_with_two_ranks_the_first_one_moves_and_the_others_wait(project, train):
     assert len(torch.load(project / 'run' / 'epoch_1.pth')['runnerkit']['ranks']) == 2
 
 
-def test_a_work_dir_in_use_is_told_once(project):
+def test_a_work_dir_in_use_is_told_once(launch, project):
     """By rank 0; the other says that it did."""
     from runnerkit.flow.instance import claim
 
@@ -274,7 +274,7 @@ def test_a_job_that_is_started_again_goes_on(project, train, monkeypatch):
     train(*ONE_EPOCH)  # an earlier run, of another job
     job = Restarted(monkeypatch)
     process = Fork(main, [str(project / 'cfg.py'), '--work-dir', str(project / 'run')], folder=project)
-    deadline = time.time() + 60
+    deadline = time.time() + 200
     while not (project / 'run' / 'epoch_2.pth').exists() and time.time() < deadline:
         time.sleep(0.005)
     process.send(signal.SIGKILL)

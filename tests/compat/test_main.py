@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from forks import Fork
+
+from runnerkit.compat.__main__ import main
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 SCRIPT = """
@@ -26,7 +30,7 @@ def compat(*arguments, cwd, **environment):
         env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -111,7 +115,12 @@ def test_workers_that_are_spawned_import_the_same(tmp_path):
     assert done.stdout == '[[0, 1], [2, 3]]\n'
 
 
-def test_under_torchrun(tmp_path):
+def run_in(folder):
+    os.chdir(folder)
+    return main(['train.py'])
+
+
+def test_under_torchs_launcher(launch, tmp_path):
     (tmp_path / 'train.py').write_text(
         'from mmcv.runner import get_dist_info, init_dist\n'
         'init_dist("pytorch", backend="gloo")\n'
@@ -119,15 +128,7 @@ def test_under_torchrun(tmp_path):
         'open(f"rank{rank}.txt", "w").write(str(world))\n'
         'import torch.distributed\ntorch.distributed.destroy_process_group()\n'
     )
-    done = subprocess.run(
-        [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', '2', '-m',
-         'runnerkit.compat', 'train.py'],
-        cwd=tmp_path,
-        env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    process = Fork(launch, run_in, tmp_path, folder=tmp_path)
+    assert process.code() == 0, process.said()
     # Files: the lines of two processes may run into each other on their one stdout.
     assert [(tmp_path / f'rank{rank}.txt').read_text() for rank in (0, 1)] == ['2', '2']

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import Tiny, tiny_runner
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -118,7 +117,7 @@ def evaluated(loader):
 
 
 @pytest.fixture(scope='module')
-def ranks():
+def ranks(on_ranks):
     first, second = on_ranks(__file__, 'on_rank')
     return {name: (first[name], second[name]) for name in first}
 

@@ -41,9 +41,9 @@ def test_sigterm_ends_it_in_the_end(terms, seconds):
     inbox, outbox = os.pipe()
     pid = os.fork()
     if pid == 0:
-        outlive_signals(grace=0.3 if terms == 1 else 60.0)
+        outlive_signals(grace=0.3 if terms == 1 else 600.0)
         os.write(outbox, b'x')
-        time.sleep(120)
+        time.sleep(600)
         os._exit(9)
     os.read(inbox, 1)
     began = time.time()
@@ -51,4 +51,4 @@ def test_sigterm_ends_it_in_the_end(terms, seconds):
         os.kill(pid, signal.SIGTERM)
         time.sleep(0.05)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert seconds <= time.time() - began < 55  # the process itself sleeps for 120 s, its grace is 60 s
+    assert seconds <= time.time() - began < 300

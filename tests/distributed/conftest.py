@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from ranks import on_ranks
 
 
 @pytest.fixture(scope='session')
-def ranks(tmp_path_factory):
+def ranks(on_ranks, tmp_path_factory):
     """The results of `all_calls.everything` by name, of rank 0 and of rank 1."""
     first, second = on_ranks(
         Path(__file__).with_name('all_calls.py'), 'everything', str(tmp_path_factory.mktemp('ranks'))

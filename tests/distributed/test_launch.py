@@ -43,7 +43,7 @@ def join(launcher, environment, **kwargs):
 
 def test_torchrun_and_the_backend_without_gpu():
     env = {'RANK': '0', 'LOCAL_RANK': '0', 'WORLD_SIZE': '1', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': free_port()}
-    ended = join('pytorch', env, timeout=30)
+    ended = join('pytorch', env, timeout=300)
     assert ended.returncode == 0, ended.stderr
     if torch.cuda.is_available():
         assert ended.stdout == '(0, 1) nccl\n'
@@ -169,6 +169,7 @@ def joined_by_mpi(rank, port):
     shutdown()
 
 
+@pytest.mark.distributed
 def test_two_processes_of_mpi_join(tmp_path):
     port, forks = free_port(), []
     for rank in range(2):

@@ -47,9 +47,9 @@ def test_a_rank_that_does_not_come(port, monkeypatch, caplog):
     monkeypatch.setattr(meeting, '_TELL', 0.5)
     monkeypatch.setattr(get_logger('runnerkit'), 'propagate', True)
     with caplog.at_level(logging.INFO, 'runnerkit'):
-        first, second = met(port, (0, 4), (1, 4), within=1.5)
+        first, second = met(port, (0, 4), (1, 4), within=4)
     assert isinstance(first, TimeoutError)
-    assert f'2 of WORLD_SIZE=4 processes have come to 127.0.0.1:{port} within 1.5 s; missing: ranks 2, 3.' in str(first)
+    assert f'2 of WORLD_SIZE=4 processes have come to 127.0.0.1:{port} within 4 s; missing: ranks 2, 3.' in str(first)
     assert isinstance(second, ToldByFirstRank)
     assert f'waiting at 127.0.0.1:{port} for ranks 2, 3 of 4' in caplog.text
 
@@ -69,11 +69,11 @@ def test_a_process_that_waits_can_be_interrupted(port, listens):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.5)
         with pytest.raises(KeyboardInterrupt):
-            meet(1, 2, '127.0.0.1', port, within=60)
+            meet(1, 2, '127.0.0.1', port, within=600)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert time.monotonic() - began < 30  # torch's own wait would hear it after 60 seconds
+    assert time.monotonic() - began < 300  # torch's own wait would hear it after 600 seconds
     del store
 
 

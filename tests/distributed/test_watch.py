@@ -116,6 +116,7 @@ class Ended:
 
 
 @pytest.mark.parametrize('where', ['', ' elsewhere', ' stuck'])
+@pytest.mark.distributed
 def test_a_rank_that_raises(tmp_path, where):
     """While the other one is in a collective; while it is in none; and while the failed one cannot leave."""
     ended = Ended(tmp_path, f'raises{where}', end_within=4 if where else 30)
@@ -131,6 +132,7 @@ def test_a_rank_that_raises(tmp_path, where):
 @pytest.mark.parametrize(
     'fault, code, told', [('killed', -9, 'has died without an error'), ('exits', 7, 'SystemExit: 7')]
 )
+@pytest.mark.distributed
 def test_a_rank_that_goes(tmp_path, fault, code, told):
     ended = Ended(tmp_path, fault)
     assert ended.codes == [1, code]
@@ -139,6 +141,7 @@ def test_a_rank_that_goes(tmp_path, fault, code, told):
     assert told in ended.log
 
 
+@pytest.mark.distributed
 def test_a_rank_that_goes_while_the_others_are_told_to_stop(tmp_path):
     """As torchrun does with them: they do not wait for its answer."""
     ended = Ended(tmp_path, 'killed, told to stop')
@@ -147,6 +150,7 @@ def test_a_rank_that_goes_while_the_others_are_told_to_stop(tmp_path):
     assert 'is ended where it stands' not in ended.said[0]
 
 
+@pytest.mark.distributed
 def test_an_error_in_a_data_worker(tmp_path):
     ended = Ended(tmp_path, 'worker', workers=1)
     assert ended.codes == [1, 1]
@@ -154,6 +158,7 @@ def test_an_error_in_a_data_worker(tmp_path):
     assert 'in DataLoader worker process 0' in ended.log
 
 
+@pytest.mark.distributed
 def test_a_rank_that_hangs(tmp_path):
     """It is named with its stack, first in a warning; all ranks show their stacks."""
     ended = Ended(tmp_path, 'hangs', end_within=1, hang_after=5)

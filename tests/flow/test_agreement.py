@@ -4,8 +4,6 @@ import logging
 import os
 from pathlib import Path
 
-from ranks import on_ranks
-
 from runnerkit.config import Config
 from runnerkit.distributed import same_seed_everywhere
 from runnerkit.flow import Context, Flow, Instance, Options, agreement
@@ -53,7 +51,7 @@ RUN = {
 }
 
 
-def test_on_two_ranks(tmp_path):
+def test_on_two_ranks(tmp_path, on_ranks):
     here, there = on_ranks(__file__, 'on_rank', str(tmp_path))
     alike, lr, flag, root, place, *shared, run, run_unshared, jobs = here
     alike_there, lr_there, flag_there, root_there, place_there, *shared_there, run_there, run_unshared_there, _ = there

@@ -12,7 +12,6 @@ import pytest
 import torch
 from experiments import Line, config, started, trained
 from forks import Fork
-from ranks import on_ranks
 from support import Noisy, Tiny, loader, weights
 from torch import nn
 from torch.nn import functional
@@ -683,7 +682,7 @@ def on_rank(rank, folder):
     return weights(whole.model), weights(resumed.model), scores, type(whole.model).__name__
 
 
-def test_two_ranks_train_one_model_and_resume_exactly(tmp_path):
+def test_two_ranks_train_one_model_and_resume_exactly(on_ranks, tmp_path):
     (whole, resumed, scores, name), (other, _, others, _) = on_ranks(__file__, 'on_rank', tmp_path)
     assert name == 'MMDistributedDataParallel'
     assert torch.equal(whole, resumed)
@@ -716,7 +715,7 @@ def networks_on_rank(rank, folder):
     return weights(whole.model), weights(resumed.model), type(whole.model['gen']).__name__
 
 
-def test_each_of_several_networks_averages_its_gradients(tmp_path):
+def test_each_of_several_networks_averages_its_gradients(on_ranks, tmp_path):
     (whole, resumed, name), (other, _, _) = on_ranks(__file__, 'networks_on_rank', tmp_path)
     assert name == 'MMDistributedDataParallel'
     assert torch.equal(whole, resumed)

@@ -7,6 +7,7 @@ import torch
 from experiments import Line, config
 from parakeet_experiment import Experiment as Ported
 from parakeet_experiment import get_cfg_defaults
+from torch import multiprocessing
 
 from runnerkit.flow.experiment_main import main, merged_config, parser
 
@@ -104,7 +105,16 @@ def test_a_file_of_parakeets_trains_as_the_table_says(tmp_path):
     assert all(name in events for name in (b'train_loss/mel_loss', b'valid_sentence_1', b'valid/loss'))
 
 
-def test_several_processes(tmp_path):
+@pytest.mark.distributed
+def test_several_processes(tmp_path, monkeypatch):
+    """Forked from one that has imported torch; a process that is spawned takes seconds to import it."""
+    start = multiprocessing.start_processes
+
+    def forked(*args, start_method, **options):
+        assert start_method == 'spawn'
+        return start(*args, start_method='forkserver', **options)
+
+    monkeypatch.setattr(multiprocessing, 'start_processes', forked)
     assert go(tmp_path, '--nprocs', '2', max_iteration=2) == 0
     saved = torch.load(tmp_path / 'latest.pth')
     assert saved['runnerkit']['world_size'] == 2

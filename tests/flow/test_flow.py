@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ranks import on_ranks
 from support import weights
 
 from runnerkit.config import Config
@@ -245,7 +244,7 @@ def test_only_one_thread_runs_at_a_time(tmp_path):
         flow(tmp_path / 'last').run()
 
 
-def test_a_stage_that_fails_on_one_rank_ends_the_others_when_its_process_is_gone(tmp_path):
+def test_a_stage_that_fails_on_one_rank_ends_the_others_when_its_process_is_gone(on_ranks, tmp_path):
     """They meet it at the next thing that all do together; the terminal is called once on each."""
     first, second = on_ranks(__file__, 'fail_on_the_second_rank', str(tmp_path))
     assert second == ['failed', 'only here']

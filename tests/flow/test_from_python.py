@@ -9,7 +9,6 @@ import pandas
 import pytest
 import torch
 from plans import BY_ITER, CONFIG
-from ranks import on_ranks
 from support import Noisy, Tiny, weights
 
 import runnerkit
@@ -308,7 +307,7 @@ def test_ctrl_c_ends_the_run_and_restores_the_process(tmp_path, keyboard):
     assert torch.load(tmp_path / 'latest.pth', weights_only=True)['meta']['iter'] == 7
 
 
-def test_with_two_ranks_both_have_the_result(tmp_path):
+def test_with_two_ranks_both_have_the_result(on_ranks, tmp_path):
     first, second = on_ranks(__file__, 'train_on_rank', str(tmp_path))
     assert first == second
     records = first['history']

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 import torch
-from ranks import on_ranks
 
 from runnerkit.config import Config
 from runnerkit.flow import Flow, Options
@@ -156,7 +155,7 @@ def test_what_is_refused(trained, tmp_path):
         inferred(tmp_path / 'infer', tmp_path)
 
 
-def test_two_ranks_share_the_work_and_know_all_scores(trained, tmp_path):
+def test_two_ranks_share_the_work_and_know_all_scores(on_ranks, trained, tmp_path):
     alone = inferred(tmp_path / 'alone', trained)['scores']
     first, second = on_ranks(__file__, 'infer_on_rank', str(tmp_path / 'infer'), str(trained))
     assert first == second == json.loads((tmp_path / 'infer' / 'scores.json').read_text())

@@ -6,7 +6,6 @@ import json
 import pytest
 import torch
 from plans import BY_ITER, CONFIG
-from ranks import on_ranks
 from support import Noisy, weights
 from torch.utils.data import IterableDataset
 
@@ -184,7 +183,7 @@ def test_a_data_set_that_scores_all_of_its_samples_is_not_limited(tmp_path):
 # --- ranks -----------------------------------------------------------------------------------------------------------
 
 
-def test_with_two_ranks_both_have_as_many_batches(tmp_path):
+def test_with_two_ranks_both_have_as_many_batches(on_ranks, tmp_path):
     """Also where the data of the evaluation cannot be shared equally, and after a kill."""
     first, second = on_ranks(__file__, 'train_on_rank', str(tmp_path))
     whole, _, rest, scores, resumed_scores = first

@@ -6,7 +6,6 @@ import json
 import pytest
 import torch
 from plans import BY_ITER, CONFIG, config, said
-from ranks import on_ranks
 from support import Noisy
 
 import runnerkit
@@ -194,7 +193,7 @@ def test_where_one_is_needed_several_are_refused():
 # --- ranks -----------------------------------------------------------------------------------------------------------
 
 
-def test_with_two_ranks_both_know_all_scores(tmp_path):
+def test_with_two_ranks_both_know_all_scores(on_ranks, tmp_path):
     """Of data sets by name, of splits that are entries, and of the first samples; every group's rate is logged."""
     first, second = on_ranks(__file__, 'train_on_rank', str(tmp_path))
     assert first == second

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import pytest
 import torch
 from plans import CONFIG
-from ranks import on_ranks
 
 import runnerkit
 from runnerkit.config import Config
@@ -257,7 +256,7 @@ def test_a_hook_that_needs_an_optimizer_and_does_not_say_so(tmp_path):
     assert 'needs_training = True' in caught.value.__notes__[-1]
 
 
-def test_two_ranks_give_the_scores_of_the_training_on_two_ranks(tmp_path):
+def test_two_ranks_give_the_scores_of_the_training_on_two_ranks(on_ranks, tmp_path):
     (scores, again), (_, nothing) = on_ranks(__file__, 'train_and_test', str(tmp_path))
     assert again == scores
     assert nothing == {}

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from plans import CONFIG
-from ranks import on_ranks
 
 import runnerkit
 from runnerkit.cli.test import main
@@ -66,7 +65,7 @@ def test_weights_that_do_not_fit_may_be_allowed(run):
     assert 'loss' in runnerkit.test(run.work_dir, 'val', allow_partial=True, device='cpu', cfg_options=other)
 
 
-def test_two_ranks_that_the_caller_has_joined(run):
+def test_two_ranks_that_the_caller_has_joined(on_ranks, run):
     alone = runnerkit.test(run.work_dir, 'val', device='cpu')
     first, second = on_ranks(__file__, 'scores_on_rank', str(run.work_dir))
     assert first == pytest.approx(alone, rel=1e-5)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 import wrapping_runs
-from ranks import on_ranks
 
 from runnerkit.checkpoint import ema_name
 from runnerkit.config import Config
@@ -17,7 +16,7 @@ CPU = torch.device('cpu')
 
 
 @pytest.fixture(scope='module')
-def results(tmp_path_factory):
+def results(on_ranks, tmp_path_factory):
     return on_ranks(wrapping_runs.__file__, 'on_rank', tmp_path_factory.mktemp('ranks'))
 
 
@@ -108,7 +107,7 @@ def test_one_process_without_a_launcher_is_not_wrapped():
 
 
 @pytest.fixture(scope='module')
-def further(tmp_path_factory):
+def further(on_ranks, tmp_path_factory):
     return on_ranks(wrapping_runs.__file__, 'more_on_rank', tmp_path_factory.mktemp('further'))
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import Tiny, loader, tiny_runner, weights
 from torch import Tensor, nn
 
@@ -483,7 +482,7 @@ def distributed(rank):
     return torch.equal(*found), captured.output, captured.grad, captured.parameters['weight']
 
 
-def test_on_ranks_outputs_are_their_own_and_gradients_of_parameters_are_averaged():
+def test_on_ranks_outputs_are_their_own_and_gradients_of_parameters_are_averaged(on_ranks):
     (same, output, grad, weight), (_, other, other_grad, other_weight) = on_ranks(__file__, 'distributed')
     assert same
     assert not torch.equal(output, other)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import loader, tiny_runner
 
 from runnerkit.checkpoint import NotSavedError, atomic
@@ -362,7 +361,7 @@ def hear_of_failures(rank, folder):
     return said
 
 
-def test_all_ranks_hear_of_a_failure(tmp_path):
+def test_all_ranks_hear_of_a_failure(on_ranks, tmp_path):
     for stop, go_on in on_ranks(__file__, 'hear_of_failures', str(tmp_path)):
         assert 'epoch_2.pth could not be saved: No space left' in stop
         assert 'epoch_3.pth could not be saved: No space left' in go_on

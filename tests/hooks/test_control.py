@@ -8,7 +8,6 @@ import time
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, ControlHook, Hook, OptimizerHook
@@ -335,7 +334,7 @@ def controlled_ranks(rank, work_dir):
     return lrs.lrs, paused, str(runner.outcome), runner.iter
 
 
-def test_all_ranks_obey_at_the_same_iteration(tmp_path):
+def test_all_ranks_obey_at_the_same_iteration(on_ranks, tmp_path):
     (lrs, asked, outcome, end), (others, _, outcome_there, end_there) = on_ranks(
         __file__, 'controlled_ranks', str(tmp_path)
     )

@@ -4,7 +4,6 @@ import logging
 import math
 
 import pytest
-from ranks import on_ranks
 from support import Measured, Tiny, loader, tiny_runner
 from torchmetrics import Accuracy
 
@@ -208,7 +207,7 @@ def together(rank, folder):
     return ends
 
 
-def test_all_ranks_stop_after_the_same_iteration(tmp_path):
+def test_all_ranks_stop_after_the_same_iteration(on_ranks, tmp_path):
     first, second = on_ranks(__file__, 'together', str(tmp_path))
     assert first == second
     assert [iters for iters, _ in first] == [8, 4]

@@ -350,9 +350,7 @@ def scores_on_rank(rank, folder):
     return {name: float(value) for name, value in scores.items()}, expected
 
 
-def test_only_the_first_rank_asks_the_data_set_and_all_have_a_part_in_the_best(tmp_path):
-    from ranks import on_ranks
-
+def test_only_the_first_rank_asks_the_data_set_and_all_have_a_part_in_the_best(on_ranks, tmp_path):
     first, second = on_ranks(__file__, 'asks_on_rank', tmp_path)
     assert first == second
     for name, found in first.items():
@@ -362,9 +360,7 @@ def test_only_the_first_rank_asks_the_data_set_and_all_have_a_part_in_the_best(t
         assert best_files(tmp_path / name) == [path.name]
 
 
-def test_ranks_with_unequal_shares_score_as_one_process(tmp_path):
-    from ranks import on_ranks
-
+def test_ranks_with_unequal_shares_score_as_one_process(on_ranks, tmp_path):
     (scores, expected), (others, _) = on_ranks(__file__, 'scores_on_rank', tmp_path)
     assert scores == others
     assert scores['error'] == pytest.approx(expected, rel=1e-5)

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import Tiny, loader, tiny_runner, weights
 
 from runnerkit.hooks import CheckpointHook, EvalHook, FreezeHook, Hook, OptimizerHook
@@ -263,7 +262,7 @@ def frozen_on_rank(rank):
     return moved(history.body), moved(history.head), history.body[-1], history.head[-1]
 
 
-def test_ranks_freeze_and_thaw_together():
+def test_ranks_freeze_and_thaw_together(on_ranks):
     (body, head, *ends), (other_body, _, *others) = on_ranks(__file__, 'frozen_on_rank')
     assert body == other_body == [False, True]  # one iteration an epoch
     assert head == [True, True]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import Measured, Noisy, Tiny, loader, tiny_runner, weights
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -460,7 +459,7 @@ def together(rank, folder):
     return ends
 
 
-def test_all_ranks_agree(tmp_path):
+def test_all_ranks_agree(on_ranks, tmp_path):
     ends, others = on_ranks(__file__, 'together', str(tmp_path))
     for action in ends:
         *end, parameters = ends[action]
@@ -494,7 +493,7 @@ def stop_on_bad_numbers(rank, folder):
     return error, broadcast_object('still in step')
 
 
-def test_no_rank_waits_for_one_that_does_not_save(tmp_path):
+def test_no_rank_waits_for_one_that_does_not_save(on_ranks, tmp_path):
     assert on_ranks(__file__, 'stop_on_bad_numbers', str(tmp_path)) == [('NonFiniteError', 'still in step')] * 2
     assert saved(tmp_path) == ['iter_5.pth', 'latest.pth']
 

@@ -18,9 +18,7 @@ def buffers_on_rank(rank):
     return means
 
 
-def test_ranks_have_the_mean_of_their_buffers_after_an_epoch_unless_it_is_switched_off():
-    from ranks import on_ranks
-
+def test_ranks_have_the_mean_of_their_buffers_after_an_epoch_unless_it_is_switched_off(on_ranks):
     assert on_ranks(__file__, 'buffers_on_rank') == [[0.0, 0.5], [1.0, 0.5]]
 
 

@@ -1,18 +1,12 @@
 import logging
-import os
 import re
-import subprocess
-import sys
-import textwrap
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.optim import lr_scheduler
 
-import runnerkit
 from runnerkit.hooks.hook import Hook, Outcome, listens
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
@@ -303,41 +297,23 @@ def test_wrong_settings(config, error, message):
         build_lr_hook(config)
 
 
-def test_several_ranks_take_the_same_steps(tmp_path):
+def taken_on_rank(rank):
+    """The scores by which a rank's scheduler has taken its steps."""
+    taken = []
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    hook = build_lr_hook({'policy': 'ReduceLROnPlateau', 'monitor': 'train/loss'})
+    view = SimpleNamespace(optimizer=optimizer, epoch=0, iter=0, by_epoch=True, logger=None)
+    hook.before_run(view)
+    hook.schedulers['optimizer'].step = taken.append
+    view.outputs = {'log_vars': {'loss': 1.0 + rank}, 'num_samples': 3 - 2 * rank}
+    hook.after_train_iter(view)
+    hook.after_train_epoch(view)
+    return taken
+
+
+def test_several_ranks_take_the_same_steps(on_ranks):
     """Training numbers are averaged over all samples of all ranks; an evaluation's scores are the same everywhere."""
-    script = tmp_path / 'ranks.py'
-    script.write_text(
-        textwrap.dedent(
-            """
-            import sys
-            from types import SimpleNamespace
-
-            import torch
-            import torch.distributed as dist
-
-            from runnerkit.hooks.lr_updater import build_lr_hook
-
-            rank = int(sys.argv[2])
-            dist.init_process_group('gloo', init_method='file://' + sys.argv[1], rank=rank, world_size=2)
-            taken = []
-            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
-            hook = build_lr_hook(dict(policy='ReduceLROnPlateau', monitor='train/loss'))
-            view = SimpleNamespace(optimizer=optimizer, epoch=0, iter=0, by_epoch=True, logger=None)
-            hook.before_run(view)
-            hook.schedulers['optimizer'].step = taken.append
-            view.outputs = dict(log_vars=dict(loss=1.0 + rank), num_samples=3 - 2 * rank)
-            hook.after_train_iter(view)
-            hook.after_train_epoch(view)
-            assert taken == [1.25], taken
-            dist.barrier()
-            dist.destroy_process_group()
-            """
-        )
-    )
-    env = dict(os.environ, PYTHONPATH=str(Path(runnerkit.__file__).parents[1]), OMP_NUM_THREADS='1')
-    command = [sys.executable, script, tmp_path / 'store']
-    ranks = [subprocess.Popen([*command, str(rank)], env=env) for rank in range(2)]
-    assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]
+    assert on_ranks(__file__, 'taken_on_rank') == [[1.25], [1.25]]
 
 
 class Model(torch.nn.Module):

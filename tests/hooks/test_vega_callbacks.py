@@ -1,6 +1,5 @@
 import pytest
 import torch
-from ranks import on_ranks
 from support import Recorder, Tiny, loader, tiny_runner, weights
 from torch import nn
 from torchmetrics import MeanSquaredError
@@ -395,7 +394,7 @@ def steps_on_a_rank(rank):
     return weights(model), runner.scores['error'].value, hook.trainer.batch_num_train, hook.trainer.is_chief
 
 
-def test_steps_of_a_callback_synchronise_their_gradients():
+def test_steps_of_a_callback_synchronise_their_gradients(on_ranks):
     (first, *one), (second, *other) = on_ranks(__file__, 'steps_on_a_rank')
     assert first.equal(second)
     assert one[0] == other[0]  # the score

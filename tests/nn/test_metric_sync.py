@@ -3,7 +3,6 @@
 import pytest
 import torch
 import torchmetrics
-from ranks import on_ranks
 from torchmetrics.classification import BinaryAccuracy, BinaryAUROC, BinaryAveragePrecision, MulticlassAUROC
 from torchmetrics.retrieval import RetrievalMAP
 
@@ -114,7 +113,7 @@ def on_rank(rank):
 
 
 @pytest.fixture(scope='module')
-def ranks():
+def ranks(on_ranks):
     return on_ranks(__file__, 'on_rank', world_size=3)
 
 

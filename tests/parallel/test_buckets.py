@@ -5,7 +5,6 @@ import copy
 
 import pytest
 import torch
-from ranks import on_ranks
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -157,7 +156,7 @@ def count_listeners(model):
 
 
 @pytest.fixture(scope='module')
-def ranks():
+def ranks(on_ranks):
     return on_ranks(__file__, 'on_rank', world_size=3)
 
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
 
 from runnerkit.parallel import MODULE_WRAPPERS, MMDistributedDataParallel, is_module_wrapper
 
@@ -12,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope='module')
-def results():
+def results(on_ranks):
     return on_ranks(HERE / 'ddp_runs.py', 'everything')
 
 

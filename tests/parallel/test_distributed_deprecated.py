@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
 from torch import nn
 
 from runnerkit.parallel import is_module_wrapper
@@ -12,7 +11,7 @@ from runnerkit.parallel.distributed_deprecated import MMDistributedDataParallel
 
 
 @pytest.fixture(scope='module')
-def results():
+def results(on_ranks):
     return on_ranks(Path(__file__).with_name('ddp_runs.py'), 'deprecated')
 
 

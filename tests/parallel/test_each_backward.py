@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from ranks import on_ranks
 from torch import nn
 
 from runnerkit.parallel import MMDistributedDataParallel
@@ -85,7 +84,7 @@ def everything(rank):
 
 
 @pytest.fixture(scope='module')
-def results():
+def results(on_ranks):
     return on_ranks(__file__, 'everything')
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import fsdp_runs
 import pytest
 import torch
-from ranks import on_ranks
 
 from runnerkit.parallel import FSDP2
 
@@ -13,7 +12,7 @@ RUNS = Path(fsdp_runs.__file__)
 
 
 @pytest.fixture(scope='module')
-def results():
+def results(on_ranks):
     return on_ranks(RUNS, 'everything')
 
 
@@ -140,7 +139,7 @@ def test_wrong_arguments(results, name, told):
     assert told in results[1]['wrong'][name]
 
 
-def test_four_ranks_train_as_one_process():
+def test_four_ranks_train_as_one_process(on_ranks):
     results = on_ranks(RUNS, 'on_four', world_size=4)
     plain = fsdp_runs.build()
     fsdp_runs.train(plain, None)

@@ -47,6 +47,21 @@ class Announcing(Hook):
         Path(runner.work_dir, f'{what}_{runner.rank}').write_text(str(os.getpid()))
 
 
+#: The file that a test writes into the work dir when it has sent its signal.
+SENT = 'sent'
+
+
+class Holds(Hook):
+    """Waits at an iteration for the signal that the test sends, or a slow test would send it to a run that is over."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def after_train_iter(self, runner):
+        while runner.iter + 1 == self.at and not Path(runner.work_dir, SENT).exists():
+            time.sleep(0.01)
+
+
 def build(work_dir, kind, epochs=3, seconds=0.01):
     torch.manual_seed(0)
     model = Slow()
@@ -62,13 +77,14 @@ def build(work_dir, kind, epochs=3, seconds=0.01):
     return runner
 
 
-def train(work_dir, kind='epoch', workers=0, epochs=3, seconds=0.01, saving=True):
+def train(work_dir, kind='epoch', workers=0, epochs=3, seconds=0.01, saving=True, holds_at=None):
     """Train from the newest checkpoint in ``work_dir``; what the end is compared by lies in ``end.pth``."""
     runner = build(work_dir, kind, epochs, seconds)
     if runner.world_size > 1:
         runner.model = MMDistributedDataParallel(runner.model, find_unused_parameters=True)
     if saving:
         runner.register_hook(CheckpointHook(by_epoch=kind == 'epoch', interval=100))
+    runner.register_hook(Holds(holds_at))
     newest = find_latest_checkpoint(work_dir)
     if newest is not None:
         runner.resume(str(newest))
@@ -79,12 +95,12 @@ def train(work_dir, kind='epoch', workers=0, epochs=3, seconds=0.01, saving=True
     return runner
 
 
-def on_a_rank(work_dir, seconds, epochs=40):
+def on_a_rank(work_dir, seconds, holds_at=None, epochs=40):
     """Train as one of the processes of torch's launcher; how the run ended lies in ``ended_<rank>``."""
     init_dist('pytorch', backend='gloo')
     ended = 'KeyboardInterrupt'
     with contextlib.suppress(KeyboardInterrupt):
-        done = train(work_dir, epochs=epochs, seconds=seconds)
+        done = train(work_dir, epochs=epochs, seconds=seconds, holds_at=holds_at)
         ended = f'{done.outcome} {done.stop_signal and done.stop_signal.name} {done.iter}'
     Path(work_dir, f'ended_{get_dist_info()[0]}').write_text(ended)
     shutdown()

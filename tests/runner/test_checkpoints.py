@@ -354,9 +354,7 @@ def resumes_on_rank(rank, folder):
     return torch.equal(whole[0], part[0]), whole[1][-len(part[1]) :] == part[1], len(part[1])
 
 
-def test_every_rank_goes_on_exactly(tmp_path):
-    from ranks import on_ranks
-
+def test_every_rank_goes_on_exactly(on_ranks, tmp_path):
     assert on_ranks(__file__, 'resumes_on_rank', tmp_path) == [(True, True, 8)] * 2
     ranks = torch.load(tmp_path / 'whole' / 'iter_3.pth')['runnerkit']['ranks']
     assert [rank['updates']['']['accumulated'] for rank in ranks] == [1, 1]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import torchmetrics
-from ranks import on_ranks
 from support import Measured, Recorder, Tiny, loader, tiny_runner
 from torch import nn
 from torch.distributed.distributed_c10d import _set_pg_timeout
@@ -343,7 +342,7 @@ LENGTHS = (1, 2, 3, 4, 6, 7, 8, 13)
 
 
 @pytest.fixture(scope='module')
-def ranks():
+def ranks(on_ranks):
     return on_ranks(__file__, 'evaluates_on_rank', world_size=3)
 
 

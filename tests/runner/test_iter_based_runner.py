@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import Measured, Noisy, Recorder, Tiny, loader, tiny_runner
 from torch.utils.data import DataLoader
 
@@ -234,7 +233,7 @@ def validates_on_rank(rank):
     return runner.scores['loss'].value
 
 
-def test_ranks_validate_together():
+def test_ranks_validate_together(on_ranks):
     assert on_ranks(__file__, 'validates_on_rank') == [pytest.approx((10 * 1 + 20 * 2) / 3)] * 2
 
 

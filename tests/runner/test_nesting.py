@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import Measured, Tiny, loader, tiny_runner
 from support import weights as tensor_of
 
@@ -612,7 +611,7 @@ def ranked(rank, work_dir, mode):
     return runner.position, weights(runner.model.module), weights(inner_model)
 
 
-def test_on_two_ranks(tmp_path):
+def test_on_two_ranks(on_ranks, tmp_path):
     whole = on_ranks(__file__, 'ranked', str(tmp_path / 'whole'), 'whole')
     for how in ('stopped', 'signalled'):
         cut = on_ranks(__file__, 'ranked', str(tmp_path / how), how)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -202,7 +201,7 @@ def wrapped(model, **options):
 
 
 @pytest.fixture(scope='module')
-def begun(tmp_path_factory):
+def begun(on_ranks, tmp_path_factory):
     """Two ranks that stopped inside the first epoch: their checkpoints, what both have seen, by case; and the states
     of each."""
     folder = tmp_path_factory.mktemp('ranks')
@@ -220,7 +219,7 @@ def one_rank(begun):
 
 
 @pytest.fixture(scope='module')
-def four_ranks(begun):
+def four_ranks(on_ranks, begun):
     """What each of four processes found."""
     folder = begun[0].with_name('four')
     shutil.copytree(begun[0], folder)

@@ -8,7 +8,6 @@ import time
 import pytest
 import torch
 from forks import Fork
-from ranks import on_ranks
 from support import Noisy, Tiny, loader, tiny_runner, weights
 
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint, why_damaged
@@ -283,7 +282,7 @@ def test_thread_and_memory_go_with_the_run(tmp_path):
     go(runner)
     left = [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith('checkpoint')]
     for thread in left:
-        thread.join(timeout=5)
+        thread.join(timeout=60)
     assert not any(thread.is_alive() for thread in left)
 
 
@@ -452,7 +451,7 @@ def save_on_a_rank(rank, folder):
     return saves.path, str(caught.value), runner.meta['hook_msgs']
 
 
-def test_all_ranks_save_and_one_may_do_so_alone(tmp_path):
+def test_all_ranks_save_and_one_may_do_so_alone(on_ranks, tmp_path):
     first, second = on_ranks(__file__, 'save_on_a_rank', str(tmp_path))
     assert first == second
     assert first[0] == str(tmp_path / 'epoch_1.pth')
@@ -474,7 +473,8 @@ def train_and_write_slowly(folder):
             dump(what, file)
             if name == 'iter_6.pth':
                 print('writing', flush=True)
-                time.sleep(1)
+                while not (folder.parent / 'sent').exists():
+                    time.sleep(0.01)
 
         torch.save = dump_slowly
         write(store, name, checkpoint, latest)
@@ -490,11 +490,12 @@ def train_and_write_slowly(folder):
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_while_it_is_written(number, tmp_path):
     process = Fork(train_and_write_slowly, tmp_path / 'run', folder=tmp_path)
-    deadline = time.time() + 60
+    deadline = time.time() + 200
     while process.said('stdout') != 'writing\n':
         assert time.time() < deadline, process.said()
         time.sleep(0.005)
     process.send(number)
+    (tmp_path / 'sent').touch()
     code, newest = process.code(), find_latest_checkpoint(tmp_path / 'run')
     if number == signal.SIGKILL:
         assert code == -number
@@ -549,7 +550,7 @@ def train_on_a_rank(rank, folder):
     return torch.equal(whole, beside), torch.equal(whole, resumed)
 
 
-def test_two_ranks(tmp_path):
+def test_two_ranks(on_ranks, tmp_path):
     """The first one writes, with what both need to go on."""
     assert on_ranks(__file__, 'train_on_a_rank', str(tmp_path)) == [(True, True)] * 2
     for done in (2, 4, 6, 8):

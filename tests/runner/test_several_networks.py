@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
 from torch import distributed as dist
 from torch import nn
 from two_networks import NAMES, Points, flat, gan, plain_losses, plain_modes, sgd
@@ -175,7 +174,7 @@ def sent(rank):
 
 
 @pytest.fixture(scope='module')
-def results(tmp_path_factory):
+def results(on_ranks, tmp_path_factory):
     return on_ranks(__file__, 'on_two', str(tmp_path_factory.mktemp('ranks')))
 
 

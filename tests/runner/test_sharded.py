@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import on_ranks
 from torch import nn
 from torch.multiprocessing import ProcessExitedException
 from torch.utils.data import Dataset
@@ -319,7 +318,7 @@ def going_back(folder):
 
 
 @pytest.fixture(scope='module')
-def ranks(tmp_path_factory):
+def ranks(on_ranks, tmp_path_factory):
     folder = tmp_path_factory.mktemp('two')
     return folder, on_ranks(__file__, 'two', str(folder))
 
@@ -451,7 +450,7 @@ def killed(rank, folder):
     train(Path(folder), saving={'interval': 2}, epochs=1)
 
 
-def test_a_rank_killed_while_it_writes_leaves_the_checkpoint_before(tmp_path):
+def test_a_rank_killed_while_it_writes_leaves_the_checkpoint_before(on_ranks, tmp_path):
     with pytest.raises(ProcessExitedException):
         on_ranks(__file__, 'killed', str(tmp_path))
     latest = find_latest_checkpoint(tmp_path)
@@ -469,7 +468,7 @@ def of_an_epoch(rank, folder, stop, resume):
     return train(Path(folder), stop=stop, resume=resume, epochs=1)
 
 
-def test_two_then_four_then_one_process_see_every_sample_of_the_epoch_once(tmp_path):
+def test_two_then_four_then_one_process_see_every_sample_of_the_epoch_once(on_ranks, tmp_path):
     two = on_ranks(__file__, 'of_an_epoch', str(tmp_path), 1, None)
     four = on_ranks(__file__, 'of_an_epoch', str(tmp_path), 2, str(find_latest_checkpoint(tmp_path)), world_size=4)
     one = train(tmp_path, wrap=lambda model: model, resume=find_latest_checkpoint(tmp_path), epochs=1)

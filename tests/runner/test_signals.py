@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import os
 import random
-import shutil
 import signal
 import threading
 import time
@@ -12,9 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from forks import Fork, launch
-from ranks import on_ranks
-from runner.signal_script import build, on_a_rank, train
+from forks import Fork
+from runner.signal_script import SENT, build, on_a_rank, train
 from support import Recorder, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, Hook
@@ -40,10 +38,14 @@ def exit_code_of(work_dir, **options):
     return 0 if runner.outcome.kind == 'completed' else 128 + runner.stop_signal
 
 
-def wait_for(path, seconds=60):
+def wait_for(path):
+    until(lambda: path.exists() and path.read_text(), f'{path} does not appear')
+
+
+def until(holds, told='', seconds=200):
     deadline = time.time() + seconds
-    while not (path.exists() and path.read_text()):
-        assert time.time() < deadline, f'{path} does not appear'
+    while not holds():
+        assert time.time() < deadline, told
         time.sleep(0.002)
 
 
@@ -96,17 +98,11 @@ def test_at_a_random_moment(number, kind, workers, whole, tmp_path):
     """The code says which signal; one checkpoint lies there, from which the run ends as the undisturbed one."""
     undisturbed, seconds = whole(kind)
     delay = random.uniform(0, 0.7) * seconds
-    while True:
-        forked = Forked(tmp_path, kind=kind, workers=workers).wait_for()
-        time.sleep(delay)
-        forked.send(number)
-        code = forked.code()
-        if code != 0:
-            break
-        assert delay > 0.001, 'it has not heard the signal'
-        delay /= 2  # it was through before: the undisturbed one had less of the machine
-        shutil.rmtree(tmp_path)
-    assert code == 128 + number, (delay, forked.said())
+    forked = Forked(tmp_path, kind=kind, workers=workers, holds_at=11).wait_for()
+    time.sleep(delay)
+    forked.send(number)
+    (tmp_path / SENT).touch()
+    assert forked.code() == 128 + number, (delay, forked.said())
     assert len(saved(tmp_path)) == 1, delay
     assert Forked(tmp_path, kind=kind, workers=workers).code() == 0
     assert ends_alike(tmp_path, undisturbed), (delay, saved(tmp_path))
@@ -126,13 +122,10 @@ def test_again_and_again(whole, tmp_path):
 
 
 def test_a_second_interrupt_leaves_at_once(tmp_path):
-    forked = Forked(tmp_path, seconds=30.0).wait_for()
+    forked = Forked(tmp_path, seconds=600.0).wait_for()
     time.sleep(0.1)
     forked.send(signal.SIGINT)
-    deadline = time.time() + 25  # before the iteration ends
-    while 'once more to leave at once' not in forked.said():
-        assert time.time() < deadline, forked.said()
-        time.sleep(0.02)
+    until(lambda: 'once more to leave at once' in forked.said())
     forked.send(signal.SIGINT)
     assert forked.code() == 130
     assert saved(tmp_path) == [], 'it has waited for the end of the iteration'
@@ -321,18 +314,19 @@ def test_validation_of_the_iteration_runner_is_not_cut(tmp_path, former):
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
-def test_all_ranks_stop_after_the_same_iteration(tmp_path):
+def test_all_ranks_stop_after_the_same_iteration(launch, tmp_path):
     """One worker of two gets SIGTERM: one checkpoint, from which the run ends as the undisturbed one."""
     folders = tmp_path / 'whole', tmp_path / 'part'
     for folder in folders:
         folder.mkdir()
     whole, part = (
-        Fork(launch, on_a_rank, folder, seconds, folder=folder)
-        for folder, seconds in zip(folders, (0, 0.01), strict=True)
+        Fork(launch, on_a_rank, folder, seconds, holds_at, folder=folder)
+        for folder, seconds, holds_at in zip(folders, (0, 0.01), (None, 150), strict=True)
     )
     wait_for(folders[1] / 'first_1')
     time.sleep(random.uniform(0, 0.5))
     os.kill(int((folders[1] / 'first_1').read_text()), signal.SIGTERM)
+    (folders[1] / SENT).touch()
     for forked in (whole, part):
         assert forked.code() == 0, forked.said()[-3000:]
     ended = [(folders[1] / f'ended_{rank}').read_text() for rank in range(2)]
@@ -390,7 +384,7 @@ def ask(rank):
     return [asked(*case) for case in ASKED_BY_ALL], [asked(*case, epochs=200) for case in ASKED_BY_ONE]
 
 
-def test_asked_by_a_hook_all_ranks_stop_after_the_same_iteration():
+def test_asked_by_a_hook_all_ranks_stop_after_the_same_iteration(on_ranks):
     (by_all, by_one), others = on_ranks(__file__, 'ask')
     assert others == (by_all, by_one)
     for case, ended in zip(ASKED_BY_ALL, by_all, strict=True):

@@ -2,7 +2,6 @@ import pickle
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import loader, tiny_runner
 from torch import nn
 
@@ -143,7 +142,7 @@ def _mean_target(output, target):
     return target.mean()
 
 
-def test_with_several_processes_each_sample_counts_once():
+def test_with_several_processes_each_sample_counts_once(on_ranks):
     (first, kept), (second, _) = on_ranks(__file__, 'evaluate_on_a_rank')
     assert (first['largest'], first['mean']) == (1.0, pytest.approx(3 / 7))
     assert (second['largest'], second['mean'], kept) == (first['largest'], first['mean'], ())

@@ -30,7 +30,7 @@ def server(tmp_path):
 
 def test_a_command_is_answered_and_only_the_owner_can_open_the_socket(server, tmp_path):
     assert ask(tmp_path, 'status') == {'command': 'status', 'value': None}
-    assert ask(tmp_path, 'lr', 0.1, timeout=5) == {'command': 'lr', 'value': 0.1}
+    assert ask(tmp_path, 'lr', 0.1, timeout=300) == {'command': 'lr', 'value': 0.1}
     with pytest.raises(ControlError, match='it failed'):
         ask(tmp_path, 'fail')
     for name in (SOCKET, ADDRESS):
@@ -62,7 +62,7 @@ def test_a_client_that_says_nothing_keeps_nobody_waiting(tmp_path):
         ):
             slow.connect(server.socket)
             slow_http.sendall(b'POST /stop HTTP/1.1\r\nContent-Length: 4000\r\n\r\n')
-            assert ask(tmp_path, 'status', timeout=5)['command'] == 'status'
+            assert ask(tmp_path, 'status', timeout=300)['command'] == 'status'
             assert http(f'{address["http"]}/status', address['token'])[0] == 200
     finally:
         server.close()
@@ -162,7 +162,7 @@ def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     server = ControlServer(tmp_path, answer)
-    assert ask(tmp_path, 'status', timeout=10)['command'] == 'status'
+    assert ask(tmp_path, 'status', timeout=300)['command'] == 'status'
     server.close()
     os.close(writing)
 
@@ -230,7 +230,7 @@ def test_a_peer_of_another_user_is_refused(server, tmp_path, monkeypatch):
 def http(url, token=None, body=None):
     headers = {} if token is None else {'Authorization': f'Bearer {token}'}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=10) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=300) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -254,7 +254,7 @@ def test_http_needs_the_token_and_listens_on_loopback_only(tmp_path):
     finally:
         server.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(('127.0.0.1', int(url.rsplit(':', 1)[1])), timeout=5)
+        socket.create_connection(('127.0.0.1', int(url.rsplit(':', 1)[1])), timeout=300)
 
 
 def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path):
@@ -285,7 +285,7 @@ def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
 def test_an_answer_that_json_does_not_have_comes_as_text(tmp_path):
     server = ControlServer(tmp_path, lambda command, value: {'offset': b'17-0'})
     try:
-        assert ask(tmp_path, 'status', timeout=10) == {'offset': "b'17-0'"}
+        assert ask(tmp_path, 'status', timeout=300) == {'offset': "b'17-0'"}
     finally:
         server.close()
 
@@ -307,7 +307,7 @@ def test_a_process_that_dies_while_it_answers(tmp_path, said):
         thread = threading.Thread(target=die)
         thread.start()
         with pytest.raises(ControlError, match='nobody answers'):
-            ask(tmp_path, 'status', timeout=10)
+            ask(tmp_path, 'status', timeout=300)
         thread.join()
 
 

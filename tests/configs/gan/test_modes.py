@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.image import imread
-from ranks import on_ranks
 from torch.nn.functional import softplus
 
 from runnerkit.config import Config
@@ -133,7 +132,7 @@ def on_two(rank, folder):
     return found
 
 
-def test_two_ranks_stay_together_and_resume_exactly(tmp_path):
+def test_two_ranks_stay_together_and_resume_exactly(on_ranks, tmp_path):
     one, other = on_ranks(__file__, 'on_two', str(tmp_path))
     for name in LENGTHS:
         whole, resumed, losses = one[name]

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from ranks import on_ranks  # noqa: E402
 
 import runnerkit  # noqa: E402
 from runnerkit.config import Config  # noqa: E402
@@ -70,7 +69,7 @@ def both(rank, work_dir):
     return by_config(rank, work_dir), in_plain_torch(rank)
 
 
-def test_the_losses_are_those_of_plain_torch(tmp_path):
+def test_the_losses_are_those_of_plain_torch(on_ranks, tmp_path):
     by_config, plain = on_ranks(__file__, 'both', str(tmp_path))[0]
     assert len(by_config) == ITERS
     assert by_config == pytest.approx(plain, rel=1e-6)

@@ -4,7 +4,6 @@ import logging
 from types import SimpleNamespace
 
 import torch
-from ranks import on_ranks
 from support import ROOT
 from torch.utils.data import TensorDataset
 from torchmetrics.functional.classification import binary_auroc
@@ -88,7 +87,7 @@ def started(rank):
     return [*context.model.parameters()], lines
 
 
-def test_on_several_ranks_one_counts_for_all():
+def test_on_several_ranks_one_counts_for_all(on_ranks):
     (first, told), (second, silent) = on_ranks(__file__, 'started')
     alone = small()
     Startup(alone)(alone)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ranks import on_ranks
 from support import Tiny, loader, tiny_runner
 
 from runnerkit.hooks import EvalHook, Hook, IterTimerHook, LoggerHook, NonFiniteError, NonFiniteHook
@@ -271,7 +270,7 @@ def test_mistakes():
         LoggerHook().log(None)
 
 
-def test_ranks_average_together_and_the_first_one_logs():
+def test_ranks_average_together_and_the_first_one_logs(on_ranks):
     results = on_ranks(Path(__file__).with_name('two_ranks.py'), 'train')
     assert results[0]['kept'] == [('train', 2, 15.0), ('val', 3, 100.0)]
     assert results[1]['kept'] == []

@@ -76,7 +76,7 @@ def test_the_real_client(tmp_path):
     pytest.importorskip('clearml')
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
     environment = {**os.environ, 'HOME': str(tmp_path), 'PYTHONPATH': path}
-    subprocess.run([sys.executable, '-c', SCRIPT], cwd=tmp_path, env=environment, check=True, timeout=100)
+    subprocess.run([sys.executable, '-c', SCRIPT], cwd=tmp_path, env=environment, check=True, timeout=300)
     (written,) = tmp_path.glob('.clearml/cache/offline/*/metrics.jsonl')
     text = written.read_text()
     assert '"metric": "train/loss"' in text

@@ -5,7 +5,6 @@ from unittest.mock import MagicMock, call
 
 import pytest
 import torch
-from ranks import on_ranks
 from support import loader, tiny_runner
 
 from runnerkit.hooks import Hook, OptimizerHook
@@ -101,7 +100,7 @@ def test_the_real_client(train, tmp_path):
     assert rows[1:3] == ['2\t1.5', '4\t1.5']
 
 
-def test_with_two_ranks_the_file_holds_the_states_of_both(tmp_path):
+def test_with_two_ranks_the_file_holds_the_states_of_both(on_ranks, tmp_path):
     on_ranks(__file__, 'train_on_rank', str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ['m.pth']
     saved = torch.load(tmp_path / 'm.pth')

@@ -205,4 +205,4 @@ def test_a_new_file_comes_after_the_others_by_name(tmp_path):
     (tmp_path / 'events.out.tfevents.9999999999.host.1.0').touch()  # a clock that went wrong keeps nobody for long
     before = time.monotonic()
     _wait_for_a_later_name(str(tmp_path))
-    assert 0.9 < time.monotonic() - before < 5
+    assert 0.9 < time.monotonic() - before < 60

@@ -12,6 +12,7 @@ from studies import outcome, small_study
 from runnerkit.search.executors import LocalExecutor
 from runnerkit.search.executors.local import tail
 from runnerkit.search.job import Job
+from runnerkit.utils.processes import is_alive
 
 
 def test_however_a_trial_ends_the_others_do_not_notice(tmp_path):
@@ -73,8 +74,8 @@ def test_the_process_ends_when_the_study_is_killed(tmp_path):
     os.kill(study, signal.SIGKILL)
     os.waitpid(study, 0)
     pid = int(marker.read_text())
-    for _ in range(100):
-        if not Path(f'/proc/{pid}').exists():
+    for _ in range(600):
+        if not is_alive(pid):
             return
         time.sleep(0.1)
     os.kill(pid, signal.SIGKILL)

@@ -6,17 +6,18 @@ import signal
 import socket
 import sys
 import time
-from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 import studies
 from odd_trials import job, members, run
+from processes import family, parent
 from studies import in_process, outcome, small_study
 
 from runnerkit.search.executors import RayExecutor
 from runnerkit.search.executors.ray import Mailbox, check_address, import_ray
+from runnerkit.utils.processes import is_alive
 
 
 @pytest.fixture(scope='module')
@@ -71,10 +72,6 @@ def trial_process(folder, number=0):
                     return int(entry.name)
         time.sleep(0.05)
     pytest.fail('the trial has not begun')
-
-
-def parent(pid):
-    return int(Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1].split()[1])
 
 
 needs_proc = pytest.mark.skipif(not Path('/proc/self/stat').exists(), reason='needs /proc')
@@ -181,21 +178,7 @@ def test_ctrl_c_ends_all_of_it(tmp_path):
     assert process.exitcode == 1
     time.sleep(1)
     assert members(trial) == []
-    assert [pid for pid in session if Path(f'/proc/{pid}').exists()] == []
-
-
-def family(root):
-    """The processes that a process has started, and those that they have."""
-    children = {}
-    for entry in Path('/proc').iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                children.setdefault(parent(entry.name), []).append(int(entry.name))
-    found, new = [], [root]
-    while new:
-        new = [child for each in new for child in children.get(each, [])]
-        found += new
-    return found
+    assert [pid for pid in session if is_alive(pid)] == []
 
 
 def hang_on_own_ray(folder):

@@ -1,0 +1,40 @@
+"""What all tests share: starting several ranks, the marker of the tests that do, and no process that stays behind."""
+
+import os
+
+import forks
+import processes
+import pytest
+import ranks
+
+
+@pytest.fixture(scope='session')
+def on_ranks():
+    """`ranks.on_ranks`: a function of a test file on several ranks."""
+    return ranks.on_ranks
+
+
+@pytest.fixture(scope='session')
+def launch():
+    """`forks.launch`: a function in two processes of torch's launcher."""
+    return forks.launch
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that ask for a fixture that starts ranks, be it by another fixture."""
+    for item in items:
+        if {'on_ranks', 'launch'}.intersection(getattr(item, 'fixturenames', ())):
+            item.add_marker('distributed')
+
+
+@pytest.fixture(scope='session', autouse=True)
+def no_process_stays_behind():
+    """Fails after the last test that this process runs, if anything that the tests have started lives on.
+
+    With xdist each of its workers looks after what it has started itself.
+    """
+    processes.adopt_orphans()
+    yield
+    left = processes.left_by(os.getpid())
+    if left:
+        pytest.fail('these processes outlive the tests, not only the last one:\n' + '\n'.join(left), pytrace=False)
