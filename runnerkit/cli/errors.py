@@ -22,6 +22,8 @@ USAGE, FAILURE = 2, 1
 SIGNALLED = 128  # plus the number of the signal, as in a shell
 INTERRUPTED = SIGNALLED + signal.SIGINT
 
+_SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 Main = Callable[[Sequence[str] | None], int]
@@ -108,7 +110,8 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
     """Ignore SIGTERM and SIGUSR1 after a signal has stopped the run, until the process ends.
 
     A launcher sends SIGTERM to the other processes as soon as one has ended, and a scheduler repeats it. Neither may
-    interrupt what follows the run. If the run was not stopped, both signals keep their effect. SIGINT is not ignored.
+    interrupt what follows the run. It is the same after an error on one of several ranks: each of them ends by itself,
+    and says why. Otherwise both signals keep their effect. SIGINT is not ignored.
 
     Use this context for the run only, not for what precedes it: Python handlers are not called while C++ code waits,
     for example for other ranks to join, and SIGTERM must end that wait.
@@ -118,9 +121,15 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
     """
 
     def receive(number: int, frame: FrameType | None) -> None:
-        if not stopped():
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        if stopped():
+            return
+        from runnerkit.distributed.watch import failed_rank
+
+        failed = failed_rank(patience=_SEEN_WITHIN)
+        signal.signal(number, signal.SIG_IGN if failed else signal.SIG_DFL)
+        if failed is not None:
+            raise failed
+        os.kill(os.getpid(), number)
 
     former = {}
     if threading.current_thread() is threading.main_thread():
@@ -128,11 +137,17 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) == signal.SIG_DFL:
                 former[number] = signal.signal(number, receive)
+    ends_with_others = False
     try:
         yield
+    except Exception:
+        from runnerkit.distributed.watch import is_watched
+
+        ends_with_others = is_watched()
+        raise
     finally:
         for number, handler in former.items():
-            signal.signal(number, signal.SIG_IGN if stopped() else handler)
+            signal.signal(number, signal.SIG_IGN if stopped() or ends_with_others else handler)
 
 
 def is_ours(error: BaseException) -> bool:

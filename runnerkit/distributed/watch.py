@@ -11,6 +11,7 @@ import faulthandler
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -56,11 +57,22 @@ _LOST = ('gloo', 'NCCL', 'Connection closed by peer', 'Connection reset by peer'
 _running: Watch | None = None
 
 
-def failed_rank() -> PeerFailed | None:
-    """What the running `Watch` knows of another rank that has failed; may be called from any thread."""
-    if _running is None or _running._note is None or _running._note['rank'] == _running._rank:
+def failed_rank(patience: float = 0.0) -> PeerFailed | None:
+    """What the running `Watch` knows of another rank that has failed; may be called from any thread.
+
+    Args:
+        patience: seconds that it gets to find out, if there is one.
+    """
+    if _running is None:
         return None
-    return PeerFailed(_running._note['text'])
+    _running._await_note(patience)
+    note = _running._note
+    return None if note is None or note['rank'] == _running._rank else PeerFailed(note['text'])
+
+
+def is_watched() -> bool:
+    """Whether a `Watch` is running, which ends this process should it be stuck."""
+    return _running is not None
 
 
 class Watch:
@@ -102,6 +114,7 @@ class Watch:
         self._over, self._leaving, self._lock = threading.Event(), False, threading.Lock()
         self._note: dict[str, Any] | None = None  # who has failed, once anybody has
         self._deadline: float | None = None
+        self._former_handler: Any = None  # of SIGTERM
         self._at: Hashable | None = None
         self._since, self._has_moved = 0.0, False
         self._stage = 0  # of a pause: how many limits it has passed
@@ -142,15 +155,22 @@ class Watch:
         global _running
         _running = None
         self._over.set()
+        if self._former_handler is not None:
+            signal.signal(signal.SIGTERM, self._former_handler)
         if self._thread.is_alive():
             self._thread.join(timeout=4 * _BEAT)
 
     def _leave(self, error: BaseException) -> None:
+        if threading.current_thread() is threading.main_thread():
+            # Launchers end the other ranks as soon as one has gone; this one ends by itself, when it knows why.
+            self._former_handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
         lost = is_lost(error)
         if lost:
-            self._await_note()
+            # Whoever has caused it gets the time to say so, and the thread the time to see it.
+            self._await_note(2 * _ANSWER)
         if self._note is None:
-            self._publish(self._rank, describe(error, self._rank))
+            # Nobody has failed, but a collective has: most likely it has waited too long for a rank that hangs.
+            self._publish(self._rank, describe(error, self._rank), asks=lost)
         if lost and self._note is not None and self._note['rank'] != self._rank:
             raise PeerFailed(self._note['text']) from error
         self._await_log()
@@ -164,7 +184,7 @@ class Watch:
                     self._look()
                 except RuntimeError as error:
                     if not self._leaving:
-                        self._learn({'rank': 0, 'text': f'rank 0 and the store of the ranks have gone: {error}'})
+                        self._learn(_note(0, f'rank 0 and the store of the ranks have gone: {error}'))
             if self._deadline is not None and time.monotonic() > self._deadline and not self._over.is_set():
                 self._end()
 
@@ -185,14 +205,28 @@ class Watch:
         with self._lock:
             if self._note is not None:
                 return
-            wait = _ANSWER if note.get('hangs') else max(_ANSWER, self._end_within - _ANSWER)
+            hangs, asks = note['hangs'], note['asks']
+            wait = _ANSWER if hangs else 3 * _ANSWER if asks else max(_ANSWER, self._end_within - _ANSWER)
             self._deadline = time.monotonic() + wait
             self._note = note
-        if self._rank == 0:
-            if note['rank'] != 0:  # its own traceback is logged where it is raised
-                self._logger.error('%s', note['text'])
-            with suppress(RuntimeError):
+        with suppress(RuntimeError):  # the store may go with rank 0
+            if asks:
+                self._set(f'stood/{self._rank}', json.dumps(stands_at(self._main)))
+            if self._rank == 0:
+                if note['rank'] != 0:  # its own traceback is logged where it is raised
+                    self._logger.error('%s', note['text'])
+                if asks:
+                    self._logger.error('%s', self._where_all_stood())
                 self._set('logged', '')
+
+    def _where_all_stood(self) -> str:
+        deadline = time.monotonic() + 2 * _ANSWER
+        while True:
+            answers = [self._get(f'stood/{rank}') for rank in range(self._world_size)]
+            if all(answers) or time.monotonic() > deadline:
+                break
+            time.sleep(_BEAT / 5)
+        return verdict([json.loads(each) if each else None for each in answers], 'Where the ranks stood then.')[1]
 
     def _end(self) -> None:
         """Leave although the main thread is stuck, with its stack on stderr."""
@@ -247,7 +281,7 @@ class Watch:
 
     def _judge(self, places: Sequence[Mapping[str, Any] | None], seconds: float, longest: float) -> None:
         """On rank 0: end a run that hangs. One in which no rank waits for another one works at something long."""
-        culprit, text = verdict(places, seconds)
+        culprit, text = verdict(places, f'No iteration has been finished for {seconds:.0f} s.')
         if self._stage == 2 and any(place is not None and place['waits'] for place in places):
             self._publish(
                 culprit, f'{text}\nThe run is ended (dist_params.hang_after={self._hang_after:g})', hangs=True
@@ -260,12 +294,12 @@ class Watch:
 
     # --- the store ---------------------------------------------------------------------------------------------------
 
-    def _publish(self, rank: int | None, text: str, hangs: bool = False) -> None:
-        """Tell all ranks that one has failed; what is told first counts."""
-        told = json.dumps({'rank': rank, 'text': text, 'hangs': hangs})
+    def _publish(self, rank: int | None, text: str, hangs: bool = False, asks: bool = False) -> None:
+        """Tell all ranks that one has failed; what is told first counts. ``asks``: for where each one stands."""
+        note = _note(rank, text, hangs, asks)
         with suppress(RuntimeError):  # the store may have gone with rank 0
-            told = self._store.compare_set(f'{self._key}/failed', '', told).decode()
-        self._learn(json.loads(told))
+            note = json.loads(self._store.compare_set(f'{self._key}/failed', '', json.dumps(note)))
+        self._learn(note)
 
     def _get(self, name: str) -> str | None:
         key = f'{self._key}/{name}'
@@ -274,18 +308,21 @@ class Watch:
     def _set(self, name: str, value: str) -> None:
         self._store.set(f'{self._key}/{name}', value)
 
-    def _await_note(self) -> None:
-        """Give whoever has caused this rank's error the time to say so, and the thread the time to see it."""
-        deadline = time.monotonic() + 2 * _ANSWER
+    def _await_note(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         while self._note is None and time.monotonic() < deadline:
             time.sleep(_BEAT / 5)
 
     def _await_log(self) -> None:
         """Stay until rank 0 has logged the failure: launchers end the other ranks as soon as one has gone."""
-        deadline = time.monotonic() + _ANSWER
+        deadline = time.monotonic() + 2 * _ANSWER
         with suppress(RuntimeError):
             while self._get('logged') is None and time.monotonic() < deadline:
                 time.sleep(_BEAT / 5)
+
+
+def _note(rank: int | None, text: str, hangs: bool = False, asks: bool = False) -> dict[str, Any]:
+    return {'rank': rank, 'text': text, 'hangs': hangs, 'asks': asks}
 
 
 def is_lost(error: BaseException) -> bool:
@@ -309,12 +346,12 @@ def stands_at(thread: int) -> dict[str, Any]:
     return {'waits': waits, 'stack': ''.join(traceback.format_list(stack)).rstrip()}
 
 
-def verdict(places: Sequence[Mapping[str, Any] | None], seconds: float) -> tuple[int | None, str]:
+def verdict(places: Sequence[Mapping[str, Any] | None], headline: str) -> tuple[int | None, str]:
     """Which rank keeps the others waiting.
 
     Args:
         places: for each rank what `stands_at` has found; None if it has not answered.
-        seconds: for how long the run has not moved.
+        headline: what the text begins with.
 
     Returns:
         The rank, if it is a single one, and the text with the stacks: each one once, with its ranks.
@@ -334,7 +371,7 @@ def verdict(places: Sequence[Mapping[str, Any] | None], seconds: float) -> tuple
     found = '\n'.join(f'{ranks_in_words(its)}: {text}' for text, its in order)
     all_wait = '' if culprits else ' All ranks wait, perhaps in different collectives.'
     one = culprits[0] if len(culprits) == 1 else None
-    return one, f'No iteration has been finished for {seconds:.0f} s.{all_wait}\n{found}'
+    return one, f'{headline}{all_wait}\n{found}'
 
 
 def record(error: BaseException) -> None:
