@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,9 +127,7 @@ class Store:
             _into_cloud(checkpoint, path)
         elif self.is_local:
             with _naming(path, OSError):
-                if is_checkpoint_folder(path):
-                    remove_checkpoint(Path(path))
-                write_atomically(path, lambda file: torch.save(checkpoint, file))
+                write_atomically(path, partial(torch.save, checkpoint), partial(_remove_folder, path))
                 if latest:
                     replace_link(Path(path).with_name(LATEST), Path(path).name)
         else:
@@ -450,6 +449,12 @@ def behind_link(path: Path) -> Path:
         return path
     named = re.fullmatch(rb'[\w.@-]+\.pth', path.read_bytes())
     return path if named is None else path.with_name(named[0].decode())
+
+
+def _remove_folder(path: str) -> None:
+    """Delete the sharded checkpoint ``path``, if there is one."""
+    if is_checkpoint_folder(path):
+        remove_checkpoint(Path(path))
 
 
 @contextmanager

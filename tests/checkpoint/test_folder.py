@@ -185,6 +185,31 @@ def test_a_folder_of_somebody_elses_is_not_deleted(tmp_path):
     assert (tmp_path / 'epoch_1.pth/thesis.tex').read_text() == 'mine'
 
 
+def test_a_checkpoint_with_a_file_of_somebody_elses_stays_whole(tmp_path):
+    save(tmp_path, 1)
+    (tmp_path / 'epoch_1.pth/thesis.tex').write_text('mine')
+    with pytest.raises(NotSavedError, match=r'such as thesis\.tex: move them elsewhere'):
+        save(tmp_path, 1)
+    with pytest.raises(OSError, match=r'thesis\.tex'):
+        Store(tmp_path).delete('epoch_1.pth')
+    assert newest(tmp_path) is not None
+
+
+def test_a_file_takes_the_place_of_a_folder_only_when_it_is_whole(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+
+    def full(content, file):
+        raise OSError(errno.ENOSPC, 'no room')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, 'save', full)
+        with pytest.raises(NotSavedError):
+            Store(tmp_path).write('epoch_1.pth', checkpoint())
+    assert newest(tmp_path) is not None
+    Store(tmp_path).write('epoch_1.pth', checkpoint())
+    assert (tmp_path / 'epoch_1.pth').is_file()
+
+
 def test_a_place_that_is_no_folder_takes_none():
     with pytest.raises(ValueError, match=r'memory://x is no folder on a disk.*runnerkit convert'):
         Store('memory://x').check_takes_folders()

@@ -37,6 +37,16 @@ def test_a_tensor_of_each_rank_is_put_where_each_rank_looks_for_it():
     assert all(rank['updates']['']['grads'][0] is gradient for rank in ranks)
 
 
+def test_places_that_read_the_same_are_kept_apart_and_sparse_tensors_stay():
+    state = {'a.b': torch.ones(2), 'a': {'b': torch.zeros(2)}, 'sparse': torch.eye(2).to_sparse()}
+    tensors, rest = taken_apart({'state_dict': {}, 'optimizer': {'state': {0: state}}})
+    assert len(tensors) == 2
+    assert rest['optimizer']['state'][0]['sparse'] is state['sparse']
+    found = put_together(rest, tensors)['optimizer']['state'][0]
+    assert found['a.b'] is state['a.b']
+    assert found['a']['b'] is state['a']['b']
+
+
 def test_tensors_that_were_not_read_leave_none():
     tensors, rest = taken_apart(checkpoint())
     found = put_together(rest, {'state_dict.w': tensors['state_dict.w']})

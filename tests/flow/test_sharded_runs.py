@@ -63,6 +63,11 @@ def test_a_run_goes_back_and_forgets_what_it_kept_of_the_cycle(ranks):
             assert same(undisturbed['optimizer'], back['optimizer'])
 
 
+def test_a_save_that_fails_on_one_rank_fails_on_all(ranks):
+    assert ranks[1]['refused'] == ['nothing to save'] * 2
+    assert ranks[0]['refused'] == ["rank 1 has failed: ArithmeticError('nothing to save')"] * 2
+
+
 @pytest.mark.parametrize('name', ['Line', 'Networks'])
 def test_experiments_go_on_bit_for_bit(ranks, name):
     for whole, resumed in (found['experiments'][name] for found in ranks):
