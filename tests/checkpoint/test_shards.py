@@ -6,6 +6,7 @@ import pytest
 import torch
 from folders import checkpoint, same
 
+from runnerkit.checkpoint.content import raw_checkpoint
 from runnerkit.checkpoint.shards import EACH, PLACES, empty_like, layout_of, put_together, taken_apart
 
 
@@ -59,6 +60,14 @@ def test_a_place_that_the_rest_lacks_is_refused(place):
     tensors, rest = taken_apart(checkpoint())
     with pytest.raises(ValueError, match=r"no place for its tensor 'w'"):
         put_together({**rest, PLACES: {'w': place}}, {'w': tensors['state_dict.w']})
+
+
+def test_an_optimizer_without_state_stays_without():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    _, rest = taken_apart(raw_checkpoint(model, optimizer))
+    assert rest['optimizer']['state'] == {}
+    assert len(optimizer.state) == 0
 
 
 def test_without_sharded_tensors_there_is_no_layout_to_follow():
