@@ -416,8 +416,8 @@ def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
     `Store.meant`.
 
     To use weights, to evaluate or to start from them, take the best; to resume, the latest. A URL is a folder if its
-    last part has no dot and checkpoints can be listed there. A ``latest.pth`` that is no symbolic link stands for what it
-    names.
+    last part has no dot and checkpoints can be listed there. A ``latest.pth`` that is no symbolic link stands for what
+    it names.
 
     Raises:
         FileNotFoundError: the local folder has no checkpoints; the files that may be meant are named.
