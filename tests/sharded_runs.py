@@ -3,12 +3,13 @@
 import logging
 import os
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from fsdp_runs import Net
 from torch import nn
-from wrapping_runs import SEVERAL, SHARDED, Gan, Line, Networks, Told, everything
+from wrapping_runs import SEVERAL, SHARDED, SUPERVISED, Gan, Line, Networks, Told, everything
 
 from runnerkit.config import Config
 from runnerkit.distributed import get_dist_info
@@ -56,6 +57,28 @@ class Disturbs(Hook):
             with torch.no_grad():
                 for parameter in runner.model.parameters():
                     parameter.mul_(float('nan'))
+
+
+@HOOKS.register_module(force=True)
+class CannotSave(Hook):
+    """Has no state for a checkpoint on the last rank, or fails there when one is to be saved."""
+
+    def __init__(self, ring):
+        self.ring = ring
+
+    def state_dict(self):
+        self.check(not self.ring)
+        return {}
+
+    @contextmanager
+    def around_save(self, runner):
+        self.check(self.ring)
+        yield
+
+    def check(self, fails):
+        rank, world_size = get_dist_info()
+        if fails and rank == world_size - 1:
+            raise ArithmeticError('nothing to save')
 
 
 GAN = {'model': {'type': 'sharded_runs.DrawingGan'}}
@@ -181,6 +204,23 @@ def rolled_back(folder):
     return run(folder / 'back', cfg, {'spoil': 9}, hook)
 
 
+def supervised(folder):
+    """A model that can predict."""
+    return run(folder / 'supervised', config('plain', model=SUPERVISED, runner={'max_epochs': 1}))
+
+
+def refused(folder):
+    """The errors of saves within a cycle that fail on one rank."""
+    found = []
+    for ring in (False, True):
+        changes = {'checkpoint_config': {'interval': 2, 'by_epoch': False}, 'runner': {'max_epochs': 1}}
+        try:
+            run(folder / 'refused', config('cycle', custom_hooks=[{'type': 'CannotSave', 'ring': ring}], **changes))
+        except (ArithmeticError, RuntimeError) as error:
+            found.append(str(error))
+    return found
+
+
 def experiment(kind, folder, iterations, wrapper=SHARDED):
     """An experiment that saves after every second iteration, and goes on from what it finds."""
     training = {'max_iteration': iterations, 'valid_interval': 2, 'log_interval': 1, 'save_interval': 2}
@@ -211,6 +251,8 @@ def everything_on(rank, folder):
     found['to DDP'] = between(folder, 'to DDP', {}, DDP)
     found['loaded'] = loaded(folder)
     found['back'] = rolled_back(folder)
+    found['supervised'] = supervised(folder)
+    found['refused'] = refused(folder)
     found['experiments'] = experiments(folder)
     found['signal'] = (
         run(folder / 'signal', config('plain'), {'stop': STOP, 'signal': True}),

@@ -111,6 +111,7 @@ CASES = {
     'plain': {},
     'again': {},
     'clip': {'optimizer_config': CLIP, 'optimizer': {**SGD, 'momentum': 0.9}},
+    'clip by largest': {'optimizer_config': {'grad_clip': {'max_norm': 0.05, 'norm_type': math.inf}}},
     'accumulate': {'optimizer_config': {'cumulative_iters': 2, **CLIP}},
     'ema': {
         'custom_hooks': [{'type': 'EMAHook', 'momentum': 0.2, 'priority': 'ABOVE_NORMAL'}],
@@ -264,6 +265,18 @@ class NeedsNumbers(Net):
         return super().forward(x * self.factor)
 
 
+class Initialised(Net):
+    """Has more than its weights from its initialisation."""
+
+    def init_weights(self):
+        nn.init.constant_(self.stem.weight, 0.1)
+        self.blocks[0].requires_grad_(False)
+        self.factor = 0.5
+
+    def forward(self, x):
+        return super().forward(x) * self.factor
+
+
 SUPERVISED = {
     'type': 'Supervised',
     'model': {'type': 'fsdp_runs.Net'},
@@ -278,6 +291,7 @@ MORE = {
     'skip': lambda: finite_config('skip', optimizer={'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}),
     'skip fused': lambda: finite_config('skip', optimizer={'type': 'AdamW', 'lr': 0.01, 'fused': True}),
     'with tensor': lambda: config('', get_dist_info()[1], model={'type': 'wrapping_runs.WithTensor'}),
+    'initialised': lambda: config('', get_dist_info()[1], model={'type': 'wrapping_runs.Initialised'}),
     'needs numbers': lambda: config('', get_dist_info()[1], model={'type': 'wrapping_runs.NeedsNumbers'}),
     'supervised': lambda: config('', get_dist_info()[1], model=SUPERVISED, evaluation={'interval': 1}),
     'old keys': lambda: config('', get_dist_info()[1], find_unused_parameters=True, broadcast_buffers=False),

@@ -70,7 +70,9 @@ class DiskFile:
             raise
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[Any], Any]) -> None:
+def write_atomically(
+    path: str | os.PathLike[str], write: Callable[[Any], Any], make_way: Callable[[], Any] = lambda: None
+) -> None:
     """Let ``write`` fill a temporary file next to ``path``, sync it to the disk, then rename it.
 
     Whatever happens, ``path`` is either the old file or the complete new one.
@@ -78,6 +80,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Any], Any]) 
     Args:
         path: the file; its folder is created if needed.
         write: called with the temporary file, a `DiskFile`, e.g. ``lambda file: torch.save(checkpoint, file)``.
+        make_way: called when that file is on the disk, to remove what no file can replace (a folder).
 
     Raises:
         OSError: the disk is full, a folder is gone …; the temporary file is deleted.
@@ -89,6 +92,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Any], Any]) 
         with _replacing(path) as temporary, DiskFile(temporary) as file:
             write(file)
             file.sync()
+            make_way()
     except BaseException as error:
         if file is not None and file.error is not None:
             raise OSError(file.error.errno, file.error.strerror, str(path)) from error

@@ -15,6 +15,9 @@ from runnerkit.utils.logging import printable
 
 BLOCK = 1 << 20
 
+#: Of the state under ``'runnerkit'``, with which a run goes on; that of older formats is converted.
+STATE_FORMAT = 2
+
 #: No run makes more: a million iterations per second for three years are 10 ** 14.
 _MOST_ITERATIONS = 10**15
 
@@ -95,7 +98,16 @@ def training_state_problem(checkpoint: Any) -> str | None:
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"
-    return None
+    return None if state is None else _problem_of_format(state.get('format', 1))
+
+
+def _problem_of_format(number: Any) -> str | None:
+    if isinstance(number, int) and 1 <= number <= STATE_FORMAT:
+        return None
+    return (
+        f'its state is of format {printable(number, 40)}, and this version of runnerkit reads those up to '
+        f'{STATE_FORMAT}: resume with the version that saved it'
+    )
 
 
 def _problem_of_count(count: Any) -> str | None:

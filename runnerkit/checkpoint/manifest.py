@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -137,7 +138,7 @@ def remove_checkpoint(path: Path) -> bool:
     """Delete a checkpoint, file or folder; returns whether there was one. A half-deleted folder is not intact.
 
     Raises:
-        OSError: it cannot be deleted, or the folder holds files that are none of a checkpoint's; those are kept.
+        OSError: it cannot be deleted, or the folder holds files that are none of a checkpoint's; then all of it stays.
     """
     if path.is_symlink() or not path.is_dir():
         try:
@@ -145,9 +146,13 @@ def remove_checkpoint(path: Path) -> bool:
         except FileNotFoundError:
             return False
         return True
+    names = sorted(os.listdir(path))
+    others = [name for name in names if not _OWN.fullmatch(name)]
+    if others:
+        told = f'it holds files that are none of a checkpoint, such as {printable(others[0], 80)}: move them elsewhere'
+        raise OSError(errno.ENOTEMPTY, told, str(path))
     # The first to go is what makes it intact, the last what makes it a checkpoint.
-    own = [name for name in sorted(os.listdir(path)) if _OWN.fullmatch(name)]
-    for name in sorted(own, key=lambda name: (name != MANIFEST, name == METADATA)):
+    for name in sorted(names, key=lambda name: (name != MANIFEST, name == METADATA)):
         os.unlink(path / name)
     os.rmdir(path)
     return True

@@ -2,6 +2,12 @@
 
 A checkpoint, sharded or not, is the same nested dict. Here its large tensors are taken out of it, so that each process
 writes its own part of them, and put back when it is read.
+
+`torch.distributed.checkpoint.state_dict` is not used (torch 2.13). Its getter makes the state of an optimizer that has
+none by a step of it, so that Adam goes on from step 1 and a save before the first update changes the run; it fails with
+LBFGS and with parameters that are not in the model, and its setter refuses an optimizer some of whose parameters have
+had no gradient yet. It names an optimizer's parameters, where MMCV's files number them and `convert` needs no model
+for that; and of a model it gives what `Module.state_dict` does.
 """
 
 from __future__ import annotations
@@ -47,8 +53,8 @@ def optimizer_state_like(state: Mapping[str, Any], optimizer: Optimizer) -> dict
 def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Take the tensors out of a checkpoint of which each process writes its own part.
 
-    These are the weights and the optimizers' states, except single numbers. Of anything else in a checkpoint, such as
-    the states of ranks, it is the `DTensor` in the part that is given with its place.
+    These are the weights and the optimizers' states, except single numbers and sparse tensors. Of anything else in a
+    checkpoint, such as the states of ranks, it is the `DTensor` in the part that is given with its place.
 
     Args:
         checkpoint: a checkpoint, or a part of one; not changed.
@@ -63,9 +69,12 @@ def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[
 
     def apart(value: Any, place: Place) -> Any:
         if isinstance(value, Tensor):
-            if not is_dtensor(value) and (value.dim() == 0 or place[0] not in _IN_PARTS):
+            is_small = value.dim() == 0 or place[0] not in _IN_PARTS
+            if not is_dtensor(value) and (is_small or value.layout is not torch.strided):
                 return value
             name = '.'.join(map(str, place))
+            while name in tensors:  # another place may read the same: b.c in a, and c in a.b
+                name += "'"
             tensors[name], places[name] = value, place
             return None
         if isinstance(value, Mapping):

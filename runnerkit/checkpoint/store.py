@@ -9,7 +9,8 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,9 +127,7 @@ class Store:
             _into_cloud(checkpoint, path)
         elif self.is_local:
             with _naming(path, OSError):
-                if is_checkpoint_folder(path):
-                    remove_checkpoint(Path(path))
-                write_atomically(path, lambda file: torch.save(checkpoint, file))
+                write_atomically(path, partial(torch.save, checkpoint), partial(_remove_folder, path))
                 if latest:
                     replace_link(Path(path).with_name(LATEST), Path(path).name)
         else:
@@ -308,7 +307,10 @@ class Store:
         return list(dict.fromkeys([*beyond, named, *found]))
 
     def _stored(self, wanted: Callable[[str], bool]) -> list[Stored]:
-        found = [self._described(self.path(name)) for name in self._names() if wanted(name)]
+        found = []
+        for name in filter(wanted, self._names()):
+            with suppress(FileNotFoundError):  # a run that goes on here has just deleted it
+                found.append(self._described(self.path(name)))
         return sorted(found, reverse=True)
 
     def _described(self, path: str) -> Stored:
@@ -414,7 +416,8 @@ def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
     `Store.meant`.
 
     To use weights, to evaluate or to start from them, take the best; to resume, the latest. A URL is a folder if its
-    last part has no dot and checkpoints can be listed there.
+    last part has no dot and checkpoints can be listed there. A ``latest.pth`` that is no symbolic link stands for what
+    it names.
 
     Raises:
         FileNotFoundError: the local folder has no checkpoints; the files that may be meant are named.
@@ -423,7 +426,9 @@ def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
     folder = os.path.expanduser(local_path(path))
     if is_url(folder):
         return _below_url(folder, best) or path
-    if not os.path.isdir(folder) or is_checkpoint_folder(folder):
+    if not os.path.isdir(folder):
+        return _linked(path)
+    if is_checkpoint_folder(folder):
         return path
     found = Store(folder).meant(best)
     if found is None:
@@ -431,7 +436,14 @@ def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
         hint = f'; it holds {shortened(held)}: name one of them' if held else ''
         lacks = f'neither best_*.pth nor {LATEST}' if best else f'no {LATEST}'
         raise FileNotFoundError(f'there is no checkpoint in {path} ({lacks}){hint}')
-    return found
+    return _linked(found)
+
+
+def _linked(path: str) -> str:
+    """``path``, or where it leads to as a ``latest.pth`` that holds a name: what it names may be a folder."""
+    link = Path(local_path(path)).expanduser()
+    behind = behind_link(link)
+    return path if behind == link else str(behind)
 
 
 def _below_url(url: str, best: bool) -> str | None:
@@ -450,6 +462,12 @@ def behind_link(path: Path) -> Path:
         return path
     named = re.fullmatch(rb'[\w.@-]+\.pth', path.read_bytes())
     return path if named is None else path.with_name(named[0].decode())
+
+
+def _remove_folder(path: str) -> None:
+    """Delete the sharded checkpoint ``path``, if there is one."""
+    if is_checkpoint_folder(path):
+        remove_checkpoint(Path(path))
 
 
 @contextmanager

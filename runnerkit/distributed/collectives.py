@@ -18,6 +18,9 @@ T = TypeVar('T')
 
 _MIB = 2**20
 
+#: The most that buffers are put together to, in bytes: as in DistributedDataParallel.
+_MESSAGE = 25 * _MIB
+
 #: The length of the first vector that `reduce_named_sums` sums, until more names have come.
 _FIRST = 64
 
@@ -201,14 +204,23 @@ def all_gather_objects(obj: T, group: Any = None) -> list[T]:
     return gathered
 
 
+@torch.no_grad()
 def broadcast_buffers(buffers: Iterable[Tensor], src: int = 0) -> None:
     """Copy rank ``src``'s buffers to every rank (BatchNorm's statistics, for example, differ between ranks).
 
-    Those that are sharded (DTensors, such as averages of sharded weights) stay as they are.
+    Many of them are sent in one message. Those that are sharded (DTensors, such as averages of sharded weights) stay as
+    they are.
     """
-    if get_dist_info()[1] > 1:
-        for buffer in filter(_is_whole, buffers):
-            dist.broadcast(buffer.data, src)
+    rank, world_size = get_dist_info()
+    if world_size == 1:
+        return
+    for bucket in _buckets([each.detach() for each in buffers if _is_whole(each)], _MESSAGE):
+        parts = [each.reshape(-1) for each in bucket]
+        flat = torch.cat(parts) if len(parts) > 1 else parts[0]
+        dist.broadcast(flat.view(torch.uint8), src)  # gloo has not all types
+        if rank != src:
+            for each, value in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
+                each.copy_(value.view_as(each))
 
 
 def barrier() -> None:

@@ -20,43 +20,62 @@ from runnerkit.utils.exceptions import one_line
 Attribute = tuple[str, str]
 
 
-def built_once(make: Callable[[bool], nn.Module], cfg: Any, logger: Any) -> nn.Module:
-    """The model that ``make`` builds; for FSDP2, where the model allows it, with weights on the first rank only.
+def built_once(
+    build: Callable[[], nn.Module], initialise: Callable[[nn.Module], None], cfg: Any, logger: Any
+) -> nn.Module:
+    """The model that ``build`` builds; for FSDP2, where the model allows it, with weights on the first rank only.
 
     The other ranks build it on the meta device, where weights take no memory: `runnerkit.parallel.FSDP2` gives each its
-    part. What the model holds besides parameters and buffers comes from the first rank, and their random generators go
-    on from where its are.
+    part. Attributes that hold other tensors, or that ``initialise`` has changed, come from the first rank, as does
+    whether a parameter requires a gradient; the random generators go on from where the first rank's are.
 
     Args:
-        make: builds the model; called with whether its weights are wanted, so that they are to be initialised.
+        build: builds the model.
+        initialise: gives a model its weights; called where they are wanted.
         cfg: the config.
         logger: told where the model is built whole on all ranks, and why.
     """
+
+    def whole() -> nn.Module:
+        model = build()
+        initialise(model)
+        return model
+
+    def first() -> None:
+        built.append(build())
+        before = _contents(built[0])
+        initialise(built[0])
+        after = _contents(built[0])
+        wanted.update(each for each in after if each not in before or before[each] != after[each])
+
     rank, world_size = get_dist_info()
     if wrapper_of(cfg) != 'FSDP2' or world_size == 1:
-        return make(True)
+        return whole()
     built: list[nn.Module] = []
-    from_first_rank(lambda: built.append(make(True)))  # an error of it is raised on all ranks
-    problem, wanted = '', set[Attribute]()
+    wanted: set[Attribute] = set()
+    from_first_rank(first)  # an error of it is raised on all ranks
+    problem = ''
     if rank > 0:
         try:
             with torch.device('meta'):
-                built.append(make(False))
-            wanted = set(on_meta(built[0]))
+                built.append(build())
+            wanted.update(on_meta(built[0]))
         except Exception as error:  # whatever the model's constructor cannot do without numbers
             problem = f'{type(error).__name__}: {one_line(error)}'
     answers = all_gather_objects((problem, wanted))
     problem = next((each for each, _ in answers if each), '')
     attributes = sorted({each for _, some in answers for each in some})
     if not problem:
-        problem, values = from_first_rank(lambda: packed(built[0], attributes))
+        problem, values, trained = from_first_rank(lambda: (*packed(built[0], attributes), _trained(built[0])))
     if problem:
         logger.info('the model is built whole on every rank, since it cannot be built without weights: %s', problem)
-        model = built[0] if rank == 0 else make(True)
+        model = built[0] if rank == 0 else whole()
     else:
         model = built[0]
         if rank > 0:
             unpack(model, values)
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(name in trained)
     _follow_first_rank()
     return model
 
@@ -65,17 +84,14 @@ def on_meta(model: nn.Module) -> Iterator[Attribute]:
     """The attributes of modules in ``model`` that hold tensors on the meta device, somewhere within; the model's own
     parameters, buffers and modules aside."""
     known = _known(model)
-    for name, part in model.named_modules():
-        for key, value in vars(part).items():
-            if key in ('_parameters', '_buffers', '_modules'):
-                continue
-            pickler = _Pickler(io.BytesIO(), known)
-            try:
-                pickler.dump(value)
-            except Exception:  # a function, for example: what was found up to there counts
-                pass
-            if pickler.has_met_meta:
-                yield name, key
+    for attribute, value in _attributes(model):
+        pickler = _Pickler(io.BytesIO(), known)
+        try:
+            pickler.dump(value)
+        except Exception:  # a function, for example: what was found up to there counts
+            pass
+        if pickler.has_met_meta:
+            yield attribute
 
 
 def packed(model: nn.Module, attributes: list[Attribute]) -> tuple[str, dict[Attribute, bytes]]:
@@ -126,6 +142,33 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: str) -> Any:
         return self.named[pid]
+
+
+def _attributes(model: nn.Module) -> Iterator[tuple[Attribute, Any]]:
+    """What the modules in ``model`` hold besides parameters, buffers and modules."""
+    for name, part in model.named_modules():
+        for key, value in vars(part).items():
+            if key not in ('_parameters', '_buffers', '_modules'):
+                yield (name, key), value
+
+
+def _contents(model: nn.Module) -> dict[Attribute, int | None]:
+    """A hash of each attribute's value, by which a change is noticed; None for what cannot be packed."""
+    known = _known(model)
+    found: dict[Attribute, int | None] = {}
+    for attribute, value in _attributes(model):
+        file = io.BytesIO()
+        try:
+            _Pickler(file, known).dump(value)
+            found[attribute] = hash(file.getvalue())
+        except Exception:
+            found[attribute] = None
+    return found
+
+
+def _trained(model: nn.Module) -> set[str]:
+    """The names of the parameters that require a gradient."""
+    return {name for name, each in model.named_parameters() if each.requires_grad}
 
 
 def _named(model: nn.Module) -> Iterator[tuple[str, Any]]:

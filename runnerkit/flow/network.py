@@ -64,15 +64,18 @@ class NetworkBase(Stage):
         config = required_section(context.cfg, 'model')
         refuse_marks(config, 'model')
 
-        def make(with_weights: bool) -> Any:
+        def build() -> Any:
             set_random_seed(context.seed)
             with placed_errors(context.cfg, 'model'):
-                made: Any = build_model(config)
-                if with_weights and made is not config and hasattr(made, 'init_weights'):
-                    made.init_weights()
-            return made
+                return build_model(config)
 
-        model = make(True) if isinstance(config, nn.Module) else built_once(make, context.cfg, context.logger)
+        def initialise(model: Any) -> None:
+            if hasattr(model, 'init_weights'):
+                with placed_errors(context.cfg, 'model'):
+                    model.init_weights()
+
+        is_given = isinstance(config, nn.Module)
+        model = build() if is_given else built_once(build, initialise, context.cfg, context.logger)
         model = placed(model, context.cfg, context.device)
         if context.cfg.get('channels_last'):
             use_channels_last(model)

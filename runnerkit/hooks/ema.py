@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -133,7 +133,9 @@ class EMAHook(Hook):
                         'that run, or train a copy of the model (copy.deepcopy)'
                     )
                 outer = outer.parent
-            for name, parameter in list(model.named_parameters()):
+            parameters = dict(model.named_parameters())
+            check_names(parameters)
+            for name, parameter in parameters.items():
                 self.param_ema_buffer[name] = ema_name(name)
                 model.register_buffer(ema_name(name), parameter.detach().clone())
         # By name, for subclasses written for MMCV.
@@ -161,3 +163,19 @@ class EMAHook(Hook):
                 average.copy_(parameter)
                 parameter.copy_(kept)
         self._swapped = not self._swapped
+
+
+def check_names(parameters: Iterable[str]) -> None:
+    """Whether the averages of these parameters have names that differ.
+
+    Raises:
+        ValueError: two have the same one.
+    """
+    owners: dict[str, str] = {}
+    for name in parameters:
+        other = owners.setdefault(ema_name(name), name)
+        if other != name:
+            raise WrongValue(
+                f'EMAHook cannot tell the averages of {other} and {name} apart, since a checkpoint calls both '
+                f'{ema_name(name)} (as in MMCV): rename one of these modules'
+            )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from math import inf
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from runnerkit.optim.finite import largest
 from runnerkit.optim.fused import drop_missing_fused, use_fused
 from runnerkit.optim.step import step
 from runnerkit.parallel import FSDP2
-from runnerkit.parallel.dtensors import laid_out_like
+from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, stacked
 from runnerkit.utils.numbers import check_whole_number
 
 AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -260,8 +262,34 @@ class Update:
 def clip_gradients(parameters: Sequence[nn.Parameter], options: Mapping[str, Any]) -> Tensor:
     """Clip with `torch.nn.utils.clip_grad_norm_` and its ``options``; returns the norm before, over all ranks where the
     gradients are sharded."""
+    options = dict(options)
+    if float(options.get('norm_type', 2.0)) == inf and any(is_dtensor(each.grad) for each in parameters):
+        # clip_grad_norm_ fails on a rank that has nothing of some gradient (torch 2.13).
+        return _clip_by_largest(parameters, **options)
     norm: Any = nn.utils.clip_grad_norm_(parameters, **options)
     return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm
+
+
+@torch.no_grad()
+def _clip_by_largest(
+    parameters: Sequence[nn.Parameter],
+    max_norm: float,
+    norm_type: float,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """`torch.nn.utils.clip_grad_norm_` with ``norm_type`` infinity, for sharded gradients."""
+    sharded = next(each.grad for each in parameters if is_dtensor(each.grad))
+    device = sharded.to_local().device  # type: ignore[union-attr]
+    own = [each.to(device) for each in largest(each.grad for each in parameters if each.grad is not None)]
+    norm: Tensor = stacked(torch.stack([torch.zeros((), device=device), *own]).amax(), sharded).full_tensor().amax()
+    if error_if_nonfinite and not norm.isfinite():
+        raise RuntimeError(
+            f'the largest gradient is {norm.item()}, so that gradients cannot be clipped by it; to clip all the same, '
+            'leave out error_if_nonfinite'
+        )
+    nn.utils.clip_grads_with_norm_(parameters, max_norm, norm, foreach)
+    return norm
 
 
 def has_gradients(optimizer: Optimizer) -> bool:

@@ -319,8 +319,8 @@ def _reduce_unused(model: Any) -> None:
 
 
 def _check_same_everywhere(model: nn.Module) -> None:
-    own = [(name, tuple(each.shape), str(each.dtype)) for name, each in model.named_parameters()]
-    own += [(name, tuple(each.shape), str(each.dtype)) for name, each in model.named_buffers()]
+    named = [*model.named_parameters(), *model.named_buffers()]
+    own = [(name, tuple(each.shape), str(each.dtype), each.requires_grad) for name, each in named]
     first = broadcast_object(own)
     differing = [index for index, each in enumerate(all_gather_objects(own == first)) if not each]
     if differing:

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict, load_checkpoint
-from runnerkit.checkpoint.integrity import training_state_problem
+from runnerkit.checkpoint.integrity import STATE_FORMAT, training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
@@ -31,11 +31,6 @@ from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.parallel.dtensors import is_sharded, stacked
 from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
-
-if TYPE_CHECKING:
-    pass
-
-STATE_FORMAT = 2
 
 #: What every log record bears that says what is not exact about a resumed run.
 EXACTNESS = {'exactness': True}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,9 +129,11 @@ class Saver:
         latest = given.get('create_symlink', True)
         if self._group is None and runner.world_size > 1:
             self._group = dist.new_group(backend='gloo')  # beside the training, whose collectives must not be crossed
-        tensors, places, own = together(self._own_part)
+        state = together(runner._rank_state)
+        tensors, places, own = self._own_part(state, runner._kept_gradients())
         ranks = gather_objects(own)
-        with runner._rings('around_save'):
+        with ExitStack() as stack:
+            together(partial(stack.enter_context, runner._rings('around_save')))
             large, rest = together(partial(self._large_and_rest, given, ranks))
             tensors.update(large)
             counts_as_done = runner.rank == 0 and self._is_resumed_from(store, name, latest)
@@ -152,10 +155,10 @@ class Saver:
             runner.call_hook('after_save')
         return store.path(name)
 
-    def _own_part(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def _own_part(
+        self, state: dict[str, Any], kept: Mapping[int, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """The state of this rank: sharded gradients of unfinished cycles, their places, and the rest."""
-        state = self._runner._rank_state()
-        kept = self._runner._kept_gradients()
         for name, update in self._runner._named_updates().items():
             if not update.accumulated:
                 continue

@@ -14,6 +14,7 @@ from torch.distributed import checkpoint as dcp
 
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, why_damaged
 from runnerkit.checkpoint.content import plain_checkpoint
+from runnerkit.checkpoint.convert import convert_checkpoint
 from runnerkit.checkpoint.folder_reader import read_folder
 from runnerkit.checkpoint.shards import taken_apart
 from runnerkit.checkpoint.store import checkpoint_meant
@@ -183,6 +184,51 @@ def test_a_folder_of_somebody_elses_is_not_deleted(tmp_path):
     with pytest.raises(NotSavedError):
         save(tmp_path, 1)
     assert (tmp_path / 'epoch_1.pth/thesis.tex').read_text() == 'mine'
+
+
+def test_a_checkpoint_with_a_file_of_somebody_elses_stays_whole(tmp_path):
+    save(tmp_path, 1)
+    (tmp_path / 'epoch_1.pth/thesis.tex').write_text('mine')
+    with pytest.raises(NotSavedError, match=r'such as thesis\.tex: move them elsewhere'):
+        save(tmp_path, 1)
+    with pytest.raises(OSError, match=r'thesis\.tex'):
+        Store(tmp_path).delete('epoch_1.pth')
+    assert newest(tmp_path) is not None
+
+
+def test_latest_may_name_a_folder_where_there_are_no_links(tmp_path, monkeypatch):
+    def no_links(*_):
+        raise OSError
+
+    monkeypatch.setattr(os, 'symlink', no_links)
+    save(tmp_path, 1)
+    assert (tmp_path / 'latest.pth').is_file()
+    for path in (tmp_path, tmp_path / 'latest.pth'):
+        assert checkpoint_meant(path) == str(tmp_path / 'epoch_1.pth')
+    convert_checkpoint(tmp_path, tmp_path / 'out.pth')
+    assert torch.load(tmp_path / 'out.pth')['optimizer']['state']
+
+
+def test_a_checkpoint_that_is_deleted_meanwhile_is_not_listed(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+    store = Store(tmp_path)
+    monkeypatch.setattr(store, '_names', lambda: ['epoch_1.pth', 'epoch_2.pth'])
+    assert [stored.number for stored in store.numbered()] == [1]
+
+
+def test_a_file_takes_the_place_of_a_folder_only_when_it_is_whole(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+
+    def full(content, file):
+        raise OSError(errno.ENOSPC, 'no room')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, 'save', full)
+        with pytest.raises(NotSavedError):
+            Store(tmp_path).write('epoch_1.pth', checkpoint())
+    assert newest(tmp_path) is not None
+    Store(tmp_path).write('epoch_1.pth', checkpoint())
+    assert (tmp_path / 'epoch_1.pth').is_file()
 
 
 def test_a_place_that_is_no_folder_takes_none():

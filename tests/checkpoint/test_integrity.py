@@ -191,6 +191,11 @@ PROBLEMS = {
     'a truth': (checkpoint(epoch=True), "its counter 'epoch' is True, which no run can have reached"),
     'messages': (checkpoint(hook_msgs=[1]), "its meta's hook_msgs are no dict"),
     'state': ({**checkpoint(), 'runnerkit': 3}, "its state under 'runnerkit' is no dict"),
+    'newer': (
+        {**checkpoint(), 'runnerkit': {'format': 3}},
+        'its state is of format 3, and this version of runnerkit reads those up to 2',
+    ),
+    'no format': ({**checkpoint(), 'runnerkit': {'format': 'new'}}, 'its state is of format new'),
 }
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from folders import checkpoint, same
 
+from runnerkit.checkpoint.content import raw_checkpoint
 from runnerkit.checkpoint.shards import EACH, PLACES, empty_like, layout_of, put_together, taken_apart
 
 
@@ -37,6 +38,16 @@ def test_a_tensor_of_each_rank_is_put_where_each_rank_looks_for_it():
     assert all(rank['updates']['']['grads'][0] is gradient for rank in ranks)
 
 
+def test_places_that_read_the_same_are_kept_apart_and_sparse_tensors_stay():
+    state = {'a.b': torch.ones(2), 'a': {'b': torch.zeros(2)}, 'sparse': torch.eye(2).to_sparse()}
+    tensors, rest = taken_apart({'state_dict': {}, 'optimizer': {'state': {0: state}}})
+    assert len(tensors) == 2
+    assert rest['optimizer']['state'][0]['sparse'] is state['sparse']
+    found = put_together(rest, tensors)['optimizer']['state'][0]
+    assert found['a.b'] is state['a.b']
+    assert found['a']['b'] is state['a']['b']
+
+
 def test_tensors_that_were_not_read_leave_none():
     tensors, rest = taken_apart(checkpoint())
     found = put_together(rest, {'state_dict.w': tensors['state_dict.w']})
@@ -49,6 +60,14 @@ def test_a_place_that_the_rest_lacks_is_refused(place):
     tensors, rest = taken_apart(checkpoint())
     with pytest.raises(ValueError, match=r"no place for its tensor 'w'"):
         put_together({**rest, PLACES: {'w': place}}, {'w': tensors['state_dict.w']})
+
+
+def test_an_optimizer_without_state_stays_without():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    _, rest = taken_apart(raw_checkpoint(model, optimizer))
+    assert rest['optimizer']['state'] == {}
+    assert len(optimizer.state) == 0
 
 
 def test_without_sharded_tensors_there_is_no_layout_to_follow():

@@ -92,7 +92,7 @@ def test_latest_is_moved_when_the_file_is_there(tmp_path, monkeypatch):
     store = Store(tmp_path / 'new' / 'folder')
     assert store.write('epoch_1.pth', {'n': 1}, latest=True) == str(tmp_path / 'new' / 'folder' / 'epoch_1.pth')
     store.write('epoch_2.pth', {'n': 2}, latest=True)
-    monkeypatch.setattr('runnerkit.checkpoint.store.write_atomically', lambda path, write: 1 / 0)
+    monkeypatch.setattr('runnerkit.checkpoint.store.write_atomically', lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         store.write('epoch_3.pth', {'n': 3}, latest=True)
     assert torch.load(store.path('latest.pth')) == {'n': 2}

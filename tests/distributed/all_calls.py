@@ -30,6 +30,18 @@ def averaged(rank, **options):
     return tensors
 
 
+def broadcast_buffers(rank):
+    """The buffers after the broadcast, of further types that gloo does not know, too; and how many messages it took."""
+    more = [torch.full((3,), rank + 1, dtype=torch.int16), torch.full((2,), rank + 1.0).to(torch.float8_e4m3fn)]
+    alone = [torch.full((2,), rank + 1.0)]
+    tensors, calls, send = [*mixed(rank), *more, torch.zeros(0)], [], torch.distributed.broadcast
+    torch.distributed.broadcast = lambda *args, **kwargs: (calls.append(1), send(*args, **kwargs))
+    d.broadcast_buffers(tensors)
+    d.broadcast_buffers(alone)
+    torch.distributed.broadcast = send
+    return [*tensors, *alone], len(calls)
+
+
 def gradients(rank):
     model = nn.Linear(2, 1)
     model.bias.requires_grad_(False)
@@ -109,6 +121,7 @@ def everything(rank, folder):
         'in_a_group': in_a_group(rank),
         'seed': d.same_seed_everywhere(100 + rank),
         'averaged': averaged(rank),
+        'broadcast_buffers': broadcast_buffers(rank),
         'averaged_one_by_one': averaged(rank, coalesce=False),
         'averaged_in_buckets': averaged(rank, bucket_size_mb=1),
         'gradients': gradients(rank),

@@ -91,6 +91,15 @@ def test_averages_of_every_kind_of_buffer(ranks, way):
         assert all(torch.equal(a, b) for a, b in zip(tensors, expected))
 
 
+def test_buffers_of_the_first_rank_in_one_message_for_each_type(ranks):
+    (first, calls), (second, _) = ranks['broadcast_buffers']
+    assert calls == 8  # float32, int64, bool, complex64, float64, int16, float8; and one by itself
+    for one, other in zip(first, second, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one.float(), other.float()) if not one.is_complex() else torch.equal(one, other)
+    assert second[0].tolist() == [1.0, 2.0]
+
+
 def test_gradients_are_averaged_where_there_are_some(ranks):
     for weight, bias, unused in ranks['gradients']:
         assert torch.equal(weight, torch.tensor([[1.5, 4.5]]))

@@ -61,12 +61,7 @@ def test_what_cannot_be_sent_is_told():
 
 
 def test_in_one_process_the_model_is_built_as_it_is():
-    asked = []
-
-    def make(with_weights):
-        asked.append(with_weights)
-        return Net()
-
-    model = built_once(make, Config({'model_wrapper': {'type': 'FSDP2'}}), None)
-    assert asked == [True]
+    initialised = []
+    model = built_once(Net, initialised.append, Config({'model_wrapper': {'type': 'FSDP2'}}), None)
+    assert initialised == [model]
     assert not model.layer.weight.is_meta

@@ -3,9 +3,11 @@
 import pytest
 import sharded_runs
 import torch
+from wrapping_runs import Points
 
 from runnerkit.checkpoint import load_checkpoint, why_damaged
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.flow.prediction import predict
 
 
 @pytest.fixture(scope='module')
@@ -60,6 +62,20 @@ def test_a_run_goes_back_and_forgets_what_it_kept_of_the_cycle(ranks):
         assert len([line for line in back['told'] if 'Going back to' in line]) == 1
         assert same(undisturbed['weights'], back['weights'])
         assert same(undisturbed['optimizer'], back['optimizer'])
+
+
+def test_one_process_predicts_with_a_folder(ranks, folder):
+    weights, network, points = ranks[0]['supervised']['weights'], sharded_runs.Net(), Points(7)
+    network.load_state_dict({name.removeprefix('model.'): each for name, each in weights.items()})
+    with torch.no_grad():
+        expected = network(torch.stack([points[i]['x'] for i in range(7)]))
+    found = predict(folder / 'supervised', 'val', device='cpu')
+    torch.testing.assert_close(torch.as_tensor(found).reshape(7, 1), expected)
+
+
+def test_a_save_that_fails_on_one_rank_fails_on_all(ranks):
+    assert ranks[1]['refused'] == ['nothing to save'] * 2
+    assert ranks[0]['refused'] == ["rank 1 has failed: ArithmeticError('nothing to save')"] * 2
 
 
 @pytest.mark.parametrize('name', ['Line', 'Networks'])

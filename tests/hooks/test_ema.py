@@ -7,6 +7,7 @@ from torch import nn
 
 from runnerkit.checkpoint import ema_name
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
+from runnerkit.hooks.ema import check_names
 
 
 def averages_by_hand(history, start, momentum, warm_up, decay_warm_up=0):
@@ -144,6 +145,17 @@ def test_averages_begin_at_a_checkpoint_that_has_none(tmp_path, caplog):
     resumed.resume(path)
     assert 'has no averages' in caplog.text
     assert torch.equal(resumed.model.ema_head_weight, runner.model.head.weight)
+
+
+def test_averages_that_would_have_one_name_are_refused():
+    check_names(['a.b_c', 'a.b.d'])
+    with pytest.raises(ValueError, match=r'averages of a\.b_c and a_b\.c apart.*ema_a_b_c'):
+        check_names(['a.b_c', 'head', 'a_b.c'])
+    model = nn.ModuleDict({'a_b': nn.Linear(1, 1), 'a': nn.ModuleDict({'b': nn.Linear(1, 1)})})
+    runner = tiny_runner(max_epochs=1)
+    runner.model = model
+    with pytest.raises(ValueError, match='rename one of these modules'):
+        EMAHook().before_run(runner)
 
 
 def test_buffers_are_named_without_dots():
