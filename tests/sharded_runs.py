@@ -31,6 +31,9 @@ class Drawing(Net):
     def forward(self, x):
         return super().forward(self.dropout(x))
 
+    def predict(self, data):
+        return self(data['x'])
+
 
 class DrawingGan(Gan):
     def losses(self, data):

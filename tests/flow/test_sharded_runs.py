@@ -1,12 +1,17 @@
 """Runs by config under FSDP2: stopped, killed by a signal, spoilt, resumed; on two ranks, in one start of them."""
 
+import json
+
 import pytest
 import sharded_runs
 import torch
 from ranks import on_ranks
 
+import runnerkit
 from runnerkit.checkpoint import load_checkpoint, why_damaged
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.cli.convert import main as convert
+from runnerkit.cli.predict import main as predict
 
 
 @pytest.fixture(scope='module')
@@ -53,6 +58,35 @@ def test_weights_of_a_file_and_of_a_folder_are_loaded(ranks, folder):
             assert is_checkpoint_folder(path) == (name == 'plain')
             saved = load_checkpoint(sharded_runs.Drawing(), path)['state_dict']
             assert all(torch.equal(value, saved[key]) for key, value in weights.items() if key in saved)
+
+
+@pytest.mark.parametrize('name', ['plain', 'averages and best'])
+def test_one_process_predicts_with_a_folder_as_with_the_file_that_is_made_of_it(ranks, folder, name):
+    run, out = folder / name, folder / f'{name}.json'
+    config, best = str(run / 'config.py'), next(run.glob('best_*'), run / 'latest.pth')
+    for which, path in (('best', best), ('latest', run / 'latest.pth')):
+        assert is_checkpoint_folder(path)
+        file = folder / f'{name} {which}.pth'
+        assert convert([str(path), str(file)]) == 0
+        found = runnerkit.predict(run, 'val', which=which, device='cpu')
+        assert all(map(torch.equal, found, runnerkit.predict(file, 'val', config=config, device='cpu')))
+        answers = []
+        for words in (
+            [run, 'val', '--which', which],
+            [path, 'val', '--trust'],
+            [config, 'val', '--which', which],
+            [config, 'val', '--checkpoint', path],
+            [config, 'val', '--checkpoint', file],
+        ):
+            assert predict([*map(str, words), '--device', 'cpu', '--out', str(out)]) == 0
+            answers.append(json.loads(out.read_text()))
+        assert answers == [answers[-1]] * len(answers)
+        assert len(answers[0]) == len(found) == 7
+    if name == 'plain':  # whose newest weights are those with which the ranks ended
+        model = sharded_runs.Drawing().eval()
+        model.load_state_dict(ranks[0][name][2]['weights'], strict=False)
+        for i, prediction in enumerate(found):
+            torch.testing.assert_close(prediction, model(sharded_runs.Points(7)[i]['x']).detach())
 
 
 def test_a_run_goes_back_and_forgets_what_it_kept_of_the_cycle(ranks):
