@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import multiprocessing.util  # noqa: F401 # what it does when Python ends comes after what is registered here
+import os
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from multiprocessing.util import Finalize  # before this module's atexit: multiprocessing's own comes last then
 from typing import Any
 
 import torch
@@ -187,6 +188,7 @@ class SeededLoader(DataLoader[Any]):
 #: The queues of live iterators with workers, by the iterator's id, and the iterators.
 _queues: dict[int, Any] = {}
 _with_workers: weakref.WeakSet[Any] = weakref.WeakSet()
+_registered_in: set[int] = set()  # the processes of multiprocessing that send their workers home at their end
 
 
 def keep_queues(batches: Any) -> None:
@@ -201,6 +203,10 @@ def keep_queues(batches: Any) -> None:
         _queues[id(batches)] = queues
         _with_workers.add(batches)
         weakref.finalize(batches, _queues.pop, id(batches), None).atexit = False
+        if os.getpid() not in _registered_in:
+            _registered_in.add(os.getpid())
+            # A process that multiprocessing has started waits for its children before anything of atexit is called.
+            Finalize(None, _send_workers_home, exitpriority=0)
 
 
 @atexit.register
@@ -209,3 +215,7 @@ def _send_workers_home() -> None:
     which serve on for a while then (see `OutlivingSignals`)."""
     for batches in list(_with_workers):
         batches.__del__()  # as when nobody needs it any more
+
+
+if hasattr(os, 'register_at_fork'):  # the workers of the parent are not this process's
+    os.register_at_fork(after_in_child=_with_workers.clear)

@@ -52,6 +52,17 @@ _WAITS_IN_CPP = (os.path.join('torch', 'autograd', ''), os.path.join('torch', 'n
 _LOST = ('gloo', 'NCCL', 'Connection closed by peer', 'Connection reset by peer', 'Broken pipe')
 
 
+#: The watch of the run that this process is in.
+_running: Watch | None = None
+
+
+def failed_rank() -> PeerFailed | None:
+    """What the running `Watch` knows of another rank that has failed; may be called from any thread."""
+    if _running is None or _running._note is None or _running._note['rank'] == _running._rank:
+        return None
+    return PeerFailed(_running._note['text'])
+
+
 class Watch:
     """Watches the ranks of a run, as a context; an error that leaves it is told to the other ranks.
 
@@ -111,6 +122,8 @@ class Watch:
         self._store = default.clone()
         self._key = f'runnerkit/watch/{members[0][1]}-{members[0][2]}'
         self._thread.start()
+        global _running
+        _running = self
         return self
 
     def __exit__(
@@ -126,6 +139,8 @@ class Watch:
 
     def finish(self) -> None:
         """Watch no longer: the process group has been left."""
+        global _running
+        _running = None
         self._over.set()
         if self._thread.is_alive():
             self._thread.join(timeout=4 * _BEAT)

@@ -10,13 +10,15 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from datetime import timedelta
 from itertools import count as counter
 from types import FrameType
 from typing import Any, NamedTuple
 
 from torch import distributed as dist
 from torch.distributed import distributed_c10d
+
+from runnerkit.distributed.watch import failed_rank
+from runnerkit.utils.exceptions import PeerFailed
 
 #: The signals that end a run, as far as this system has them.
 STOPPING: tuple[signal.Signals, ...] = tuple(
@@ -196,6 +198,7 @@ class Agreement(threading.Thread):
         self._is_over = False
         self._offer = self._last = _NEVER
         self._agreed: Stop | None = None
+        self._lost: PeerFailed | None = None
 
     def run(self) -> None:
         """Wait until some rank asks, or the run is over."""
@@ -213,7 +216,9 @@ class Agreement(threading.Thread):
                 else:  # a handler must not wake this thread: what it interrupts may hold the lock for that
                     self._woken.wait(_POLL)
             self._settle()
-        except Exception as error:  # the store is gone, or another rank
+        except PeerFailed as error:
+            self._lost, self.failed, self._signals.pending = error, True, True
+        except Exception as error:  # the store is gone, or another rank does not answer
             self.failed = True
             if not self._is_over:
                 logger.warning('the ranks cannot agree on when to stop, each one stops by itself: %s', error)
@@ -233,11 +238,17 @@ class Agreement(threading.Thread):
         self.join(timeout=8 * _POLL)
 
     def due(self) -> Stop | None:
-        """As `StopSignals.due`; waits for the other ranks where going on might be too far."""
+        """As `StopSignals.due`; waits for the other ranks where going on might be too far.
+
+        Raises:
+            PeerFailed: another rank has died or failed meanwhile, so that there will be no answer.
+        """
         boundary = self._signals.boundaries
         self._offered.wait()
         if boundary >= self._offer:
             self._settled.wait()
+        if self._lost is not None:
+            raise self._lost
         if self.failed:
             return self._signals.asked
         return self._agreed if boundary >= self._last else None
@@ -265,6 +276,12 @@ class Agreement(threading.Thread):
             self._store.set(f'{self._key}/last', str(boundary))
 
     def _wait_for(self, name: str, seconds: float) -> int:
-        key = f'{self._key}/{name}'
-        self._store.wait([key], timedelta(seconds=seconds))
+        key, deadline = f'{self._key}/{name}', time.monotonic() + seconds
+        while not self._store.check([key]):  # a wait of the store would keep this thread, and tell of its time-outs
+            lost = failed_rank()
+            if lost is not None:
+                raise lost
+            if time.monotonic() > deadline:
+                raise TimeoutError(f'no answer within {seconds:g} s')
+            time.sleep(_POLL / 5)
         return int(self._store.get(key))

@@ -317,15 +317,30 @@ def test_workers_of_a_dropped_pass_end_by_themselves(persistent):
 
 
 ENDS_EARLY = """
+import multiprocessing
+
 from runnerkit.data import build_dataloader, worker_signals
 
+
+def begin():
+    passes.append(iter(build_dataloader(range(100), 2, 2, persistent_workers={persistent})))
+    next(passes[-1])
+
+
+passes = []
 worker_signals.GRACE = 1e6  # how long workers outlive SIGTERM
-batches = iter(build_dataloader(range(100), 2, 2, persistent_workers={persistent}))
-next(batches)
+if __name__ == '__main__':
+    begin()
+    child = multiprocessing.Process(target=begin)  # as ranks are, where a program starts them
+    child.start()
+    child.join(100)
+    assert child.exitcode == 0, child
+    next(passes[0])  # a child has not sent the workers of its parent home
 """
 
 
-def test_python_does_not_wait_for_workers_when_it_ends_in_the_middle_of_a_pass():
+def test_python_does_not_wait_for_workers_when_it_ends_in_the_middle_of_a_pass(tmp_path):
     for persistent in (False, True):
-        script = ENDS_EARLY.format(persistent=persistent)
-        subprocess.run([sys.executable, '-c', script], check=True, timeout=120)
+        script = tmp_path / 'script.py'
+        script.write_text(ENDS_EARLY.format(persistent=persistent))
+        subprocess.run([sys.executable, script], check=True, timeout=200)

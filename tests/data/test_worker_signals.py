@@ -51,4 +51,4 @@ def test_sigterm_ends_it_in_the_end(terms, seconds):
         os.kill(pid, signal.SIGTERM)
         time.sleep(0.05)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert seconds <= time.time() - began < 10
+    assert seconds <= time.time() - began < 55  # the process itself sleeps for 120 s, its grace is 60 s

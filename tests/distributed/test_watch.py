@@ -26,7 +26,7 @@ optimizer_config = dict()
 runner = dict(type='EpochBasedRunner', max_epochs=50)
 checkpoint_config = None
 flow = dict(terminal=None)
-log_config = dict(interval=2, hooks=[dict(type='TextLoggerHook')])
+log_config = dict(interval=4, hooks=[dict(type='TextLoggerHook')])
 dist_params = dict(init_method='file://{{ fileDirname }}/meet', end_within=END_WITHIN, hang_after=HANG_AFTER)
 custom_hooks = [dict(type='{{ fileDirname }}/faults.py:Fault')]
 seed = 3
@@ -55,6 +55,11 @@ class Fault(Hook):
         if 'hangs' in fault and runner.iter == 3:
             time.sleep(1.5)  # long enough for the watch to see that the run moves
         if runner.iter != 5 or runner.rank != 1:
+            if 'told to stop' in fault and runner.iter == 5:
+                time.sleep(0.5)
+                os.kill(os.getpid(), signal.SIGTERM)
+                while not runner.is_ending:
+                    time.sleep(0.05)
             if 'elsewhere' in fault and runner.iter == 5:
                 time.sleep(60)  # in no collective
             return
@@ -132,6 +137,14 @@ def test_a_rank_that_goes(tmp_path, fault, code, told):
     assert f'error: rank 1 ({"process" if code < 0 else "on "}' in ended.said[0]
     assert told in ended.said[0]
     assert told in ended.log
+
+
+def test_a_rank_that_goes_while_the_others_are_told_to_stop(tmp_path):
+    """As torchrun does with them: they do not wait for its answer."""
+    ended = Ended(tmp_path, 'killed, told to stop')
+    assert ended.codes == [1, -9]
+    assert 'error: rank 1 (process' in ended.said[0]
+    assert 'is ended where it stands' not in ended.said[0]
 
 
 def test_an_error_in_a_data_worker(tmp_path):
