@@ -1405,7 +1405,6 @@ CONFIGS = (
     Wrong('dist_params = dict(backend=3)', "dist_params.backend … must be a name such as 'gloo', but got 3", 1),
     Wrong("dist_params = dict(timeout='10 min')", 'dist_params.timeout … must be a number of seconds above 0', 1),
     Wrong('dist_params = dict(timeout=0)', 'dist_params.timeout … must be a number of seconds above 0, but got 0', 1),
-    Wrong('dist_params = dict(port=0)', 'dist_params.port … must be a whole number of at least 1, but got 0', 1),
     Wrong("dist_params = dict(backnd='gloo')", "dist_params.backnd … 'backend'"),
     Wrong('dist_params = dict(end_within=0)', 'dist_params.end_within … must be a number above 0, but got 0', 1),
     Wrong("dist_params = dict(hang_after='10 min')", 'dist_params.hang_after … must be a number above 0', 1),

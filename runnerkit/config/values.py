@@ -276,7 +276,6 @@ KINDS: dict[str, Kind] = {
         'a number of seconds above 0', lambda value: POSITIVE.fits(value) or isinstance(value, timedelta)
     ),
     'dist_params.backend': Kind("a name such as 'gloo'", TEXT.fits),
-    'dist_params.port': whole(1),
     'auto_scale_lr.base_batch_size': whole(1),
     'checkpoint_config.interval': WHOLE,
     'checkpoint_config.max_keep_ckpts': WHOLE,
