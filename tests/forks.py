@@ -91,3 +91,22 @@ def _launched(function, *args):
     like_a_new_process()
     if function(*args):
         raise RuntimeError('its exit code is not 0')
+
+
+def shown_on(terminal):
+    """What was written to a terminal, once all who could write have ended; it is closed then.
+
+    Args:
+        terminal: the file descriptor of the end that ``pty.openpty`` calls master.
+    """
+    seen = b''
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(terminal)
+    return seen

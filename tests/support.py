@@ -3,6 +3,7 @@
 import importlib.util
 import random
 import socket
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def benchmark(name):
-    """A script of benchmarks/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f'benchmarks/{name}.py')
+    """A module of benchmarks/ by its name there. It finds the others, as it does in a script that is started."""
+    folder = ROOT / 'benchmarks'
+    spec = importlib.util.spec_from_file_location(name, folder / f'{name.replace(".", "/")}.py')
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(folder))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(folder))
     return module
 
 
@@ -111,6 +117,22 @@ class Recorder(Hook):
 
     def names(self):
         return [name for name, *_ in self.heard]
+
+
+class Counts(Hook):
+    """A user's hook with a memory: of the iterations that it has seen."""
+
+    def __init__(self):
+        self.n = 0
+
+    def after_train_iter(self, runner):
+        self.n += 1
+
+    def state_dict(self):
+        return {'n': self.n}
+
+    def load_state_dict(self, state):
+        self.n = state['n']
 
 
 def _listener(point):

@@ -9,7 +9,7 @@ import pytest
 from support import benchmark
 
 FAULTS = Path(__file__).resolve().parent.parent / 'benchmarks' / 'faults.py'
-faults, loader_kinds = benchmark('faults'), benchmark('loader_kinds')
+kills, loader_kinds = benchmark('kills.loaders'), benchmark('loader_kinds')
 
 #: Cheap ones, each of another kind of state.
 SAMPLE = [
@@ -57,8 +57,8 @@ def test_no_kind_is_there_twice():
     ],
 )
 def test_what_counts_as_promised(verdict, right, right_if_quiet):
-    finding = faults.Finding(verdict)
-    assert (faults.is_good(finding, quiet=False), faults.is_good(finding, quiet=True)) == (right, right_if_quiet)
+    finding = kills.Finding(verdict)
+    assert (kills.is_good(finding, quiet=False), kills.is_good(finding, quiet=True)) == (right, right_if_quiet)
 
 
 WHOLE = {'losses': [('train', 0, 0.5), ('train', 1, 0.25), ('train', 2, 0.125)], 'state': 'a'}
@@ -76,4 +76,4 @@ WHOLE = {'losses': [('train', 0, 0.5), ('train', 1, 0.25), ('train', 2, 0.125)],
     ],
 )
 def test_weights_and_the_last_losses_are_compared(found, told, verdict):
-    assert faults.judged({**WHOLE, **found}, WHOLE, told) == faults.Finding(verdict, told)
+    assert kills.judged({**WHOLE, **found}, WHOLE, told) == kills.Finding(verdict, told)

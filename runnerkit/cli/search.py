@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     cfg = read_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.search.pipeline import Pipeline
-    from runnerkit.search.steps import failures
+    from runnerkit.search.study_step import failures
     from runnerkit.search.view import View
 
     try:

@@ -12,10 +12,11 @@ from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, build_dataloa
 from runnerkit.data.compose import Compose
 from runnerkit.data.directory_source import DirectorySource
 from runnerkit.data.endpoint_source import EndpointSource
+from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.kinds import is_cheap_to_enter, loader_seed, set_epoch
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.named import name_of_scores, name_scores
-from runnerkit.data.reader import IterLoader, Reader, epoch_batches
+from runnerkit.data.reader import Reader, epoch_batches
 from runnerkit.data.sampler import EpochSampler, epoch_order
 from runnerkit.data.seeding import private_streams
 from runnerkit.data.source import SOURCES, Event, Malformed, Source, parse_event

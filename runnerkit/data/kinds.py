@@ -22,9 +22,9 @@ from torch.utils.data import (
     default_convert,
 )
 
-from runnerkit.data.held import OF_ITERATIONS, is_stateful
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
+from runnerkit.data.walk import OF_ITERATIONS, is_stateful
 
 #: The end of most messages about loaders.
 WAY_OUT = 'runnerkit.data.build_dataloader makes a loader that is exact'

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count, islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    DataLoader,
-    Sampler,
-)
+from torch.utils.data import DataLoader
 
 from runnerkit.data.checksum import batch_checksums, same_batch
 from runnerkit.data.held import Held, same_state
@@ -28,8 +24,6 @@ from runnerkit.data.kinds import (
     fetches_again,
     has_state,
     in_workers,
-    is_cheap_to_enter,
-    is_pure,
     is_reread_by_itself,
     is_seeded_map,
     is_unbounded,
@@ -42,11 +36,11 @@ from runnerkit.data.kinds import (
     workers_live,
 )
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
+from runnerkit.data.probe import can_be_probed, probe
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.data.sampler import ORDERS
-from runnerkit.data.together import may_differ, next_in_step
+from runnerkit.data.skipped import SkippedSampler, Watch
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
-from runnerkit.utils.waiting import WaitEnded
 
 _END = object()
 
@@ -360,7 +354,7 @@ class Reader:
 
     def _behind(self, batches: int, state: ReaderState) -> Iterator[Any]:
         """Behind the first ``batches`` batches, which are skipped, or read again where they cannot be."""
-        loader, watch = self._dataloader, _Watch(self.held)
+        loader, watch = self._dataloader, Watch(self.held)
         checksums = state.checksums
         if can_skip_indices(loader):
             back = batches_to_reread(loader, batches) if checksums and tells_by_reading(loader) else 0
@@ -385,7 +379,7 @@ class Reader:
             )
         return rest
 
-    def _skipped(self, batches: int, watch: _Watch) -> Iterator[Any]:
+    def _skipped(self, batches: int, watch: Watch) -> Iterator[Any]:
         """An iterator over a DataLoader's batches but the first, whose indices are drawn and thrown away."""
         loader = self._dataloader
         whole = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
@@ -402,48 +396,12 @@ class Reader:
         return iterator
 
     def _probe(self, state: ReaderState) -> None:
-        """See whether a sample depends on something that nobody sees: read from equal states it must be equal, and
-        leave equal states behind."""
-        dataset = dataset_of(self._dataloader)
-        if not is_cheap_to_enter(self._dataloader) or self._dataloader.num_workers or is_pure(dataset):
-            return
-        if self._is_probed:  # a roll-back comes here again
-            return
-        self._is_probed = True
-        before, seen, lost = self._states(), [], []
-        try:
-            for _ in range(2):
-                seen.append((batch_checksums(dataset[0]), self._states()))
-                self._go_back(before)
-            if not state.of_files:
-                lost = self._lost(state, before)
-        except Exception:  # it may have other keys, or other ways
-            return
-        finally:
-            self._go_back(before)
-        if lost:
-            self._tell(
-                f'its samples depend on {", ".join(lost)}, which begins anew: the checkpoint was saved by an earlier '
-                "version of runnerkit, which did not save attributes of classes in a file of the user's"
-            )
-        if not same_state(seen[0], seen[1]):
-            self._tell(
-                f'a sample that is read twice is not the same, though no generator has moved in between: '
-                f'{type(dataset).__name__} remembers something that is not part of a checkpoint (a cache, a place in a '
-                'file): give it state_dict() and load_state_dict()'
-            )
+        if not self._is_probed and can_be_probed(self._dataloader):  # a roll-back comes here again
+            self._is_probed = True
+            for text in probe(dataset_of(self._dataloader), self.held, state):
+                self._tell(text)
 
-    def _lost(self, state: ReaderState, before: Mapping[str, Any]) -> list[str]:
-        """The attributes that a sample depends on, and that are not in ``state`` because it is an earlier version's."""
-        samples = []
-        for _ in range(2):
-            set_rng_state(before['rng'])
-            self.held.restore(before['held'])  # and no more: what a sample has changed else stays
-            samples.append(batch_checksums(dataset_of(self._dataloader)[0]))
-        lost = self.held.of_files(set(self.held.states()) - set(state.held))
-        return [] if same_state(*samples) else sorted(lost)
-
-    def _read_again(self, batches: int, checksums: Mapping[str, Any], watch: _Watch) -> Iterator[Any]:
+    def _read_again(self, batches: int, checksums: Mapping[str, Any], watch: Watch) -> Iterator[Any]:
         loader = self._dataloader
         logger.warning(
             '%s cannot be entered in the middle of an epoch: the first %d batches are loaded and thrown away, which '
@@ -513,81 +471,6 @@ class Reader:
         return [f'{named(loader)}: {text}' for text in texts]
 
 
-class IterLoader(Reader):
-    """An endless loader: when a pass is over, the next epoch begins.
-
-    Args:
-        dataloader: what is passed over again and again.
-    """
-
-    def __init__(self, dataloader: Any) -> None:
-        super().__init__(dataloader)
-        self.number = next(numbers)
-        self._may_differ = False  # whether ranks may get unequally many batches
-        _iter_loaders.append(weakref.ref(self))
-
-    def __next__(self) -> Any:
-        batches = self._iterator
-        if batches is None:
-            batches = self.batches(self._epoch)
-        if not self.given:
-            self._may_differ = may_differ(self._dataloader)
-            if not self._left_out:
-                self._first = self._states()
-        batch = self._next_of(batches)
-        if batch is _END:
-            if is_unbounded(self._dataloader):
-                raise WaitEnded('the stream has ended')
-            batches = self.begin(self._epoch + 1)
-            self._first = self._states()
-            batch = self._next_of(batches)
-            if batch is _END:
-                raise ValueError(
-                    'the data loader gives no batches: its data set is empty, or smaller than one full batch'
-                )
-        self.given += 1
-        return batch
-
-    def _next_of(self, batches: Iterator[Any]) -> Any:
-        """The next batch; the end if this rank, or another one that waits for it, has none left."""
-        if not self._may_differ:
-            return next(batches, _END)
-        return next_in_step(self._dataloader, batches, self.given, _END)
-
-    def __len__(self) -> int:
-        return len(self._dataloader)
-
-    @property
-    def position(self) -> int:
-        """How many batches of the running pass were given out."""
-        return self._left_out + self.given
-
-    def start(self) -> None:
-        """Begin the first pass now, or enter the one that was open: what that draws from random generators comes
-        before the first step, as in MMCV."""
-        if self._iterator is None:
-            self.batches(self._epoch)
-
-
-#: Tells what was made before what.
-numbers = count()
-
-#: All that there are, in the order in which they were made.
-_iter_loaders: list[weakref.ref[IterLoader]] = []
-
-
-def new_iter_loaders(since: int) -> list[IterLoader]:
-    """Those that nothing was read from yet, in the order in which they were made: a runner whose own ``run`` makes its
-    loaders shows them to nobody.
-
-    Args:
-        since: the number behind which they were made.
-    """
-    _iter_loaders[:] = [each for each in _iter_loaders if each() is not None]
-    living = (each() for each in _iter_loaders)
-    return [each for each in living if each is not None and not each.is_open and each.number > since]
-
-
 def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
     """The batches of an epoch after the first ``start`` ones, from any loader.
 
@@ -609,74 +492,3 @@ def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
     if start:
         reader.load(ReaderState.at(loader, epoch, start))
     return reader.batches(epoch)
-
-
-class SkippedSampler(Sampler[Any]):
-    """A sampler or batch sampler without its first items.
-
-    Args:
-        sampler: whose items these are.
-        start: how many to leave out.
-        after_first: called when the first one is drawn.
-    """
-
-    def __init__(self, sampler: Iterable[Any], start: int, after_first: Callable[[], None] = lambda: None) -> None:
-        self.sampler = sampler
-        self.start = start
-        self.after_first = after_first
-        self._items: Iterator[Any] = iter(())
-        self._is_entered = False
-
-    def __iter__(self) -> Iterator[Any]:
-        self._items = iter(self.sampler)
-        self._is_entered = False
-        return self
-
-    def __next__(self) -> Any:
-        return next(self.enter())
-
-    def enter(self) -> Iterator[Any]:
-        """Draw and leave out the first items, unless that is done; returns an iterator over the others.
-
-        A loader draws its workers' seed before the first index, so that this comes after ``iter(loader)``; but before
-        the first batch is loaded, so that a caller can then put global generators where they belong.
-        """
-        if not self._is_entered:
-            self._is_entered = True
-            for number, _ in enumerate(islice(self._items, self.start)):
-                if number == 0:
-                    self.after_first()
-        return self._items
-
-
-class _Watch:
-    """Sees which random streams move on while batches are left out.
-
-    An order that is drawn at once, or from a generator of its own, is the same when it is drawn again. One that is
-    drawn bit by bit from a stream that the training draws from, too, is not: the stream then has moved, and not to
-    where it was when the state was saved.
-    """
-
-    def __init__(self, held: Held) -> None:
-        self._held = held
-        self._before: dict[str, Any] | None = None
-
-    def start(self) -> None:
-        """The first batch is drawn."""
-        self._before = self._streams()
-
-    def moved_elsewhere(self, state: ReaderState) -> list[str]:
-        """What has moved on since `start`, and is not what it was when ``state`` was saved."""
-        if self._before is None:
-            return []
-        now, then = self._streams(), {} if state.rng is None else _streams_of(state.rng, state.held)
-        moved = [place for place, each in now.items() if not same_state(each, self._before.get(place))]
-        return [place for place in moved if place not in then or not same_state(now[place], then[place])]
-
-    def _streams(self) -> dict[str, Any]:
-        return _streams_of(rng_state(), self._held.states())
-
-
-def _streams_of(rng: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
-    own = {place: each for place, each in held.items() if 'generator' in each}
-    return {**{f"the process's generator of {name}": each for name, each in rng.items()}, **own}

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple, NoReturn, TypeAlias
 
-from runnerkit.data.held import Opaque
+from runnerkit.data.walk import Opaque
 from runnerkit.registry import Registry
 
 SOURCES = Registry('source')

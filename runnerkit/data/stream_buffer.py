@@ -7,8 +7,8 @@ import queue
 import threading
 from typing import Any
 
-from runnerkit.data.held import Opaque
 from runnerkit.data.source import Event, Malformed, Source
+from runnerkit.data.walk import Opaque
 
 _POLL = 0.1  # seconds between two looks whether to go on
 _PATIENCE = 5.0  # seconds for the thread to end

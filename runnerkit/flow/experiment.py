@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
-from runnerkit.data.reader import IterLoader, Reader
+from runnerkit.data.iter_loader import IterLoader
+from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.experiment_methods import as_evaluation, as_outputs, by_name, with_options

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runnerkit.data.checksum import batch_checksums
-from runnerkit.data.held import generator_state, is_generator, is_stateful, set_generator_state
+from runnerkit.data.generator_state import generator_state, set_generator_state
+from runnerkit.data.walk import is_generator, is_stateful
 
 _SCALARS = (type(None), bool, int, float, str)
 _LISTS = (list, tuple, deque, set)

@@ -12,7 +12,7 @@ from runnerkit.checkpoint import (
     save_checkpoint,
     weights_to_cpu,
 )
-from runnerkit.data.reader import IterLoader
+from runnerkit.data.iter_loader import IterLoader
 from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_info, init_dist, master_only
 from runnerkit.hooks import *  # noqa: F403
 from runnerkit.hooks import __all__ as _hooks

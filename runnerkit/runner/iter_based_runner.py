@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from runnerkit.checkpoint.store import BY_ITER
+from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.kinds import is_cheap_to_enter, is_unbounded
 from runnerkit.data.named import name_of_scores
-from runnerkit.data.reader import IterLoader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import reduce_named_sums
 from runnerkit.evaluation import Scores

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from runnerkit.data.iter_loader import IterLoader, new_iter_loaders, numbers
 from runnerkit.data.kinds import is_unbounded
-from runnerkit.data.reader import IterLoader, Reader, new_iter_loaders, numbers
+from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.runner.workflow import Workflow
 

@@ -20,7 +20,7 @@ from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.record import COMPLETED, FAILED, Record
-from runnerkit.search.study import checked_objectives
+from runnerkit.search.sections import checked_objectives
 from runnerkit.utils.exceptions import WrongKey, WrongType, one_line
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import preserved_rng

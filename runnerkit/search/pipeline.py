@@ -17,11 +17,13 @@ from runnerkit.fileio.paths import plain_file_name
 from runnerkit.flow.from_python import config_from
 from runnerkit.flow.instance import choose_device
 from runnerkit.registry import placed_errors
-from runnerkit.search import benchmark, steps  # noqa: F401  # they register their steps
+from runnerkit.search import benchmark, search_pipe_step, train_pipe_step  # noqa: F401  # they register their steps
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record
 from runnerkit.search.report import Report
-from runnerkit.search.study import described, local_folder
+from runnerkit.search.sections import local_folder
+from runnerkit.search.study import described
+from runnerkit.search.study_step import StudyStep
 from runnerkit.search.vega_report import CURRENT
 from runnerkit.search.vega_steps import VegaStep, is_vega, with_references, work_dir_of
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
@@ -155,7 +157,7 @@ class Pipeline:
             raise WrongType(f'{name}.pipe_step.type must be a subclass of PipeStep, but it gives a {type(step)}')
         step.name, step.cfg, step.work_dir = name, section, self.work_dir / name
         step.report, step.pipeline = self.report, self
-        if isinstance(step, steps.StudyStep) and is_vega(section):
+        if isinstance(step, StudyStep) and is_vega(section):
             with placed_errors(self.cfg, name):
                 general = self.cfg.get('general') or {}
                 before = next((each.vega for each in reversed(self.steps.values()) if each.vega is not None), None)

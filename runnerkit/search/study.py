@@ -16,16 +16,23 @@ from typing import Any
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.flow.earlier import finish_move, free_name, move_aside
-from runnerkit.search import prune_codec, prune_ea  # noqa: F401  # they register themselves
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm, as_proposal, plain
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, plain
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
-from runnerkit.search.optuna_algorithm import DECLINED, JOURNAL, OptunaAlgorithm
+from runnerkit.search.optuna_algorithm import JOURNAL, OptunaAlgorithm
 from runnerkit.search.record import COMPLETED, FAILED, Record, records_in
 from runnerkit.search.report import REPORTS, TABLE, Report
+from runnerkit.search.sections import (
+    as_space,
+    as_type,
+    checked_algorithm,
+    checked_objectives,
+    local_folder,
+    made_algorithm,
+)
 from runnerkit.search.seeds import derived_seed
 from runnerkit.search.space import Space
-from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
+from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.numbers import check_whole_number
@@ -411,122 +418,3 @@ def shown(value: Any) -> str:
 def described(value: Any) -> str:
     """``value`` as a text that is the same in another process: its ``repr`` without addresses."""
     return re.sub(' at 0x[0-9a-fA-F]+', '', repr(value))
-
-
-def local_folder(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a work dir.
-
-    Raises:
-        WrongValue: it is a URL.
-    """
-    if '://' in str(path):
-        raise WrongValue(
-            f'the work dir of a search must be a folder of this machine, but got {str(path)!r}: a search locks it and '
-            "keeps a journal there. Checkpoints of the trials may go to a URL: checkpoint_config's out_dir"
-        )
-    return Path(path).absolute()
-
-
-def as_space(space: Any) -> Any:
-    """A section of a config as the space that it stands for: of values, or, with ``modules``, of networks.
-
-    Raises:
-        WrongKey: it is both.
-    """
-    if not isinstance(space, Mapping):
-        return space
-    if 'modules' in space:
-        values = next((key for key in ('hyperparameters', 'parameters') if key in space), None)
-        if values is not None:
-            raise WrongKey(
-                f'search_space describes a network, in modules, and names values, in {values}: leave one of them out. '
-                "Values of the config's own network have keys such as model.model.depth"
-            )
-        from runnerkit.search.networks import SearchSpace
-
-        return SearchSpace(space)
-    return Space.of(space)
-
-
-def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:
-    """A name, or a dict of arguments, as a config with ``type``.
-
-    Raises:
-        WrongType: it is neither.
-    """
-    if isinstance(config, str):
-        return {'type': config}
-    if not isinstance(config, Mapping) or 'type' not in config:
-        raise WrongType(f"this must be a name, or a dict with the key 'type', but got {config!r}")
-    return dict(config)
-
-
-def checked_algorithm(config: str | Mapping[str, Any]) -> dict[str, Any]:
-    """The section of an algorithm as a dict with ``type``.
-
-    Raises:
-        WrongKey: there is no algorithm of that name.
-        WrongType: it is neither a name nor such a dict.
-    """
-    found = as_type(config)
-    name = found['type']
-    if name in DECLINED:
-        raise WrongKey(f'the search algorithm {name} is not built: {DECLINED[name]}')
-    if isinstance(name, str) and SEARCH_ALGORITHMS.get(name) is None:
-        names = SEARCH_ALGORITHMS.names()
-        raise WrongKey(f'there is no search algorithm {name!r}{suggestion(name, names)} (there are {", ".join(names)})')
-    return found
-
-
-def made_algorithm(
-    config: str | Mapping[str, Any],
-    space: Any,
-    objectives: Mapping[str, str],
-    seed: int,
-    optuna: Mapping[str, Any] | None = None,
-) -> SearchAlgorithm:
-    """The algorithm that a section means.
-
-    Args:
-        config: its name, or a dict of its arguments with ``type``.
-        space: the space to search.
-        objectives: the scores that count.
-        seed: of the study.
-        optuna: further arguments of those of Optuna.
-
-    Raises:
-        KeyError: there is no algorithm, sampler or pruner of that name.
-        TypeError: it has no such argument, or one is of a wrong type.
-        ValueError: an argument has a wrong value.
-    """
-    found = checked_algorithm(config)
-    kind = SEARCH_ALGORITHMS.get(found['type'])
-    is_of_optuna = getattr(kind, '__module__', '') == OptunaAlgorithm.__module__
-    if is_of_optuna and not hasattr(space, 'draw'):
-        raise WrongType(
-            f'{found["type"]} chooses values, but search_space describes a network: name the values to choose '
-            '(in `parameters`, or in `hyperparameters` as Vega does), or take PruneEA'
-        )
-    more = dict(optuna or {}) if is_of_optuna else {}
-    made: SearchAlgorithm = SEARCH_ALGORITHMS.build(
-        {'space': space, 'objectives': dict(objectives), 'seed': seed, **more, **found}
-    )
-    return made
-
-
-def checked_objectives(objectives: Mapping[str, str]) -> dict[str, str]:
-    """The declared objectives.
-
-    Raises:
-        WrongType: they are no dict by name.
-        WrongValue: there is none, or a direction is neither ``'max'`` nor ``'min'``.
-    """
-    if not isinstance(objectives, Mapping):
-        raise WrongType(f"objectives must be a dict such as dict(accuracy='max'), but got {objectives!r}")
-    if not objectives:
-        raise WrongValue("objectives must name at least one score, such as dict(accuracy='max')")
-    for name, rule in objectives.items():
-        if rule not in ('max', 'min'):
-            hint = suggestion(str(rule), ['max', 'min'])
-            raise WrongValue(f"the objective {name!r} must be 'max' or 'min', but got {rule!r}{hint}")
-    return dict(objectives)

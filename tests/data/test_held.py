@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, RandomSampler, Sampler, Subset
+from holders import Data, OneSlot, Order
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset
 
 from runnerkit.checkpoint.plain import to_plain
-from runnerkit.data.held import Held, generator_state, same_state, set_generator_state
+from runnerkit.data.held import Held, generator_state, same_state
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.utils.imports import import_object
@@ -27,90 +28,7 @@ def through_a_file(states):
     return torch.load(file, weights_only=True)
 
 
-# --- generators ------------------------------------------------------------------------------------------------------
-
-
-def normals(generator):
-    """Some draws; an odd number of normals, of which two are made at a time."""
-    if isinstance(generator, torch.Generator):
-        return torch.randn(3, generator=generator).tolist()
-    if isinstance(generator, random.Random):
-        return [generator.random(), generator.gauss(0, 1)]
-    if isinstance(generator, np.random.RandomState):
-        return generator.randn(3).tolist()
-    return [*generator.standard_normal(3).tolist(), int(generator.integers(5, dtype=np.int32))]
-
-
-GENERATORS = {
-    'torch': lambda seed: torch.Generator().manual_seed(seed),
-    'random': random.Random,
-    'PCG64': np.random.default_rng,
-    'MT19937': lambda seed: np.random.Generator(np.random.MT19937(seed)),
-    'Philox': lambda seed: np.random.Generator(np.random.Philox(seed)),
-    'SFC64': lambda seed: np.random.Generator(np.random.SFC64(seed)),
-    'RandomState': np.random.RandomState,
-}
-
-
-@pytest.mark.parametrize('kind', GENERATORS)
-def test_a_generator_comes_back_from_a_file(kind):
-    generator, other = GENERATORS[kind](1), GENERATORS[kind](2)
-    normals(generator)
-    state = through_a_file(generator_state(generator))
-    expected = [normals(generator), normals(generator)]
-    assert normals(other) != expected[0]
-    assert set_generator_state(other, state)
-    assert [normals(other), normals(other)] == expected
-
-
-@pytest.mark.parametrize(
-    'of, to',
-    [('torch', 'random'), ('random', 'PCG64'), ('PCG64', 'MT19937'), ('PCG64', 'torch'), ('MT19937', 'random')],
-)
-def test_a_generator_of_another_kind_is_left_alone(of, to):
-    generator = GENERATORS[to](1)
-    assert not set_generator_state(generator, generator_state(GENERATORS[of](2)))
-    assert normals(generator) == normals(GENERATORS[to](1))
-
-
 # --- where they are found --------------------------------------------------------------------------------------------
-
-
-class Data(Dataset):
-    """Any attributes."""
-
-    def __init__(self, **attributes):
-        vars(self).update(attributes)
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return index
-
-
-class Order(Sampler):
-    """Any attributes."""
-
-    def __init__(self, **attributes):
-        vars(self).update(attributes)
-
-    def __iter__(self):
-        return iter(range(4))
-
-    def __len__(self):
-        return 4
-
-
-class Slots:
-    __slots__ = ('__weakref__', 'rng', 'unset')
-
-    def __init__(self, rng):
-        self.rng = rng
-
-
-class OneSlot(Slots):
-    __slots__ = 'more'
 
 
 class OfTheClass(Data):
@@ -203,17 +121,21 @@ PLACES |= {
 }
 
 
+def generator_at(place):
+    """What makes a generator of the kind that may lie there, from a seed."""
+    return (lambda seed: torch.Generator().manual_seed(seed)) if place == 'loader.generator' else random.Random
+
+
 @pytest.mark.parametrize('place', PLACES)
 def test_a_generator_is_found_by_its_place_and_put_back(place):
-    kind = 'torch' if place == 'loader.generator' else 'random'
-    rng = GENERATORS[kind](1)
+    rng, other = map(generator_at(place), (1, 2))
     held = Held(PLACES[place](rng))
     assert held.generators() == [place.strip()]
     state = through_a_file(held.states())
     assert set(state) == {place.strip()}
-    other = GENERATORS[kind](2)
+    assert not same_state(generator_state(other), generator_state(rng))
     assert Held(PLACES[place](other)).restore(state) == []
-    assert normals(other) == normals(rng)
+    assert same_state(generator_state(other), generator_state(rng))
 
 
 @pytest.mark.parametrize(
@@ -234,12 +156,6 @@ def test_generators_of_classes_and_modules(made, place):
     assert rng.random() != expected
     assert held.restore(state) == []
     assert rng.random() == expected
-
-
-def test_a_shared_generator_is_saved_once_where_it_is_nearest():
-    rng = torch.Generator()
-    shared = DataLoader(Data(deep=[[rng]]), 2, sampler=RandomSampler(Data(), generator=rng), generator=rng)
-    assert Held(shared).generators() == ['loader.generator']
 
 
 @pytest.mark.parametrize(
@@ -273,24 +189,6 @@ def test_what_our_own_loader_notes_for_itself_is_no_state():
     ours.sampler.start = 2
     next(iter(ours))
     assert (list(held.states()), held.unsaved()) == (['loader.dataset.rng'], [])
-
-
-def test_a_single_slot():
-    slots = OneSlot(1)
-    slots.more = random.Random(1)
-    assert Held(loader(Data(slots=slots))).generators() == ['loader.dataset.slots.more']
-
-
-def test_an_end_of_looking_around():
-    first = Data()
-    first.me = first
-    at = first
-    for _ in range(3000):
-        at.next = Data()
-        at = at.next
-    at.rng = random.Random(1)
-    first.near = Transform(random.Random(1))
-    assert Held(loader(first)).generators() == ['loader.dataset.near.rng']
 
 
 # --- plain attributes ------------------------------------------------------------------------------------------------
@@ -500,7 +398,7 @@ def test_all_but_the_order_can_be_restored():
     of = loader(Data(rng=random.Random(1)), sampler=Order(rng=random.Random(1)))
     held = Held(of)
     state = held.states()
-    normals(of.dataset.rng), normals(of.sampler.rng)
+    of.dataset.rng.random(), of.sampler.rng.random()
     held.restore(state, of_order=False)
     assert same_state(generator_state(of.dataset.rng), state['loader.dataset.rng']['generator'])
     assert not same_state(generator_state(of.sampler.rng), state['loader.sampler.rng']['generator'])

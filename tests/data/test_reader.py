@@ -23,18 +23,13 @@ from torch.utils.data import (
 from runnerkit.checkpoint.plain import to_plain
 from runnerkit.data import build_dataloader
 from runnerkit.data.checksum import batch_checksums
+from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.kinds import (
     named,
 )
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.permutation import BLOCK
-from runnerkit.data.reader import (
-    IterLoader,
-    Reader,
-    SkippedSampler,
-    epoch_batches,
-    new_iter_loaders,
-)
+from runnerkit.data.reader import Reader, epoch_batches
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.data.sampler import EpochSampler, epoch_order
 from runnerkit.utils.seed import rng_state, set_rng_state
@@ -414,24 +409,6 @@ def test_what_is_gone_is_told():
     ]
 
 
-class Broken(Draws):
-    def __getitem__(self, index):
-        self.rng.random()
-        raise KeyError(index)
-
-
-def test_the_probe_of_a_sample_leaves_everything_as_it_was():
-    for dataset in (Draws(random.Random(1)), Broken(random.Random(1)), Counts()):
-        loader = DataLoader(dataset, 2)
-        state = Reader(loader).state_dict()
-        reader = Reader(loader)
-        seed(1)
-        before = through_a_file([rng_state(), reader.held.states()])
-        reader.load_state_dict({**state, 'epoch': 1})
-        assert str(through_a_file([rng_state(), reader.held.states()])) == str(before)
-        assert reader.found == []
-
-
 def test_nothing_is_probed_where_it_is_not_needed():
     asked = []
 
@@ -449,24 +426,6 @@ def test_nothing_is_probed_where_it_is_not_needed():
     assert times_asked(DataLoader(Asked(6), 2), epoch=1) == 2
     assert times_asked(DataLoader(Asked(6), 2, num_workers=1), epoch=1) == 0
     assert times_asked(DataLoader(Asked(6), 2), about={}) == 0  # of a place in a file of others
-
-
-def test_attributes_that_earlier_checkpoints_lack_are_told():
-    def found(dataset, **changed):
-        loader = DataLoader(dataset, 2)
-        reader = Reader(loader)
-        next(reader.batches(0))
-        state = {**reader.state_dict(), **changed}
-        other = Reader(DataLoader(type(dataset)(6), 2))
-        other.load_state_dict(through_a_file(state))
-        assert other.dataloader.dataset.asked == state['held'].get('loader.dataset.asked', {'value': []})['value']
-        return other.found
-
-    earlier = dict(of_files=False, held={})
-    assert found(noisy.Counting(6)) == []
-    (text,) = found(noisy.Counting(6), **earlier)
-    assert 'its samples depend on loader.dataset.asked, which begins anew' in text
-    assert found(noisy.Noisy(6), **earlier) == []  # its samples do not depend on what it was asked for
 
 
 # --- a batch that waits ----------------------------------------------------------------------------------------------
@@ -835,31 +794,6 @@ def test_doubts_at_the_first_start(loader, text):
     assert [text in each for each in doubts] == ([] if text is None else [True])
 
 
-# --- endless loaders -------------------------------------------------------------------------------------------------
-
-
-def test_an_endless_loader_knows_its_pass_and_place():
-    reader = IterLoader([1, 2])
-    assert (len(reader), reader.epoch, reader.position) == (2, 0, 0)
-    found = [(next(reader), reader.epoch, reader.position) for _ in range(5)]
-    assert found == [(1, 0, 1), (2, 0, 2), (1, 1, 1), (2, 1, 2), (1, 2, 1)]
-
-
-def test_an_endless_loader_without_batches():
-    with pytest.raises(ValueError, match='gives no batches'):
-        next(IterLoader([]))
-
-
-def test_an_endless_loader_tells_its_samplers_the_epoch():
-    sampler = DistributedSampler(pure(), 1, 0)
-    reader = IterLoader(DataLoader(pure(), 3, sampler=sampler))
-    epochs = []
-    for _ in range(5):
-        next(reader)
-        epochs.append(sampler.epoch)
-    assert epochs == [0, 0, 1, 1, 2]
-
-
 @pytest.mark.parametrize('make', [lambda: DataLoader(pure(), 2, shuffle=True), Reads])
 def test_a_pass_that_has_begun_and_given_nothing_yet(make):
     """The second loader of a workflow, begun when the run began, and first read after a resume."""
@@ -881,14 +815,6 @@ def test_a_pass_that_has_begun_and_given_nothing_yet(make):
         return checksums(next(reader) for _ in range(5))
 
     assert run(True) == run(False)
-
-
-def test_loaders_that_nobody_has_begun():
-    former = IterLoader([0])
-    one, other = IterLoader([1]), IterLoader([2])
-    assert new_iter_loaders(since=former.number) == [one, other]
-    next(one)
-    assert new_iter_loaders(since=former.number) == [other]
 
 
 # --- the batches of an epoch -----------------------------------------------------------------------------------------
@@ -990,17 +916,6 @@ def test_starting_behind_the_end(loader):
 def test_negative_start():
     with pytest.raises(ValueError, match='start must be .* at least 0, but got -1'):
         epoch_batches([], 0, -1)
-
-
-# --- what is known of loaders ----------------------------------------------------------------------------------------
-
-
-def test_a_sampler_without_its_first_items():
-    drawn = []
-    rest = SkippedSampler(range(5), 2, after_first=lambda: drawn.append(True))
-    assert (list(rest), list(rest)) == ([2, 3, 4], [2, 3, 4])
-    assert drawn == [True, True]
-    assert list(SkippedSampler(range(5), 9)) == []
 
 
 class KeepsByEpoch(Keeps):

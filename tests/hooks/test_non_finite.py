@@ -212,6 +212,7 @@ def test_infinite_masks_are_no_bad_numbers(tmp_path):
     for hook in (OptimizerHook(), NonFiniteHook(), CheckpointHook()):
         runner.register_hook(hook)
     runner.run([loader()], [('train', 1)])
+    assert (tmp_path / 'epoch_1.pth').is_file()
 
 
 def test_the_best_is_not_chosen_among_bad_ones(tmp_path):
@@ -503,3 +504,4 @@ def test_a_model_with_metrics_is_no_problem(tmp_path):
     for hook in (OptimizerHook(), NonFiniteHook(), CheckpointHook()):
         runner.register_hook(hook)
     runner.run([loader(), loader(8)], [('train', 1), ('val', 1)])
+    assert (tmp_path / 'epoch_1.pth').is_file()

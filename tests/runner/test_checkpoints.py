@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from support import Noisy, Tiny, loader, tiny_runner, weights
+from support import Counts, Noisy, Tiny, loader, tiny_runner, weights
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -16,22 +16,6 @@ from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.hooks.hook import Score
 from runnerkit.runner.checkpoints import moved_along
 from runnerkit.runner.resuming import mean_gradients
-
-
-class Counts(Hook):
-    """A user's hook with a memory."""
-
-    def __init__(self):
-        self.n = 0
-
-    def after_train_iter(self, runner):
-        self.n += 1
-
-    def state_dict(self):
-        return {'n': self.n}
-
-    def load_state_dict(self, state):
-        self.n = state['n']
 
 
 class Draws(Hook):

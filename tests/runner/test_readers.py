@@ -2,7 +2,8 @@ import torch
 from support import Noisy, loader
 from torch.utils.data import DataLoader
 
-from runnerkit.data.reader import IterLoader, Reader
+from runnerkit.data.iter_loader import IterLoader
+from runnerkit.data.reader import Reader
 from runnerkit.hooks import EvalHook
 from runnerkit.runner.readers import Readers
 

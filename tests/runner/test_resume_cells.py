@@ -13,10 +13,10 @@ from support import loader, tiny_runner, weights
 
 from runnerkit.hooks import CheckpointHook, Hook
 
-faults = benchmark('faults')
+attempts, cells = benchmark('kills.attempts'), benchmark('kills.cells')
 #: Every value of each dimension; after the first five, in which all numbers of workers are, what takes no time.
 FEW = [
-    cell if i < 5 else {**cell, 'workers': '0', 'tensorboard': 'no'} for i, cell in enumerate(faults.cells(strength=1))
+    cell if i < 5 else {**cell, 'workers': '0', 'tensorboard': 'no'} for i, cell in enumerate(cells.cells(strength=1))
 ]
 
 
@@ -32,55 +32,53 @@ class Dies(Hook):
 
 
 def test_every_pair_of_values_is_in_a_cell():
-    found = faults.cells()
+    found = cells.cells()
     assert len(found) <= 100
     for cell in found:
-        assert list(cell) == list(faults.DIMENSIONS)
-        assert all(cell[name] in values for name, values in faults.DIMENSIONS.items())
-        assert faults.possible(cell)
+        assert list(cell) == list(cells.DIMENSIONS)
+        assert all(cell[name] in values for name, values in cells.DIMENSIONS.items())
+        assert cells.possible(cell)
     covered = {frozenset(pair) for cell in found for pair in itertools.combinations(cell.items(), 2)}
-    for (one, values), (other, others) in itertools.combinations(faults.DIMENSIONS.items(), 2):
+    for (one, values), (other, others) in itertools.combinations(cells.DIMENSIONS.items(), 2):
         for left, right in itertools.product(values, others):
-            if faults.possible({one: left, other: right}):
+            if cells.possible({one: left, other: right}):
                 assert frozenset([(one, left), (other, right)]) in covered, (one, left, other, right)
 
 
 def test_every_value_is_in_one_of_the_few():
-    for name, values in faults.DIMENSIONS.items():
+    for name, values in cells.DIMENSIONS.items():
         assert {cell[name] for cell in FEW} == set(values)
 
 
 def test_only_warm_ups_of_torchs_schedulers_are_left_out():
-    pairs = itertools.product(faults.DIMENSIONS['schedule'], faults.DIMENSIONS['warmup'])
+    pairs = itertools.product(cells.DIMENSIONS['schedule'], cells.DIMENSIONS['warmup'])
     left_out = {
-        (schedule, warmup)
-        for schedule, warmup in pairs
-        if not faults.possible({'schedule': schedule, 'warmup': warmup})
+        (schedule, warmup) for schedule, warmup in pairs if not cells.possible({'schedule': schedule, 'warmup': warmup})
     }
-    assert left_out == set(itertools.product(faults.OF_TORCH, ['constant', 'linear', 'exp']))
+    assert left_out == set(itertools.product(cells.OF_TORCH, ['constant', 'linear', 'exp']))
 
 
 @pytest.mark.parametrize('number, cell', list(enumerate(FEW)))
 def test_a_run_that_was_cut_off_ends_like_an_undisturbed_one(number, cell, tmp_path):
-    whole = faults.train(cell, faults.build(cell, tmp_path / 'whole'))
-    runner = faults.build(cell, tmp_path / 'cut')
+    whole = cells.train(cell, cells.build(cell, tmp_path / 'whole'))
+    runner = cells.build(cell, tmp_path / 'cut')
     runner.register_hook(Dies(after=5 + number % 7))
     with pytest.raises(KeyboardInterrupt):
-        faults.train(cell, runner)
-    resumed = faults.resumed_by_itself(cell, tmp_path / 'cut')
+        cells.train(cell, runner)
+    resumed = cells.resumed_by_itself(cell, tmp_path / 'cut')
     assert resumed.iter > 0
-    found = faults.train(cell, resumed)
-    assert faults.differences(whole, found) == []
+    found = cells.train(cell, resumed)
+    assert attempts.differences(whole, found) == []
 
 
 def test_the_comparison_notices_one_bit():
     """Teeth."""
     value = {'a': [torch.zeros(3), 1.0]}
-    before = faults.digest(value)
+    before = attempts.digest(value)
     value['a'][0][1] = 2.0**-149
-    assert faults.digest(value) != before
-    assert faults.digest([1.0]) != faults.digest([1.0 + 2**-52])
-    assert faults.differences({'weights': 1, 'log': 2}, {'weights': 1, 'log': 3}) == ['log']
+    assert attempts.digest(value) != before
+    assert attempts.digest([1.0]) != attempts.digest([1.0 + 2**-52])
+    assert attempts.differences({'weights': 1, 'log': 2}, {'weights': 1, 'log': 3}) == ['log']
 
 
 class Plays(Hook):
@@ -122,7 +120,7 @@ def test_what_hooks_draw_and_log_at_an_epochs_beginning_is_done_once(workflow, s
 
     def go(runner):
         runner.run([loader(20), loader(4)][: len(workflow)], workflow)
-        return weights(runner.model), faults.log_of(runner.work_dir)
+        return weights(runner.model), attempts.log_of(runner.work_dir)
 
     runner, plays = start('whole', 0)
     whole, log = go(runner)

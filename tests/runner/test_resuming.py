@@ -4,26 +4,12 @@ import logging
 
 import pytest
 import torch
-from support import Noisy, Tiny, loader, tiny_runner, weights
+from support import Counts, Noisy, Tiny, loader, tiny_runner, weights
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, Hook, OptimizerHook, TextLoggerHook
 from runnerkit.runner.resuming import mean_gradients
-
-
-class Counts(Hook):
-    def __init__(self):
-        self.n = 0
-
-    def after_train_iter(self, runner):
-        self.n += 1
-
-    def state_dict(self):
-        return {'n': self.n}
-
-    def load_state_dict(self, state):
-        self.n = state['n']
 
 
 def adam(model):

@@ -37,7 +37,7 @@ def test_a_proposal():
 
 
 def test_names_of_algorithms():
-    import runnerkit.search.study  # noqa: F401  # registers ours
+    import runnerkit.search.sections  # noqa: F401  # registers ours
 
     for name in (
         'TPE',

@@ -16,7 +16,7 @@ from studies import in_process, outcome  # noqa: E402
 from runnerkit.search.pipe_step import PipeStep  # noqa: E402
 from runnerkit.search.pipeline import Pipeline  # noqa: E402
 from runnerkit.search.record import Record  # noqa: E402
-from runnerkit.search.steps import SearchPipeStep  # noqa: E402
+from runnerkit.search.search_pipe_step import SearchPipeStep  # noqa: E402
 
 
 @pytest.fixture(scope='module')
@@ -193,22 +193,30 @@ def test_stopped_between_two_trials_it_goes_on(tmp_path):
 
 
 def test_a_trial_that_is_stopped_ends_the_pipeline(tmp_path):
-    long = {'runner.max_epochs': 40}  # so that the signal comes while it trains
-    nas = dict(executor=dict(type='Local', workers=1), overrides=long)
-    pipeline = small_pipeline(tmp_path, benchmark=None, nas=nas)
+    endless = dict(executor=dict(type='Local', workers=1), overrides={'runner.max_epochs': 10**6})
 
-    def stop_while_running(changed):
-        records = changed.report.all_records
-        if records and records[0].epoch >= 1 and changed.stop_signal is None:
-            changed.stop(signal.SIGTERM)
+    def run_until(epoch):
+        """Stop while the first trial trains, after that many epochs or more; its record."""
+        pipeline = small_pipeline(tmp_path, benchmark=None, nas=endless)
 
-    pipeline.on_change = stop_while_running
-    report = pipeline.run()
+        def stop_while_running(changed):
+            records = changed.report.all_records
+            first = next(iter(records), None)
+            if first and (first.epoch >= epoch or first.status != 'running') and changed.stop_signal is None:
+                changed.stop(signal.SIGTERM)
+
+        pipeline.on_change = stop_while_running
+        record = pipeline.run().all_records[0]
+        assert record.status == 'running', record.message
+        return record
+
+    first = run_until(1)
     # It has saved itself, and goes on.
-    assert [each.status for each in report.all_records] == ['running']
     assert list((tmp_path / 'work' / 'nas' / 'trials' / '0000' / 'nas_0000').glob('epoch_*.pth'))
-    report = small_pipeline(tmp_path, fullytrain=None, benchmark=None, nas=dict(overrides=long)).run()
-    assert [each.status for each in report.all_records] == ['completed'] * 4
+    again = run_until(first.epoch + 1)
+    assert (again.seed, again.hps) == (first.seed, first.hps)
+    log = (tmp_path / 'work' / 'nas' / 'trials' / '0000' / 'nas_0000').glob('*.log')
+    assert any('resumed from' in path.read_text() for path in log)
 
 
 @pytest.mark.parametrize(

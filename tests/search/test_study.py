@@ -19,7 +19,7 @@ from runnerkit.search import Float
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
 from runnerkit.search.journal import Journal
 from runnerkit.search.record import Record
-from runnerkit.search.study import Study, checked_algorithm, no_score, replayed
+from runnerkit.search.study import Study, no_score, replayed
 
 
 @pytest.fixture(scope='module')
@@ -464,14 +464,3 @@ def test_a_stale_lock_of_the_journal(tmp_path):
 
 def test_the_config_is_not_changed(whole):
     assert Config.fromfile(whole[0] / 'config.py').optimizer.lr == 0.1
-
-
-def test_the_algorithm_must_exist():
-    checked_algorithm('TPE')
-    checked_algorithm({'type': 'TPE', 'trials': 3})
-    with pytest.raises(KeyError, match="no search algorithm 'NSGA-2'; did you mean 'NSGA2'"):
-        checked_algorithm('NSGA-2')
-    with pytest.raises(KeyError, match='PBTHpo is not built: population-based training'):
-        checked_algorithm('PBTHpo')
-    with pytest.raises(TypeError, match="with the key 'type'"):
-        checked_algorithm({'trials': 3})

@@ -10,6 +10,7 @@ import sys
 import warnings
 
 import pytest
+from forks import shown_on
 
 from runnerkit.utils.logging import (
     DETAIL,
@@ -173,16 +174,7 @@ def on_a_terminal(code):
     master, slave = pty.openpty()
     process = subprocess.Popen([sys.executable, '-c', code], stderr=slave, env={**os.environ, 'TERM': 'xterm'})
     os.close(slave)
-    seen = b''
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:  # how Linux says that the other end is closed
-            break
-        if not part:
-            break
-        seen += part
-    os.close(master)
+    seen = shown_on(master)
     assert process.wait() == 0, seen
     return seen
 

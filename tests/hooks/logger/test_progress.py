@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from forks import Fork
+from forks import Fork, shown_on
 from support import loader, tiny_runner
 
 from runnerkit.hooks import EvalHook, Hook, ProgressBarHook, TextLoggerHook
@@ -38,16 +38,7 @@ def test_on_a_terminal_it_stands_below_whole_log_lines(tmp_path):
     master, slave = pty.openpty()
     process = Fork(train, folder=tmp_path, stderr=slave)
     os.close(slave)
-    seen = b''
-    while True:
-        try:
-            part = os.read(master, 65536)
-        except OSError:  # how Linux says that the other end is closed
-            break
-        if not part:
-            break
-        seen += part
-    os.close(master)
+    seen = shown_on(master)
     seen = seen.decode()
     assert process.code() == 0, seen
     assert ' epoch 2/2' in seen

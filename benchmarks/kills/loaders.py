@@ -1,0 +1,246 @@
+"""The trainings of `loader_kinds.py`, killed at chosen moments: exact and quiet, or told."""
+
+import importlib
+import json
+import logging
+import os
+import pickle
+import random
+import signal
+import tempfile
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from kills.attempts import Attempt, digest
+from kills.cells import BATCHES, EPOCHS, Net
+
+from runnerkit.hooks import CheckpointHook, Hook, OptimizerHook
+from runnerkit.hooks.hook import POINTS
+
+
+class Small(Net):
+    """`Net` with a second training step, and dropout: the run's own random stream matters."""
+
+    def __init__(self):
+        super().__init__(0.3)
+
+    gen_step = Net.train_step
+
+
+class Dies(Hook):
+    """Writes down all losses; at a moment, saves and dies.
+
+    Args:
+        moment: a point and how many times it passes in this process; None: never.
+    """
+
+    runs_last = True
+
+    def __init__(self, moment):
+        self.moment = moment
+        self.passed = dict.fromkeys(POINTS, 0)
+        self.losses = []
+
+    def _pass(self, point, runner):
+        self.passed[point] += 1
+        if self.moment == (point, self.passed[point]):
+            runner.save_checkpoint(runner.work_dir, filename_tmpl='saved.pth')
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def before_train_iter(self, runner):
+        self._pass('before_train_iter', runner)
+
+    def after_train_iter(self, runner):
+        self.losses.append((runner.mode, runner.iter, float(runner.outputs['loss'])))
+        self._pass('after_train_iter', runner)
+
+    def after_train_epoch(self, runner):
+        self._pass('after_train_epoch', runner)
+
+    def after_val_iter(self, runner):
+        self.losses.append(('val', runner.iter, float(runner.outputs['loss'])))
+        self._pass('after_val_iter', runner)
+
+    def after_val_epoch(self, runner):
+        self._pass('after_val_epoch', runner)
+
+
+class Told(logging.Handler):
+    """Writes to a file what the run says about its exactness: records that are marked so, and warnings that name a
+    loader."""
+
+    def __init__(self, path, resumed):
+        super().__init__()
+        self.path, self.resumed = path, resumed
+
+    def emit(self, record):
+        if getattr(record, 'exactness', False):
+            self.note(record.levelname, record.getMessage())
+
+    def warn(self, message, *where, **more):
+        if 'loader' in str(message).lower() and any(
+            part in where[1] for part in ('runnerkit/data', 'runnerkit/runner')
+        ):
+            self.note('WARNING', str(message))
+
+    def note(self, level, text):
+        with self.path.open('a') as file:
+            file.write(json.dumps([self.resumed, level, text]) + '\n')
+
+
+def moments_of(plan, name):
+    """When to kill, by what to call it: in each process at one moment, a point and how many times it passes."""
+    found = {
+        'in epoch 1': [('after_train_iter', 2)],
+        'last batch of epoch 1': [('after_train_iter', 5)],
+        'batch fetched': [('before_train_iter', 7)],
+        'in epoch 2': [('after_train_iter', 8)],
+    }
+    if name == 'epoch':
+        found['end of epoch 1'] = [('after_train_epoch', 1)]
+    if plan.by_epoch[-1][0] == 'val':
+        found['in validation'] = [('after_val_iter', 1)]
+        found['after validation'] = [('after_val_epoch', 1) if name == 'epoch' else ('after_val_iter', 2)]
+    found['3 times'] = [('after_train_iter', 3)] * 3
+    return found
+
+
+def train_kind(kind, name, moment, work_dir, every=False):
+    """One process of a kind of loaders in one of its runners: from the checkpoint to ``moment``, or to the end.
+
+    Args:
+        every: whether a checkpoint is saved after each iteration.
+    """
+    np.random.seed(0)
+    random.seed(0)
+    torch.manual_seed(0)
+    resumed = (work_dir / 'saved.pth').exists()
+    model, dies, told = Small(), Dies(moment), Told(work_dir / 'told', resumed)
+    limit = kind.limit or ({'max_epochs': EPOCHS} if name == 'epoch' else {'max_iters': BATCHES * EPOCHS})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    runner = kind.runners[name](model, optimizer=optimizer, work_dir=str(work_dir), **limit)
+    logging.getLogger('runnerkit').addHandler(told)
+    warnings.simplefilter('always')
+    warnings.showwarning = told.warn
+    plan = kind.build()
+    for hook in plan.hooks:
+        runner.register_hook(hook)
+    if not any(isinstance(hook, OptimizerHook) for hook in plan.hooks):
+        runner.register_hook(OptimizerHook())
+    runner.register_hook(CheckpointHook(1 if every else 1000, by_epoch=False, save_last=False, max_keep_ckpts=1))
+    runner.register_hook(dies)
+    np.random.seed(99)  # what is resumed owes nothing to where the generators happen to be
+    random.seed(99)
+    torch.manual_seed(99)
+    if resumed:
+        runner.resume(str(work_dir / 'saved.pth'))
+    runner.run(plan.loaders, plan.workflow(name))
+    best = runner.meta.get('hook_msgs', {}).get('best_score')
+    state = digest([model.state_dict(), optimizer.state_dict(), str(best), runner.epoch, runner.iter])
+    return {'losses': dies.losses, 'state': state}
+
+
+class Finding(NamedTuple):
+    """What became of a kind in a runner, and the first that it said when it was resumed."""
+
+    verdict: str
+    told: str = ''
+
+
+def killed_at(kind, name, moments, folder, label, whole):
+    """The finding for runs that are killed at ``moments``, each process at the next one."""
+    for moment in (*moments, None):
+        attempt = Attempt(partial(train_kind, kind, name, moment, every=len(moments) > 1), folder, label)
+        attempt.kill_after(60)
+        if moment is not None and attempt.result.exists():
+            return Finding('NOT KILLED')
+    first = first_told(folder / label, resumed=True)
+    if not attempt.result.exists():
+        return Finding('FAILS', last_line(attempt.errors))
+    return judged(pickle.loads(attempt.result.read_bytes()), whole, first)
+
+
+def judged(found, whole, told):
+    """The finding for a resumed run that ended with ``found`` where the undisturbed one did with ``whole``."""
+    last = whole['losses'][max(0, len(whole['losses']) - len(found['losses'])) :]
+    if found == {**whole, 'losses': last}:
+        return Finding('exact, but told' if told else 'exact, quiet', told)
+    return Finding('differs, told' if told else 'DIFFERS IN SILENCE', told)
+
+
+def first_told(work_dir, resumed):
+    """The first that runs in this work dir said when they were resumed, or else when they were started."""
+    lines = [json.loads(line) for line in read(work_dir / 'told').splitlines()]
+    return next((text for was, level, text in lines if was == resumed and (not resumed or level != 'INFO')), '')
+
+
+def read(path):
+    return path.read_text() if path.exists() else ''
+
+
+def last_line(path):
+    return read(path).strip().rpartition('\n')[2]
+
+
+def prove_kind(kind, name, folder, labels=()):
+    """What became of a kind in the runner ``name``, by moment; only at the moments ``labels``, if there are any."""
+    attempt = Attempt(partial(train_kind, kind, name, None), folder, 'whole')
+    attempt.kill_after(60)
+    if not attempt.result.exists():
+        return {'undisturbed': Finding('FAILS', last_line(attempt.errors))}
+    whole = pickle.loads(attempt.result.read_bytes())
+    chosen = moments_of(kind.build(), name)
+    found = {
+        label: killed_at(kind, name, moments, folder, label, whole)
+        for label, moments in chosen.items()
+        if label in labels or not labels
+    }
+    at_start = first_told(folder / 'whole', resumed=False)
+    if at_start:
+        found['at the start'] = Finding('told', at_start)
+    if any(each.verdict == 'DIFFERS IN SILENCE' for each in found.values()):
+        again = Attempt(partial(train_kind, kind, name, None), folder, 'again')
+        again.kill_after(60)
+        if pickle.loads(again.result.read_bytes()) != whole:
+            found['undisturbed'] = Finding('NOT REPEATABLE')
+    return found
+
+
+#: Verdicts that are right for every kind, and for those of which not all state is in sight.
+GOOD, GOOD_TOO = ('exact, quiet',), ('exact, but told', 'differs, told', 'told')
+
+
+def is_good(finding, quiet):
+    """Whether it is as promised: nothing in silence, and nothing said of a kind that is known to be exact."""
+    return finding.verdict in GOOD or (finding.verdict in GOOD_TOO and not quiet)
+
+
+def prove_loaders(titles=(), labels=()):
+    """Print what became of the kinds of loaders of these names, or of all; how many are not as promised."""
+    kinds = importlib.import_module('loader_kinds').KINDS
+    bad = cells = 0
+    for title in titles or kinds:
+        for name in kinds[title].runners:
+            with tempfile.TemporaryDirectory(prefix='loaders-') as folder:
+                findings = prove_kind(kinds[title], name, Path(folder), labels)
+            # Of a batch that waits, what its fetching has drawn is gone: that may always be told.
+            good = all(
+                is_good(each, kinds[title].quiet and label != 'batch fetched') for label, each in findings.items()
+            )
+            bad, cells = bad + (not good), cells + 1
+            print(f'{" " if good else "!"} {title} | {name} | {summary(findings)}', flush=True)
+    print(f'{cells} kinds of loaders in a runner each, {bad} not as promised')
+    return bad
+
+
+def summary(findings):
+    """Each verdict, with its moments where not all are alike, and what was told first."""
+    verdicts = {}
+    for label, each in findings.items():
+        verdicts.setdefault(each.verdict, []).append(label)
+    told = next((f' | {each.told}' for each in findings.values() if each.told), '')
+    return '; '.join(key if len(verdicts) == 1 else f'{key} ({", ".join(verdicts[key])})' for key in verdicts) + told

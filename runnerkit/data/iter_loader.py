@@ -1,0 +1,90 @@
+"""Endless loaders, as runners that count iterations read them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from runnerkit.data.kinds import is_unbounded
+from runnerkit.data.reader import Reader
+from runnerkit.data.together import may_differ, next_in_step
+from runnerkit.utils.waiting import WaitEnded
+
+_END = object()
+
+
+class IterLoader(Reader):
+    """An endless loader: when a pass is over, the next epoch begins.
+
+    Args:
+        dataloader: what is passed over again and again.
+    """
+
+    def __init__(self, dataloader: Any) -> None:
+        super().__init__(dataloader)
+        self.number = next(numbers)
+        self._may_differ = False  # whether ranks may get unequally many batches
+        _iter_loaders.append(weakref.ref(self))
+
+    def __next__(self) -> Any:
+        batches = self._iterator
+        if batches is None:
+            batches = self.batches(self._epoch)
+        if not self.given:
+            self._may_differ = may_differ(self._dataloader)
+            if not self._left_out:
+                self._first = self._states()
+        batch = self._next_of(batches)
+        if batch is _END:
+            if is_unbounded(self._dataloader):
+                raise WaitEnded('the stream has ended')
+            batches = self.begin(self._epoch + 1)
+            self._first = self._states()
+            batch = self._next_of(batches)
+            if batch is _END:
+                raise ValueError(
+                    'the data loader gives no batches: its data set is empty, or smaller than one full batch'
+                )
+        self.given += 1
+        return batch
+
+    def _next_of(self, batches: Iterator[Any]) -> Any:
+        """The next batch; the end if this rank, or another one that waits for it, has none left."""
+        if not self._may_differ:
+            return next(batches, _END)
+        return next_in_step(self._dataloader, batches, self.given, _END)
+
+    def __len__(self) -> int:
+        return len(self._dataloader)
+
+    @property
+    def position(self) -> int:
+        """How many batches of the running pass were given out."""
+        return self._left_out + self.given
+
+    def start(self) -> None:
+        """Begin the first pass now, or enter the one that was open: what that draws from random generators comes
+        before the first step, as in MMCV."""
+        if self._iterator is None:
+            self.batches(self._epoch)
+
+
+#: Tells what was made before what.
+numbers = count()
+
+#: All that there are, in the order in which they were made.
+_iter_loaders: list[weakref.ref[IterLoader]] = []
+
+
+def new_iter_loaders(since: int) -> list[IterLoader]:
+    """Those that nothing was read from yet, in the order in which they were made: a runner whose own ``run`` makes its
+    loaders shows them to nobody.
+
+    Args:
+        since: the number behind which they were made.
+    """
+    _iter_loaders[:] = [each for each in _iter_loaders if each() is not None]
+    living = (each() for each in _iter_loaders)
+    return [each for each in living if each is not None and not each.is_open and each.number > since]

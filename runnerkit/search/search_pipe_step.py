@@ -1,0 +1,151 @@
+"""The step of a pipeline that searches a space."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from runnerkit.config import Config
+from runnerkit.config.config import import_modules_of
+from runnerkit.flow.from_python import config_from
+from runnerkit.nn import build_model
+from runnerkit.registry import placed_errors
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, plain
+from runnerkit.search.benchmark import counted
+from runnerkit.search.job import as_option, overrides_of
+from runnerkit.search.networks import SearchSpace
+from runnerkit.search.optuna_algorithm import NAMES
+from runnerkit.search.pictures import draw_search
+from runnerkit.search.pipe_step import PIPE_STEPS
+from runnerkit.search.prune_ea import PruneEA
+from runnerkit.search.quota import COUNTED, Quota
+from runnerkit.search.sections import as_space, as_type, checked_objectives, made_algorithm
+from runnerkit.search.space import Space, check_path
+from runnerkit.search.study import Study
+from runnerkit.search.study_step import StudyStep
+from runnerkit.search.vega_steps import VegaSpace
+from runnerkit.utils.exceptions import WrongValue, one_line
+from runnerkit.utils.seed import preserved_rng
+
+
+@PIPE_STEPS.register_module()
+class SearchPipeStep(StudyStep):
+    """Searches a space; see `Study`."""
+
+    KEYS = {
+        'config': None,
+        'objectives': None,
+        'search_space': None,
+        'network': 'model',
+        'search_algorithm': 'TPE',
+        'executor': 'Serial',
+        'overrides': {},
+        'quota': None,
+        'seed': 0,
+        'threads': 1,
+        'storage': None,
+    }
+    REQUIRED = ('objectives', 'search_space')
+
+    def check(self) -> None:
+        """Also refuse a space that does not fit the config, and an algorithm that there is not."""
+        super().check()
+        objectives = checked_objectives(self.get('objectives'))
+        cfg = self.base_config()._cfg_dict
+        with placed_errors(self.cfg, 'search_space'):
+            space = self.space()
+            if isinstance(space, Space):
+                space.check_config(cfg)
+                for key, parameter in space.parameters.items():
+                    for choice in getattr(parameter, 'choices', ()):
+                        as_option(key, plain(choice))
+            elif isinstance(space, VegaSpace):
+                space.check_keys()
+        with placed_errors(self.cfg, 'search_algorithm'):
+            algorithm = made_algorithm(self.get('search_algorithm'), space, objectives, self.get('seed'))
+            self.total = getattr(algorithm, 'trials', None)
+        if isinstance(space, SearchSpace):
+            with placed_errors(self.cfg, 'network'):
+                check_path(self.network, cfg)
+            with placed_errors(self.cfg, 'search_space'):
+                self.refuse_unbuildable(algorithm, cfg)
+        with placed_errors(self.cfg, 'quota'):
+            self.quotas()
+        storage = self.get('storage')
+        if storage is not None and (not isinstance(storage, str) or '://' not in storage):
+            raise WrongValue(
+                "storage must be the URL of a database, such as 'sqlite:///study.db', or None for a journal in the "
+                f'work dir, but got {storage!r}'
+            )
+        self.executor()
+
+    def refuse_unbuildable(self, algorithm: SearchAlgorithm, cfg: Any) -> None:
+        """Refuse a network of which no pruned one can be built, as the first one cannot.
+
+        Raises:
+            ValueError: it cannot be built.
+        """
+        first = algorithm.search() if isinstance(algorithm, PruneEA) else None
+        if first is None:
+            return
+        import_modules_of(cfg)
+        found = Config(cfg)
+        found.merge_from_dict(overrides_of(first.hps, first.desc, self.network))
+        with preserved_rng():
+            try:
+                build_model(found['model'])
+            except Exception as error:
+                raise WrongValue(
+                    f'the network cannot be built from its description in the place of {self.network!r}, which the key '
+                    f'network names: {type(error).__name__}: {one_line(error)}'
+                ) from None
+
+    def do(self) -> None:
+        """Search, or go on."""
+        algorithm = self.get('search_algorithm')
+        quotas = self.quotas()
+        for note in [] if self.vega is None else self.vega.notes:
+            self.pipeline.logger.info('%s: %s', self.name, note)
+        stands_for = NAMES.get(as_type(algorithm)['type'], ('', None, ''))[2]
+        if stands_for:
+            self.pipeline.logger.info('%s: %s', self.name, stands_for)
+        why_not = partial(self.why_not, quotas) if quotas else None
+        self.search(self.space(), self.get('objectives'), algorithm, storage=self.get('storage'), why_not=why_not)
+
+    def finish(self, study: Study) -> None:
+        """Draw the pictures of the search."""
+        draw_search(self.report.of(self.name), self.work_dir, study.algorithm, self.pipeline.logger)
+
+    def space(self) -> Any:
+        """What is searched: values, or networks."""
+        return as_space(self.get('search_space')) if self.vega is None else self.vega.space()
+
+    def quotas(self) -> list[Quota]:
+        """What networks may be tried."""
+        text = self.get('quota')
+        own = [] if text is None else [Quota(text)]
+        return own if self.vega is None else own + self.vega.quotas()
+
+    def why_not(self, quotas: list[Quota], proposal: Proposal) -> str | None:
+        """Why a proposal is not tried."""
+        cfg = self.config_of(proposal)
+        return next((reason for quota in quotas if (reason := quota.why_not_config(cfg)) is not None), None)
+
+    def config_of(self, proposal: Proposal) -> Config:
+        """The config of a trial."""
+        return config_from(
+            self.config_file, {**self.overrides, **overrides_of(proposal.hps, proposal.desc, self.network)}
+        )
+
+    def known(self, proposal: Proposal) -> dict[str, float]:
+        """``params`` and ``flops`` of the model, if they are objectives."""
+        names = [name for name in COUNTED if name in self.get('objectives')]
+        if not names or self.vega is not None:  # Vega's callback ModelStatistics counts, in other units
+            return {}
+
+        try:
+            found = counted(self.config_of(proposal))
+        except Exception as error:  # the trial is going to fail for the same reason, and says so
+            self.pipeline.logger.warning('%s: the model of a trial cannot be counted: %s', self.name, error)
+            return {}
+        return {name: found[name] for name in names}

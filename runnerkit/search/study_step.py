@@ -1,0 +1,200 @@
+"""The base of the steps of a pipeline whose work is a study."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from operator import methodcaller
+from typing import Any
+
+import torch
+
+from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.config import Config, refuse_unread_keys
+from runnerkit.config.findings import PreflightError
+from runnerkit.fileio.paths import shown
+from runnerkit.flow.from_python import config_from
+from runnerkit.registry import placed_errors
+from runnerkit.search.algorithm import Proposal, plain
+from runnerkit.search.executors import EXECUTORS, Executor
+from runnerkit.search.job import as_option, flattened
+from runnerkit.search.pipe_step import NothingUsable, PipeStep
+from runnerkit.search.record import FAILED, PRUNED, Record
+from runnerkit.search.sections import as_type
+from runnerkit.search.study import Study
+from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
+from runnerkit.utils.logging import shortened
+from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.suggest import suggestion
+
+#: How many of a step's failed trials a message names.
+_NAMED = 5
+
+
+class StudyStep(PipeStep):
+    """A step whose work is a `Study`."""
+
+    study: Study | None = None
+
+    @property
+    def config_file(self) -> str:
+        """The config file of its trials; of a section in Vega's shape, it is written into the step's folder."""
+        if self.vega is not None:
+            written = self.work_dir / 'config.py'
+            text = Config(self.vega.config).pretty_text.encode()
+            # Trials that run read it, so that it is written only if it differs, and at once.
+            if not written.exists() or written.read_bytes() != text:
+                write_atomically(written, methodcaller('write', text))
+            return str(written)
+        given = self.get('config')
+        if given is None:
+            raise WrongKey(f"{self.name} needs the key 'config'")
+        if not isinstance(given, (str, os.PathLike)):
+            raise WrongType(f'config must be the path of a config file, but got {given!r}')
+        path = os.path.abspath(given)
+        if not os.path.isfile(path):
+            folder = os.path.dirname(path)
+            names = os.listdir(folder) if os.path.isdir(folder) else []
+            raise FileNotFoundError(
+                f'config: there is no file {os.fspath(given)} (looked for from {os.getcwd()})'
+                f'{suggestion(os.path.basename(path), names)}; a file that lies beside this config is '
+                f"'{{{{ fileDirname }}}}/{os.path.basename(path)}'"
+            )
+        return path
+
+    def content(self) -> Any:
+        """The config of its trials; a section in Vega's shape has all of it."""
+        if self.vega is not None:
+            return None
+        return Config.fromfile(self.config_file, import_custom_modules=False)._cfg_dict
+
+    @property
+    def network(self) -> str:
+        """The dotted key of the network in the config."""
+        if self.vega is not None:
+            return 'model.model'
+        return str(self.get('network'))
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """Changes of the config for all trials, by dotted key."""
+        given = self.get('overrides')
+        if not isinstance(given, Mapping):
+            raise WrongType(f"overrides must be a dict such as {{'runner.max_epochs': 2}}, but got {given!r}")
+        found: dict[str, Any] = {}
+        for key, value in given.items():
+            found |= flattened(str(key), value)
+        return found
+
+    def check(self) -> None:
+        """Also refuse values of a wrong type, and those that no command line can repeat."""
+        super().check()
+        for key, least in (('seed', 0), ('threads', 1)):
+            check_whole_number(key, self.get(key), least)
+        for key, value in self.overrides.items():
+            as_option(key, plain(value))
+
+    def stop(self, number: int) -> None:
+        """Stop the study."""
+        if self.study is not None:
+            self.study.stop(number)
+
+    def base_config(self) -> Config:
+        """The config of the trials, before anything of them is drawn."""
+        cfg = config_from(self.config_file if self.vega is None else dict(self.vega.config), self.overrides)
+        if 'pipeline' in cfg and 'model' not in cfg:
+            raise WrongKey(f'config: {self.get("config")} is a search itself; give the config of one training')
+        try:
+            refuse_unread_keys(cfg)
+        except PreflightError as error:
+            # What a section overrides is given to the run as after --cfg-options; nobody has typed that here.
+            raise WrongKey(f'{self.name}: {str(error).replace("(--cfg-options)", "(overrides)")}') from None
+        return cfg
+
+    def executor(self) -> Any:
+        """Where the trials run."""
+        found = as_type(self.get('executor'))
+        if self.pipeline.workers is not None:
+            kind = 'Local' if found['type'] == 'Serial' else found['type']
+            found = {**found, 'type': kind, 'workers': self.pipeline.workers}
+            found.pop('quiet', None)
+        with placed_errors(self.cfg, 'executor'):
+            built = EXECUTORS.build(found)
+            if not isinstance(built, Executor):
+                raise WrongType(f'executor must be an Executor, but {found["type"]} gives a {type(built).__name__}')
+            devices = getattr(built, 'devices', None)
+            if devices and not torch.cuda.is_available():
+                raise WrongValue(f'devices is {devices!r}, but there is no GPU here: leave it out, to train on the CPU')
+        return built
+
+    def search(self, space: Any, objectives: Mapping[str, str], algorithm: Any, **more: Any) -> None:
+        """Run a study.
+
+        Args:
+            space: see `Study`, as the next two.
+            objectives: the scores that count.
+            algorithm: what proposes trials.
+            more: further arguments of `Study`.
+
+        Raises:
+            NothingUsable: no trial has completed.
+        """
+        study = Study(
+            self.config_file,
+            space,
+            objectives,
+            self.work_dir,
+            algorithm,
+            self.executor(),
+            seed=self.get('seed'),
+            name=self.name,
+            device=self.pipeline.device,
+            threads=self.get('threads'),
+            overrides=self.overrides,
+            network=self.network,
+            report=self.report,
+            on_change=self.pipeline.changed,
+            known=self.known,
+            **more,
+        )
+        self.study, self.slots = study, study.executor.slots
+        if self.pipeline.stop_signal is not None:  # it came while the study was being made
+            study.stop(self.pipeline.stop_signal)
+        try:
+            study.run()
+        finally:
+            self.study = None
+        if study.stop_signal is not None:
+            self.pipeline.stop_signal = study.stop_signal
+            return
+        self.finish(study)
+        if not self.report.pareto_front(self.name):
+            raise NothingUsable(self.why_nothing())
+
+    def known(self, proposal: Proposal) -> dict[str, float]:
+        """Scores of a proposal that are known before it is trained."""
+        return {}
+
+    def finish(self, study: Study) -> None:
+        """Called when all trials have ended."""
+
+    def why_nothing(self) -> str:
+        """Why no trial can be used."""
+        records = self.report.of(self.name)
+        failed, pruned = ([each for each in records if each.status == status] for status in (FAILED, PRUNED))
+        counts = [f'{len(group)} {word}' for group, word in ((failed, 'have failed'), (pruned, 'were pruned')) if group]
+        said = f'. Trial {failed[0].number}: {failed[0].message}' if failed else ''
+        way_out = f'. Ended trials are not repeated: to begin anew, remove {shown(self.work_dir)}' if records else ''
+        return (
+            f'{self.name}: none of {len(records)} trials has completed ({", ".join(counts) or "there was none"})'
+            f'{said}{way_out}'
+        )
+
+
+def failures(records: list[Record]) -> str:
+    """The trials that have failed, in a few words: ``nas 2, 5``; empty if none has."""
+    by_step: dict[str, list[str]] = {}
+    for record in records:
+        if record.status == FAILED:
+            by_step.setdefault(record.step, []).append(str(record.number))
+    return '; '.join(f'{step} {shortened(numbers, _NAMED)}' for step, numbers in by_step.items())
