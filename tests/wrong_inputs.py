@@ -1686,7 +1686,7 @@ COMMANDS = (
     Wrong('export good.py --checkpoint other.pth --out x.pt2 --shape 4', 'other.pth does not fit the model', 1),
     Wrong('convert trained', 'OUT'),
     Wrong('convert good.pth x.onnx', 'x.onnx … name.pth … name.safetensors … runnerkit export'),
-    Wrong('convert good.pth folder', 'folder … name.pth … name.safetensors'),
+    Wrong('convert good.pth folder', 'folder … name.pth … a folder of a file … name.safetensors'),
     Wrong('convert good.pth other.pth', 'OUT other.pth exists'),
     Wrong('convert good.pth nowhere/x.pth', 'OUT nowhere/x.pth … there is no folder nowhere'),
     Wrong('convert goood.pth x.pth', "goood.pth … 'good.pth'", 1),

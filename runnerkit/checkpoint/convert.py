@@ -39,7 +39,8 @@ def convert_checkpoint(
         best: of a work dir, take the best checkpoint instead of the latest.
 
     Returns:
-        Where it is, and what it is: ``'file'``, ``'folder'`` or ``'weights'``.
+        Where it is, and what it is: a ``'file'`` or ``'folder'`` with all that resuming needs, or ``'weights'`` if it
+        has no optimizer's state.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
@@ -58,7 +59,7 @@ def convert_checkpoint(
     if is_folder:
         content = load_folder(Path(local_path(path)), path)
         write_atomically(target, partial(torch.save, content))
-        return target, 'file'
+        return target, _kind(content, 'file')
     from runnerkit.checkpoint.folder import write_folder
 
     content = _load_checkpoint(path, 'cpu')
@@ -66,7 +67,7 @@ def convert_checkpoint(
         content = {'meta': {}, 'state_dict': _weights(content, path)}
     tensors, rest = taken_apart(content)
     write_folder(target, tensors, tensors, plain_checkpoint(rest))
-    return target, 'folder'
+    return target, _kind(content, 'folder')
 
 
 def check_out(target: Path) -> None:
@@ -83,6 +84,10 @@ def check_out(target: Path) -> None:
         )
     if os.path.lexists(target):
         raise FileExistsError(f'{target} exists: delete it, or give another name')
+
+
+def _kind(content: Mapping[str, Any], kind: str) -> str:
+    return kind if content.get('optimizer') else 'weights'
 
 
 def _weights(content: Any, path: str) -> dict[str, Tensor]:

@@ -225,6 +225,8 @@ def _told(failure: BaseException, rank: int, own: BaseException | None) -> BaseE
     """What ``failure`` of a rank is called on all ranks."""
     if own is not None and failure is own:
         return own
+    if isinstance(failure, FailedElsewhere):  # which names its rank
+        return failure
     if isinstance(failure, OSError):
         return FailedElsewhere(failure.errno, f'rank {rank}: {failure.strerror or failure}')
     return failure

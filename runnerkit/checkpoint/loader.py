@@ -205,6 +205,11 @@ def find_checkpoint(filename: str | os.PathLike[str], best: bool = False) -> str
 
 def _local_file(filename: str) -> Path:
     path = Path(local_path(filename)).expanduser()
+    if path.is_file() and is_checkpoint_folder(path.parent):
+        raise FileNotFoundError(
+            f'there is no checkpoint {filename}: it is a part of the sharded checkpoint {path.parent}, which is the '
+            'folder: give that'
+        )
     if path.is_file() or is_checkpoint_folder(path):
         return path
     if path.is_dir():

@@ -47,8 +47,9 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit convert') -> 
     folder = os.path.dirname(args.out) or '.'
     if os.path.splitext(args.out)[1] not in EXTENSIONS:
         raise UsageError(
-            f'OUT {args.out}: a checkpoint is converted to name.pth (all that resuming needs) or name.safetensors (the '
-            f'weights alone); other formats: runnerkit export … --out {os.path.basename(args.out)}'
+            f'OUT {args.out}: a checkpoint is converted to name.pth (all that resuming needs: a file of a folder, and '
+            'a folder of a file) or name.safetensors (the weights alone); other formats: runnerkit export … --out '
+            f'{os.path.basename(args.out)}'
         )
     if not os.path.isdir(folder):
         raise UsageError(f'OUT {args.out}: there is no folder {folder}')

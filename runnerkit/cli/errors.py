@@ -68,7 +68,9 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
     def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
         try:
             return main(argv, **kwargs)
-        except SystemExit:  # the parser's, which may be a ValueError, too
+        except SystemExit as error:  # the parser's or a user's; it may be a ValueError, too
+            if error.code:
+                leave_for_torchrun(error)
             raise
         except UsageError as error:
             print(f'error: {error}', file=sys.stderr)
@@ -77,8 +79,9 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
         except KeyboardInterrupt:
             print('interrupted', file=sys.stderr)
             return INTERRUPTED
-        except ToldByFirstRank:
+        except ToldByFirstRank as error:
             print('error: rank 0 has failed, and says why', file=sys.stderr)
+            leave_for_torchrun(error)  # whose summary calls the rank that ends first the cause
             return FAILURE
         except Exception as error:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_ours(error):

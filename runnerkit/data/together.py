@@ -18,7 +18,8 @@ from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, is_unbounded, length_of, named, order_of
 from runnerkit.data.loader import SeededLoader
 from runnerkit.distributed import all_gather_objects, cpu_group, get_dist_info, reduce_extremes
-from runnerkit.utils.exceptions import WrongValue
+from runnerkit.distributed.info import ranks_in_words
+from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
 
 T = TypeVar('T')
 
@@ -147,7 +148,8 @@ def agree_on_length(loader: Any, entry: Any) -> None:
         entry: that of the workflow, for the message.
 
     Raises:
-        ValueError: on all ranks: the lengths differ, and the loader is of another kind.
+        ValueError: on rank 0: the lengths differ, and the loader is of another kind.
+        ToldByFirstRank: on the others.
     """
     rank, world_size = get_dist_info()
     if world_size == 1:
@@ -159,12 +161,7 @@ def agree_on_length(loader: Any, entry: Any) -> None:
     is_stream = isinstance(loader, SeededLoader) and isinstance(loader.dataset, IterableDataset)
     # All ranks have to raise where one does.
     if fewest < 0 or reduce_extremes(is_stream)[0] == 0:
-        known = 'no length on some ranks' if fewest < 0 else f'between {int(fewest)} and {int(most)} batches'
-        raise WrongValue(
-            f'the data loader of the workflow entry {tuple(entry)} has {known}, {length} on rank {rank}. The ranks '
-            'train in step, and would wait for each other for ever: share the data equally, as '
-            'runnerkit.data.build_dataloader does, or give each rank the same max_batches'
-        )
+        _refuse_lengths(loader, entry, length)
     loader.max_batches = int(fewest)
     if rank == 0:
         logger.warning(
@@ -174,3 +171,22 @@ def agree_on_length(loader: Any, entry: Any) -> None:
             most,
             fewest,
         )
+
+
+def _refuse_lengths(loader: Any, entry: Any, length: int | None) -> None:
+    """Say which ranks have how much of ``loader``. A collective."""
+    found = 'no length' if length is None else f'{length} batches'
+    dataset = dataset_of(loader)
+    if length is not None and not isinstance(dataset, IterableDataset) and hasattr(dataset, '__len__'):
+        found += f' (its data set has {len(dataset)} samples)'
+    ranks: dict[str, list[int]] = {}
+    for rank, text in enumerate(all_gather_objects(found)):
+        ranks.setdefault(text, []).append(rank)
+    if get_dist_info()[0] > 0:
+        raise ToldByFirstRank('the ranks have unequally long data loaders, as rank 0 says')
+    raise WrongValue(
+        f'the data loader of the workflow entry {tuple(entry)} has '
+        f'{", ".join(f"{text} on {ranks_in_words(having)}" for text, having in ranks.items())}. The ranks train in '
+        'step, and would wait for each other for ever: give all ranks the same data set, shared equally as '
+        'runnerkit.data.build_dataloader does, or the same max_batches'
+    )

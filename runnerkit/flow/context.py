@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from runnerkit.config.findings import Finding
+from runnerkit.flow.earlier import jobs
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.suggest import suggestion
 
@@ -56,6 +57,7 @@ class Context:
     Attributes:
         cfg: the config, with the command line's changes.
         options: the command line's other flags.
+        jobs: what of torchrun and Slurm the ranks belong to, and whether it was restarted.
         timestamp: the run's name in its work dir.
         resume_from: the checkpoint that the runner stage will resume from; None if it starts anew.
         continues: whether this run goes on with the one in the work dir.
@@ -73,6 +75,7 @@ class Context:
 
     cfg: Any
     options: Options = field(default_factory=Options)
+    jobs: dict[str, bool] = field(default_factory=jobs)
     timestamp: str = field(default_factory=lambda: time.strftime('%Y%m%d_%H%M%S'))
     rank: int = 0
     world_size: int = 1

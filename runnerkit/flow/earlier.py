@@ -20,6 +20,7 @@ from typing import Any
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import flush_folder, write_atomically
+from runnerkit.distributed import all_gather_objects
 from runnerkit.log_files import EARLIER
 
 #: What ``--if-used`` may be.
@@ -174,9 +175,26 @@ def jobs(variables: Mapping[str, str] = os.environ) -> dict[str, bool]:
     return found
 
 
-def is_restarted(work_dir: Path, variables: Mapping[str, str] = os.environ) -> bool:
-    """Whether the run in ``work_dir`` was begun by this very job, which torchrun or Slurm has restarted since."""
-    record, now = read_record(work_dir), jobs(variables)
+def jobs_of_all_ranks() -> dict[str, bool]:
+    """The `jobs` of all ranks; one counts as restarted where it was for any of them. A collective.
+
+    Rank 0 alone may know too little: it may be on a machine that has just come, whose torchrun has restarted nothing.
+    """
+    found: dict[str, bool] = {}
+    for its in all_gather_objects(jobs()):
+        for name, restarted in its.items():
+            found[name] = restarted or found.get(name, False)
+    return found
+
+
+def is_restarted(work_dir: Path, now: Mapping[str, bool]) -> bool:
+    """Whether the run in ``work_dir`` was begun by this very job, which torchrun or Slurm has restarted since.
+
+    Args:
+        work_dir: of the run.
+        now: the `jobs_of_all_ranks`.
+    """
+    record = read_record(work_dir)
     begun_by = record.get('jobs', [])
     # Torchrun does not count the restarts by which machines come or go. But all that one process of it starts, one
     # after another, is one job; unless it was this process that began the run, too.

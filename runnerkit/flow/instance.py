@@ -25,9 +25,10 @@ from runnerkit.distributed import (
 )
 from runnerkit.distributed.launch import WATCH, refuse_once
 from runnerkit.fileio.paths import is_url, local_path, shown
+from runnerkit.flow.agreement import check_same_config, check_shared, same_place
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import fill_in
-from runnerkit.flow.earlier import finish_move, free_timestamp
+from runnerkit.flow.earlier import finish_move, free_timestamp, jobs_of_all_ranks
 from runnerkit.flow.places import check_start, seed_of_resumed
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.stage import STAGES, EngineMode, Stage
@@ -55,6 +56,7 @@ class InstanceBase(Stage):
             refuse_once(error)
         fill_in(context.cfg)
         self.start_processes(context)
+        check_same_config(context)
         self.open_work_dir(context)
         self.settle_seed(context)
         self.set_backends(context)
@@ -83,16 +85,20 @@ class InstanceBase(Stage):
             context.closing.enter_context(watch)
         context.closing.callback(wait_for_others, context)
         context.rank, context.world_size = get_dist_info()
+        context.jobs = jobs_of_all_ranks()
         context['engine'] = EngineMode.SINGLE if context.world_size == 1 else EngineMode.CLUSTER
         context.device = choose_device(options.device, options.gpu_id, context.world_size)
 
     def open_work_dir(self, context: Context) -> None:
         """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``) and its log file.
 
-        If it is a URL, files that must be local (logs, the config) are in ``work_dirs/<last part of the URL>``.
+        If it is a URL, files that must be local (logs, the config) are in ``work_dirs/<last part of the URL>``. All
+        ranks use that of rank 0.
         """
         cfg, options = context.cfg, context.options
         chosen = local_path(options.work_dir or work_dir_of(cfg))
+        own = chosen if is_url(chosen) else str(Path(chosen).absolute())
+        chosen = same_place(own, context)
         remote = chosen if is_url(chosen) else None
         if remote is not None:
             parent, name = split_url(remote)
@@ -118,6 +124,8 @@ class InstanceBase(Stage):
         log_file = context.work_dir / f'{context.timestamp}.log'
         with placed_errors(cfg, 'log_level'):
             context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
+        if not options.dry_run:
+            check_shared(context, log_file)
         set_verbose(context.logger, options.verbose)
 
     def take_work_dir(self, context: Context) -> str:

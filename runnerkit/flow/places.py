@@ -40,7 +40,7 @@ def resumes(context: Context) -> bool:
 
 def restarts(context: Context) -> bool:
     """Whether torchrun or Slurm has restarted the job that began the run in the work dir."""
-    return from_first_rank(lambda: is_restarted(context.work_dir))
+    return from_first_rank(lambda: is_restarted(context.work_dir, context.jobs))
 
 
 def seed_of_resumed(context: Context) -> int | None:
@@ -88,7 +88,7 @@ def check_start(context: Context) -> None:
     for section, out_dir, args in out_dirs(context.cfg):
         with placed_errors(context.cfg, section.partition('.')[0]):
             check_out_dir(section, out_dir, args)
-    goes_on = is_restarted(context.work_dir)
+    goes_on = is_restarted(context.work_dir, context.jobs)
     names = files_of_a_run(context.work_dir)
     explicit = resume_from(context)
     if explicit and not goes_on:

@@ -14,7 +14,6 @@ from runnerkit.flow.earlier import (
     EARLIER,
     files_of_a_run,
     free_name,
-    jobs,
     left_behind,
     move_aside,
     read_record,
@@ -33,7 +32,7 @@ def take_over(context: Context) -> None:
     if not context.continues:
         set_run_aside(context)
     written = write_snapshot(work_dir, cfg, record)
-    its_jobs = sorted({*read_record(work_dir).get('jobs', []), *jobs()})
+    its_jobs = sorted({*read_record(work_dir).get('jobs', []), *context.jobs})
     write_record(work_dir, **written, seed=context.seed, jobs=its_jobs, process=os.getpid())
     objects = list(objects_in(cfg._cfg_dict))
     if objects:

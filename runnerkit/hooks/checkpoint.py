@@ -225,6 +225,8 @@ class CheckpointHook(StoringHook):
         remedy = _REMEDIES.get(error.errno or 0, 'Look whether the disk or storage is in order.')
         if self.on_error == 'stop':
             raise NotSavedError(f'{self._failure}; the checkpoints before it are whole. {remedy}') from error
+        if runner.rank > 0:
+            return  # rank 0 says it
         runner.logger.error(
             '%s. %s The checkpoints before it are whole and are kept; training goes on, and the next save tries again',
             self._failure,

@@ -52,7 +52,8 @@ def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: An
     """Let all ranks know the same lengths of the loaders that they train on; one collective a loader.
 
     Raises:
-        ValueError: on all ranks: they differ, and cannot be made equal.
+        ValueError: on rank 0: they differ, and cannot be made equal.
+        ToldByFirstRank: on the others.
     """
     for loader, entry in zip(data_loaders, workflow, strict=True):
         if trains(entry[0], runner):

@@ -32,7 +32,8 @@ def test_safetensors_get_the_weights_that_are_used(tmp_path, is_folder):
     found = load_file(tmp_path / 'w.safetensors')
     del whole['state_dict']['ema_w']
     assert same(found, whole['state_dict'])
-    assert convert_checkpoint(tmp_path / 'w.safetensors', tmp_path / 'back.pth')[1] == 'folder'
+    assert convert_checkpoint(tmp_path / 'w.safetensors', tmp_path / 'back.pth')[1] == 'weights'
+    assert convert_checkpoint(tmp_path / 'back.pth', tmp_path / 'again.pth')[1] == 'weights'
     assert read_folder(tmp_path / 'back.pth')['state_dict'].keys() == whole['state_dict'].keys()
 
 
@@ -45,3 +46,10 @@ def test_what_is_there_is_not_overwritten_and_other_endings_are_refused(tmp_path
     torch.save({'meta': {}, 'state_dict': {}}, tmp_path / 'empty.pth')
     with pytest.raises(ValueError, match='holds no weights'):
         convert_checkpoint(tmp_path / 'empty.pth', tmp_path / 'x.safetensors')
+
+
+def test_a_part_of_a_sharded_checkpoint_is_none(tmp_path):
+    write(tmp_path / 'epoch_1.pth', checkpoint())
+    for name in ('rest.pth', '__0_0.distcp'):
+        with pytest.raises(FileNotFoundError, match=r'a part of the sharded checkpoint .*epoch_1.pth, .* give that'):
+            convert_checkpoint(tmp_path / 'epoch_1.pth' / name, tmp_path / 'x.pth')

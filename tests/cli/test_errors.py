@@ -1,8 +1,11 @@
 """How the tools end."""
 
+from contextlib import suppress
+
 import pytest
 
 from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.utils.exceptions import ToldByFirstRank
 
 
 def ending(error, capsys, monkeypatch=None):
@@ -57,3 +60,24 @@ def test_a_bug_in_the_users_code_keeps_its_traceback_wherever_it_breaks(project,
         code, said, _ = train(config='hooked.py', work_dir=f'run{len(body)}')
         assert code == 1
         assert 'hook.py", line 6, in before_run' in said
+
+
+@pytest.mark.parametrize(
+    ('error', 'found'),
+    [
+        (ToldByFirstRank('rank 0 has failed: KeyError(1)'), 'rank 0 has failed: KeyError(1)'),
+        (SystemExit('enough'), 'SystemExit: enough'),
+        (SystemExit(0), None),
+    ],
+)
+def test_torchruns_summary_has_the_error_of_every_kind_of_end(error, found, tmp_path, monkeypatch):
+    file = tmp_path / 'error.json'
+    monkeypatch.setenv('TORCHELASTIC_ERROR_FILE', str(file))
+
+    def main(argv):
+        raise error
+
+    with suppress(SystemExit):
+        assert usage_checked(main)(None) == 1
+    assert file.exists() == (found is not None)
+    assert found is None or found in file.read_text()

@@ -12,6 +12,7 @@ from runnerkit.data import build_dataloader
 from runnerkit.data.together import in_step, may_differ
 from runnerkit.hooks import Hook
 from runnerkit.parallel import MMDistributedDataParallel
+from runnerkit.utils.exceptions import ToldByFirstRank
 
 
 class Stream(IterableDataset):
@@ -70,8 +71,8 @@ def trained(kind, loader, **limits):
     logger.addHandler(told)
     try:
         runner.run([loader], [('train', 1)])
-    except ValueError as error:
-        return repr(error)
+    except (ValueError, ToldByFirstRank) as error:
+        return str(error)
     finally:
         logger.removeHandler(told)
     weight = float(sum(p.detach().double().sum() for p in model.parameters()))
@@ -92,6 +93,7 @@ def on_rank(rank):
         'wrongly sized': trained('epoch', build_dataloader(Lies(4 - 2 * rank, share), 2, 0), max_epochs=1),
         'sized, of torch': trained('epoch', DataLoader(Sized(10 - 4 * rank, share), 2), max_epochs=2),
         'lists': trained('iter', plain, max_iters=2),
+        'samples': trained('epoch', build_dataloader(list(Stream(8 + 4 * rank)), 2, 0), max_epochs=1),
         'sized or not': trained('epoch', plain if rank else Plain(plain), max_epochs=2),
         'plain': trained('epoch', Plain(plain), max_epochs=1),
         'unshared': trained('epoch', build_dataloader(Stream(4), 2, 0), max_epochs=2),
@@ -156,16 +158,22 @@ def test_ranks_with_equally_much_have_nothing_to_tell(ranks):
     assert [texts for *_, texts in ranks['equal']] == [[], []]
 
 
-@pytest.mark.parametrize('name, known', [('sized, of torch', 'between 3 and 5 batches'), ('lists', 'between 2 and 3')])
-def test_other_loaders_of_unequal_length_are_refused_on_all_ranks(ranks, name, known):
-    for rank, told in enumerate(ranks[name]):
-        assert f"the workflow entry ('train', 1) has {known}" in told
-        assert f'on rank {rank}. The ranks train in step, and would wait for each other for ever' in told
-
-
-def test_a_length_that_some_ranks_do_not_know(ranks):
-    for told in ranks['sized or not']:
-        assert 'has no length on some ranks' in told
+@pytest.mark.parametrize(
+    'name, known',
+    [
+        ('sized, of torch', '5 batches on rank 0, 3 batches on rank 1'),
+        ('lists', '2 batches on rank 0, 3 batches on rank 1'),
+        (
+            'samples',
+            '2 batches (its data set has 8 samples) on rank 0, 3 batches (its data set has 12 samples) on rank 1',
+        ),
+        ('sized or not', 'no length on rank 0, 3 batches on rank 1'),
+    ],
+)
+def test_other_loaders_of_unequal_length_are_refused_by_rank_0_for_all(ranks, name, known):
+    told, elsewhere = ranks[name]
+    assert f"the workflow entry ('train', 1) has {known}. The ranks train in step, and would wait" in told
+    assert elsewhere == 'the ranks have unequally long data loaders, as rank 0 says'
 
 
 def test_ranks_that_read_the_same_stream_are_told_once(ranks):

@@ -193,21 +193,32 @@ AGAIN, OTHER = {'TORCHELASTIC_RESTART_COUNT': '1'}, {'its process': '2'}
     ],
 )
 def test_a_restart_is_one_of_the_job_that_began_the_run(tmp_path, monkeypatch, began, now, expected):
-    def names(variables):
+    def found(variables):
         monkeypatch.setattr(earlier, 'agent', lambda name: f'torchrun process {name} {variables.get("its process")}')
-        return list(jobs(variables))
+        return jobs(variables)
 
-    write_record(tmp_path, jobs=names(began), process=1)
-    assert json.loads((tmp_path / '.flow.json').read_text())['jobs'] == names(began)
-    assert is_restarted(tmp_path, now if names(now) else {}) == expected
+    write_record(tmp_path, jobs=list(found(began)), process=1)
+    assert json.loads((tmp_path / '.flow.json').read_text())['jobs'] == list(found(began))
+    assert is_restarted(tmp_path, found(now)) == expected
 
 
 def test_a_process_does_not_restart_itself(tmp_path):
     """Two runs, one after the other, in a process that torchrun has started."""
     write_record(tmp_path, jobs=list(jobs(TORCHRUN)), process=os.getpid())
-    assert not is_restarted(tmp_path, TORCHRUN)
+    assert not is_restarted(tmp_path, jobs(TORCHRUN))
     write_record(tmp_path, process=os.getppid())
-    assert is_restarted(tmp_path, TORCHRUN)
+    assert is_restarted(tmp_path, jobs(TORCHRUN))
+
+
+def test_the_jobs_of_all_ranks_count(tmp_path, monkeypatch):
+    """Rank 0 may be on a machine that has just come, and whose torchrun has restarted nothing."""
+    ranks = [{'torchrun a': False, 'torchrun process a of new 9 1': False}, {'torchrun a': True, 'slurm 7': False}]
+    monkeypatch.setattr(earlier, 'all_gather_objects', lambda own: ranks)
+    merged = earlier.jobs_of_all_ranks()
+    assert merged == {'torchrun a': True, 'torchrun process a of new 9 1': False, 'slurm 7': False}
+    write_record(tmp_path, jobs=['torchrun a'], process=1)
+    assert is_restarted(tmp_path, merged)
+    assert not is_restarted(tmp_path, ranks[0])
 
 
 def test_what_has_started_this_process():

@@ -6,6 +6,7 @@ import pytest
 import sharded_runs
 import torch
 from ranks import on_ranks
+from wrapping_runs import Points
 
 import runnerkit
 from runnerkit.checkpoint import load_checkpoint, why_damaged
@@ -86,7 +87,7 @@ def test_one_process_predicts_with_a_folder_as_with_the_file_that_is_made_of_it(
         model = sharded_runs.Drawing().eval()
         model.load_state_dict(ranks[0][name][2]['weights'], strict=False)
         for i, prediction in enumerate(found):
-            torch.testing.assert_close(prediction, model(sharded_runs.Points(7)[i]['x']).detach())
+            torch.testing.assert_close(prediction, model(Points(7)[i]['x']).detach())
 
 
 def test_a_run_goes_back_and_forgets_what_it_kept_of_the_cycle(ranks):

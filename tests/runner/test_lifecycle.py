@@ -37,6 +37,20 @@ def test_after_run_fires_and_learns_the_outcome_whatever_happens():
         assert ended == [Outcome(kind, error=error)] * 2
 
 
+def test_the_log_says_what_a_lost_connection_means(caplog):
+    class Fail(Hook):
+        def after_train_iter(self, runner):
+            raise RuntimeError(message)
+
+    for message in ('[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5265', 'boom'):
+        caplog.clear()
+        runner = tiny_runner(max_epochs=1)
+        runner.register_hook(Fail())
+        with pytest.raises(RuntimeError):
+            runner.run([loader(8)], [('train', 1)])
+        assert ('another rank that has gone' in caplog.text) == (message != 'boom')
+
+
 def test_a_failing_after_run_fails_a_run_that_was_fine():
     class Fail(Hook):
         def after_run(self, runner):
