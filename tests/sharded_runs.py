@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from fsdp_runs import Net
 from torch import nn
-from wrapping_runs import SEVERAL, SHARDED, SUPERVISED, Gan, Line, Networks, Told, everything
+from wrapping_runs import SEVERAL, SHARDED, Gan, Line, Networks, Told, everything
 
 from runnerkit.config import Config
 from runnerkit.distributed import get_dist_info
@@ -31,6 +31,9 @@ class Drawing(Net):
 
     def forward(self, x):
         return super().forward(self.dropout(x))
+
+    def predict(self, data):
+        return self(data['x'])
 
 
 class DrawingGan(Gan):
@@ -204,11 +207,6 @@ def rolled_back(folder):
     return run(folder / 'back', cfg, {'spoil': 9}, hook)
 
 
-def supervised(folder):
-    """A model that can predict."""
-    return run(folder / 'supervised', config('plain', model=SUPERVISED, runner={'max_epochs': 1}))
-
-
 def refused(folder):
     """The errors of saves within a cycle that fail on one rank."""
     found = []
@@ -251,7 +249,6 @@ def everything_on(rank, folder):
     found['to DDP'] = between(folder, 'to DDP', {}, DDP)
     found['loaded'] = loaded(folder)
     found['back'] = rolled_back(folder)
-    found['supervised'] = supervised(folder)
     found['refused'] = refused(folder)
     found['experiments'] = experiments(folder)
     found['signal'] = (

@@ -11,6 +11,8 @@ import pytest
 from test_docs import ROOT
 from test_docs_blocks import text_of
 
+from runnerkit.data.reader import Reader
+
 PAGE = 'docs/large_data.md'
 
 #: What each recipe needs: packages, its files by their first lines, and what tells its config from the others.
@@ -78,3 +80,26 @@ def test_a_recipe_goes_on_exactly(name, tmp_path):
     found = json.loads(done.stdout.splitlines()[-1])
     order = 'feistel' if name == 'arrow' else None
     assert found == {'same': True, 'epoch': 1, 'order': order, 'told': []}
+
+
+@pytest.mark.parametrize('buffer', [None, 1, 16])
+def test_a_shuffle_buffer_that_loses_samples_is_told(buffer):
+    datasets = pytest.importorskip('datasets')
+    loaders = pytest.importorskip('torchdata.stateful_dataloader')
+
+    def reader():
+        rows = datasets.Dataset.from_dict({'x': list(range(64))}).to_iterable_dataset(num_shards=4)
+        rows = rows if buffer is None else rows.shuffle(seed=0, buffer_size=buffer)
+        return Reader(loaders.StatefulDataLoader(rows.map(lambda row: row), 4))
+
+    def rest(batches):
+        return [batch['x'].tolist() for batch in batches]
+
+    whole, resumed = reader(), reader()
+    batches = whole.batches(0)
+    first = [next(batches) for _ in range(5)]
+    resumed.load_state_dict(whole.state_dict(len(first)))
+    told = ['shuffle buffer of 16 samples is not part' in text for text in resumed.found]
+    assert told == ([True] if buffer == 16 else [])
+    assert whole.doubts() == resumed.found
+    assert (rest(batches) == rest(resumed.batches(0))) is (buffer != 16)

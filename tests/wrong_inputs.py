@@ -1331,6 +1331,12 @@ CONFIGS = (
         1,
     ),
     Wrong(
+        "model_wrapper = dict(type='FSDP2', min_num_params=-5)",
+        'model_wrapper.min_num_params … must be a number above 0, but got -5',
+        1,
+    ),
+    Wrong('model_wrapper = dict(bucket_cap_mb=0)', 'model_wrapper.bucket_cap_mb … must be a number above 0', 1),
+    Wrong(
         "model_wrapper = dict(type='FSDP2', min_num_params='1e6')",
         "model_wrapper.min_num_params … Write 1000000.0 in place of '1e6'",
         1,
@@ -1394,6 +1400,11 @@ CONFIGS = (
     ),
     # --- dist_params
     Wrong('dist_params = 3', 'dist_params … must be a dict, but got 3', 1),
+    Wrong("dist_params = dict(backend='glo')", "dist_params.backend … no backend 'glo' … Did you mean 'gloo'?", 1),
+    Wrong("dist_params = dict(backend='zzzz')", "dist_params.backend … no backend 'zzzz' … Torch has gloo", 1),
+    Wrong('dist_params = dict(backend=3)', "dist_params.backend … must be a name such as 'gloo', but got 3", 1),
+    Wrong("dist_params = dict(timeout='10 min')", 'dist_params.timeout … must be a number of seconds above 0', 1),
+    Wrong('dist_params = dict(timeout=0)', 'dist_params.timeout … must be a number of seconds above 0, but got 0', 1),
     Wrong("dist_params = dict(backnd='gloo')", "dist_params.backnd … 'backend'"),
     Wrong('dist_params = dict(end_within=0)', 'dist_params.end_within … must be a number above 0, but got 0', 1),
     Wrong("dist_params = dict(hang_after='10 min')", 'dist_params.hang_after … must be a number above 0', 1),

@@ -3,7 +3,7 @@
 #
 #     tools/dist_test.sh CONFIG CHECKPOINT GPUS [ARGUMENTS OF tools/test.py …]
 #
-# NNODES, NODE_RANK, MASTER_ADDR and PORT are those of tools/dist_train.sh.
+# NNODES, NODE_RANK, MASTER_ADDR, PORT and MAX_RESTARTS are those of tools/dist_train.sh.
 set -euo pipefail
 
 if [ $# -lt 3 ]; then
@@ -12,16 +12,6 @@ if [ $# -lt 3 ]; then
 fi
 config=$1 checkpoint=$2 gpus=$3
 shift 3
-port=${PORT:-29500}
 root=$(cd "$(dirname "$0")/.." && pwd)
-
-# torchrun would say it in a long traceback.
-if [ "${NODE_RANK:-0}" = 0 ] && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    echo "error: the port $port is taken, by another training perhaps: choose another one, PORT=$((port + 1)) $0 …" >&2
-    exit 1
-fi
-
-PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" exec "${PYTHON:-python}" -m torch.distributed.run \
-    --nnodes="${NNODES:-1}" --node_rank="${NODE_RANK:-0}" --nproc_per_node="$gpus" \
-    --master_addr="${MASTER_ADDR:-127.0.0.1}" --master_port="$port" \
-    "$root/tools/test.py" "$config" "$checkpoint" --launcher pytorch "$@"
+command=("$root/tools/test.py" "$config" "$checkpoint" --launcher pytorch "$@")
+. "$root/tools/torchrun.sh"

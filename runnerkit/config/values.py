@@ -9,6 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from math import isfinite
 from numbers import Number
 from typing import Any, NamedTuple
@@ -59,7 +60,7 @@ def _is_list(value: Any) -> bool:
 
 BOOL = Kind('True or False', lambda value: isinstance(value, bool))
 NUMBER = Kind('a number', _is_number)
-SECONDS = Kind('a number above 0', lambda value: _is_number(value) and value > 0)
+POSITIVE = Kind('a number above 0', lambda value: _is_number(value) and value > 0)
 NUMBERS = Kind('a list of numbers', lambda value: _is_list(value) and all(map(_is_number, value)))
 NUMBER_OR_PER_GROUP = Kind(
     'a number, a list of them or a dict by optimizer', lambda value: NUMBER.fits(value) or isinstance(value, Mapping)
@@ -209,9 +210,9 @@ _WRAPPER: dict[str, Kind] = {
         ),
         BOOL,
     ),
-    'bucket_cap_mb': NUMBER,
+    'bucket_cap_mb': POSITIVE,
     'module_classes': NAME_LIST,
-    'min_num_params': NUMBER,
+    'min_num_params': POSITIVE,
     'forward_methods': NAME_LIST,
     'activation_checkpointing': Kind(
         'True, False or a list of names of classes', lambda value: BOOL.fits(value) or NAME_LIST.fits(value)
@@ -270,7 +271,11 @@ KINDS: dict[str, Kind] = {
     'model_wrapper': SECTION,
     **_below('model_wrapper', _WRAPPER),
     'auto_scale_lr.enable': BOOL,
-    **{f'dist_params.{key}': SECONDS for key in ('join_within', 'end_within', 'hang_after')},
+    **{f'dist_params.{key}': POSITIVE for key in ('join_within', 'end_within', 'hang_after')},
+    'dist_params.timeout': Kind(
+        'a number of seconds above 0', lambda value: POSITIVE.fits(value) or isinstance(value, timedelta)
+    ),
+    'dist_params.backend': Kind("a name such as 'gloo'", TEXT.fits),
     'auto_scale_lr.base_batch_size': whole(1),
     'checkpoint_config.interval': WHOLE,
     'checkpoint_config.max_keep_ckpts': WHOLE,
@@ -404,7 +409,7 @@ def _meant(value: Any, kind: Kind) -> Any:
             number = float(value)
         except ValueError:
             return None
-        value = int(number) if isfinite(number) and number.is_integer() and kind is not NUMBER else number
+        value = int(number) if isfinite(number) and number.is_integer() and kind not in (NUMBER, POSITIVE) else number
     elif kind is BOOL and value in (0, 1):
         return bool(value)
     elif isinstance(value, float) and value.is_integer():

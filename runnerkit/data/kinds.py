@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,10 +24,13 @@ from torch.utils.data import (
 
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
-from runnerkit.data.walk import is_stateful
+from runnerkit.data.walk import OF_ITERATIONS, is_stateful
 
 #: The end of most messages about loaders.
 WAY_OUT = 'runnerkit.data.build_dataloader makes a loader that is exact'
+
+#: So many objects are looked at for a shuffle buffer.
+_MOST_OBJECTS = 500
 
 
 class Order(NamedTuple):
@@ -138,6 +142,52 @@ def is_limited(loader: Any) -> bool:
 def has_state(loader: Any) -> bool:
     """Whether ``loader`` keeps its place itself (torchdata's do, and streams)."""
     return is_stateful(loader) and not isinstance(loader, SeededLoader)
+
+
+def is_reread_by_itself(loader: Any) -> bool:
+    """Whether ``loader`` says that it keeps its place, and reads a stream without a state again for it: torchdata's."""
+    dataset = dataset_of(loader)
+    is_torchs = has_state(loader) and isinstance(loader, DataLoader) and isinstance(dataset, IterableDataset)
+    return is_torchs and not is_stateful(dataset)
+
+
+def lost_at_resume(loader: Any) -> list[str]:
+    """What a resume inside an epoch loses of a ``loader`` that keeps its place in a stream itself."""
+    dataset, texts = dataset_of(loader), []
+    if not has_state(loader) or not is_stateful(dataset):
+        return []
+    size = shuffle_buffer_of(dataset)
+    if size is not None and size > 1:
+        texts.append(
+            f'its shuffle buffer of {size} samples is not part of its state: a resume inside an epoch loses what was '
+            f'in it; {WAY_OUT}; or take buffer_size=1, which shuffles the shards'
+        )
+    if size is not None and getattr(loader, 'num_workers', None):
+        texts.append(
+            'with workers, a resume inside an epoch may fail with an IndexError, since torchdata does not load the '
+            "state of a shuffled stream of Hugging Face's; take num_workers=0, or build_dataloader"
+        )
+    return texts
+
+
+def shuffle_buffer_of(dataset: Any) -> int | None:
+    """The size of the largest buffer that shuffles a stream of Hugging Face's `datasets` in ``dataset``; None if it is
+    not shuffled."""
+    waiting, sizes = deque([dataset]), []
+    seen: set[int] = set()
+    while waiting and len(seen) < _MOST_OBJECTS:
+        each = waiting.popleft()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        size = getattr(each, 'buffer_size', None) if type(each).__module__ in OF_ITERATIONS else None
+        if isinstance(size, int):
+            sizes.append(size)
+        if type(each) in (list, tuple):  # streams that are read in turn
+            waiting.extend(each[:_MOST_OBJECTS])
+        else:
+            waiting.extend(getattr(each, '__dict__', {}).values())
+    return max(sizes, default=None)
 
 
 def is_unbounded(loader: Any) -> bool:

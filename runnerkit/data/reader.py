@@ -24,9 +24,11 @@ from runnerkit.data.kinds import (
     fetches_again,
     has_state,
     in_workers,
+    is_reread_by_itself,
     is_seeded_map,
     is_unbounded,
     length_of,
+    lost_at_resume,
     named,
     order_of,
     set_epoch,
@@ -271,6 +273,8 @@ class Reader:
         is_torchs = isinstance(loader, DataLoader)
         if state.begun:
             self._pending = state
+            for text in lost_at_resume(loader) if state.batches else ():
+                self._tell(text)
         elif state.loader is not None and has_state(loader) and (state.workers_live or not is_torchs):
             # Between two passes, torchdata's loaders say how the last one began. Without waiting workers they would go
             # through it to its end once more, and draw for that; what goes on with the next one is held apart.
@@ -452,6 +456,13 @@ class Reader:
         texts = []
         if draws_in_workers(loader):
             texts.append(in_workers(loader))
+        texts += lost_at_resume(loader)
+        if is_reread_by_itself(loader):
+            texts.append(
+                f'{type(dataset_of(loader)).__name__} has no state_dict() and load_state_dict(): a resumed run reads '
+                f'its batches again and compares none, so that they have to be the same each time; {WAY_OUT}, or '
+                'tells that it is not'
+            )
         if not sure:
             texts.append(
                 'it cannot be entered inside an epoch: a resumed run reads its batches again from the beginning and '

@@ -53,7 +53,7 @@ _OF_THE_SYSTEM = ('logging', 'threading', '_thread', 'multiprocessing', 'concurr
 
 #: Modules whose objects have as their state the place of the last iteration alone, which is not theirs to
 #: go on with in the next one: the loader keeps it, or reads again.
-_OF_ITERATIONS = ('datasets.iterable_dataset',)
+OF_ITERATIONS = ('datasets.iterable_dataset',)
 
 #: Packages whose classes hold no generators of their own.
 _LIBRARIES = ('builtins', 'torch', 'numpy', 'runnerkit', 'abc', 'typing', 'collections', 'functools')
@@ -187,7 +187,7 @@ def _kind_of_class(cls: type) -> Kind:
         is_generator = is_generator or issubclass(cls, (np.random.Generator, np.random.RandomState))
     is_iterator = hasattr(cls, '__next__') and not is_generator and not issubclass(cls, io.IOBase)
     is_table = hasattr(cls, 'iloc') and hasattr(cls, 'to_csv')
-    is_foreign = cls.__module__.partition('.')[0] in _OF_THE_SYSTEM or cls.__module__ in _OF_ITERATIONS
+    is_foreign = cls.__module__.partition('.')[0] in _OF_THE_SYSTEM or cls.__module__ in OF_ITERATIONS
     return Kind(
         is_generator,
         is_iterator,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import distributed as dist
@@ -15,6 +16,7 @@ from runnerkit.distributed.meeting import meet
 from runnerkit.utils.devices import accelerator, device_count, use_device
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger
+from runnerkit.utils.suggest import suggestion
 
 #: torch's default port.
 DEFAULT_PORT = 29500
@@ -24,6 +26,10 @@ JOIN_WITHIN = 300.0
 
 #: The variables by which torch's processes find each other.
 _MEETING = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
+
+#: Seconds that the other processes of a machine give the first one to say what is wrong with all of them. Launchers end
+#: all processes as soon as one has gone; so the first one, which may be the slowest, is not ended before it has spoken.
+TELL_WITHIN = 10.0
 
 #: What ``dist_params`` has for `Watch`, and not for the process group.
 WATCH = ('end_within', 'hang_after')
@@ -53,9 +59,9 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
             ``port``. What a run's ``dist_params`` has for `runnerkit.distributed.Watch` is left out.
 
     Raises:
-        TypeError: ``timeout`` is no number of seconds.
-        ValueError: an unknown launcher; seconds that are not more than 0; variables that contradict each other, such
-            as a RANK beyond WORLD_SIZE.
+        TypeError: ``timeout`` is no number of seconds, or ``backend`` no name.
+        ValueError: an unknown launcher or backend; seconds that are not more than 0; variables that contradict each
+            other, such as a RANK beyond WORLD_SIZE.
         KeyError: environment variables are missing that the launcher sets.
         OSError: the port is taken.
         TimeoutError: some processes have not come, or rank 0 cannot be reached.
@@ -65,6 +71,7 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
         raise ValueError(f'Invalid launcher type: {launcher!r}; choose one of {", ".join(map(repr, _LAUNCHERS))}')
     if join_within <= 0:
         raise ValueError(f'join_within must be more than 0 seconds, but got {join_within}')
+    check_backend(backend)
     _LAUNCHERS[launcher](kwargs)
     for name in WATCH:
         kwargs.pop(name, None)
@@ -90,6 +97,30 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
     elif str(kwargs.get('init_method', 'env://')).partition('?')[0] != 'env://' and 'WORLD_SIZE' in os.environ:
         kwargs = {'rank': int(os.environ['RANK']), 'world_size': int(os.environ['WORLD_SIZE']), **kwargs}
     dist.init_process_group(backend=backend, **kwargs)
+
+
+def check_backend(backend: Any) -> None:
+    """Check that this torch has ``backend``; nccl stands for the one that fits, see `init_dist`.
+
+    Args:
+        backend: a name, or several by device: ``'cpu:gloo,cuda:nccl'``.
+
+    Raises:
+        TypeError: it is no name.
+        ValueError: there is none of this name, or torch was built without it.
+    """
+    if not isinstance(backend, str):
+        raise TypeError(f"backend must be a name such as 'gloo' or 'nccl', but got {backend!r}")
+    known = [name for name in dist.Backend.backend_list if name != dist.Backend.UNDEFINED]
+    here = [name for name in known if dist.is_backend_available(name)]
+    told = ', '.join(name for name in here if name != 'fake')  # which is for tests
+    for part in backend.lower().split(','):
+        name = part.rpartition(':')[2].strip()
+        if name in here or backend == 'nccl':
+            continue
+        what = f'torch was built without the backend {name!r}' if name in known else f'there is no backend {name!r}'
+        hint = '' if name in known else suggestion(name, known)
+        raise ValueError(f"{what}{hint or ';'} torch has {told} here, and 'nccl' always stands for what fits")
 
 
 def _time_out(given: Any) -> timedelta:
@@ -119,7 +150,7 @@ def check_variables(launcher: str) -> None:
     missing = [name for name in _MEETING if not os.environ.get(name)]
     if missing:
         there = [f'{name}={os.environ[name]}' for name in _MEETING if name not in missing]
-        _refuse(KeyError(_not_set(missing, launcher) + (f' (what is set: {", ".join(there)})' if there else '')))
+        refuse_once(KeyError(_not_set(missing, launcher) + (f' (what is set: {", ".join(there)})' if there else '')))
     world_size = _number('WORLD_SIZE', 1)
     _number('MASTER_PORT', 1, 65535)
     _number('RANK', 0, world_size - 1, 'WORLD_SIZE')
@@ -139,14 +170,20 @@ def _number(name: str, least: int, most: int | None = None, limited_by: str = ''
     )
     if name in ('RANK', 'LOCAL_RANK'):  # each process has its own, so each one that is wrong says so
         raise error
-    _refuse(error)
+    refuse_once(error)
     raise error
 
 
-def _refuse(error: Exception) -> None:
-    """Raise ``error`` in the first process of this machine; where that is not known, in each."""
+def refuse_once(error: Exception) -> NoReturn:
+    """Raise ``error``, which all processes of this machine have before they meet, in the first of them; where that is
+    not known, in each.
+
+    Raises:
+        ToldByFirstRank: in the others, after they have given the first one time.
+    """
     if (os.environ.get('LOCAL_RANK') or '0') != '0':
-        raise ToldByFirstRank('the environment is wrong, as the first process of this machine says')
+        time.sleep(TELL_WITHIN)
+        raise ToldByFirstRank('the first process of this machine says what is wrong')
     raise error
 
 

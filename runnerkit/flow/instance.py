@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from runnerkit.config import keys_of_other_tools
+from runnerkit.config import PreflightError, keys_of_other_tools
 from runnerkit.distributed import (
     Watch,
     barrier,
@@ -23,7 +23,7 @@ from runnerkit.distributed import (
     same_seed_everywhere,
     shutdown,
 )
-from runnerkit.distributed.launch import WATCH
+from runnerkit.distributed.launch import WATCH, refuse_once
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.agreement import check_same_config, check_shared, same_place
 from runnerkit.flow.context import Context
@@ -48,7 +48,12 @@ class InstanceBase(Stage):
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        context.findings = preflight(Plan.of(context))  # of the config alone, before anything is built
+        try:
+            context.findings = preflight(Plan.of(context))  # of the config alone, before anything is built
+        except PreflightError as error:
+            if context.options.launcher == 'none':
+                raise
+            refuse_once(error)
         fill_in(context.cfg)
         self.start_processes(context)
         check_same_config(context)

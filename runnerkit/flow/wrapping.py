@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +12,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.config.known_keys import DDP
-from runnerkit.distributed import get_dist_info
+from runnerkit.distributed import from_first_rank, get_dist_info
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.parallel import FSDP2, MODULE_WRAPPERS, MMDataParallel, MMDistributedDataParallel
-from runnerkit.parallel.fsdp import mixed_precision, to_checkpoint
+from runnerkit.parallel.fsdp import check_names, mixed_precision, to_checkpoint
 from runnerkit.parallel.sharding import recompute_activations, units
 from runnerkit.parallel.steps import Steps
 from runnerkit.registry import build_from_cfg, placed_errors
@@ -68,6 +69,7 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
     with placed_errors(cfg, 'model_wrapper'):
         if named == 'FSDP2':
             if dist.is_initialized():
+                from_first_rank(partial(check_names, model, **options))  # so that it is told once
                 return FSDP2(_with_synced_norms(model, cfg, device), device=device, **options)
             _as_far_as_one_process_can(model, options, logger)
             named, options = 'DDP', {}

@@ -252,6 +252,25 @@ def to_checkpoint(
     return of_classes(model, activation_checkpointing, 'activation_checkpointing')
 
 
+def check_names(
+    module: nn.Module,
+    module_classes: Sequence[str] | None = None,
+    min_num_params: float | None = None,
+    mp_policy: Mapping[str, Any] | None = None,
+    activation_checkpointing: bool | Sequence[str] = False,
+    forward_methods: Sequence[str] = (),
+    **others: Any,
+) -> None:
+    """Check the arguments of `FSDP2` that name parts of ``module``, before anything is done to it.
+
+    Raises:
+        ValueError: it has no such part.
+    """
+    to_checkpoint(module, units(module, module_classes, min_num_params), activation_checkpointing)
+    mixed_precision(mp_policy)
+    _methods(module, forward_methods)
+
+
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
     """The parameters of ``model`` by name, as they are before it is sharded; no copies."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}

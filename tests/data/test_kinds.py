@@ -11,10 +11,13 @@ from runnerkit.data.kinds import (
     has_state,
     is_cheap_to_enter,
     is_empty,
+    is_reread_by_itself,
     length_of,
     loader_seed,
+    lost_at_resume,
     order_of,
     set_epoch,
+    shuffle_buffer_of,
     workers_live,
 )
 from runnerkit.data.loader import SeededLoader
@@ -42,6 +45,40 @@ class Keeps:
 
     def load_state_dict(self, state):
         pass
+
+
+class KeepsTorchs(DataLoader):
+    """As torchdata's: a DataLoader that keeps its place."""
+
+    state_dict, load_state_dict = Keeps.state_dict, Keeps.load_state_dict
+
+
+class Numbers(IterableDataset):
+    """A stream over another one, or without a place of its own."""
+
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(range(6))
+
+
+class KeepsNumbers(Numbers):
+    state_dict, load_state_dict = Keeps.state_dict, Keeps.load_state_dict
+
+
+class Buffer:
+    """Hugging Face's, in small."""
+
+    def __init__(self, buffer_size):
+        self.buffer_size = buffer_size
+
+
+Buffer.__module__ = 'datasets.iterable_dataset'
+
+
+class OwnBuffer(Buffer):
+    """Somebody else's, of which nothing is known."""
 
 
 def pure():
@@ -164,3 +201,39 @@ def test_persistent_workers_live_from_the_first_pass_on():
     iter(loader)
     assert workers_live(loader)
     assert not workers_live(DataLoader(pure(), 2, num_workers=1))
+
+
+@pytest.mark.parametrize(
+    'dataset, workers, texts',
+    [
+        (KeepsNumbers(Buffer(16)), 0, ['shuffle buffer of 16 samples is not part of its state']),
+        (KeepsNumbers([Buffer(1)], KeepsNumbers(Buffer(9)), Buffer(3)), 0, ['shuffle buffer of 9 samples']),
+        (KeepsNumbers(Buffer(16)), 1, ['shuffle buffer of 16 samples', 'may fail with an IndexError']),
+        (KeepsNumbers(Buffer(1)), 1, ['may fail with an IndexError']),
+        (KeepsNumbers(Buffer(1)), 0, []),
+        (KeepsNumbers(OwnBuffer(16)), 1, []),
+        (KeepsNumbers(), 1, []),
+        (Numbers(Buffer(16)), 0, []),  # it is read again
+        (pure(), 0, []),
+    ],
+)
+def test_what_a_loader_that_keeps_its_place_in_a_stream_loses(dataset, workers, texts):
+    found = lost_at_resume(KeepsTorchs(dataset, 2, num_workers=workers))
+    assert [text in each for text, each in zip(texts, found, strict=True)] == [True] * len(texts)
+    assert lost_at_resume(DataLoader(dataset, 2, num_workers=workers)) == []  # which is read again as well
+    assert lost_at_resume(build_dataloader(dataset, 2, workers)) == []
+
+
+def test_a_loader_that_reads_a_stream_again_by_itself():
+    makers = (KeepsTorchs, DataLoader, build_dataloader)
+    found = [
+        [is_reread_by_itself(make(data(), 2, num_workers=0)) for make in makers]
+        for data in (Numbers, KeepsNumbers, pure)
+    ]
+    assert found == [[True, False, False], [False] * 3, [False] * 3]
+
+
+def test_a_search_for_a_buffer_comes_to_an_end():
+    ring = KeepsNumbers()
+    ring.rows = [ring, *map(KeepsNumbers, range(10_000))]
+    assert shuffle_buffer_of(ring) is None

@@ -11,8 +11,9 @@ import pytest
 import torch
 from forks import Fork
 from support import free_port
+from torch import distributed as dist
 
-from runnerkit.distributed import get_dist_info, init_dist, reduce_sums, shutdown
+from runnerkit.distributed import get_dist_info, init_dist, launch, reduce_sums, shutdown
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import close_logger
 
@@ -208,12 +209,40 @@ def test_a_wrong_environment(joined, monkeypatch, change, told):
         init_dist('pytorch')
     assert joined == []
     if 'RANK' not in ''.join(change):  # all processes have it, and the first of each machine says it
+        monkeypatch.setattr(launch, 'TELL_WITHIN', 0.0)
         monkeypatch.setenv('LOCAL_RANK', '1')
         with pytest.raises(ToldByFirstRank):
             init_dist('pytorch')
         monkeypatch.delenv('LOCAL_RANK')  # started by hand: nobody knows which one is the first
         with pytest.raises((KeyError, ValueError), match=told):
             init_dist('pytorch')
+
+
+@pytest.mark.parametrize(
+    'backend, told',
+    [
+        ('glo', "there is no backend 'glo'; did you mean 'gloo'?.* torch has gloo.* here, and 'nccl' always stands"),
+        ('cpu:gloo,cuda:nclc', "there is no backend 'nclc'; did you mean 'nccl'"),
+        ('zzzz', "there is no backend 'zzzz'; torch has gloo"),
+        (3, "backend must be a name such as 'gloo' or 'nccl', but got 3"),
+        *[
+            (name, f"torch was built without the backend '{name}'; torch has gloo")
+            for name in ('mpi', 'ucc')
+            if not dist.is_backend_available(name)
+        ],
+    ],
+)
+def test_a_backend_that_torch_does_not_have(joined, monkeypatch, backend, told):
+    for name, value in GOOD.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises((TypeError, ValueError), match=told):
+        init_dist('pytorch', backend=backend)
+    assert joined == []
+
+
+@pytest.mark.parametrize('backend', ['gloo', 'GLOO', 'cpu:gloo', 'nccl'])
+def test_backends_that_torch_has_or_has_a_stand_in_for(backend):
+    launch.check_backend(backend)
 
 
 @pytest.mark.parametrize('timeout', ['abc', True, 0, -1.5])

@@ -6,11 +6,13 @@ import re
 import pytest
 import torch
 
-from runnerkit.config import Config
+from runnerkit.config import Config, PreflightError
+from runnerkit.distributed import launch
 from runnerkit.fileio.paths import join
 from runnerkit.flow import Context, Instance, Options, instance
 from runnerkit.flow.instance import choose_device, split_url
 from runnerkit.flow.preflight import check_switches
+from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import close_logger
 
 
@@ -66,6 +68,28 @@ def test_only_the_first_rank_looks_at_the_work_dir(tmp_path, monkeypatch):
     monkeypatch.setattr(instance, 'from_first_rank', lambda call: '20261121_114345')  # as on another rank
     Instance(None).open_work_dir(context)
     context.closing.close()
+
+
+@pytest.mark.parametrize(
+    'launcher, local_rank, error',
+    [
+        ('pytorch', '0', PreflightError),
+        ('pytorch', '1', ToldByFirstRank),
+        ('slurm', None, PreflightError),  # nobody knows which one is the first
+        ('none', '1', PreflightError),
+    ],
+)
+def test_a_wrong_config_is_told_by_the_first_process_of_a_machine(monkeypatch, launcher, local_rank, error):
+    waits = []
+    monkeypatch.setattr(launch.time, 'sleep', waits.append)
+    if local_rank is None:
+        monkeypatch.delenv('LOCAL_RANK', raising=False)
+    else:
+        monkeypatch.setenv('LOCAL_RANK', local_rank)
+    context = Context(Config({'dist_params': {'backend': 'glo'}}), Options(launcher=launcher))
+    with pytest.raises(error):
+        Instance(None)(context)
+    assert waits == ([launch.TELL_WITHIN] if error is ToldByFirstRank else [])
 
 
 def test_no_log_of_an_earlier_start_is_overwritten(tmp_path):

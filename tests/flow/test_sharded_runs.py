@@ -1,13 +1,17 @@
 """Runs by config under FSDP2: stopped, killed by a signal, spoilt, resumed; on two ranks, in one start of them."""
 
+import json
+
 import pytest
 import sharded_runs
 import torch
 from wrapping_runs import Points
 
+import runnerkit
 from runnerkit.checkpoint import load_checkpoint, why_damaged
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
-from runnerkit.flow.prediction import predict
+from runnerkit.cli.convert import main as convert
+from runnerkit.cli.predict import main as predict
 
 
 @pytest.fixture(scope='module')
@@ -56,21 +60,41 @@ def test_weights_of_a_file_and_of_a_folder_are_loaded(ranks, folder):
             assert all(torch.equal(value, saved[key]) for key, value in weights.items() if key in saved)
 
 
+@pytest.mark.parametrize('name', ['plain', 'averages and best'])
+def test_one_process_predicts_with_a_folder_as_with_the_file_that_is_made_of_it(ranks, folder, name):
+    run, out = folder / name, folder / f'{name}.json'
+    config, best = str(run / 'config.py'), next(run.glob('best_*'), run / 'latest.pth')
+    for which, path in (('best', best), ('latest', run / 'latest.pth')):
+        assert is_checkpoint_folder(path)
+        file = folder / f'{name} {which}.pth'
+        assert convert([str(path), str(file)]) == 0
+        found = runnerkit.predict(run, 'val', which=which, device='cpu')
+        assert all(map(torch.equal, found, runnerkit.predict(file, 'val', config=config, device='cpu')))
+        answers = []
+        for words in (
+            [run, 'val', '--which', which],
+            [path, 'val', '--trust'],
+            [config, 'val', '--which', which],
+            [config, 'val', '--checkpoint', path],
+            [config, 'val', '--checkpoint', file],
+        ):
+            assert predict([*map(str, words), '--device', 'cpu', '--out', str(out)]) == 0
+            answers.append(json.loads(out.read_text()))
+        assert answers == [answers[-1]] * len(answers)
+        assert len(answers[0]) == len(found) == 7
+    if name == 'plain':  # whose newest weights are those with which the ranks ended
+        model = sharded_runs.Drawing().eval()
+        model.load_state_dict(ranks[0][name][2]['weights'], strict=False)
+        for i, prediction in enumerate(found):
+            torch.testing.assert_close(prediction, model(Points(7)[i]['x']).detach())
+
+
 def test_a_run_goes_back_and_forgets_what_it_kept_of_the_cycle(ranks):
     for found in ranks:
         undisturbed, back = found['cycle'][0], found['back']
         assert len([line for line in back['told'] if 'Going back to' in line]) == 1
         assert same(undisturbed['weights'], back['weights'])
         assert same(undisturbed['optimizer'], back['optimizer'])
-
-
-def test_one_process_predicts_with_a_folder(ranks, folder):
-    weights, network, points = ranks[0]['supervised']['weights'], sharded_runs.Net(), Points(7)
-    network.load_state_dict({name.removeprefix('model.'): each for name, each in weights.items()})
-    with torch.no_grad():
-        expected = network(torch.stack([points[i]['x'] for i in range(7)]))
-    found = predict(folder / 'supervised', 'val', device='cpu')
-    torch.testing.assert_close(torch.as_tensor(found).reshape(7, 1), expected)
 
 
 def test_a_save_that_fails_on_one_rank_fails_on_all(ranks):

@@ -155,6 +155,7 @@ def test_a_wrapper_of_the_users_own(further, alone):
         assert 'WrongType: model_wrapper: Stepless has no broken_step, which Net has' in result['stepless']
         assert "no module of a class 'Blok'; did you mean 'Block'" in result['class']
         assert "did you mean 'factor'" in result['not taken']
+    assert [result['class'].partition(':')[0] for result in further] == ['WrongValue', 'ToldByFirstRank']
 
 
 class Counted(torch.nn.Linear):

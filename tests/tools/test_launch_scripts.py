@@ -90,7 +90,7 @@ def test_several_machines(tmp_path):
     assert words[-1].split()[1].split(':')[0] == str(TOOLS.parent)
     words = run('dist_test.sh', 'a.py', 'b.pth', '8', '--out', 'c.json', PYTHON=shows, **variables).stdout.splitlines()
     program_and_its = [str(TOOLS / 'test.py'), 'a.py', 'b.pth', '--launcher', 'pytorch', '--out', 'c.json']
-    assert words[:-1] == ['-m', 'torch.distributed.run', *launcher, *program_and_its]
+    assert words[:-1] == ['-m', 'torch.distributed.run', *launcher, '--max_restarts=2', *program_and_its]
 
 
 @pytest.mark.parametrize('call', [['dist_train.sh', 'cfg.py', '2'], ['dist_test.sh', 'cfg.py', 'x.pth', '2']])

@@ -1,4 +1,4 @@
-"""Checks of ``model_wrapper`` and what belongs to it."""
+"""Checks of ``model_wrapper``, of what belongs to it, and of ``dist_params``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from runnerkit.config.findings import Finding
 from runnerkit.distributed import is_distributed
+from runnerkit.distributed.launch import check_backend
 from runnerkit.flow.checks.plan import Plan
 from runnerkit.flow.wrapping import DDP, OLD_KEYS, wrapper_of
 from runnerkit.parallel import MODULE_WRAPPERS
@@ -80,4 +81,15 @@ def synced_norms(plan: Plan) -> Iterator[Finding]:
         )
 
 
-WRAPPING_CHECKS = (wrapper_type, wrapper_keys, sharded, synced_norms)
+def backend(plan: Plan) -> Iterator[Finding]:
+    """A ``dist_params.backend`` that torch does not have."""
+    named = plan.get('dist_params', 'backend')
+    if isinstance(named, str):
+        try:
+            check_backend(named)
+        except ValueError as error:
+            what, _, rest = str(error).partition('; ')
+            yield plan.error(('dist_params', 'backend'), what, rest[:1].upper() + rest[1:] + '.')
+
+
+WRAPPING_CHECKS = (wrapper_type, wrapper_keys, sharded, synced_norms, backend)
