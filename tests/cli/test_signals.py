@@ -10,6 +10,8 @@ import torch
 
 from runnerkit.cli.errors import ignoring_repeated_signals
 from runnerkit.cli.train import main
+from runnerkit.distributed import watch
+from runnerkit.utils.exceptions import PeerFailed
 
 HOOK = """
 import os
@@ -64,6 +66,35 @@ def test_what_comes_after_the_run_is_not_cut_off():
 
     assert exit_code(lambda: leave(stopped=True, after=True)) == 5
     assert exit_code(lambda: leave(stopped=False, after=False)) == -signal.SIGTERM
+
+
+def test_a_rank_ends_by_itself_when_another_one_has_failed(monkeypatch):
+    """Although its launcher sends SIGTERM: while it does not know yet, and while it says so."""
+
+    def leave():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage has a handler of its own
+        try:
+            with ignoring_repeated_signals(lambda: False):
+                os.kill(os.getpid(), signal.SIGTERM)
+                signal.pause()
+        except PeerFailed as error:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return 6 if str(error) == 'rank 1 has died' else 7
+
+    def fail():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            with ignoring_repeated_signals(lambda: False):
+                raise RuntimeError('Connection closed by peer')
+        except RuntimeError:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return 6
+
+    assert exit_code(fail) == -signal.SIGTERM
+    monkeypatch.setattr(watch, 'is_watched', lambda: True)
+    monkeypatch.setattr(watch, 'failed_rank', lambda patience: PeerFailed('rank 1 has died'))
+    assert exit_code(leave) == 6
+    assert exit_code(fail) == 6
 
 
 def test_a_training_that_ends_by_itself_leaves_the_handlers_alone(project, train):

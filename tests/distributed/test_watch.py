@@ -176,6 +176,30 @@ def test_a_rank_that_hangs(tmp_path):
     assert 'in after_train_iter' in ended.said[1].partition('most recent call first')[2]
 
 
+def lose(rank, folder):
+    """On rank 0, an evaluation has waited too long for rank 1, as torch tells it."""
+    logger = logging.getLogger('lose')
+    logger.addHandler(logging.StreamHandler())
+    torch.distributed.init_process_group('gloo', init_method=f'file://{folder}/meet', rank=rank, world_size=2)
+    with Watch(logger):
+        if rank == 0:
+            raise RuntimeError('[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting for recv operation')
+        threading.Event().wait(300)
+
+
+@pytest.mark.distributed
+def test_a_collective_that_nobody_has_failed_in_tells_where_all_ranks_stood(tmp_path):
+    folders = [tmp_path / str(rank) for rank in range(2)]
+    for folder in folders:
+        folder.mkdir()
+    forks = [Fork(lose, rank, tmp_path, folder=folders[rank]) for rank in range(2)]
+    assert [fork.code() for fork in forks] == [1, 1]
+    _, _, found = forks[0].said().partition('Where the ranks stood then.')
+    assert 'rank 1: waits for no other rank; it stands at' in found
+    assert 'threading.Event().wait(300)' in found
+    assert 'rank 1 is ended where it stands, since rank 0 (on ' in forks[1].said()
+
+
 def test_where_a_rank_stands():
     with ThreadPoolExecutor(1) as other:
         found = other.submit(stands_at, threading.get_ident()).result()
