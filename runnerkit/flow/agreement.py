@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,9 @@ OWN = ('seed', 'work_dir', 'dist_params', 'device', 'gpu_id', 'verbose')
 #: Texts that say what is built or done. Others may be paths, which differ from machine to machine.
 _MEANT = ('type', 'policy', 'mode')
 
+#: The arguments of a data set: each rank may take a share of its own (``rank=int(os.environ['RANK'])``).
+_SHARES = re.compile(r'data\.[^.]+\.')
+
 _MISSING = 'not there'
 
 #: Seconds within which a network file system shows a new file to other machines.
@@ -30,7 +34,7 @@ _PATIENCE = 20.0
 
 
 def check_same_config(context: Context) -> None:
-    """Refuse ranks whose configs or flags differ, and warn where only texts do. A collective.
+    """Refuse ranks whose configs or flags differ; warn where only texts and data sets' arguments do. A collective.
 
     Raises:
         ValueError: on rank 0: values differ.
@@ -49,7 +53,9 @@ def check_same_config(context: Context) -> None:
         raise WrongValue(f'the ranks have different configs: {"; ".join(wrong)}. {way_out}')
     if odd and context.rank == 0:
         context.logger.warning(
-            'the ranks have different configs: %s. If these are no places of each machine: %s', '; '.join(odd), way_out
+            'the ranks have different configs: %s. If these are not the places or shares of each rank: %s',
+            '; '.join(odd),
+            way_out,
         )
 
 
@@ -81,7 +87,7 @@ def _shown(value: Any) -> str:
 
 
 def differences(by_rank: Sequence[Mapping[str, str]]) -> tuple[list[str], list[str]]:
-    """What differs between the ranks: what may not, and texts.
+    """What differs between the ranks: what may not, and what may (texts, and arguments of data sets).
 
     Args:
         by_rank: what `values_of` gives, for each rank.
@@ -97,8 +103,8 @@ def differences(by_rank: Sequence[Mapping[str, str]]) -> tuple[list[str], list[s
             ranks.setdefault(values.get(key, _MISSING), []).append(rank)
         if len(ranks) > 1:
             told = ', '.join(f'{value} on {ranks_in_words(having)}' for value, having in ranks.items())
-            may_differ = all(value[0] in '\'"' for value in ranks) and key.rpartition('.')[2] not in _MEANT
-            (odd if may_differ else wrong).append(f'{key} is {told}')
+            may_differ = _SHARES.match(key) is not None or all(value[0] in '\'"' for value in ranks)
+            (odd if may_differ and key.rpartition('.')[2] not in _MEANT else wrong).append(f'{key} is {told}')
     return wrong, odd
 
 

@@ -28,6 +28,20 @@ def test_plain_values_are_compared_by_their_keys():
     assert not {'--device', '--gpu-id', '--seed', '--work-dir'} & values.keys()
 
 
+def test_data_sets_may_have_shares_of_their_own():
+    wrong, odd = differences(
+        [
+            {'data.train.rank': '0', 'data.train.type': "'A'", 'data.samples_per_gpu': '2'},
+            {'data.train.rank': '1', 'data.train.type': "'B'", 'data.samples_per_gpu': '3'},
+        ]
+    )
+    assert odd == ['data.train.rank is 0 on rank 0, 1 on rank 1']
+    assert wrong == [
+        "data.train.type is 'A' on rank 0, 'B' on rank 1",
+        'data.samples_per_gpu is 2 on rank 0, 3 on rank 1',
+    ]
+
+
 def test_texts_may_differ_unless_they_name_what_is_built():
     wrong, odd = differences(
         [
