@@ -11,12 +11,15 @@ import io
 import math
 import pickle
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from runnerkit.utils.logging import printable
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 
 #: The name of the file.
 METADATA = '.metadata'
@@ -175,7 +178,23 @@ class _Table:
             found.append(ChunkStorageMetadata(offsets, sizes))
         if sum(math.prod(chunk.sizes) for chunk in found) != math.prod(size):
             raise _Wrong(f'parts of {name!r} are missing')
+        if _overlap(found):
+            raise _Wrong(f'parts of {name!r} overlap')
         return TensorStorageMetadata(TensorProperties(dtype), size, found)
+
+
+def _overlap(chunks: Iterable[ChunkStorageMetadata]) -> bool:
+    """Whether two parts of one tensor have an element in common."""
+    begun: list[ChunkStorageMetadata] = []  # those that may reach the running one's first row
+    for chunk in sorted((each for each in chunks if math.prod(each.sizes)), key=lambda each: tuple(each.offsets)):
+        if chunk.offsets:
+            begun = [other for other in begun if other.offsets[0] + other.sizes[0] > chunk.offsets[0]]
+        for other in begun:
+            sides = zip(other.offsets, other.sizes, chunk.offsets, chunk.sizes, strict=True)
+            if all(one < begin + size and begin < one + its for one, its, begin, size in sides):
+                return True
+        begun.append(chunk)
+    return False
 
 
 def _record(value: Any, kind: str) -> _Record:

@@ -113,6 +113,27 @@ def test_a_table_that_contradicts_itself_or_the_files_is_refused(name):
         read_metadata(pickle.dumps(table(**changes)), {'f': 2000})
 
 
+def in_parts(*parts, size=(4, 4)):
+    chunks = [tables.ChunkStorageMetadata(torch.Size(begin), torch.Size(sizes)) for begin, sizes in parts]
+    entry = tables.TensorStorageMetadata(tables.TensorProperties(torch.float32), torch.Size(size), chunks)
+    places = {tables.MetadataIndex('w', begin): _StorageInfo('f', 0, 2000) for begin, _ in parts}
+    return pickle.dumps(tables.Metadata({'w': entry}, storage_data=places))
+
+
+def test_parts_lie_side_by_side():
+    """As many numbers as the tensor has may still leave some out, which would be whatever was in the memory."""
+    rows = [((0, 0), (3, 4)), ((3, 0), (1, 4)), ((4, 0), (0, 4))]
+    tiles = [((0, 0), (2, 2)), ((2, 0), (2, 3)), ((0, 2), (2, 2)), ((2, 3), (2, 1))]
+    for parts in (rows, rows[::-1], tiles):
+        assert len(read_metadata(in_parts(*parts), {'f': 2000}).state_dict_metadata['w'].chunks) == len(parts)
+    assert read_metadata(in_parts(((), ()), size=()), {'f': 2000})
+    twice = [((0, 0), (2, 4)), ((0, 0), (2, 4))]
+    crossed = [((0, 0), (2, 2)), ((2, 0), (2, 2)), ((0, 2), (3, 2)), ((1, 3), (2, 1))]
+    for parts in (twice, crossed):
+        with pytest.raises(ValueError, match="parts of 'w' overlap"):
+            read_metadata(in_parts(*parts), {'f': 2000})
+
+
 @pytest.mark.parametrize('found', [None, 3, [], {'w': 1}, tables.Metadata(None), tables.Metadata({'w': 3}, None, {})])
 def test_what_is_no_table_is_refused(found):
     with pytest.raises(ValueError, match=r'\.metadata: it'):
