@@ -1,5 +1,6 @@
 """What all tests share: starting several ranks, the marker of the tests that do, and no process that stays behind."""
 
+import gc
 import os
 
 import forks
@@ -25,6 +26,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if {'on_ranks', 'launch'}.intersection(getattr(item, 'fixturenames', ())):
             item.add_marker('distributed')
+
+
+def pytest_collection_finish():
+    """Leave out of each garbage collection what the tests themselves are made of, which takes more than it all."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope='session', autouse=True)
