@@ -205,8 +205,9 @@ def keep_queues(batches: Any) -> None:
         weakref.finalize(batches, _queues.pop, id(batches), None).atexit = False
         if os.getpid() not in _registered_in:
             _registered_in.add(os.getpid())
-            # A process that multiprocessing has started waits for its children before anything of atexit is called.
-            Finalize(None, _send_workers_home, exitpriority=0)
+            # A process that multiprocessing has started waits for its children before anything of atexit is called;
+            # and before that, at priority 10, it closes the queues through which the workers are told.
+            Finalize(None, _send_workers_home, exitpriority=100)
 
 
 @atexit.register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import select
 import signal
@@ -16,9 +17,11 @@ class OutlivingSignals:
     """A ``worker_init_fn`` that keeps a worker at work while its parent finishes an iteration and saves.
 
     Ctrl-C in a terminal reaches workers too, and a scheduler's or systemd's SIGTERM all processes of a job. A worker
-    that died of it would end the run in the middle of an iteration. It goes when the loader sends it home, when its
-    parent is gone (torch's workers look every few seconds), or by SIGTERM: by one after ``GRACE`` seconds, by a second
-    one at once.
+    that died of it would end the run in the middle of an iteration. It goes when the loader sends it home, as soon as
+    its parent is gone, or by SIGTERM: by one after ``GRACE`` seconds, by a second one at once.
+
+    torch's own workers look for their parent every five seconds. So long, a forked one holds what the parent has held:
+    the connections of a killed rank to the others, who wait in a collective and do not learn that it has gone.
 
     Args:
         worker_init: the function that would be called without this one.
@@ -48,9 +51,13 @@ def outlive_signals(grace: float | None = None) -> None:
 
 
 def _await_end(inbox: int, grace: float) -> None:
-    heard = b''
-    while signal.SIGTERM not in heard:
-        heard = os.read(inbox, 64)
-    while heard.count(signal.SIGTERM) < 2 and select.select([inbox], [], [], grace)[0]:
-        heard += os.read(inbox, 64)
+    parent = multiprocessing.parent_process()
+    ends = [] if parent is None else [parent.sentinel]  # readable when the parent is gone
+    heard: bytes = b''
+    while heard.count(signal.SIGTERM) < 2:
+        patience = grace if signal.SIGTERM in heard else None
+        ready = select.select([inbox, *ends], [], [], patience)[0]
+        if ready != [inbox]:
+            break
+        heard += bytes(number for number in os.read(inbox, 64) if number == signal.SIGTERM)
     os._exit(0)

@@ -319,8 +319,10 @@ def test_workers_of_a_dropped_pass_end_by_themselves(persistent):
 ENDS_EARLY = """
 import multiprocessing
 
+import torch
 from runnerkit.data import build_dataloader, worker_signals
 
+torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 1e6  # how long a worker that was not told to end is waited for
 
 def begin():
     passes.append(iter(build_dataloader(range(100), 2, 2, persistent_workers={persistent})))

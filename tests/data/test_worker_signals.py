@@ -1,6 +1,7 @@
 """Loader workers and signals."""
 
 import os
+import select
 import signal
 import time
 
@@ -52,3 +53,24 @@ def test_sigterm_ends_it_in_the_end(terms, seconds):
         time.sleep(0.05)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert seconds <= time.time() - began < 300
+
+
+def test_a_worker_goes_with_its_parent():
+    """It would hold the connections of a killed rank, whose death the other ranks would not notice."""
+    inbox, outbox = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL = 1e6  # when torch's own workers look
+        os.close(inbox)
+        batches = iter(build_dataloader(Pids(), 1, 2, prefetch_factor=1))
+        next(batches)
+        os.write(outbox, b'x')
+        time.sleep(1e6)
+    os.close(outbox)
+    assert os.read(inbox, 1) == b'x'
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    # What the two workers hold of it is closed when both have gone.
+    assert select.select([inbox], [], [], 100)[0] == [inbox]
+    assert os.read(inbox, 1) == b''
+    os.close(inbox)
