@@ -60,6 +60,7 @@ def rank_job(config, work_dir):
     code = main([str(config), '--launcher', 'pytorch', '--device', 'cpu', '--work-dir', str(work_dir / 'run')])
     if code:
         sys.exit(code)
+    (work_dir / f'through {os.environ["RANK"]}').touch()
 
 
 def agent_job(config, work_dir):
@@ -97,18 +98,20 @@ class RankKill(NamedTuple):
 
 
 def kill_a_rank(config, folder, name, rank, seconds, whole):
-    """Run the training with ``rank`` killed ``seconds`` after it began; None if it was through by then."""
+    """Run the training with ``rank`` killed ``seconds`` after it began; None if it was through by then.
+
+    A rank that is through is left alone: it waits for its agent on a condition of multiprocessing, with which the agent
+    would then wait for ever (torch 2.13; processes of the command torchrun do not wait).
+    """
     work_dir = folder / name
     attempt = Attempt(partial(agent_job, config), folder, name)
     deadline = time.monotonic() + 60
     while (0, rank) not in pids_of(work_dir) and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(seconds)
-    was_killed = not attempt.result.exists()
-    try:
+    was_killed = not (work_dir / f'through {rank}').exists()
+    if was_killed:
         os.kill(pids_of(work_dir)[0, rank], signal.SIGKILL)
-    except ProcessLookupError:
-        was_killed = False
     killed_at = time.monotonic()
     attempt.kill_after(time.monotonic() - attempt.started + 100)
     if not was_killed:
