@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,6 +56,9 @@ class Disturbs(Hook):
                 runner.stop('enough')
             elif runner.rank == runner.world_size - 1:
                 os.kill(os.getpid(), signal.SIGTERM)
+                deadline = time.monotonic() + 100
+                while not runner.is_ending and time.monotonic() < deadline:  # the run has few iterations left
+                    time.sleep(0.01)
         if runner.iter + 1 == self.spoil:
             self.spoil = None
             with torch.no_grad():

@@ -206,7 +206,7 @@ class Watch:
             if self._note is not None:
                 return
             hangs, asks = note['hangs'], note['asks']
-            wait = _ANSWER if hangs else 3 * _ANSWER if asks else max(_ANSWER, self._end_within - _ANSWER)
+            wait = _ANSWER if hangs else 4 * _ANSWER if asks else max(_ANSWER, self._end_within - _ANSWER)
             self._deadline = time.monotonic() + wait
             self._note = note
         with suppress(RuntimeError):  # the store may go with rank 0
