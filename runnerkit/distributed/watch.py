@@ -220,13 +220,13 @@ class Watch:
                 self._set('logged', '')
 
     def _where_all_stood(self) -> str:
-        deadline = time.monotonic() + 2 * _ANSWER
-        while True:
-            answers = [self._get(f'stood/{rank}') for rank in range(self._world_size)]
-            if all(answers) or time.monotonic() > deadline:
-                break
-            time.sleep(_BEAT / 5)
-        return verdict([json.loads(each) if each else None for each in answers], 'Where the ranks stood then.')[1]
+        self._until(lambda: all(self._places('stood')), 2 * _ANSWER)
+        return verdict(self._places('stood'), 'Where the ranks stood then.')[1]
+
+    def _places(self, name: str) -> list[dict[str, Any] | None]:
+        """What each rank has said of where it stands; None for one that has not answered."""
+        answers = [self._get(f'{name}/{rank}') for rank in range(self._world_size)]
+        return [json.loads(each) if each else None for each in answers]
 
     def _end(self) -> None:
         """Leave although the main thread is stuck, with its stack on stderr."""
@@ -275,9 +275,9 @@ class Watch:
             self._stage, self._say_again = stage, now + _ALL_ANSWER
             self._set(f'stands/{stage}/{self._rank}', json.dumps(stands_at(self._main)))
         elif self._rank == 0 and self._answers_until:
-            answers = [self._get(f'stands/{stage}/{rank}') for rank in range(self._world_size)]
-            if all(answers) or now >= self._answers_until:
-                self._judge([json.loads(each) if each else None for each in answers], stands, longest)
+            places = self._places(f'stands/{stage}')
+            if all(places) or now >= self._answers_until:
+                self._judge(places, stands, longest)
 
     def _judge(self, places: Sequence[Mapping[str, Any] | None], seconds: float, longest: float) -> None:
         """On rank 0: end a run that hangs. One in which no rank waits for another one works at something long."""
@@ -309,16 +309,17 @@ class Watch:
         self._store.set(f'{self._key}/{name}', value)
 
     def _await_note(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while self._note is None and time.monotonic() < deadline:
-            time.sleep(_BEAT / 5)
+        self._until(lambda: self._note is not None, seconds)
 
     def _await_log(self) -> None:
         """Stay until rank 0 has logged the failure: launchers end the other ranks as soon as one has gone."""
-        deadline = time.monotonic() + 2 * _ANSWER
         with suppress(RuntimeError):
-            while self._get('logged') is None and time.monotonic() < deadline:
-                time.sleep(_BEAT / 5)
+            self._until(lambda: self._get('logged') is not None, 2 * _ANSWER)
+
+    def _until(self, is_so: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_so() and time.monotonic() < deadline:
+            time.sleep(_BEAT / 5)
 
 
 def _note(rank: int | None, text: str, hangs: bool = False, asks: bool = False) -> dict[str, Any]:
