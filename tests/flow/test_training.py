@@ -1,7 +1,7 @@
 """The stage that trains."""
 
 import pytest
-from support import weights
+from support import Counts, weights
 
 from runnerkit.config import Config
 from runnerkit.data import IterLoader
@@ -66,24 +66,11 @@ def test_a_runner_stage_must_run(tmp_path):
 
 
 def test_the_resume_happens_when_the_hooks_are_there(tmp_path):
-    class Counts(Hook):
-        def __init__(self):
-            self.count = 0
-
-        def after_train_iter(self, runner):
-            self.count += 1
-
-        def state_dict(self):
-            return {'count': self.count}
-
-        def load_state_dict(self, state):
-            self.count = state['count']
-
     straight, resumed = Counts(), Counts()
     expected = weights(flow(tmp_path, hooks=[(straight, 'LOW')]).run().model)
     again = {'options': {'resume_from': str(tmp_path / 'epoch_1.pth')}, 'hooks': [(resumed, 'LOW')]}
     assert weights(flow(tmp_path, **again).run().model).equal(expected)
-    assert resumed.count == straight.count == 4
+    assert resumed.n == straight.n == 4
 
 
 def test_a_checkpoint_that_cannot_be_resumed_is_met_with_the_line_that_names_it(tmp_path, monkeypatch):
