@@ -65,7 +65,8 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'lr-scheduler': '--cfg-options lr_config.policy=VALUE',
     'lr-scheduler-type': '--cfg-options lr_config.policy=VALUE',
     'sched': '--cfg-options lr_config.policy=VALUE',
-    'warmup-steps': '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE',
+    'warmup-steps': '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE (and lr_config.policy=Fixed if the '
+    'config has no lr_config)',
     # data
     'batch': _BATCH,
     'batch-size': _BATCH,
@@ -150,9 +151,9 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'num-sanity-val-steps': _DRY_RUN,
     'auto-lr-find': 'runnerkit find-lr CONFIG',
     'detect-anomaly': 'a NonFiniteHook in custom_hooks of the config stops at NaN and names the batch',
-    'eval-only': 'runnerkit test CONFIG CHECKPOINT evaluates',
-    'evaluate': 'runnerkit test CONFIG CHECKPOINT evaluates',
-    'test-only': 'runnerkit test CONFIG CHECKPOINT evaluates',
+    'eval-only': 'runnerkit test WORK_DIR evaluates its best checkpoint',
+    'evaluate': 'runnerkit test WORK_DIR evaluates its best checkpoint',
+    'test-only': 'runnerkit test WORK_DIR evaluates its best checkpoint',
     'eval': 'no flag is needed: the scores are those of the model, or of the data set',
     'no-val': '--no-validate',
     'noval': '--no-validate',

@@ -54,6 +54,24 @@ def unread_keys(cfg: Any) -> list[Finding]:
     return list(by_key.values())
 
 
+def in_the_words_of(cfg: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """``options`` by dotted key, with `SAME` keys under the name that ``cfg`` already uses.
+
+    ``data.samples_per_gpu=32`` then changes the ``batch_size`` of a config that has one.
+    """
+    other = {**dict(SAME), **{usual: mmcv for mmcv, usual in SAME}}
+    renamed = {}
+    for path, value in options.items():
+        *parents, key = path.split('.')
+        section: Any = cfg
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, Mapping) else None
+        synonym = '.'.join((*parents, other.get(key, key)))
+        is_used = isinstance(section, Mapping) and key not in section and other.get(key) in section
+        renamed[synonym if is_used and synonym not in options else path] = value
+    return renamed
+
+
 def refuse_unread_keys(cfg: Any, sections: Collection[str] | None = None) -> None:
     """Refuse a config for which `unread_keys` finds errors.
 
