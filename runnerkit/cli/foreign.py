@@ -21,6 +21,10 @@ _ACCUMULATE = '--cfg-options optimizer_config.cumulative_iters=VALUE'
 _SYNC_BN = 'convert the model where it is built: torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)'
 _EARLY = 'an EarlyStoppingHook in custom_hooks of the config'
 _IN_CONFIG = 'it is a section of the config, whose settings follow --cfg-options'
+_WARMUP = (
+    '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE (and lr_config.policy=Fixed if the config has no '
+    'lr_config)'
+)
 _DRY_RUN = '--dry-run runs one iteration of each mode'
 _AMP = '--cfg-options amp=bf16 (or amp=fp16)'
 
@@ -65,8 +69,7 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'lr-scheduler': '--cfg-options lr_config.policy=VALUE',
     'lr-scheduler-type': '--cfg-options lr_config.policy=VALUE',
     'sched': '--cfg-options lr_config.policy=VALUE',
-    'warmup-steps': '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE (and lr_config.policy=Fixed if the '
-    'config has no lr_config)',
+    'warmup-steps': _WARMUP,
     # data
     'batch': _BATCH,
     'batch-size': _BATCH,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from runnerkit.distributed.slowest import NAMES
 from runnerkit.fileio.paths import shown
-from runnerkit.log_files import parsed_line
+from runnerkit.log_files import logs_in, parsed_line
 from runnerkit.utils.logging import print_result
 from runnerkit.utils.losses import names_a_loss
 
@@ -50,7 +50,7 @@ def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
     """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     reached = 0
-    for path in sorted(Path(work_dir).glob('*.log.json')):
+    for path in logs_in(work_dir):
         for text in path.read_text(encoding='utf-8', errors='replace').splitlines():
             line = parsed_line(text)
             if line is None or 'mode' not in line:
