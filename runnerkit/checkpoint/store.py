@@ -371,7 +371,7 @@ class Store:
                 found = json.loads(self.client.get_text(path)) if self.client.isfile(path) else None
         except PermissionError:
             raise
-        except (OSError, ValueError, RecursionError, AttributeError, NotImplementedError):
+        except (OSError, ValueError, TypeError, RecursionError, AttributeError, NotImplementedError):  # or a mock
             return None
         return found if isinstance(found, dict) else None
 
