@@ -38,7 +38,10 @@ def test_a_script_runs_as_python_runs_it(tmp_path):
     (tmp_path / 'tools').mkdir()
     (tmp_path / 'tools' / 'train.py').write_text(SCRIPT)
     (tmp_path / 'tools' / 'beside.py').write_text('HERE = 1')
+    with (tmp_path / 'tools' / 'train.py').open('a') as script:
+        script.write("    print(mmcv.runner.TextLoggerHook()._round_float({'loss': 1 / 3}), file=sys.stderr)")
     done = compat('tools/train.py', 'config.py', '--seed', '0', cwd=tmp_path)
+    assert "{'loss': 0.33333}" in done.stderr
     assert done.returncode == 0, done.stderr
     argv, first, file, here, hook, name, main_file = json.loads(done.stdout)
     assert argv == ['tools/train.py', 'config.py', '--seed', '0']
