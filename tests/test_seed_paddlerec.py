@@ -211,6 +211,21 @@ def test_all_five_stages_are_replaced(workspace, capsys):
     assert saved == ['epoch_1.pth', 'epoch_2.pth']
 
 
+def test_a_loop_of_a_stage_ends_where_the_run_does(workspace, capsys):
+    """``for epoch in range(epochs)`` also in a run that has done the first one before."""
+    assert main(['config.yaml']) == 0
+    whole = torch.load(workspace / 'work_dirs' / 'config' / 'epoch_2.pth', weights_only=True)
+    seed = str(whole['meta']['seed'])
+    other = ['config.yaml', '--work-dir', 'other', '--seed', seed]
+    assert main([*other, '--stop-after', '1']) == 0
+    assert main([*other, '--auto-resume']) == 0
+    assert 'The run has its length: further calls of train do nothing' in capsys.readouterr().err
+    assert sorted(path.name for path in (workspace / 'other').glob('epoch_*.pth')) == ['epoch_1.pth', 'epoch_2.pth']
+    resumed = torch.load(workspace / 'other' / 'epoch_2.pth', weights_only=True)
+    assert resumed['meta']['epoch'] == 2
+    assert all(torch.equal(value, resumed['state_dict'][name]) for name, value in whole['state_dict'].items())
+
+
 def test_one_key_replaces_one_stage(workspace, capsys):
     """TDM: its YAML differs from the usual one by the one path."""
     lines = CONFIG.splitlines()
