@@ -127,9 +127,9 @@ def write_table(rows=60, columns=13, classes=3):
 
 def test_printed_lines_are_compared():
     said = (
-        'started\n2026-11-22 19:27:09 - INFO - Epoch [3][9/9]\tlr: 1.0e-02, time: 0.4, loss: 0.25\nScores in run_1/c.png\n'
+        'started\n2026-11-22 19:27:09 - INFO - Epoch [3][9/9]\tlr: 1.0e-02, time: 0.4, loss: 0.25\nScores in run_1/c\n'
     )
-    check_printed('started\n…\n19:30:00 Epoch [3][9/9]  lr: 0.01, time: 2.1, loss: 0.2505\nScores in …/c.png', said, 'page')
+    check_printed('started\n…\n19:30:00 Epoch [3][9/9]  lr: 0.01, time: 2.1, loss: 0.2505\nScores in …/c', said, 'page')
     for wrong in (
         *('ended', 'Epoch [3][9/9] loss: 0.25', 'Scores in …\nstarted', 'Scores in run_x'),
         *('Epoch [1][9/9] …', 'Epoch … loss: 0.27', 'Epoch … lr: 1.2e-02, …'),

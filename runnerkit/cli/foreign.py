@@ -22,8 +22,8 @@ _SYNC_BN = 'convert the model where it is built: torch.nn.SyncBatchNorm.convert_
 _EARLY = 'an EarlyStoppingHook in custom_hooks of the config'
 _IN_CONFIG = 'it is a section of the config, whose settings follow --cfg-options'
 _WARMUP = (
-    '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE (and lr_config.policy=Fixed if the config has no '
-    'lr_config)'
+    '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE (and lr_config.policy=Fixed if the config has '
+    'no lr_config)'
 )
 _DRY_RUN = '--dry-run runs one iteration of each mode'
 _AMP = '--cfg-options amp=bf16 (or amp=fp16)'

@@ -257,7 +257,9 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
     for key in unread[:MOST_UNREAD]:
         yield from _in_nobodys_name(root, key)
     if more := unread[MOST_UNREAD:]:
-        what = f'with it, there are {len(unread)} top-level keys that no run reads; the last {len(more)} are not checked'
+        what = (
+            f'with it, there are {len(unread)} top-level keys that no run reads; the last {len(more)} are not checked'
+        )
         yield Finding('warning', more[0], _where(root, more[0]), what, 'Put values of your own into one section.')
 
 

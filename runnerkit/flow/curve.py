@@ -238,7 +238,7 @@ def draw_and_tell(what: str, draw_it: Callable[[], Path | None], logger: logging
     try:
         path = draw_it()
     except ModuleNotFoundError:
-        logger.info("no %s is drawn: it needs matplotlib (pip install matplotlib)", what)
+        logger.info('no %s is drawn: it needs matplotlib (pip install matplotlib)', what)
         return
     if path is not None:
         print_result(f'{what.capitalize()} {shown(path)}', logger)

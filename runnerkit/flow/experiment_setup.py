@@ -187,7 +187,7 @@ class ExperimentSetup(IterBasedRunner):
         if hook is None:
             raise AttributeError(
                 'there is no visualizer, since nothing draws curves: install tensorboard '
-                "(pip install tensorboard) and leave log_config out, name a TensorboardLoggerHook in it, "
+                '(pip install tensorboard) and leave log_config out, name a TensorboardLoggerHook in it, '
                 'or set self.visualizer in setup_visualizer'
             )
         if self._signals is None:

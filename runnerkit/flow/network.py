@@ -19,8 +19,8 @@ from runnerkit.flow.switches import compile_options, use_channels_last
 from runnerkit.flow.wrapping import placed, wrapped
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
-from runnerkit.parallel.steps import Steps
 from runnerkit.optim import build_optimizer
+from runnerkit.parallel.steps import Steps
 from runnerkit.registry import placed_errors
 from runnerkit.utils.seed import set_random_seed
 

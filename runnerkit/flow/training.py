@@ -53,6 +53,16 @@ class RunnerBase(Stage):
         """
         raise NotImplementedError(f'{type(self).__name__} must override run')
 
+    def save(self, epoch: int, context: Context, is_fleet: bool = False) -> None:
+        """Save a checkpoint, on every rank: PaddleRec's name for ``context.runner.save()``.
+
+        Args:
+            epoch: no effect; the runner counts.
+            context: of the run.
+            is_fleet: no effect.
+        """
+        context.runner.save()
+
     def begin(self, context: Context) -> None:
         """Make the work dir this run's, unless nothing is kept. Only now, so that a run refused earlier changes nothing
         there."""

@@ -32,7 +32,9 @@ def read(name, **kwargs):
     return Config.fromfile(name, **kwargs)._cfg_dict.to_dict()
 
 
-@pytest.mark.parametrize('name', ["Ann's runs", 'the "best"', 'it\'s "üñï" {{ fileDirname }}', 'two\nlines', 'back\\slash'])
+@pytest.mark.parametrize(
+    'name', ["Ann's runs", 'the "best"', 'it\'s "üñï" {{ fileDirname }}', 'two\nlines', 'back\\slash']
+)
 def test_a_folder_may_have_any_name(write, name, tmp_path):
     folder = str(tmp_path / name)
     write(f'{name}/a.py', 'a = \'{{ fileDirname }}/x\'\nb = ["{{ fileDirname }}"]')
