@@ -130,7 +130,7 @@ class ExperimentSetup(IterBasedRunner):
         self.setup_visualizer()
         self.setup_logger()
         self.setup_checkpointer()
-        self.seed = self.config.get('seed', 0)
+        self.seed = self.config.get('seed') or 0
         self._build(loaders=True)
         self.setup_hooks()
 
