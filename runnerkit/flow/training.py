@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -131,4 +132,8 @@ class Runner(RunnerBase):
 
     def run(self, context: Context) -> None:
         """Run the workflow."""
-        context.runner.run(context.loaders, context.workflow)
+        run = context.runner.run
+        if isinstance(context.runner, Experiment) and not inspect.signature(run).parameters:
+            run()  # a loop of the user's own, over its own loaders
+        else:
+            run(context.loaders, context.workflow)

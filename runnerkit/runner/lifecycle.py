@@ -28,6 +28,10 @@ from runnerkit.utils.waiting import waiting_scope
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
 
 
+class LoopEnded(BaseException):
+    """Leaves a loop of the user's own when the run has been asked to stop; no ``except Exception`` there keeps it."""
+
+
 class Lifecycle(Nesting):
     """The part of a runner that begins and ends a run, whatever happens in between."""
 
@@ -44,9 +48,9 @@ class Lifecycle(Nesting):
         """The span of a loop of one's own: its first ``train`` or ``val`` begins a run, which ends with the span.
 
         All that is around ``run`` is then around this loop: resumed states, ``before_run``, signals, ``after_run``,
-        `outcome`. When the run has been asked to stop, ``train`` and ``val`` return at once, and so does ``train`` when
-        the run has its length: a loop over ``range(max_epochs)`` is right in a resumed run, too. If the loop calls
-        ``run``, or the hooks' ``before_run`` itself, nothing of this happens.
+        `outcome`. When the run has been asked to stop, the next ``train`` or ``val`` leaves the span. When the run has
+        its length, ``train`` returns at once: a loop over ``range(max_epochs)`` is right in a resumed run. If the loop
+        calls ``run``, or the hooks' ``before_run`` itself, nothing of this happens.
         """
         with ExitStack() as stack:
             has_begun = is_over = False
@@ -62,11 +66,15 @@ class Lifecycle(Nesting):
                 if trains and self._is_finished() and not is_over:
                     is_over = True
                     self.logger.info('The run has its length: further calls of train do nothing')
-                return self._stop_reason is None and not (trains and is_over)
+                if self._stop_reason is not None:
+                    raise LoopEnded
+                return not (trains and is_over)
 
             self._own_loop = goes_on
             try:
                 yield
+            except LoopEnded:
+                pass
             finally:
                 self._own_loop = None
 
