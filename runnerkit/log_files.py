@@ -24,6 +24,11 @@ def files_of_run(work_dir: str | os.PathLike[str], endings: str | tuple[str, ...
     return sorted(name for name in names if not name.startswith(EARLIER + os.sep))
 
 
+def logs_in(work_dir: str | os.PathLike[str]) -> list[Path]:
+    """The ``*.log.json`` files of ``work_dir``, oldest first."""
+    return sorted(path for path in Path(work_dir).glob('*.log.json') if path.is_file())
+
+
 def set_aside(work_dir: str | os.PathLike[str], done: int = 0, lines_at_done: int | None = 0) -> list[Path]:
     """Keep in each ``*.log.json`` of ``work_dir`` only what was logged up to a point of the run.
 
@@ -39,7 +44,7 @@ def set_aside(work_dir: str | os.PathLike[str], done: int = 0, lines_at_done: in
         The logs from which something was moved.
     """
     changed = []
-    for path in sorted(Path(work_dir).glob('*.log.json')):
+    for path in logs_in(work_dir):
         kept: list[bytes] = []
         moved: list[bytes] = []
         for line in path.read_bytes().splitlines():

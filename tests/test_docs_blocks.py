@@ -103,7 +103,7 @@ RUN = {
         'workspace: configs/mnist',
         'runnerkit train configs/recommendation/deepfm.yaml',
     },
-    'docs/experiment.md': {'import torch', 'seed = 0'},
+    'docs/experiment.md': {'import torch', 'class Visible(Digits):', 'seed = 0'},
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
     'docs/large_data.md': {  # in test_large_data.py
         "data = dict(train_dataloader=dict(sampler=dict(type='EpochSampler', order='feistel')))",
@@ -481,10 +481,16 @@ def test_the_experiment_trains_alone_and_from_a_config(tmp_path, monkeypatch, ca
     done, score = capsys.readouterr().out.split(' ', 1)
     assert done == '200'
     assert float(re.search('value=([0-9.]+)', score)[1]) > 0.9
-    (tmp_path / 'my_experiment.py').write_text(code.partition('config = dict(')[0])
+    loop = text_of('docs/experiment.md', 'class Visible(Digits):')
+    (tmp_path / 'my_experiment.py').write_text(f'{code.partition("config = dict(")[0]}\n\n{loop}')
     (tmp_path / 'config.py').write_text(text_of('docs/experiment.md', 'seed = 0'))
     assert main(['config.py', '--work-dir', 'run', '--device', 'cpu']) == 0
     assert list((tmp_path / 'run').glob('best_accuracy_iter_*.pth'))
+    config = (tmp_path / 'config.py').read_text().replace(':Digits', ':Visible')
+    (tmp_path / 'config.py').write_text(config)
+    assert main(['config.py', '--work-dir', 'own', '--device', 'cpu']) == 0
+    one, other = (torch.load(tmp_path / run / 'iter_60.pth', weights_only=True)['state_dict'] for run in ('run', 'own'))
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
 def test_the_preflight_in_python_says_what_the_page_says(capsys):

@@ -58,7 +58,7 @@ def test_a_recipe_goes_on_exactly(name, tmp_path):
     packages, files, data = RECIPES[name]
     missing = [package for package in packages if find_spec(package) is None]
     if missing:
-        pytest.skip(f"{', '.join(missing)} not installed: pip install 'runnerkit[large-data]'")
+        pytest.skip(f"{', '.join(missing)} not installed: pip install -e '.[large-data]'")
     shutil.copytree(ROOT / 'configs' / 'mnist', tmp_path / 'configs' / 'mnist')
     for first in (*files, '# large.py'):
         (tmp_path / first[2:]).write_text(text_of(PAGE, first))

@@ -211,6 +211,21 @@ def test_all_five_stages_are_replaced(workspace, capsys):
     assert saved == ['epoch_1.pth', 'epoch_2.pth']
 
 
+def test_a_loop_of_a_stage_ends_where_the_run_does(workspace, capsys):
+    """``for epoch in range(epochs)`` also in a run that has done the first one before."""
+    assert main(['config.yaml']) == 0
+    whole = torch.load(workspace / 'work_dirs' / 'config' / 'epoch_2.pth', weights_only=True)
+    seed = str(whole['meta']['seed'])
+    other = ['config.yaml', '--work-dir', 'other', '--seed', seed]
+    assert main([*other, '--stop-after', '1']) == 0
+    assert main([*other, '--auto-resume']) == 0
+    assert 'The run has its length: further calls of train do nothing' in capsys.readouterr().err
+    assert sorted(path.name for path in (workspace / 'other').glob('epoch_*.pth')) == ['epoch_1.pth', 'epoch_2.pth']
+    resumed = torch.load(workspace / 'other' / 'epoch_2.pth', weights_only=True)
+    assert resumed['meta']['epoch'] == 2
+    assert all(torch.equal(value, resumed['state_dict'][name]) for name, value in whole['state_dict'].items())
+
+
 def test_one_key_replaces_one_stage(workspace, capsys):
     """TDM: its YAML differs from the usual one by the one path."""
     lines = CONFIG.splitlines()
@@ -268,6 +283,46 @@ def test_an_error_in_a_stage_file_names_it(workspace, capsys, file, change, text
     said = capsys.readouterr()
     assert text in said.err.strip().splitlines()[-1] or text in said.err
     assert said.out.count('PaddleRec Finish') == 0
+
+
+TRAIN = 'context.runner.train(context.loaders[0])'
+
+
+@pytest.mark.parametrize(
+    'file, change, text',
+    [
+        ('your_runner.py', (TRAIN, "context['env']['phase'][0]"), "no stage has set context['env']: context.cfg has"),
+        ('your_runner.py', (TRAIN, "context['exe'].run()"), 'PyTorch has no executor'),
+        ('your_runner.py', (TRAIN, 'self._run(context, None)'), f'a pass over a phase is {TRAIN}'),
+        ('your_runner.py', ('int(context.cfg.runner.max_epochs)', "envs.get_global_env('x')"), 'max_epochs'),
+        (
+            'tdm_startup.py',
+            ('from runnerkit', 'from paddlerec.core.utils import envs\nfrom runnerkit'),
+            'runnerkit.flow',
+        ),
+        ('tdm_startup.py', ('from runnerkit', 'import paddle.fluid as fluid\nfrom runnerkit'), 'import torch'),
+        ('your_terminal.py', ("context['tree']", "context['fleet']"), 'context.world_size say what fleet does'),
+    ],
+)
+def test_words_of_the_document_that_are_not_there(workspace, capsys, file, change, text):
+    """The error says what takes their place."""
+    assert change[0] in FILES[file]
+    (workspace / file).write_text(FILES[file].strip().replace(*change) + '\n')
+    assert main(['config.yaml']) == 1
+    assert text in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_save_and_load_take_the_arguments_of_the_document(workspace):
+    (workspace / 'your_runner.py').write_text(
+        RUNNER.replace('context.runner.save()', 'self.save(epoch, context, True)')
+    )
+    startup = TDM_STARTUP.replace(
+        'def startup(self, context):', 'def startup(self, context):\n        self.load(context, is_fleet=True)'
+    )
+    (workspace / 'tdm_startup.py').write_text(startup.strip() + '\n')
+    assert main(['config.yaml']) == 0
+    saved = sorted(path.name for path in (workspace / 'work_dirs' / 'config').glob('epoch_*.pth'))
+    assert saved == ['epoch_1.pth', 'epoch_2.pth']
 
 
 def test_an_error_in_a_file_of_the_second_run_is_told_before_the_first_one(workspace, capsys):

@@ -1030,6 +1030,7 @@ CONFIGS = (
         'checkpoint_config.max_keep_ckpts … Write -1 to keep all, or 1 to keep the newest only',
         0,
     ),
+    Wrong('checkpoint_config = dict(max_keep_ckpts=-5)', 'a number below 1 keeps all checkpoints … Write -1', 0),
     Wrong("checkpoint_config = dict(by_epoch='no')", "checkpoint_config.by_epoch … Write False in place of 'no'", 1),
     Wrong('checkpoint_config = dict(out_dir=3)', 'checkpoint_config.out_dir … must be a path, but got 3', 1),
     Wrong("checkpoint_config = dict(out_dir='good.py')", "out_dir='good.py' of checkpoint_config cannot be used", 1),

@@ -12,6 +12,7 @@ from typing import IO, Any, NamedTuple
 from runnerkit.checkpoint.manifest import why_folder_damaged
 from runnerkit.checkpoint.safe_load import refuse_old_torch, safe_load
 from runnerkit.utils.logging import printable
+from runnerkit.utils.small_files import open_regular
 
 BLOCK = 1 << 20
 
@@ -59,7 +60,7 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
         return why_folder_damaged(path)
     is_archive = False
     try:
-        with open(path, 'rb') as file:
+        with open(open_regular(path), 'rb') as file:
             is_archive = check_records(file)
         # Torch must find everything that the pickle refers to. With mmap, the tensors are not read again.
         safe_load(os.fspath(path), mmap=is_archive)

@@ -214,6 +214,8 @@ def _local_file(filename: str) -> Path:
         return path
     if path.is_dir():
         why = f'{path.absolute()} is a folder'
+    elif path.exists():
+        why = f'{path.absolute()} is not a regular file'
     else:
         held = sorted(other.name for other in path.parent.glob('*.pth')) if path.parent.is_dir() else []
         hint = did_you_mean(path.name, held) or (f'its folder holds {shortened(held)}' if held else '')

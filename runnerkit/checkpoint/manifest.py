@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from runnerkit.checkpoint.atomic import BLOCK, DiskFile, flush_folder
 from runnerkit.checkpoint.metadata import METADATA
 from runnerkit.utils.logging import printable
+from runnerkit.utils.small_files import open_regular, read_small
 
 #: The list of a folder's files, with size and checksum of each. It is written last: without it, the save was not ended.
 MANIFEST = 'MANIFEST'
@@ -65,7 +66,7 @@ def read_manifest(folder: Path) -> dict[str, Listed]:
         ValueError: there is no list, or it is damaged.
     """
     try:
-        data = (folder / MANIFEST).read_bytes()
+        data = read_small(folder / MANIFEST)
     except FileNotFoundError:
         why = 'its save was not ended' if (folder / REST).exists() else 'it is not of runnerkit, or not complete'
         raise ValueError(f'it has no {MANIFEST}: {why}') from None
@@ -75,7 +76,7 @@ def read_manifest(folder: Path) -> dict[str, Listed]:
         is_whole = checksum == f'{zlib.crc32(text.encode()):08x}\n' and text == _text(content)
         if is_whole and content['format'] == _FORMAT:
             return {name: Listed(*numbers) for name, numbers in content['files'].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_whole = False
     if is_whole:
         raise ValueError(f'its format is {content["format"]!r}, and this version of runnerkit reads {_FORMAT}')
@@ -121,7 +122,7 @@ def check_size(path: Path, listed: Listed) -> None:
 def listed_as(path: Path) -> Listed:
     """Size and checksum of a file."""
     size = crc = 0
-    with path.open('rb') as file:
+    with open(open_regular(path), 'rb') as file:
         while block := file.read(BLOCK):
             size, crc = size + len(block), zlib.crc32(block, crc)
     return Listed(size, crc)

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
@@ -28,6 +28,7 @@ from runnerkit.checkpoint.manifest import (
 )
 from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.utils.logging import shortened
+from runnerkit.utils.small_files import read_json
 
 #: File names of checkpoints by epoch and by iteration, and of the link to the newest one.
 BY_EPOCH, BY_ITER, LATEST = 'epoch_{}.pth', 'iter_{}.pth', 'latest.pth'
@@ -309,8 +310,12 @@ class Store:
     def _stored(self, wanted: Callable[[str], bool]) -> list[Stored]:
         found = []
         for name in filter(wanted, self._names()):
-            with suppress(FileNotFoundError):  # a run that goes on here has just deleted it
+            try:
                 found.append(self._described(self.path(name)))
+            except FileNotFoundError:  # a run that goes on here has just deleted it
+                continue
+            except OSError as error:  # a link that leads to itself, for one
+                logger.warning('%s is skipped: %s', self.path(name), error)
         return sorted(found, reverse=True)
 
     def _described(self, path: str) -> Stored:
@@ -360,8 +365,13 @@ class Store:
         """What `set_owner` has written here; None if nothing, or if the storage cannot keep it."""
         path = self.path(OWNER)
         try:
-            found = json.loads(self.client.get_text(path)) if self.client.isfile(path) else None
-        except (ValueError, AttributeError, NotImplementedError):
+            if self.is_local:
+                found = read_json(path)
+            else:
+                found = json.loads(self.client.get_text(path)) if self.client.isfile(path) else None
+        except PermissionError:
+            raise
+        except (OSError, ValueError, TypeError, RecursionError, AttributeError, NotImplementedError):  # or a mock
             return None
         return found if isinstance(found, dict) else None
 

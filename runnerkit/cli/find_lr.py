@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if ending.lower() not in PICTURES:
         raise UsageError(f'--out {args.out}: a picture ends in {", ".join(PICTURES)}')
     if args.out is not None and find_spec('matplotlib') is None:
-        raise UsageError("--out needs matplotlib: pip install 'runnerkit[plot]'")
+        raise UsageError('--out needs matplotlib: pip install matplotlib')
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options

@@ -21,6 +21,10 @@ _ACCUMULATE = '--cfg-options optimizer_config.cumulative_iters=VALUE'
 _SYNC_BN = 'convert the model where it is built: torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)'
 _EARLY = 'an EarlyStoppingHook in custom_hooks of the config'
 _IN_CONFIG = 'it is a section of the config, whose settings follow --cfg-options'
+_WARMUP = (
+    '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE (and lr_config.policy=Fixed if the config has '
+    'no lr_config)'
+)
 _DRY_RUN = '--dry-run runs one iteration of each mode'
 _AMP = '--cfg-options amp=bf16 (or amp=fp16)'
 
@@ -65,7 +69,7 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'lr-scheduler': '--cfg-options lr_config.policy=VALUE',
     'lr-scheduler-type': '--cfg-options lr_config.policy=VALUE',
     'sched': '--cfg-options lr_config.policy=VALUE',
-    'warmup-steps': '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE',
+    'warmup-steps': _WARMUP,
     # data
     'batch': _BATCH,
     'batch-size': _BATCH,
@@ -150,9 +154,9 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'num-sanity-val-steps': _DRY_RUN,
     'auto-lr-find': 'runnerkit find-lr CONFIG',
     'detect-anomaly': 'a NonFiniteHook in custom_hooks of the config stops at NaN and names the batch',
-    'eval-only': 'runnerkit test CONFIG CHECKPOINT evaluates',
-    'evaluate': 'runnerkit test CONFIG CHECKPOINT evaluates',
-    'test-only': 'runnerkit test CONFIG CHECKPOINT evaluates',
+    'eval-only': 'runnerkit test WORK_DIR evaluates its best checkpoint',
+    'evaluate': 'runnerkit test WORK_DIR evaluates its best checkpoint',
+    'test-only': 'runnerkit test WORK_DIR evaluates its best checkpoint',
     'eval': 'no flag is needed: the scores are those of the model, or of the data set',
     'no-val': '--no-validate',
     'noval': '--no-validate',

@@ -1,4 +1,4 @@
-"""``tools/test.py cfg.py checkpoint``: evaluate a trained model."""
+"""``runnerkit test WORK_DIR``, ``tools/test.py CONFIG CHECKPOINT``: evaluate a trained model."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from runnerkit.cli.errors import check_writable, usage_checked
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config
+from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
 
 #: The sections of a config that an evaluation reads.
@@ -22,9 +23,14 @@ SECTIONS = (
 
 def parser(prog: str = 'runnerkit test') -> Parser:
     """The command line."""
-    parse = Parser(prog=prog, description='Evaluate a checkpoint on the test split of a config.')
-    add_shared(parse, 'config')
-    parse.add_argument('checkpoint', help='the checkpoint, or a work dir: its best checkpoint, else its latest')
+    parse = Parser(prog=prog, description='Evaluate a trained model on the test split of its data.')
+    parse.add_argument('config', help='the config file (.py, .yaml or .json), or a work dir, which holds its own')
+    parse.add_argument(
+        'checkpoint',
+        nargs='?',
+        help='the checkpoint, or a work dir: its best checkpoint, else its latest (default: the work dir, or that of '
+        'the config)',
+    )
     parse.add_argument(
         '--split', default='test', help="which section of the config's data to evaluate on (default: test)"
     )
@@ -46,14 +52,18 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
         check_writable('--out', args.out)
     if args.local_rank is not None:
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    cfg = load_config(args.config, args.cfg_options, sections=SECTIONS)
+    config, place = args.config, args.checkpoint
+    if not config.endswith(EXTENSIONS):
+        config, place = config_in(config), place or config
+    cfg = load_config(config, args.cfg_options, sections=SECTIONS)
     from runnerkit.checkpoint import find_checkpoint, trusted_pickles
     from runnerkit.flow import Options
+    from runnerkit.flow.instance import work_dir_of
     from runnerkit.flow.testing import evaluated
 
     options = Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device)
     with trusted_pickles() if args.trust_pickles else nullcontext():
-        checkpoint = find_checkpoint(args.checkpoint, best=True)
+        checkpoint = find_checkpoint(os.fspath(work_dir_of(cfg)) if place is None else place, best=True)
         scores = evaluated(cfg, options, checkpoint, args.split, args.allow_partial)
     if scores:
         for name, value in scores.items():
@@ -61,3 +71,18 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
         if args.out:
             Path(args.out).write_text(json.dumps(scores, indent=2) + '\n', encoding='utf-8')
     return 0
+
+
+def config_in(work_dir: str) -> str:
+    """The config file that a run has kept in ``work_dir``.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from runnerkit.flow.trained import config_of
+
+    found = config_of(work_dir)
+    if found is None:
+        kind = 'a work dir without its config' if os.path.isdir(work_dir) else 'neither a config nor a work dir'
+        raise UsageError(f'{work_dir} is {kind}: give the config first, runnerkit test CONFIG {work_dir}')
+    return os.fspath(found)

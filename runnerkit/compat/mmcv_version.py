@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 from runnerkit.utils.exceptions import WrongValue
 
+#: The environment variable with another version of MMCV 1.x to report; ``--as-mmcv`` sets it, also for workers.
+AS_MMCV = 'RUNNERKIT_AS_MMCV'
+
+
 __version__ = '1.7.2'
-version_info = (1, 7, 2)
+version_info: tuple[int, ...] = (1, 7, 2)
+
+
+def report_version(text: str) -> None:
+    """Report another version of MMCV 1.x, in this process and in those that it starts; before ``mmcv`` is imported.
+
+    Raises:
+        WrongValue: ``text`` is not one, such as 1.4.0.
+    """
+    global __version__, version_info
+    if not re.fullmatch(r'1\.\d+\.\d+', text):
+        raise WrongValue(f'{text!r} is not a version of MMCV 1.x to report: write one such as 1.4.0')
+    os.environ[AS_MMCV] = __version__ = text
+    version_info = tuple(int(part) for part in text.split('.'))
+
+
+if os.environ.get(AS_MMCV):
+    report_version(os.environ[AS_MMCV])
 
 __all__ = ['__version__', 'parse_version_info', 'version_info']
 

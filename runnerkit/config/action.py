@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
 
 _CLOSING = {'(': ')', '[': ']'}
 _WORDS = {'true': True, 'false': False}
+_DIGITS = re.compile(r'[+-]?\d+')
 
 
 class WrongBrackets(SystemExit, AssertionError):
@@ -79,8 +81,9 @@ def parse_scalar(text: str) -> Any:
     try:
         number = float(text)
         number = int(text)
-    except ValueError:  # not a number, or not an integer: keep what was found so far
-        pass
+    except ValueError as error:  # not a number, or not an integer: keep what was found so far
+        if _DIGITS.fullmatch(text):
+            raise ValueError(f'a number of {len(text)} digits is too long: {error}') from None
     return number
 
 

@@ -31,6 +31,10 @@ from runnerkit.utils.suggest import did_you_mean, near_miss, nearest
 _READS_ALL = {'globals', 'locals', 'vars', 'eval', 'exec'}
 
 
+#: How many unknown top-level keys are looked at, each of them for a misspelling and among all values.
+MOST_UNREAD = 200
+
+
 def unread_keys(cfg: Any) -> list[Finding]:
     """Keys that nobody reads: errors in sections whose reader is known, and warnings elsewhere.
 
@@ -52,6 +56,24 @@ def unread_keys(cfg: Any) -> list[Finding]:
     for finding in findings:
         by_key.setdefault((finding.key, finding.where), finding)
     return list(by_key.values())
+
+
+def in_the_words_of(cfg: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """``options`` by dotted key, with `SAME` keys under the name that ``cfg`` already uses.
+
+    ``data.samples_per_gpu=32`` then changes the ``batch_size`` of a config that has one.
+    """
+    other = {**dict(SAME), **{usual: mmcv for mmcv, usual in SAME}}
+    renamed = {}
+    for path, value in options.items():
+        *parents, key = path.split('.')
+        section: Any = cfg
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, Mapping) else None
+        synonym = '.'.join((*parents, other.get(key, key)))
+        is_used = isinstance(section, Mapping) and key not in section and other.get(key) in section
+        renamed[synonym if is_used and synonym not in options else path] = value
+    return renamed
 
 
 def refuse_unread_keys(cfg: Any, sections: Collection[str] | None = None) -> None:
@@ -231,11 +253,14 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
             foreign.update(found)
             what = f'nobody reads the keys of {system}: {", ".join(found)}'
             yield Finding('warning', found[0], _where(root, found[0]), what, f'A run reads {", ".join(REQUIRED)} …')
-    for key in rest:
-        if key in foreign or key.startswith('_'):
-            continue
-        if not is_read(key):
-            yield from _in_nobodys_name(root, key)
+    unread = [key for key in rest if key not in foreign and not key.startswith('_') and not is_read(key)]
+    for key in unread[:MOST_UNREAD]:
+        yield from _in_nobodys_name(root, key)
+    if more := unread[MOST_UNREAD:]:
+        what = (
+            f'with it, there are {len(unread)} top-level keys that no run reads; the last {len(more)} are not checked'
+        )
+        yield Finding('warning', more[0], _where(root, more[0]), what, 'Put values of your own into one section.')
 
 
 def _in_nobodys_name(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
@@ -244,7 +269,7 @@ def _in_nobodys_name(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
     by_option = _is_option(root, key)
     meant = near_miss(key, TOP)
     if meant is not None:
-        lacking = meant in REQUIRED and meant not in root
+        lacking = meant not in root and (meant in REQUIRED or _fits(root[key], meant))
         level: Any = 'error' if by_option or lacking else 'warning'
         yield Finding(level, key, where, 'nobody reads it: a run has no such key', f'Did you mean {meant!r}?')
     elif by_option:
@@ -257,6 +282,14 @@ def _in_nobodys_name(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
     elif origin is not None and 'training' not in root and not _is_used(root, key):  # an Experiment reads any key
         way_out = f'Write {BELONGS[key]}.' if key in BELONGS else 'Remove it, or begin its name with an underscore.'
         yield Finding('warning', key, where, 'neither a run nor a file of this config reads it', way_out)
+
+
+def _fits(value: Any, section: str) -> bool:
+    """Whether a value has the form of a run's ``section``, so that the section is what was meant."""
+    if section == 'custom_hooks':
+        return isinstance(value, list) and bool(value) and all(isinstance(x, Mapping) and 'type' in x for x in value)
+    reader = _reader(section, value)
+    return bool(value) and reader is not None and set(value) <= {*KEYS[reader], 'type', 'policy'}
 
 
 def _reads_of_files(root: Mapping[str, Any], text: str) -> Callable[[str], bool]:

@@ -6,6 +6,8 @@ from typing import Any
 
 #: How deeply dicts, lists and tuples may be nested.
 MAX_DEPTH = 100
+#: How many files may stand behind each other in ``_base_``.
+MAX_BASES = 50
 #: How many values the aliases of a YAML file may add.
 MAX_REPEATED = 1_000_000
 

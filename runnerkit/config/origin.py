@@ -81,8 +81,10 @@ class DataLines(SourceLines):
         """The root of the file's tree; None if YAML cannot read it."""
         import yaml  # slow to import, and most configs are Python
 
+        from runnerkit.fileio.yaml_format import YamlLoader
+
         try:
-            return yaml.compose(self._text, Loader=yaml.SafeLoader)
+            return yaml.compose(self._text, Loader=YamlLoader)
         except yaml.YAMLError:
             return None
 

@@ -178,7 +178,7 @@ class _Shape:
         paths = {stage: f'{stage}_class_path' for stage in STAGES}
         flow = {stage: runner[path] for stage, path in paths.items() if runner.get(path)}
         if trains:
-            self.add_training(found, runner, where)
+            self.add_training(found, runner, where, 1 if 'workflow' in self.root else _trainings(phases))
         else:
             if not runner.get('init_model_path'):
                 place = _at(runner, 'name')
@@ -299,16 +299,19 @@ class _Shape:
             raise WrongKey(f'the dataset {name!r} needs data_converter: the file with its class {own}{place}')
         return {'type': f'{file}:{own}', **dataset}
 
-    def add_training(self, found: dict[str, Any], runner: Mapping[str, Any], where: str) -> None:
-        """``runner``, ``load_from``, ``checkpoint_config`` and ``log_config`` of a runner that trains."""
+    def add_training(self, found: dict[str, Any], runner: Mapping[str, Any], where: str, phases: int) -> None:
+        """``runner``, ``load_from``, ``checkpoint_config`` and ``log_config`` of a runner that trains.
+
+        An epoch there has one pass for each of the training ``phases``; an epoch of a Runner is one pass.
+        """
         if 'epochs' not in runner:
             raise WrongKey(f'{where} needs epochs{_at(runner, "name")}')
-        epochs = {'type': 'EpochBasedRunner', 'max_epochs': runner['epochs']}
+        epochs = {'type': 'EpochBasedRunner', 'max_epochs': _times(phases, runner['epochs'])}
         found['runner'] = _moved(epochs, runner, {'max_epochs': 'epochs'})
         if runner.get('init_model_path'):
             found['load_from'] = runner['init_model_path']
         if 'save_checkpoint_interval' in runner:
-            interval = {'interval': runner['save_checkpoint_interval']}
+            interval = {'interval': _times(phases, runner['save_checkpoint_interval'])}
             found.setdefault('checkpoint_config', _moved(interval, runner, {'interval': 'save_checkpoint_interval'}))
         if 'save_step_interval' in runner:
             by_step = {'type': 'CheckpointHook', 'by_epoch': False, 'interval': runner['save_step_interval']}
@@ -332,6 +335,16 @@ class _Shape:
                 'with torchrun and --launcher pytorch'
             )
         return f'cuda:{gpus}' if gpus else 'cuda'
+
+
+def _trainings(phases: list[Mapping[str, Any]]) -> int:
+    """How many of the phases train, at least 1."""
+    return max(1, sum(phase.get('mode') != 'val' for phase in phases))
+
+
+def _times(number: int, value: Any) -> Any:
+    """``value``, if it is a whole number, so many times; what else it may be is told by the checks."""
+    return number * value if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _at(part: Any, *path: Any) -> str:

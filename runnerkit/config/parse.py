@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runnerkit.config.config_dict import ConfigDict, as_config
-from runnerkit.config.limits import TOO_DEEP, check_depth, check_yaml
+from runnerkit.config.limits import MAX_BASES, TOO_DEEP, check_depth, check_yaml
 from runnerkit.config.merge import merge
 from runnerkit.config.origin import DataLines, Place, SourceLines
 from runnerkit.utils.exceptions import raise_with_context
@@ -69,6 +69,8 @@ def read_config(
     path = os.path.abspath(os.path.expanduser(filename))
     if path in chain:
         raise ValueError(f'{BASE_KEY} leads in a circle: {" -> ".join((*chain[chain.index(path) :], path))}')
+    if len(chain) > MAX_BASES:
+        raise ValueError(f'{chain[0]} has a chain of more than {MAX_BASES} files in {BASE_KEY}: write fewer of them')
     if os.path.isdir(path):
         raise IsADirectoryError(f'{path} is a folder, not a config file{_configs_in(path)}')
     if not os.path.isfile(path):
@@ -130,7 +132,7 @@ def fill_in_file_variables(text: str, path: str) -> str:
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
     values = {
-        'fileDirname': folder.replace('\\', '/'),
+        'fileDirname': folder.replace(os.sep, '/'),
         'fileBasename': name,
         'fileBasenameNoExtension': stem,
         'fileExtname': extension,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple, NoReturn, TypeAlias
@@ -77,16 +78,17 @@ class Source(ABC, Opaque):
 
 
 def is_offset(value: Any) -> bool:
-    """Whether ``value`` can be an event's offset: a finite number, a text, or a list of these; every one of them can
-    be in a checkpoint, and be compared."""
+    """Whether ``value`` can be an event's offset: a number of at most 64 bits, a text, or a list of these; every one of
+    them can be in a checkpoint, and be compared. A larger number is a fault, and all later events would lie before it.
+    """
     parts = value if isinstance(value, (list, tuple)) and value else [value]
     return all(map(_is_plain, parts))
 
 
 def _is_plain(part: Any) -> bool:
-    if isinstance(part, int):  # a checkpoint takes no longer ones
-        return not isinstance(part, bool) and part.bit_length() <= 1024
-    return isinstance(part, str) or (isinstance(part, float) and math.isfinite(part))
+    if isinstance(part, int | float) and not isinstance(part, bool):
+        return abs(part) < 2**63  # false for NaN
+    return isinstance(part, str)
 
 
 #: The most bytes of a line. Longer ones are malformed, and never in memory as a whole.
@@ -137,11 +139,18 @@ def parse_event(line: bytes, offset: Any) -> Event | Malformed:
 def parse_line(line: bytes, offset: Any = None) -> Any:
     """The JSON value in a line, or a `Malformed`."""
     try:
-        return json.loads(line, parse_constant=_refuse)
+        return json.loads(line, parse_constant=_refuse, parse_float=_finite)
     except ValueError as error:  # wrong UTF-8 is one, too
         return Malformed(shortened_text(line), f'no JSON: {error}', offset)
     except RecursionError:
         return Malformed(shortened_text(line), 'no JSON: it is nested too deeply', offset)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f'{reprlib.repr(text)} is larger than any float')
+    return value
 
 
 def _refuse(name: str) -> NoReturn:

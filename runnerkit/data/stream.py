@@ -267,7 +267,7 @@ class StreamLoader:
                 self._drop(place, offset)
                 continue
             if isinstance(record, Event) and place is None:
-                record = _without_place(record, 'it is neither a finite number nor a text nor a list of these')
+                record = _without_place(record, 'it is not a number of at most 64 bits, a text or a list of these')
             if isinstance(record, Malformed):
                 self._set_aside(record)
             else:

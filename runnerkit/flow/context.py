@@ -14,6 +14,7 @@ import torch
 
 from runnerkit.config.findings import Finding
 from runnerkit.flow.earlier import jobs
+from runnerkit.flow.paddlerec_words import WORDS
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.suggest import suggestion
 
@@ -111,7 +112,8 @@ class Context:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.own:
-            raise KeyError(f'no stage has set context[{name!r}]{suggestion(name, self.own)}')
+            hint = f': {WORDS[name]}' if name in WORDS else suggestion(name, self.own)
+            raise KeyError(f'no stage has set context[{name!r}]{hint}')
         return self.own[name]
 
     def __setitem__(self, name: str, value: Any) -> None:

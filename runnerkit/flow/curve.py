@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from runnerkit.distributed.slowest import NAMES
 from runnerkit.fileio.paths import shown
-from runnerkit.log_files import parsed_line
+from runnerkit.log_files import logs_in, parsed_line
 from runnerkit.utils.logging import print_result
 from runnerkit.utils.losses import names_a_loss
 
@@ -50,7 +50,7 @@ def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
     """
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
     reached = 0
-    for path in sorted(Path(work_dir).glob('*.log.json')):
+    for path in logs_in(work_dir):
         for text in path.read_text(encoding='utf-8', errors='replace').splitlines():
             line = parsed_line(text)
             if line is None or 'mode' not in line:
@@ -238,7 +238,7 @@ def draw_and_tell(what: str, draw_it: Callable[[], Path | None], logger: logging
     try:
         path = draw_it()
     except ModuleNotFoundError:
-        logger.info("no %s is drawn: it needs matplotlib (pip install 'runnerkit[plot]')", what)
+        logger.info('no %s is drawn: it needs matplotlib (pip install matplotlib)', what)
         return
     if path is not None:
         print_result(f'{what.capitalize()} {shown(path)}', logger)

@@ -21,7 +21,8 @@ from typing import Any
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import flush_folder, write_atomically
 from runnerkit.distributed import all_gather_objects
-from runnerkit.log_files import EARLIER
+from runnerkit.log_files import EARLIER, logs_in
+from runnerkit.utils.small_files import read_json
 
 #: What ``--if-used`` may be.
 IF_USED = ('resume', 'aside', 'refuse')
@@ -64,9 +65,9 @@ def files_of_a_run(work_dir: Path) -> list[str]:
 def read_record(work_dir: Path) -> dict[str, Any]:
     """What `write_record` has written; of a run of an older version, the config that its log names."""
     try:
-        found = json.loads((work_dir / RECORD).read_text(encoding='utf-8'))
+        found = read_json(work_dir / RECORD)
     except (OSError, ValueError):
-        logs = sorted(work_dir.glob('*.log.json'))
+        logs = logs_in(work_dir)
         found = {'config': name} if logs and (name := _config_in(logs[-1])) else {}
     return found if isinstance(found, dict) else {}
 

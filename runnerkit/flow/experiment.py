@@ -14,6 +14,7 @@ from runnerkit.distributed import from_first_rank
 from runnerkit.flow.experiment_methods import as_evaluation, as_outputs, by_name, with_options
 from runnerkit.flow.experiment_setup import ExperimentSetup, NoBatches
 from runnerkit.flow.own_state import OwnState, load_state, put_back, state_of, stateful
+from runnerkit.flow.valid_hook import ValidHook
 from runnerkit.hooks import CheckpointHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
@@ -106,7 +107,7 @@ class Experiment(ExperimentSetup):
         if cls._has_own_train and len(inspect.signature(cls.train).parameters) == 1:
             raise TypeError(
                 f'{cls.__name__}.train takes no loader: in an Experiment, train(self, data_loader) is one iteration of '
-                'the loop, and the loop is run(). Write train_batch, or override run'
+                'the loop, and the loop is run(). Write train_batch; or override run, with your loop in manual_loop()'
             )
         # Whatever a subclass, or a class that it inherits from besides, has written keeps what the base promises.
         for name, made in (('valid', as_evaluation), ('save', with_options)):
@@ -150,6 +151,40 @@ class Experiment(ExperimentSetup):
         Raises:
             RuntimeError: there is no model.
         """
+        with self._prepared(data_loaders) as loaders:
+            super().run(loaders, workflow or [('train', 1)], max_iters, **kwargs)
+
+    @contextmanager
+    def manual_loop(self) -> Iterator[None]:
+        """The span of a loop of your own, in a ``run`` that you override. ::
+
+            def run(self):
+                with self.manual_loop():
+                    while self.iteration < self.config.training.max_iteration:
+                        self.train()  # one iteration: train_batch, and everything around it
+                        if self.iteration % self.config.training.valid_interval == 0:
+                            self.valid()
+                        if self.iteration % self.config.training.save_interval == 0:
+                            self.save()
+
+        It is a run in all: hooks, logs, signals, the end saved, exact resumes. ``valid`` and ``save`` are called by the
+        loop alone, and all that it saves is kept; ``valid_interval``, ``save_interval`` and ``save_best`` have no
+        effect of their own. When the run is asked to stop, the next ``train`` leaves the span.
+
+        Raises:
+            RuntimeError: there is no model.
+        """
+        with self._prepared() as loaders:
+            if self._checkpointer in self.hooks:
+                self._checkpointer.interval = self._checkpointer.max_keep_ckpts = -1  # it saves the end
+            for hook in [hook for hook in self.hooks if isinstance(hook, ValidHook)]:
+                self.hooks.remove(hook)
+            with self.around_own_loop(loaders, [('train', 1)]):
+                yield
+
+    @contextmanager
+    def _prepared(self, data_loaders: Sequence[Any] | None = None) -> Iterator[list[Any]]:
+        """What is around every run; gives its loaders."""
         self.check_model()
         self.check_loaders()
         check_optimizer(self.optimizer)
@@ -166,13 +201,27 @@ class Experiment(ExperimentSetup):
                 from_first_rank(self._set_aside)
         self._is_running = True
         try:
-            super().run([_own(loader) for loader in loaders], workflow or [('train', 1)], max_iters, **kwargs)
+            yield [_own(loader) for loader in loaders]
         finally:
             self._is_running = False
             self.close()
 
-    def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
-        """Train one iteration: ``train_batch``, or in other modes as in `IterBasedRunner`."""
+    def train(self, data_loader: IterLoader | None = None, mode: str = 'train', **kwargs: Any) -> None:
+        """Train one iteration: ``train_batch``, or in other modes as in `IterBasedRunner`.
+
+        Args:
+            data_loader: by default the first one of the run; see `manual_loop`.
+            mode: of the workflow.
+            **kwargs: handed to ``train_batch``.
+
+        Raises:
+            RuntimeError: no run has begun, and no loader is given.
+        """
+        if self._own_loop is not None and not self._own_loop(True):
+            return
+        if data_loader is None and not self._readers.entries:
+            raise RuntimeError('train() is one iteration of a run: call run(), or write your loop in manual_loop()')
+        data_loader = self._readers.entries[0] if data_loader is None else data_loader
         self._in_batch = True
         try:
             if mode != 'train':

@@ -16,10 +16,10 @@ from runnerkit.utils.suggest import near_miss
 
 #: The section ``training`` of an experiment's config, by default.
 TRAINING = {'max_iteration': 900000, 'valid_interval': 1000, 'save_interval': 10000}
-_TRAINING_KEYS = (*TRAINING, 'log_interval')
+TRAINING_KEYS = (*TRAINING, 'log_interval')
 
 #: What else of its config an experiment reads.
-_KEYS = [
+KNOWN_KEYS = [
     *('training', 'seed', 'deterministic', 'work_dir', 'log_level', 'log_config', 'checkpoint_config', 'evaluation'),
     *('lr_config', 'momentum_config', 'optimizer_config', 'amp', 'fp16', 'custom_hooks'),
     *('model_wrapper', 'find_unused_parameters', 'broadcast_buffers', 'sync_batchnorm'),
@@ -40,16 +40,16 @@ def as_config(config: Any) -> Config:
     if training is not None and not isinstance(training, Mapping):
         raise WrongType(f'training must be a dict such as dict(max_iteration=1000), but got {training!r}')
     found.training = {**TRAINING, **(training or {})}
-    for name in _TRAINING_KEYS:
+    for name in TRAINING_KEYS:
         if name in found.training:
             check_whole_number(f'training.{name}', found.training[name], at_least=int(name != 'max_iteration'))
-    check_whole_number('seed', found.get('seed', 0), at_least=0)
+    check_whole_number('seed', found.get('seed'), at_least=0, or_none=True)
     return found
 
 
 def misspelt(config: Any) -> Iterator[tuple[str, str]]:
     """The keys of ``config`` that nobody but the user reads, and that look like others: with those."""
-    for before, names, known in (('', config, _KEYS), ('training.', config.training, _TRAINING_KEYS)):
+    for before, names, known in (('', config, KNOWN_KEYS), ('training.', config.training, TRAINING_KEYS)):
         for name in names:
             if meant := near_miss(str(name), known):
                 yield f'{before}{name}', f'{before}{meant}'

@@ -15,7 +15,7 @@ from runnerkit.config.action import parse_value
 from runnerkit.config.merge import merge
 from runnerkit.distributed import shutdown
 from runnerkit.flow.experiment import Experiment
-from runnerkit.flow.experiment_checks import as_config
+from runnerkit.flow.experiment_checks import KNOWN_KEYS, TRAINING_KEYS, as_config
 from runnerkit.utils.suggest import suggestion
 
 
@@ -88,9 +88,19 @@ def merged_config(default: Mapping[str, Any] | None, file: str | None, opts: Seq
         holder: Any = found
         *path, last = key.split('.')
         for name in [*path, last]:
-            if not isinstance(node, (Mapping, Config)) or name not in node:
+            is_section = isinstance(node, (Mapping, Config))
+            if (
+                is_section
+                and name not in node
+                and key in (*KNOWN_KEYS, *(f'training.{each}' for each in TRAINING_KEYS))
+            ):
+                holder, node = node, None  # an Experiment reads it
+                continue
+            if not is_section or name not in node:
                 keys = list(node) if isinstance(node, (Mapping, Config)) else []
-                raise KeyError(f'--opts {key}: the config has no {name!r} there{suggestion(name, map(str, keys))}')
+                raise KeyError(
+                    f'--opts {key}: the config has no {name!r} there{suggestion(name, [*map(str, keys), *KNOWN_KEYS])}'
+                )
             holder, node = node, node[name]
         value = parse_value(text)
         if isinstance(node, float) and type(value) is int:

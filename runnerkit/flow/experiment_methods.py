@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.distributed import reduce_named_sums
+from runnerkit.hooks.logger import LoggerHook
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.report import scope as report_scope
@@ -86,6 +87,13 @@ def as_evaluation(valid: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
                 found.update(scores)
         finally:
             self.log_buffer, self._is_validating = log, False
+        if self._own_loop is not None and scores:  # else the hook that has called it hands them to the loggers
+            log.output.update(scores)
+            log.ready = True
+            for hook in self.hooks:
+                if isinstance(hook, LoggerHook):
+                    hook.after_val_iter(self)
+            log.clear_output()
         return scores
 
     return evaluated

@@ -130,7 +130,7 @@ class ExperimentSetup(IterBasedRunner):
         self.setup_visualizer()
         self.setup_logger()
         self.setup_checkpointer()
-        self.seed = self.config.get('seed', 0)
+        self.seed = self.config.get('seed') or 0
         self._build(loaders=True)
         self.setup_hooks()
 
@@ -187,7 +187,7 @@ class ExperimentSetup(IterBasedRunner):
         if hook is None:
             raise AttributeError(
                 'there is no visualizer, since nothing draws curves: install tensorboard '
-                "(pip install 'runnerkit[tensorboard]') and leave log_config out, name a TensorboardLoggerHook in it, "
+                '(pip install tensorboard) and leave log_config out, name a TensorboardLoggerHook in it, '
                 'or set self.visualizer in setup_visualizer'
             )
         if self._signals is None:

@@ -23,7 +23,7 @@ from runnerkit.utils.suggest import suggestion
 #: The packages that a format needs, and how they are installed.
 _PACKAGES = {
     '.safetensors': (('safetensors',), 'pip install safetensors'),
-    '.onnx': (('onnx', 'onnxscript', 'onnxruntime'), "pip install 'runnerkit[onnx]'"),
+    '.onnx': (('onnx', 'onnxscript', 'onnxruntime'), 'pip install onnx onnxscript onnxruntime'),
 }
 
 #: The largest ONNX file, in bytes.

@@ -20,6 +20,7 @@ from runnerkit.flow.wrapping import placed, wrapped
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
+from runnerkit.parallel.steps import Steps
 from runnerkit.registry import placed_errors
 from runnerkit.utils.seed import set_random_seed
 
@@ -84,6 +85,8 @@ class NetworkBase(Stage):
             with placed_errors(context.cfg, 'compile'):
                 compile_model(model, **options)
         context.model = wrapped(model, context.cfg, context.device, context.logger)
+        if context.cfg.get('channels_last') and isinstance(context.model, Steps):
+            context.model.keep_strides = True
         if context.options.diff_seed:  # only now, so that all ranks have the same weights
             set_random_seed(context.seed, use_rank_shift=True)
 

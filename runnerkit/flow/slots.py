@@ -17,6 +17,7 @@ from runnerkit.flow.dry_run import DryRun
 from runnerkit.flow.inference import Infer
 from runnerkit.flow.instance import Instance, InstanceBase
 from runnerkit.flow.network import Network, NetworkBase
+from runnerkit.flow.paddlerec_words import way_out
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.startup import Startup, StartupBase
 from runnerkit.flow.terminal import Terminal, TerminalBase
@@ -119,6 +120,8 @@ def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
         try:
             found = STAGES.get(name)
         except Exception as error:
+            if instead := way_out(error):
+                add_note(error, instead)
             note_line(error, name.rpartition(':')[0])
             raise
         if found is None:
@@ -207,8 +210,11 @@ def file_of_user(made: Any) -> str | None:
 
 
 def add_place(error: BaseException, slot: Slot, make: Any) -> None:
-    """Note on ``error`` in which stage it was raised, and on which line if the stage is a user's."""
+    """Note on ``error`` in which stage it was raised, and on which line if the stage is a user's; and what to write in
+    place of a name of PaddleRec's."""
     file = file_of_user(make.func if isinstance(make, partial) else make)
+    if file is not None and (instead := way_out(error)):
+        add_note(error, instead)
     if file is not None:
         note_line(error, file, f'stage {slot.name!r}, ')
 

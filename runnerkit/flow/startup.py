@@ -36,8 +36,14 @@ class StartupBase(Stage):
     def startup(self, context: Context) -> None:
         """Change the model's weights, if they shall not be the initial ones."""
 
-    def load(self, context: Context) -> None:
-        """Load the weights of the checkpoint in ``--load-from``, else the config's ``load_from``, if there is one."""
+    def load(self, context: Context, is_fleet: bool = False, main_program: None = None) -> None:
+        """Load the weights of the checkpoint in ``--load-from``, else the config's ``load_from``, if there is one.
+
+        Args:
+            context: of the run.
+            is_fleet: no effect; PaddleRec's. Every rank loads.
+            main_program: None; PaddleRec's. There are no programs.
+        """
         weights = load_from(context)
         if weights:
             with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):

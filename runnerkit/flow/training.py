@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -52,6 +53,16 @@ class RunnerBase(Stage):
             NotImplementedError: a subclass does not override it.
         """
         raise NotImplementedError(f'{type(self).__name__} must override run')
+
+    def save(self, epoch: int, context: Context, is_fleet: bool = False) -> None:
+        """Save a checkpoint, on every rank: PaddleRec's name for ``context.runner.save()``.
+
+        Args:
+            epoch: no effect; the runner counts.
+            context: of the run.
+            is_fleet: no effect.
+        """
+        context.runner.save()
 
     def begin(self, context: Context) -> None:
         """Make the work dir this run's, unless nothing is kept. Only now, so that a run refused earlier changes nothing
@@ -121,4 +132,8 @@ class Runner(RunnerBase):
 
     def run(self, context: Context) -> None:
         """Run the workflow."""
-        context.runner.run(context.loaders, context.workflow)
+        run = context.runner.run
+        if isinstance(context.runner, Experiment) and not inspect.signature(run).parameters:
+            run()  # a loop of the user's own, over its own loaders
+        else:
+            run(context.loaders, context.workflow)

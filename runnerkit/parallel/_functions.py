@@ -9,13 +9,17 @@ import torch
 from torch import Tensor
 
 
-def scatter(input: Any, devices: Sequence[int], streams: Sequence[Any] | None = None) -> Any:
+def scatter(
+    input: Any, devices: Sequence[int], streams: Sequence[Any] | None = None, keep_strides: bool = False
+) -> Any:
     """Copy the tensors of ``input`` to ``devices``; a list is divided into equal blocks, one per device.
 
     Args:
         input: a tensor, or a list of tensors and lists.
         devices: the numbers of the GPUs; ``[-1]`` leaves the tensors where they are.
         streams: one stream per device for the copies; None: the current streams.
+        keep_strides: leave tensors in their memory format. MMCV makes all of them contiguous, so that models may rely
+            on it (``x.view(…)``), and sums have the same last bits.
 
     Raises:
         TypeError: ``input`` is, or contains, something else.
@@ -23,9 +27,13 @@ def scatter(input: Any, devices: Sequence[int], streams: Sequence[Any] | None = 
     streams = [None] * len(devices) if streams is None else streams
     if isinstance(input, list):
         block = -(-len(input) // len(devices))
-        return [scatter(each, [devices[i // block]], [streams[i // block]]) for i, each in enumerate(input)]
+        return [
+            scatter(each, [devices[i // block]], [streams[i // block]], keep_strides) for i, each in enumerate(input)
+        ]
     if not isinstance(input, Tensor):
         _refuse(input)
+    if not keep_strides:
+        input = input.contiguous()
     if devices[0] == -1:
         return input
     with torch.cuda.device(devices[0]), torch.cuda.stream(streams[0]):
@@ -70,9 +78,9 @@ class Scatter:
     """`scatter` as MMCV calls it."""
 
     @staticmethod
-    def forward(target_gpus: Sequence[int], input: Any) -> tuple[Any, ...]:
+    def forward(target_gpus: Sequence[int], input: Any, keep_strides: bool = False) -> tuple[Any, ...]:
         """Return the result of `scatter` as a tuple of the list's entries, or of the one tensor."""
-        output = scatter(input, target_gpus)
+        output = scatter(input, target_gpus, keep_strides=keep_strides)
         return tuple(output) if isinstance(output, list) else (output,)
 
 

@@ -20,6 +20,8 @@ def is_sharded(model: nn.Module) -> bool:
 
     Also at moments at which each process has gathered all of them.
     """
+    if not isinstance(model, nn.Module):
+        return False  # a wrapper of the user's that only passes calls on
     fsdp = getattr(sys.modules.get('torch.distributed.fsdp'), 'FSDPModule', ())
     return any(map(is_dtensor, model.parameters())) or any(isinstance(part, fsdp) for part in model.modules())
 

@@ -13,7 +13,7 @@ from runnerkit.parallel._functions import Scatter
 from runnerkit.parallel.data_container import DataContainer
 
 
-def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Sequence[Any]:
+def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0, keep_strides: bool = False) -> Sequence[Any]:
     """Return the share of ``inputs`` for each device, with every `DataContainer` unpacked.
 
     Args:
@@ -21,6 +21,7 @@ def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Sequence[A
             gets its entry of a container; all devices get everything else.
         target_gpus: the numbers of the GPUs; ``[-1]`` means one device, and tensors stay where they are.
         dim: the dimension in which tensors are split.
+        keep_strides: leave tensors in their memory format; else they become contiguous, as in MMCV.
 
     Raises:
         TypeError: a container that is not ``cpu_only`` contains something other than tensors.
@@ -28,24 +29,24 @@ def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0) -> Sequence[A
     if isinstance(inputs, Tensor):
         if len(target_gpus) > 1:
             return nn.parallel.scatter(inputs, target_gpus, dim)
-        return Scatter.forward(target_gpus, inputs)
+        return Scatter.forward(target_gpus, inputs, keep_strides)
     if isinstance(inputs, DataContainer):
-        return inputs.data if inputs.cpu_only else Scatter.forward(target_gpus, inputs.data)
+        return inputs.data if inputs.cpu_only else Scatter.forward(target_gpus, inputs.data, keep_strides)
     if isinstance(inputs, dict) and inputs:
-        shares = zip(*(scatter(value, target_gpus, dim) for value in inputs.values()), strict=False)
+        shares = zip(*(scatter(value, target_gpus, dim, keep_strides) for value in inputs.values()), strict=False)
         return [like(inputs, dict(zip(inputs, share, strict=True))) for share in shares]
     if isinstance(inputs, (list, tuple)) and inputs:
-        shares = zip(*(scatter(value, target_gpus, dim) for value in inputs), strict=False)
+        shares = zip(*(scatter(value, target_gpus, dim, keep_strides) for value in inputs), strict=False)
         return [sequence_like(inputs, share) for share in shares]
     return [inputs for _ in target_gpus]
 
 
 def scatter_kwargs(
-    inputs: Any, kwargs: Any, target_gpus: Sequence[int], dim: int = 0
+    inputs: Any, kwargs: Any, target_gpus: Sequence[int], dim: int = 0, keep_strides: bool = False
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """`scatter` for the arguments of a call; returns two tuples with one entry per device."""
-    inputs = list(scatter(inputs, target_gpus, dim)) if inputs else []
-    kwargs = list(scatter(kwargs, target_gpus, dim)) if kwargs else []
+    inputs = list(scatter(inputs, target_gpus, dim, keep_strides)) if inputs else []
+    kwargs = list(scatter(kwargs, target_gpus, dim, keep_strides)) if kwargs else []
     inputs += [()] * (len(kwargs) - len(inputs))
     kwargs += [{} for _ in range(len(inputs) - len(kwargs))]
     return tuple(inputs), tuple(kwargs)

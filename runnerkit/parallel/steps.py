@@ -28,6 +28,8 @@ class Steps(_Base):
     module: nn.Module
     dim: int = 0
     device_ids: Any = None
+    #: Whether batches keep their memory format; see `runnerkit.parallel.scatter`.
+    keep_strides = False
 
     def train_step(self, *inputs: Any, **kwargs: Any) -> Any:
         """Call the model's ``train_step`` with the batch on its device."""
@@ -47,7 +49,7 @@ class Steps(_Base):
 
     def scatter(self, inputs: Any, kwargs: Any, device_ids: Any) -> Any:
         """Return two tuples with the arguments of a call for each device; ``[-1]`` leaves tensors where they are."""
-        return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim)
+        return scatter_kwargs(inputs, kwargs, device_ids, dim=self.dim, keep_strides=self.keep_strides)
 
     def _step(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
         """Run a training step; a wrapper that synchronises gradients overrides this."""

@@ -80,7 +80,7 @@ class EpochBasedRunner(BaseRunner):
 
     def train(self, data_loader: Any, mode: str = 'train', **kwargs: Any) -> None:
         """Train one epoch, with ``model.<mode>_step``."""
-        if self._own_loop is not None and not self._own_loop():
+        if self._own_loop is not None and not self._own_loop(True):
             return
         self.model.train()
         self.mode, self.data_loader = mode, data_loader
@@ -115,7 +115,7 @@ class EpochBasedRunner(BaseRunner):
 
         ``kwargs`` are for the training step and go no further, as in MMCV: a ``val_step`` need not take them.
         """
-        if self._own_loop is not None and not self._own_loop():
+        if self._own_loop is not None and not self._own_loop(False):
             return
         with self.around_val() as found:
             found.update(self._validate(data_loader, self._hook_table, 'val', self._epoch))

@@ -111,7 +111,7 @@ class IterBasedRunner(BaseRunner):
 
     def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration, with ``model.<mode>_step``."""
-        if self._own_loop is not None and not self._own_loop():
+        if self._own_loop is not None and not self._own_loop(True):
             return
         if not self.model.training:  # a walk over all modules: only where somebody has switched it off
             self.model.train()
@@ -139,7 +139,7 @@ class IterBasedRunner(BaseRunner):
     @torch.no_grad()
     def val(self, data_loader: IterLoader, **kwargs: Any) -> None:
         """Validate one batch; the entry's last one logs the averages and scores of all its batches."""
-        if self._own_loop is not None and not self._own_loop():
+        if self._own_loop is not None and not self._own_loop(False):
             return
         entry, k = self._progress.entry, self._inner_iter
         if k == 0 or self._val_log is None:

@@ -28,6 +28,10 @@ from runnerkit.utils.waiting import waiting_scope
 _NO_RINGS: AbstractContextManager[Any] = nullcontext()
 
 
+class LoopEnded(BaseException):
+    """Leaves a loop of the user's own when the run has been asked to stop; no ``except Exception`` there keeps it."""
+
+
 class Lifecycle(Nesting):
     """The part of a runner that begins and ends a run, whatever happens in between."""
 
@@ -35,33 +39,42 @@ class Lifecycle(Nesting):
     _guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
     _is_restored = True
     _prepare_run: Callable[[Any, Workflow], None]
+    _is_finished: Callable[[], bool]
     _averaged_before: bool | None = None  # the model's averages_each_backward before the run
-    _own_loop: Callable[[], bool] | None = None  # begins the run of a loop of the user's own; whether it goes on
+    _own_loop: Callable[[bool], bool] | None = None  # begins the run of a loop of the user's own; whether it goes on
 
     @contextmanager
     def around_own_loop(self, data_loaders: Sequence[Any], workflow: Workflow) -> Iterator[None]:
         """The span of a loop of one's own: its first ``train`` or ``val`` begins a run, which ends with the span.
 
         All that is around ``run`` is then around this loop: resumed states, ``before_run``, signals, ``after_run``,
-        `outcome`. When the run has been asked to stop, ``train`` and ``val`` return at once. If the loop calls ``run``,
-        or the hooks' ``before_run`` itself, nothing of this happens.
+        `outcome`. When the run has been asked to stop, the next ``train`` or ``val`` leaves the span. When the run has
+        its length, ``train`` returns at once: a loop over ``range(max_epochs)`` is right in a resumed run. If the loop
+        calls ``run``, or the hooks' ``before_run`` itself, nothing of this happens.
         """
         with ExitStack() as stack:
-            has_begun = False
+            has_begun = is_over = False
 
-            def goes_on() -> bool:
-                nonlocal has_begun
+            def goes_on(trains: bool) -> bool:
+                nonlocal has_begun, is_over
                 if not has_begun:
                     has_begun = True
                     self._prepare_run(list(data_loaders), workflow)
                     self._own_loop = None  # until all is ready
                     stack.enter_context(self._running(workflow))
                     self._own_loop = goes_on
-                return self._stop_reason is None
+                if trains and self._is_finished() and not is_over:
+                    is_over = True
+                    self.logger.info('The run has its length: further calls of train do nothing')
+                if self._stop_reason is not None:
+                    raise LoopEnded
+                return not (trains and is_over)
 
             self._own_loop = goes_on
             try:
                 yield
+            except LoopEnded:
+                pass
             finally:
                 self._own_loop = None
 

@@ -309,7 +309,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise ImportError(f"a search needs optuna: pip install 'runnerkit[search]' ({error})") from error
+        raise ImportError(f'a search needs optuna: pip install optuna scipy cmaes ({error})') from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

@@ -24,6 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from runnerkit.utils.small_files import read_json
+
 #: The file that says where to connect, and the socket beside it.
 ADDRESS, SOCKET = 'control.json', 'control.sock'
 
@@ -188,10 +190,8 @@ if hasattr(os, 'register_at_fork'):
 def read_address(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """What ``control.json`` in ``folder`` says; empty if there is none, or it is none of ours."""
     try:
-        found = json.loads((Path(folder) / ADDRESS).read_text(encoding='utf-8'))
-    except FileNotFoundError:
-        return {}
-    except ValueError:
+        found = read_json(Path(folder) / ADDRESS)
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

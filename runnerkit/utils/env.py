@@ -24,6 +24,11 @@ _VERSIONS = {
 }
 
 
+def acts_as_mmcv() -> bool:
+    """Whether ``mmcv`` in this process is runnerkit (`runnerkit.compat`), so that files have to look like MMCV's."""
+    return getattr(sys.modules.get('mmcv'), 'IS_RUNNERKIT', False)
+
+
 def process_rank() -> int:
     """The rank of this process; 0 if the run is not distributed.
 

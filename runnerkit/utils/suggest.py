@@ -63,8 +63,11 @@ def near_miss(name: str, known: Iterable[str]) -> str | None:
     if name in known or len(name) < 3:
         return None
     allowed = 1 if len(name) <= 6 else 2
+    letters = set(name.lower())
     for other in known:
-        if len(other) < 3 or abs(len(other) - len(name)) > allowed or _letters(other) == _letters(name):
+        if len(other) < 3 or abs(len(other) - len(name)) > allowed or len(letters ^ set(other.lower())) > 2 * allowed:
+            continue  # each wrong letter adds at most one to the letters of each side
+        if _letters(other) == _letters(name):
             continue
         if edit_distance(name.lower(), other.lower()) <= allowed:
             return other

@@ -21,18 +21,35 @@ def test_scores_of_a_file_or_of_the_best_in_a_work_dir(project, train, capsys):
     assert set(json.loads(out.read_text())) == {'loss', 'error'}
     assert main([str(project / 'cfg.py'), str(best), '--split', 'val']) == 0
     assert 'val error: ' in capsys.readouterr().out
+    assert main([str(project / 'run')]) == 0  # whose config is in it
+    assert capsys.readouterr().out == printed[0]
+    assert main([str(project / 'run'), str(best)]) == 0
+    assert capsys.readouterr().out == printed[0]
+
+
+def test_a_config_alone_is_about_its_work_dir(project, train, capsys):
+    train(work_dir='own')
+    config = project / 'cfg.py'
+    config.write_text(f'{config.read_text()}\nwork_dir = {str(project / "own")!r}\n')
+    assert main([str(config)]) == 0
+    assert 'test error: ' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     'arguments, code, text',
     [
         (['nowhere.py', 'x.pth'], 2, 'there is no config file nowhere.py'),
+        (['nowhere'], 2, 'nowhere is neither a config nor a work dir: give the config first, runnerkit test CONFIG '),
+        (['EMPTY'], 2, 'is a work dir without its config: give the config first, runnerkit test CONFIG /'),
+        (['CFG'], 1, 'there is no checkpoint'),
         (['CFG', 'nowhere.pth'], 1, 'there is no checkpoint nowhere.pth'),
         (['CFG', 'CFG', '--split', 'tset'], 1, "has no 'tset' section; it has train, val, test; did you mean 'test'?"),
     ],
 )
 def test_wrong_input(project, capsys, arguments, code, text):
-    assert main([str(project / 'cfg.py') if each == 'CFG' else each for each in arguments]) == code
+    (project / 'empty').mkdir()
+    places = {'CFG': str(project / 'cfg.py'), 'EMPTY': str(project / 'empty')}
+    assert main([places.get(each, each) for each in arguments]) == code
     err = capsys.readouterr().err
     assert text in err
     assert 'Traceback' not in err

@@ -38,7 +38,10 @@ def test_a_script_runs_as_python_runs_it(tmp_path):
     (tmp_path / 'tools').mkdir()
     (tmp_path / 'tools' / 'train.py').write_text(SCRIPT)
     (tmp_path / 'tools' / 'beside.py').write_text('HERE = 1')
+    with (tmp_path / 'tools' / 'train.py').open('a') as script:
+        script.write("    print(mmcv.runner.TextLoggerHook()._round_float({'loss': 1 / 3}), file=sys.stderr)")
     done = compat('tools/train.py', 'config.py', '--seed', '0', cwd=tmp_path)
+    assert "{'loss': 0.33333}" in done.stderr
     assert done.returncode == 0, done.stderr
     argv, first, file, here, hook, name, main_file = json.loads(done.stdout)
     assert argv == ['tools/train.py', 'config.py', '--seed', '0']
@@ -132,3 +135,27 @@ def test_under_torchs_launcher(launch, tmp_path):
     assert process.code() == 0, process.said()
     # Files: the lines of two processes may run into each other on their one stdout.
     assert [(tmp_path / f'rank{rank}.txt').read_text() for rank in (0, 1)] == ['2', '2']
+
+
+def test_another_version_of_mmcv_is_reported(tmp_path):
+    """Also in processes that the script starts; the refusal of a version names the flag."""
+    (tmp_path / 'gate.py').write_text(
+        'import subprocess, sys, mmcv\n'
+        'print(mmcv.__version__, mmcv.version_info, mmcv.version.__version__)\n'
+        'assert mmcv.__version__ <= "1.5.0", f"MMCV=={mmcv.__version__} is used but incompatible"\n'
+        'subprocess.run([sys.executable, "-c", "from runnerkit.compat import install; install(); import mmcv; '
+        'print(mmcv.__version__)"], check=True)\n'
+    )
+    refused = compat('gate.py', cwd=tmp_path)
+    assert refused.returncode == 1
+    assert 'error: this code refuses MMCV 1.7.2' in refused.stderr
+    assert '--as-mmcv VERSION' in refused.stderr
+    for done in (
+        compat('--as-mmcv', '1.4.0', 'gate.py', cwd=tmp_path),
+        compat('gate.py', cwd=tmp_path, RUNNERKIT_AS_MMCV='1.4.0'),
+    ):
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == ['1.4.0', '1.4.0 (1, 4, 0) 1.4.0']
+    wrong = compat('--as-mmcv', '2.0.0', 'gate.py', cwd=tmp_path)
+    assert (wrong.returncode, wrong.stderr.count('Traceback')) == (2, 0)
+    assert "error: --as-mmcv '2.0.0' is not a version of MMCV 1.x" in wrong.stderr

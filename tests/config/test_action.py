@@ -71,6 +71,14 @@ def test_wrong_syntax_is_a_usage_error(argument, capsys):
     assert ('brackets' if '=' in argument and argument != REFUSED else 'must be key=value') in message
 
 
+@pytest.mark.parametrize('value', ['1' + '0' * 5000, '-' + '9' * 4400, '[1, 2' + '0' * 5000 + ']'])
+def test_a_number_that_python_does_not_read_is_refused(value, capsys):
+    """It became infinity, as a float of that size does."""
+    with pytest.raises(SystemExit):
+        parse(f'a={value}')
+    assert 'digits is too long' in capsys.readouterr().err
+
+
 def test_wrong_brackets_are_an_assertion_error_as_in_mmcv():
     with pytest.raises(AssertionError):
         parse('a=[(a,b), [1,2], false')

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runnerkit.config import Config, PreflightError, keys_of_other_tools, refuse_unread_keys, unread_keys
+from runnerkit.config import Config, PreflightError, keys, keys_of_other_tools, refuse_unread_keys, unread_keys
 
 GOOD = """
 norm = dict(mean=[1.0])
@@ -169,6 +169,28 @@ def test_a_misspelt_section_in_place_of_one_that_a_run_needs_is_an_error():
     assert [(each.level, each.key) for each in unread_keys(Config.fromfile('cfg.py'))] == [('error', 'modle')]
 
 
+@pytest.mark.parametrize(
+    'text, level',
+    [
+        ('evaluations = dict(interval=1, save_best="accuracy")', 'error'),
+        ('evalution = dict(interval=1)', 'error'),
+        ('checkpoint_configs = dict(interval=2)', 'error'),
+        ('lr_confg = dict(policy="step", step=[1])', 'error'),
+        ('optimizer_configs = dict(grad_clip=None)', 'error'),
+        ('custom_hook = [dict(type="EMAHook")]', 'error'),
+        ('evaluations = dict(colour="red")', 'warning'),  # of the user's own
+        ('evaluations = dict()', 'warning'),
+        ('custom_hook = ["a"]', 'warning'),
+        ('evaluations = 3', 'warning'),
+    ],
+)
+def test_a_misspelt_section_of_the_right_form_is_an_error(text, level):
+    """The run would train without it, and end well."""
+    Path('cfg.py').write_text(f'model = data = optimizer = runner = dict(a=1)\n{text}\n')
+    key = text.split()[0]
+    assert [each.level for each in unread_keys(Config.fromfile('cfg.py')) if each.key == key] == [level]
+
+
 def test_a_variable_may_be_read_by_a_file_that_has_its_file_as_a_base():
     Path('base.py').write_text('mine = 3\n')
     Path('cfg.py').write_text("_base_ = 'base.py'\nseed = {{ _base_.mine }}\n")
@@ -282,3 +304,18 @@ def test_configs_without_a_file():
 def test_keys_of_tools_are_listed_together():
     Path('cfg.py').write_text('gpu_ids = [0]\nopencv_num_threads = 0\nmodel = 1\n')
     assert keys_of_other_tools(Config.fromfile('cfg.py')) == ['opencv_num_threads', 'gpu_ids']
+
+
+@pytest.mark.parametrize('extension', ['yaml', 'json', 'py'])
+def test_many_unknown_keys_are_counted(tmp_path, extension, monkeypatch):
+    """Each of them is compared with all known ones, and looked for in all values."""
+    asked = []
+    monkeypatch.setattr(keys, 'near_miss', lambda name, known: asked.append(name))
+    lines = {'yaml': 'key{0}: {0}\n', 'py': 'key{0} = {0}\n', 'json': '"key{0}": {0},'}[extension]
+    text = ''.join(lines.format(number) for number in range(3000))
+    file = tmp_path / f'many.{extension}'
+    file.write_text('{' + text[:-1] + '}' if extension == 'json' else text)
+    found = unread_keys(Config.fromfile(file))
+    assert len(found) == 201
+    assert len(asked) == 200
+    assert 'there are 3000 top-level keys that no run reads; the last 2800 are not checked' in str(found[-1])

@@ -100,6 +100,26 @@ def test_phases_are_entries_of_the_workflow():
     assert len(run.cfg.workflow) == 3
 
 
+@pytest.mark.parametrize(
+    'phases, changes, passes',
+    [
+        (['phase1'], (), 1),
+        (['phase1', 'phase3'], (), 2),
+        (['phase1', 'phase2', 'phase3'], (), 3),
+        (['phase1', 'phase2'], (('phase', 1, 'mode', 'val'),), 1),
+        (['phase1', 'phase3'], (('workflow', [['train_phase1', 3]]),), 1),  # of the user's own, so in its epochs
+    ],
+)
+def test_an_epoch_has_a_pass_for_each_phase(phases, changes, passes):
+    """``for epoch: for phase``, and a checkpoint after so many of these epochs."""
+    changes = (('runner', 0, 'phases', phases), ('runner', 0, 'epochs', 4), *changes)
+    (run,) = runs_of(changed(*changes, ('runner', 0, 'save_checkpoint_interval', 2)))
+    assert run.cfg.runner.max_epochs == 4 * passes
+    assert run.cfg.checkpoint_config.interval == 2 * passes
+    (wrong,) = runs_of(changed(('runner', 0, 'epochs', '4'), ('runner', 0, 'phases', phases)))
+    assert wrong.cfg.runner.max_epochs == '4'
+
+
 def test_sections_of_runnerkit_beside_it():
     model = {'type': 'Supervised'}
     changes = (('phase', 0, 'model', None), ('model', model), ('evaluation', {'interval': 1}))

@@ -32,7 +32,9 @@ def read(name, **kwargs):
     return Config.fromfile(name, **kwargs)._cfg_dict.to_dict()
 
 
-@pytest.mark.parametrize('name', ["Ann's runs", 'the "best"', 'it\'s "üñï" {{ fileDirname }}', 'two\nlines'])
+@pytest.mark.parametrize(
+    'name', ["Ann's runs", 'the "best"', 'it\'s "üñï" {{ fileDirname }}', 'two\nlines', 'back\\slash']
+)
 def test_a_folder_may_have_any_name(write, name, tmp_path):
     folder = str(tmp_path / name)
     write(f'{name}/a.py', 'a = \'{{ fileDirname }}/x\'\nb = ["{{ fileDirname }}"]')
@@ -325,6 +327,15 @@ def test_wrong_files(write, text, error, message):
     write('cfg.py', text)
     with pytest.raises(error, match=message):
         Config.fromfile('cfg.py')
+
+
+def test_a_chain_of_bases_has_a_limit(write):
+    for number in range(400):
+        write(f'c{number}.py', f"_base_ = 'c{number + 1}.py'\nk{number} = 1\n")
+    write('c400.py', 'k = 1\n')
+    with pytest.raises(ValueError, match=r'c0.py has a chain of more than 50 files in _base_: write fewer of them'):
+        Config.fromfile('c0.py')
+    assert len(Config.fromfile('c350.py')) == 51
 
 
 def test_a_syntax_error_beside_a_reference(write):

@@ -11,7 +11,16 @@ from runnerkit.data.source import Event, Lines, Malformed, Source, is_offset, pa
 
 def test_a_line_is_json_or_kept_aside():
     assert parse_line(b'{"a": 1}\n') == {'a': 1}
-    for line in (b'{"a"\n', b'\xff\xfe\n', b'[' * 100000, b'{"a": NaN}', b'-Infinity', b'\0\1\2'):
+    for line in (
+        b'{"a"\n',
+        b'\xff\xfe\n',
+        b'[' * 100000,
+        b'{"a": NaN}',
+        b'-Infinity',
+        b'{"x": 1e999}',
+        b'[[-1e400]]',
+        b'\0\1\2',
+    ):
         found = parse_line(line, offset=7)
         assert isinstance(found, Malformed)
         assert found.offset == 7
@@ -62,6 +71,21 @@ def test_lines_have_an_end_and_are_not_too_long(whole, monkeypatch):
 
 
 def test_what_can_be_an_offset():
-    assert all(map(is_offset, (0, -3, 1.5, '', 'a', [1, 'b'], ('a', 2), 2**1000)))
-    for wrong in (None, True, math.nan, math.inf, [], {}, [None], [[1]], [1, math.nan], b'1', 2**2000):
+    assert all(map(is_offset, (0, -3, 1.5, '', 'a', [1, 'b'], ('a', 2), 2**63 - 1, 9e18)))
+    for wrong in (
+        None,
+        True,
+        math.nan,
+        math.inf,
+        [],
+        {},
+        [None],
+        [[1]],
+        [1, math.nan],
+        b'1',
+        2**63,
+        -(10**300),
+        1e300,
+        ['a', 10**300],
+    ):
         assert not is_offset(wrong)

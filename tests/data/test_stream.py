@@ -210,7 +210,7 @@ class Given(Source):
         yield from self.records
 
 
-@pytest.mark.parametrize('wrong', ['two', None, True, float('nan'), float('inf'), [], {}, [{}], [1], b'9', 2**2000])
+@pytest.mark.parametrize('wrong', ['two', None, True, float('nan'), float('inf'), [], {}, [{}], [1], b'9', 10**300])
 def test_offsets_that_cannot_be_compared_are_malformed(wrong):
     """Such an offset would hide that events come twice, or that they are new, or could not be in a checkpoint."""
     source = Given(Event(1, 1), Event(wrong, 2), Event(1, 1), Malformed('?', 'bad', wrong), Event(3, 3))

@@ -1,9 +1,12 @@
 """The thread that reads ahead: not further than its buffer, and to its end."""
 
+import json
 import threading
 import time
+import tracemalloc
 
 import pytest
+import torch
 
 from runnerkit.data import stream_buffer
 from runnerkit.data.source import Event, Source
@@ -47,6 +50,38 @@ def test_it_reads_no_further_than_there_is_room():
     buffer.close()
     assert source.closed.is_set()
     assert not buffer._thread.is_alive()
+
+
+def test_records_that_take_much_memory_are_fewer(monkeypatch):
+    """The text of a line is limited, and what is parsed of it takes many times that."""
+    source = Counting(100)
+    source.read = lambda after: (source.__dict__.update(given=n) or Event(n, [{}] * 1000) for n in range(100))
+    monkeypatch.setattr(stream_buffer, '_MOST_MEMORY', 4 * stream_buffer.memory_of([{}] * 1000))
+    buffer = StreamBuffer(source, None, 50)
+    assert settled(source) <= 5
+    assert len(buffer) == 4
+    assert [buffer.take(5).offset for _ in range(100)] == list(range(100))
+    assert buffer.take(5) is None
+    monkeypatch.setattr(stream_buffer, '_MOST_MEMORY', 1)
+    alone = StreamBuffer(Counting(3), None, 50)
+    assert [alone.take(5).offset for _ in range(3)] == [0, 1, 2]  # one is always let in
+
+
+def test_the_memory_of_a_payload():
+    text = '[' + '[],' * 1000 + '{}]'
+    before = tracemalloc_of(lambda: json.loads(text))
+    assert before / 4 < stream_buffer.memory_of(json.loads(text)) < before * 4
+    assert stream_buffer.memory_of(torch.zeros(8)) == 32
+    assert stream_buffer.memory_of(object()) == 0
+
+
+def tracemalloc_of(make):
+    tracemalloc.start()
+    try:
+        kept = make()
+        return tracemalloc.get_traced_memory()[0] if kept else 0
+    finally:
+        tracemalloc.stop()
 
 
 def test_it_begins_after_an_offset_and_ends():

@@ -798,8 +798,70 @@ def test_an_error_names_what_was_not_set(tmp_path):
         trained(Forgets, tmp_path / 'loss', optimizer_config={})
 
 
+class ByHand(Line):
+    """The loop of the seed document, written out."""
+
+    def run(self):
+        training = self.config.training
+        with self.manual_loop():
+            while self.iteration < training.max_iteration:
+                self.train()
+                if self.iteration % training.valid_interval == 0:
+                    self.valid()
+                if self.iteration % training.save_interval == 0:
+                    self.save()
+
+
+def test_a_loop_of_ones_own_is_a_run_in_all(tmp_path):
+    """Weights, log lines and scores are those of the usual loop, and so is a run that was stopped at any place."""
+    usual = trained(Line, tmp_path / 'usual', max_iteration=7)
+    own = trained(ByHand, tmp_path / 'own', max_iteration=7)
+    assert torch.equal(weights(own.model), weights(usual.model))
+    assert (own.outcome.kind, own.iteration, own.scores) == ('completed', 7, usual.scores)
+    assert logged(tmp_path / 'own') == logged(tmp_path / 'usual')
+    names = [sorted(path.name for path in (tmp_path / run).rglob('*.pth')) for run in ('own', 'usual')]
+    assert names[0] == names[1]
+    for place in (2, 3, 4):
+
+        class Stops(ByHand):
+            def train_batch(self):
+                if self.iteration == place and not self.config.get('resumed'):
+                    self.stop('enough')
+                return super().train_batch()
+
+        cut = trained(Stops, tmp_path / f'cut{place}', max_iteration=7)
+        assert (str(cut.outcome), cut.iteration) == ('stopped: enough', place)
+        resumed = trained(Stops, tmp_path / f'cut{place}', max_iteration=7, resumed=True)
+        assert resumed.iteration == 7
+        assert torch.equal(weights(resumed.model), weights(usual.model))
+
+
+def logged(folder):
+    (file,) = folder.rglob('*.log.json')
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if 'time' not in key} for line in lines if 'mode' in line]
+
+
+def test_a_signal_ends_a_loop_of_ones_own(tmp_path):
+    class Killed(ByHand):
+        def train_batch(self):
+            if self.iteration == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().train_batch()
+
+    made = trained(Killed, tmp_path)
+    assert (made.stop_signal, made.iteration) == (signal.SIGTERM, 5)
+    assert (tmp_path / 'checkpoints' / 'iter_5.pth').exists() or list(tmp_path.rglob('iter_5.pth'))
+
+
+def test_one_iteration_needs_a_run(tmp_path):
+    made = started(Line, tmp_path)
+    with pytest.raises(RuntimeError, match=r'one iteration of a run: call run\(\), or write your loop in manual_loop'):
+        made.train()
+
+
 def test_a_loop_of_ones_own_is_refused_where_it_is_written():
-    with pytest.raises(TypeError, match=r'Loop\.train takes no loader: .* the loop is run\(\)\. Write train_batch'):
+    with pytest.raises(TypeError, match=r'Loop\.train takes no loader: .* the loop is run\(\)\. .* in manual_loop\(\)'):
 
         class Loop(Line):
             def train(self):

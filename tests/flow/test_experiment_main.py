@@ -53,6 +53,14 @@ def test_a_file_and_options_over_the_default_config(tmp_path):
     assert (found.rate, type(found.rate), found.model) == (2.0, float, {'depth': 4, 'wide': True})
 
 
+@pytest.mark.parametrize('default', [{}, {'seed': None}, {'seed': 4}])
+def test_what_an_experiment_reads_need_not_be_in_the_config(default):
+    found = merged_config(default, None, ['seed', '3', 'log_level', 'INFO', 'training.log_interval', '7'])
+    assert (found.seed, found.log_level, found.training.log_interval) == (3, 'INFO', 7)
+    with pytest.raises(KeyError, match="the config has no 'sed' there; did you mean 'seed'"):
+        merged_config(default, None, ['sed', '3'])
+
+
 @pytest.mark.parametrize(
     'flags, told',
     [

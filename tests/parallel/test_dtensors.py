@@ -39,3 +39,11 @@ def test_asking_imports_nothing():
 def test_what_a_rank_has_stacked_or_the_mean_for_other_ranks(world_size, expected):
     value = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     assert own_of_stacked(value, 1, world_size).tolist() == expected
+
+
+def test_a_wrapper_that_is_no_module_is_not_sharded():
+    class Passes:
+        def __init__(self, module):
+            self.module = module
+
+    assert not is_sharded(Passes(torch.nn.Linear(1, 1)))

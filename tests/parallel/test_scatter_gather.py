@@ -100,6 +100,20 @@ def test_what_is_no_tensor_must_be_kept_on_the_cpu():
         scatter([DataContainer([3])], [-1])
 
 
+def test_what_is_scattered_is_contiguous_as_in_mmcv():
+    turned = torch.arange(24.0).reshape(2, 3, 4).transpose(1, 2)
+    inputs = {'a': turned, 'b': [DataContainer([turned], stack=True)], 'c': DataContainer([[turned]], cpu_only=True)}
+    (found,) = scatter(inputs, [-1])
+    assert found['a'].is_contiguous()
+    assert found['b'][0].is_contiguous()
+    assert not found['c'][0].is_contiguous()
+    assert torch.equal(found['a'], turned)
+    (kept,) = scatter(inputs, [-1], keep_strides=True)
+    assert kept['a'] is turned
+    assert kept['b'][0] is turned
+    assert to_device(turned, 'cpu') is turned
+
+
 def test_both_kinds_of_arguments_have_a_share_for_each_device():
     assert scatter_kwargs((1,), {'a': DataContainer(['b'], cpu_only=True)}, [-1]) == (((1,),), ({'a': 'b'},))
     assert scatter_kwargs((1,), {}, [-1, -1]) == (((1,), (1,)), ({}, {}))

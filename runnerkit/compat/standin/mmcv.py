@@ -15,6 +15,7 @@ from runnerkit.compat.root_names import INSTALLED, PACKAGES
 
 __all__ = ['__version__', 'parse_version_info', 'version_info']
 
+IS_RUNNERKIT = True
 install()  # a spawned worker imports this file through its parent's sys.path, and install was not called there
 __path__ = installed_folders()
 

@@ -157,6 +157,11 @@ def _warmup_is_missing(section: str) -> Callable[[Plan], bool]:
     return missing
 
 
+def _keeps_all_by_chance(plan: Plan) -> bool:
+    kept = plan.get('checkpoint_config', 'max_keep_ckpts')
+    return isinstance(kept, int) and kept < 1 and kept != -1
+
+
 #: Keys that exclude each other: the key, whether both are there, what follows, and the way out.
 CONTRADICTIONS: tuple[Rule, ...] = (
     (
@@ -227,8 +232,8 @@ WITHOUT_EFFECT: tuple[Rule, ...] = (
     ),
     (
         ('checkpoint_config', 'max_keep_ckpts'),
-        lambda plan: plan.get('checkpoint_config', 'max_keep_ckpts') == 0,
-        'max_keep_ckpts=0 keeps all checkpoints',
+        _keeps_all_by_chance,
+        'a number below 1 keeps all checkpoints',
         'Write -1 to keep all, or 1 to keep the newest only.',
     ),
     (

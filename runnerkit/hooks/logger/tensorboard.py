@@ -67,7 +67,7 @@ class TensorboardLoggerHook(LoggerHook):
         if runner.rank != 0:
             return
         if find_spec('tensorboard') is None:
-            raise ImportError("TensorboardLoggerHook needs tensorboard: pip install 'runnerkit[tensorboard]'")
+            raise ImportError('TensorboardLoggerHook needs tensorboard: pip install tensorboard')
         if self.log_dir is None:
             if runner.work_dir is None:
                 raise ValueError(

@@ -21,6 +21,7 @@ from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.log_files import ENDING, files_of_run, set_aside
 from runnerkit.optim.named import learning_rates, other_rates
+from runnerkit.utils.env import acts_as_mmcv
 from runnerkit.utils.logging import DETAIL, WarnsOnce
 from runnerkit.utils.numbers import plain_number
 
@@ -40,7 +41,8 @@ class TextLoggerHook(LoggerHook):
     maximum over all ranks, in MiB) and all values. Times are in seconds; with several ranks, ``time_max`` and
     ``data_time_max`` are those of the slowest rank, which ``time_max_rank`` and ``data_time_max_rank`` name. When a run
     is resumed, the lines in its work dir that it will write again are first moved to
-    ``<timestamp>.log.json.superseded``.
+    ``<timestamp>.log.json.superseded``. Each float is the shortest text that reads back as the same number. In code
+    written for MMCV (`runnerkit.compat`), it is rounded to five decimals, and there is no ``lr_groups``.
 
     Args:
         by_epoch: as in `LoggerHook`; also whether lines start with the epoch or the iteration.
@@ -88,6 +90,7 @@ class TextLoggerHook(LoggerHook):
         self._started = 0.0
         self._memory: int | None = None
         self._file: IO[str] | None = None
+        self._as_mmcv = acts_as_mmcv()
         # The last logged moment, in completed iterations, and how many lines it has; None if unknown.
         self._logged_at: tuple[int, int] | None = None
 
@@ -190,7 +193,7 @@ class TextLoggerHook(LoggerHook):
         if runner.optimizer is not None:
             rates = learning_rates(runner.optimizer)
             log_dict['lr'] = {name: each[0] for name, each in rates.items()} if isinstance(rates, dict) else rates[0]
-            if others := other_rates(runner.optimizer):
+            if not self._as_mmcv and (others := other_rates(runner.optimizer)):
                 log_dict['lr_groups'] = others
         if self._memory is not None and log_dict['mode'] != 'val':
             log_dict['memory'] = self._memory
@@ -261,14 +264,14 @@ class TextLoggerHook(LoggerHook):
             self._trouble(error)
 
     def _round_float(self, items: Any) -> Any:
-        """Return ``items`` with numbers rounded to eight digits."""
-        if type(items) is float:
-            return float(f'{items:.8g}')
+        """Return ``items`` as they are; in code written for MMCV, with floats rounded to five decimals."""
+        if not self._as_mmcv:
+            return items
         if isinstance(items, dict):
             return {key: self._round_float(value) for key, value in items.items()}
         if isinstance(items, list):
             return [self._round_float(value) for value in items]
-        return float(f'{items:.8g}') if isinstance(items, float) else items
+        return round(items, 5) if isinstance(items, float) else items
 
     def _move_out(self, runner: RunnerView, work_dir: Path, out_dir: str) -> None:
         endings = self.out_suffix if isinstance(self.out_suffix, str) else tuple(self.out_suffix)

@@ -342,5 +342,5 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ImportError(f"the executor Ray needs ray: pip install 'runnerkit[ray]' ({error})") from error
+        raise ImportError(f'the executor Ray needs ray: pip install ray ({error})') from error
     return ray

@@ -88,11 +88,14 @@ WARNINGS = [
         'no warm-up',
         {'momentum_config.warmup_ratio': ...},
     ),
-    (
-        {'checkpoint_config.max_keep_ckpts': 0},
-        'checkpoint_config.max_keep_ckpts',
-        'keeps all',
-        {'checkpoint_config.max_keep_ckpts': 1},
+    *(
+        (
+            {'checkpoint_config.max_keep_ckpts': kept},
+            'checkpoint_config.max_keep_ckpts',
+            'keeps all',
+            {'checkpoint_config.max_keep_ckpts': right},
+        )
+        for kept, right in ((0, 1), (-5, -1), (-2, 2))
     ),
     (
         {'checkpoint_config.save_optimizer': False, 'auto_resume': True},

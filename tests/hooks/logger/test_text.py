@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,7 +89,7 @@ def test_epochs(tmp_path, logger):
     assert list(first)[:5] == ['mode', 'epoch', 'iter', 'step', 'lr']
     assert (first['mode'], first['epoch'], first['iter'], first['lr']) == ('train', 1, 3, 0.1)
     assert (second['iter'], val['mode'], val['iter']) == (6, 'val', 7)
-    assert (first['loss'], first['acc'], first['tiny']) == (1.5, 0.12345679, 1e-07)
+    assert (first['loss'], first['acc'], first['tiny']) == (1.5, pytest.approx(0.123456789012, rel=1e-15), 1e-07)
     assert {'time', 'data_time'} < set(first)
 
 
@@ -155,6 +157,28 @@ def test_rates_of_groups_that_differ_have_names(tmp_path, logger, count, shown):
     (line,) = [line for line in run.json if line.get('mode') == 'train']
     assert line['lr'] == 0.1
     assert line['lr_groups'] == pytest.approx({f'x{k}': 0.1 * k for k in range(2, count + 1)})
+
+
+def test_floats_read_back_as_they_were(tmp_path, logger, monkeypatch):
+    """Code written for MMCV gets its five decimals, and no names that it does not know."""
+
+    def groups(model):
+        first, *rest = model.parameters()
+        return torch.optim.SGD([{'params': [first], 'lr': 0.3}, {'params': rest}], lr=0.1)
+
+    class Third(Hook):
+        def after_train_iter(self, runner):
+            runner.log_buffer.output.update(third=1 / 3, several=[1 / 3, 1e-9])
+
+    def logged():
+        run = Run(tmp_path, logger, interval=7, optimizer=groups)
+        run.runner.register_hook(Third(), 'LOW')
+        return run()
+
+    assert (logged().json[0]['third'], logged().json[0]['several']) == (1 / 3, [1 / 3, 1e-9])
+    monkeypatch.setitem(sys.modules, 'mmcv', SimpleNamespace(IS_RUNNERKIT=True))
+    line = logged().json[-1]
+    assert (line['third'], line['several'], 'lr_groups' in line) == (0.33333, [0.33333, 0.0], False)
 
 
 def test_scores_of_an_evaluation_by_a_data_set(tmp_path, logger):
