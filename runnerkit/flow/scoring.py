@@ -110,7 +110,14 @@ def evaluation_of(context: Context) -> EvalHook:
     refuse_marks(options, 'evaluation')
     named: dict[str, Any] = {name_of_scores(loader) or '': loader for loader in context.loaders}
     with placed_errors(cfg, 'evaluation'):
-        hook = EvalHook(named.get('', named) if len(named) == 1 else named, **options)
+        hook = evaluating_hook(named.get('', named) if len(named) == 1 else named, options)
     if validates(cfg.get('workflow'), cfg.get('data')):  # there the runner's own hooks hear the val points
         hook.hooks = [*context.runner.hooks, *hook.hooks]
+    return hook
+
+
+def evaluating_hook(loader: Any, options: Mapping[str, Any]) -> EvalHook:
+    """The hook of ``evaluation=dict(…)``: it also calls registered hooks at the val points that they override."""
+    hook = EvalHook(loader, **options)
+    hook.calls_registered = True
     return hook

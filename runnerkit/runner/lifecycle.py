@@ -166,7 +166,9 @@ class Lifecycle(Nesting):
             work_dir,
             extra=self._detail(),
         )
-        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info(), extra=DETAIL)
+        validates = any(mode == 'val' for mode, _ in self._workflow)
+        hooks = self._hook_table.info(validates)
+        self.logger.info('Hooks, in the order in which they are called:\n%s', hooks, extra=DETAIL)
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
             self._readers.adopt_new_iter_loaders()

@@ -40,6 +40,7 @@ class LoggerHook(Hook):
     """
 
     needs_training = True
+    hears_evaluations = False
 
     def __init__(
         self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
