@@ -89,6 +89,7 @@ class RunnerBase(Stage):
     def register_hooks(self, context: Context) -> None:
         """Register the standard hooks, the evaluation hook and the custom hooks."""
         cfg, runner = context.cfg, context.runner
+        runner.keeps_random_states = True
         of_all: dict[str, Any] = {
             'checkpoint_config': cfg.get('checkpoint_config'),
             'log_config': cfg.get('log_config'),
