@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
+from runnerkit.data.kinds import length_of
 from runnerkit.data.named import name_scores, with_name
 from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.evaluation import (
@@ -278,10 +279,18 @@ class EvalHook(StoringHook):
         """Evaluate on the loader at hand; returns the score that ``save_best`` names, if it is among its scores."""
         if not self.asks_dataset_of(self.dataloader):
             scores = runner.evaluate(self.dataloader, hooks=self._called(runner))
+            if runner.by_epoch:  # a line of an iteration runner says after which iteration instead
+                self._note_batches(runner)
             return self._record(runner, {name: float(value) for name, value in scores.items()})
         results = self._test(runner)
-        runner.log_buffer.output['eval_iter_num'] = sum(map(len, self.dataloaders.values()))
+        self._note_batches(runner)
         return None if results is None else self.evaluate(runner, results)
+
+    def _note_batches(self, runner: RunnerView) -> None:
+        """Let the text log name the number of the evaluation's batches, as MMCV's does."""
+        lengths = [length_of(loader) for loader in self.dataloaders.values()]
+        if None not in lengths:
+            runner.log_buffer.output['eval_iter_num'] = sum(filter(None, lengths))
 
     def _test(self, runner: RunnerView) -> Any:
         """Return the model's predictions; None on the other ranks if the first rank has collected them."""
