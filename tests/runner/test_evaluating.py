@@ -641,6 +641,24 @@ def test_an_eval_hook_keeps_them_where_it_is_told_to(made, kind):
     assert torch.equal(trained(None, kind=kind), trained(LOADERS[made], True, kind))
 
 
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_so_does_an_entry_of_the_workflow(kind):
+    """Also where the iteration runner begins the passes over all loaders before its first iteration."""
+
+    def run(*entries, keeps=True):
+        runner = tiny_runner(kind, model=Draws(), **({'max_iters': 6} if kind == 'iter' else {'max_epochs': 2}))
+        same_start(runner.model)
+        runner.keeps_random_states = keeps
+        runner.register_optimizer_hook({'grad_clip': None})
+        workflow = [('train', 2), *entries]
+        runner.run([DataLoader(Noisy(12), batch_size=4, shuffle=True) for _ in workflow], workflow)
+        return weights(runner.model)
+
+    alone = run()
+    assert torch.equal(alone, run(('val', 1)))
+    assert kind == 'epoch' or not torch.equal(alone, run(('val', 1), keeps=False))
+
+
 def test_mmcvs_evaluations_move_the_random_states_and_say_so_once(caplog):
     def run(*workflow, hook=None):
         caplog.clear()
