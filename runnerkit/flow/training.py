@@ -11,10 +11,10 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import runner_config, updating
 from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
+from runnerkit.flow.scoring import evaluating_hook
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.work_dir import take_over
 from runnerkit.flow.wrapping import moves_batches
-from runnerkit.flow.scoring import evaluating_hook
 from runnerkit.hooks import StopAfterHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.registry import placed_errors

@@ -508,7 +508,7 @@ def test_an_interrupt_in_an_evaluation_loses_no_weights(tmp_path):
 
 
 def test_a_training_that_fails_saves_nothing_more(tmp_path):
-    """Neither in its step, nor where the evaluation came before anything was trained, nor where the save itself fails."""
+    """Neither in its step, nor if the evaluation came before anything was trained, nor where the save itself fails."""
     runner = tiny_runner(work_dir=tmp_path / 'a', max_epochs=2)
     runner.register_hook(EvalHook(loader(4)), 'LOW')
     runner.register_hook(CheckpointHook(interval=1))

@@ -141,7 +141,7 @@ def _why_no_val_point(hook: Hook, evaluations: list[EvalHook]) -> tuple[str, str
         reason = f'{type(hook).__name__}.hears_evaluations is False, as for all loggers ({no_entry})'
         return reason, 'Set hears_evaluations = True in the class, or list the hook in evaluation.hooks instead.'
     reason = f'an EvalHook that is built in Python calls the val points of its own hooks only ({no_entry})'
-    return reason, "Give it the hook: EvalHook(…, hooks=[…]), or write evaluation=dict(…)."
+    return reason, 'Give it the hook: EvalHook(…, hooks=[…]), or write evaluation=dict(…).'
 
 
 def _writes_foreign_names(hook: Hook) -> bool:
