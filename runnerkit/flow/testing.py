@@ -57,7 +57,7 @@ def test(
         allow_partial: evaluate even if some tensors of model or checkpoint have no counterpart.
         launcher: what has started the processes of a distributed evaluation, as for `runnerkit.train`.
         cfg_options: changes of the config as with ``--cfg-options``, by dotted key.
-        work_dir: where the config's hooks write, ``runner.work_dir``; by default ``<folder of the checkpoint>/<split>``.
+        work_dir: where the config's hooks write (``runner.work_dir``); by default ``<folder of the weights>/<split>``.
 
     Returns:
         Each score by its name, such as ``accuracy``, or ``clean/accuracy`` of one of several data sets. On ranks other
