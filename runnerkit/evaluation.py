@@ -72,9 +72,15 @@ def _predictions(model: nn.Module, data_loader: Any, tell: Callable[[int], Any])
             found = model(return_loss=False, **data)
             if not counts:
                 continue
+            if found is None:
+                raise TypeError(
+                    f'{type(unwrap(model)).__name__}.forward(return_loss=False, …) returned None, but it must return a '
+                    'sequence with one prediction for each sample of the batch'
+                )
+            before = len(results)
             results.extend(found)
-            if found:
-                tell(len(found))
+            if len(results) > before:
+                tell(len(results) - before)
     return results
 
 

@@ -1,5 +1,6 @@
 """Evaluation without a run around it."""
 
+import numpy as np
 import pytest
 import torch
 from support import Tiny
@@ -46,6 +47,62 @@ def test_predictions_come_in_order_and_the_model_goes_on_training(test):
     model = Doubles()
     assert test(model, DataLoader(Numbers(), batch_size=2)) == [0, 2, 4, 6, 8]
     assert model.training
+
+
+class Own:
+    """Predictions in a class of the project's own."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return f'box {self.x[i].item():.0f}'
+
+
+#: What MMCV's loop takes of a model, of a batch ``x`` of one column: anything that can be iterated over.
+KINDS = {
+    'list': (lambda x: [value.item() for value in x], [0, 1, 2, 3, 4]),
+    'tuple': (lambda x: tuple(value.item() for value in x), [0, 1, 2, 3, 4]),
+    'tensor': (lambda x: x[:, 0], [torch.tensor(float(i)) for i in range(5)]),
+    'rows of a tensor': (lambda x: x, [torch.tensor([float(i)]) for i in range(5)]),
+    'array': (lambda x: x[:, 0].numpy(), [0, 1, 2, 3, 4]),
+    'rows of an array': (lambda x: x.numpy(), [np.array([float(i)]) for i in range(5)]),
+    'array of objects': (lambda x: np.array([None] * len(x), dtype=object), [None] * 5),
+    'dict': (lambda x: {f'img {value.item():.0f}': 1 for value in x}, [f'img {i}' for i in range(5)]),
+    'text': (lambda x: ''.join(f'{value.item():.0f}' for value in x), list('01234')),
+    'own': (Own, [f'box {i}' for i in range(5)]),
+    'zeros': (lambda x: np.zeros(len(x)), [0, 0, 0, 0, 0]),
+    'set of one': (lambda x: {len(x)}, [2, 2, 1]),
+    'no predictions': (lambda x: [], []),
+    'an empty array': (lambda x: np.zeros((0, 4)), []),
+    'iterator': (lambda x: iter(x[:, 0].tolist()), [0, 1, 2, 3, 4]),  # which MMCV refuses
+}
+
+
+@pytest.mark.parametrize('test', [single_gpu_test, multi_gpu_test])
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_model_may_return_any_sequence(kind, test, capsys):
+    predicts, expected = KINDS[kind]
+    model = nn.Linear(1, 1)
+    model.forward = lambda x, return_loss: predicts(x)
+    found = test(model, DataLoader(Numbers(), batch_size=2))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert isinstance(one, torch.Tensor) == isinstance(other, torch.Tensor)
+        assert np.array_equal(np.asarray(one), np.asarray(other))
+    assert expected == [] or f'{len(expected)}/5' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('result', [None, 3, torch.tensor(1.0)])
+def test_a_model_that_returns_no_sequence_is_an_error(result):
+    model = nn.Linear(1, 1)
+    model.forward = lambda x, return_loss: result
+    text = r'Linear.forward\(return_loss=False, …\) returned None' if result is None else 'iter'
+    with pytest.raises(TypeError, match=text):
+        single_gpu_test(model, DataLoader(Numbers(), batch_size=2))
 
 
 def test_the_data_set_scores_predictions():

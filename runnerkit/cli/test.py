@@ -40,6 +40,9 @@ def parser(prog: str = 'runnerkit test') -> Parser:
         help='evaluate even if some tensors of model or checkpoint have no counterpart (default: refuse)',
     )
     parse.add_argument('--out', metavar='FILE.json', help='also write the scores to this file')
+    parse.add_argument(
+        '--work-dir', metavar='DIR', help="where the config's hooks write (default: <folder of the checkpoint>/<split>)"
+    )
     add_shared(parse, '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device')
     return parse
 
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
     options = Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device)
     with trusted_pickles() if args.trust_pickles else nullcontext():
         checkpoint = find_checkpoint(os.fspath(work_dir_of(cfg)) if place is None else place, best=True)
-        scores = evaluated(cfg, options, checkpoint, args.split, args.allow_partial)
+        scores = evaluated(cfg, options, checkpoint, args.split, args.allow_partial, args.work_dir)
     if scores:
         for name, value in scores.items():
             print_out(f'{args.split} {name}: {value:.4f}')

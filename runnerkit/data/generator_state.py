@@ -3,11 +3,46 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+
+from runnerkit.data.walk import kind_of, look
+from runnerkit.utils.seed import rng_state, same_rng_state, set_rng_state
+
+
+class RandomStates:
+    """The states, now, of the process's generators and of those that ``loaders`` hold."""
+
+    def __init__(self, loaders: Iterable[Any]) -> None:
+        self._loaders = list(loaders)
+        #: Of the process's generators.
+        self.rng = rng_state()
+        parts = [each for loader in self._loaders for each in look(loader).objects.values()]
+        self._held = [(each, generator_state(each)) for each in parts if kind_of(each).is_generator]
+
+    def restore(self) -> None:
+        """Give all of them these states."""
+        set_rng_state(self.rng)
+        for generator, state in self._held:
+            set_generator_state(generator, state)
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """In it, the generators have these states; afterwards, those that they have now."""
+        now = RandomStates(self._loaders)
+        self.restore()
+        try:
+            yield
+        finally:
+            now.restore()
+
+    def have_moved(self) -> bool:
+        """Whether the process's generators, CUDA's aside, have other states now."""
+        return not same_rng_state(self.rng, rng_state())
 
 
 def generator_state(generator: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from runnerkit.flow.training import RunnerBase
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.parallel import DataContainer
+from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.workflow import first_training_loader, length_of
 from runnerkit.utils.logging import print_result
 
@@ -26,7 +27,8 @@ class DryRun(RunnerBase):
     def run(self, context: Context) -> None:
         """Show what a run would do, and run one iteration of each mode."""
         self.show_plan(context)
-        printer(context)(f'Hooks:\n{context.runner.get_hook_info()}')
+        validates = any(mode == 'val' for mode, _ in context.workflow)
+        printer(context)(f'Hooks:\n{HookTable(context.runner.hooks).info(validates)}')
         self.show_schedules(context)
         loaders = {
             (mode, name_of_scores(loader)): loader

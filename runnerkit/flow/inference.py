@@ -69,7 +69,7 @@ class Infer(RunnerBase):
     def __call__(self, context: Context) -> None:
         """Run the stage: nothing of a training is set up."""
         if context.options.dry_run:
-            with scoring(context):
+            with scoring(context, context.work_dir):
                 self.try_out(context)
             return
         with context.guard(context):
@@ -91,7 +91,7 @@ class Infer(RunnerBase):
         context['scores'] = found = []
         paths = from_first_rank(self.paths)
         self.begin(context)
-        with scoring(context) as score:
+        with scoring(context, context.work_dir) as score:
             for path in paths:
                 found.append(self.scores(context, path, score))
                 self.write(context)  # each time, so that an error in a later one does not lose them

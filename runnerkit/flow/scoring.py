@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from runnerkit.config.objects import is_mark, refuse_marks
@@ -21,6 +22,7 @@ from runnerkit.parallel import unwrap
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.runner import build_runner
 from runnerkit.utils.exceptions import add_note
+from runnerkit.utils.user_files import is_ours
 
 #: What may be the matter with a hook that fails here.
 NO_TRAINING = (
@@ -30,11 +32,12 @@ NO_TRAINING = (
 
 
 @contextmanager
-def scoring(context: Context) -> Iterator[Callable[[Mapping[str, Any]], dict[str, float]]]:
+def scoring(context: Context, folder: Path) -> Iterator[Callable[[Mapping[str, Any]], dict[str, float]]]:
     """Set ``context.runner`` to one that never trains, with the hooks of an evaluation, and enter these.
 
     Args:
         context: with a model, and with the loaders to evaluate on.
+        folder: the runner's work dir, where hooks write; made if there are hooks of the user's.
 
     Yields:
         ``score(checkpoint)``: the model's scores by name, the same on every rank. ``checkpoint`` is what
@@ -54,12 +57,38 @@ def scoring(context: Context) -> Iterator[Callable[[Mapping[str, Any]], dict[str
         return evaluation.score_now(runner)
 
     with ExitStack() as stack:
+        if any(not is_ours(type(hook).__module__) for hook in (*runner.hooks, *evaluation.hooks)):
+            stack.enter_context(_folder_for_hooks(context, folder))
         try:
             stack.enter_context(runner.entered())
         except Exception as error:
             add_note(error, NO_TRAINING)
             raise
         yield score
+
+
+@contextmanager
+def _folder_for_hooks(context: Context, folder: Path) -> Iterator[None]:
+    """Make ``folder`` the runner's work dir. Where nothing was written to a new one, it goes again."""
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        context.logger.warning(
+            'hooks have no folder to write to (runner.work_dir is None): %s cannot be made (%s). Choose another one '
+            'with --work-dir (work_dir=…)',
+            folder,
+            error.strerror,
+        )
+        yield
+        return
+    context.runner.work_dir = str(folder.absolute())
+    try:
+        yield
+    finally:
+        if is_new and context.world_size == 1:  # other ranks may be about to write
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def takes_optimizer(model: Any) -> bool:
@@ -110,7 +139,14 @@ def evaluation_of(context: Context) -> EvalHook:
     refuse_marks(options, 'evaluation')
     named: dict[str, Any] = {name_of_scores(loader) or '': loader for loader in context.loaders}
     with placed_errors(cfg, 'evaluation'):
-        hook = EvalHook(named.get('', named) if len(named) == 1 else named, **options)
+        hook = evaluating_hook(named.get('', named) if len(named) == 1 else named, options)
     if validates(cfg.get('workflow'), cfg.get('data')):  # there the runner's own hooks hear the val points
         hook.hooks = [*context.runner.hooks, *hook.hooks]
+    return hook
+
+
+def evaluating_hook(loader: Any, options: Mapping[str, Any]) -> EvalHook:
+    """The hook of ``evaluation=dict(…)``: it also calls registered hooks at the val points that they override."""
+    hook = EvalHook(loader, **options)
+    hook.calls_registered = True
     return hook

@@ -40,6 +40,7 @@ def test(
     allow_partial: bool = False,
     launcher: str = 'none',
     cfg_options: Mapping[str, Any] | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, float]:
     """Evaluate a trained model on a split of its data, as ``runnerkit test`` does.
 
@@ -56,6 +57,7 @@ def test(
         allow_partial: evaluate even if some tensors of model or checkpoint have no counterpart.
         launcher: what has started the processes of a distributed evaluation, as for `runnerkit.train`.
         cfg_options: changes of the config as with ``--cfg-options``, by dotted key.
+        work_dir: where the config's hooks write (``runner.work_dir``); by default ``<folder of the weights>/<split>``.
 
     Returns:
         Each score by its name, such as ``accuracy``, or ``clean/accuracy`` of one of several data sets. On ranks other
@@ -75,7 +77,7 @@ def test(
     check_split(required_section(cfg, 'data'), split)  # first: it may be a work dir, in the order of the command
     path = find_checkpoint(os.fspath(work_dir_of(cfg) if place is None else place), best=which == 'best')
     options = Options(launcher=launcher, device=None if device is None else str(device))
-    return evaluated(cfg, options, path, split, allow_partial)
+    return evaluated(cfg, options, path, split, allow_partial, work_dir)
 
 
 def _config_in(work_dir: str | os.PathLike[str]) -> Path:
@@ -89,9 +91,14 @@ def _config_in(work_dir: str | os.PathLike[str]) -> Path:
 
 
 def evaluated(
-    cfg: Any, options: Options, checkpoint: str, split: str = 'test', allow_partial: bool = False
+    cfg: Any,
+    options: Options,
+    checkpoint: str,
+    split: str = 'test',
+    allow_partial: bool = False,
+    work_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, float]:
-    """The scores of ``checkpoint`` on ``split``, on rank 0; empty on other ranks.
+    """The scores of ``checkpoint`` on ``split``, on rank 0; empty on other ranks. See `test` for ``work_dir``.
 
     Raises:
         ValueError: the checkpoint does not fit the model.
@@ -105,7 +112,7 @@ def evaluated(
         set_random_seed(context.seed, deterministic=bool(cfg.get('deterministic')))
         context.loaders = [*build_loaders(context, required_section(cfg, 'data'), split).values()]
         network.build_model(context)
-        with scoring(context) as score:
+        with scoring(context, folder_of_hooks(cfg, checkpoint, split, work_dir)) as score:
             try:
                 loaded = context.runner.load_checkpoint(checkpoint, strict=not allow_partial)
             except WeightsDoNotFit as error:
@@ -116,6 +123,14 @@ def evaluated(
                 ) from None
             scores = score(loaded)
     return scores if context.rank == 0 else {}
+
+
+def folder_of_hooks(cfg: Any, checkpoint: str, split: str, work_dir: str | os.PathLike[str] | None) -> Path:
+    """Where the hooks of an evaluation write; apart from what they wrote in the training, which stays as it is."""
+    if work_dir is not None:
+        return Path(work_dir)
+    place = local_path(checkpoint)
+    return Path(work_dir_of(cfg) if is_url(place) else os.path.dirname(place)) / split
 
 
 def seed_of(cfg: Any, checkpoint: str) -> int:

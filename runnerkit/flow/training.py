@@ -12,10 +12,11 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import runner_config, updating
 from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
+from runnerkit.flow.scoring import evaluating_hook
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.work_dir import take_over
 from runnerkit.flow.wrapping import moves_batches
-from runnerkit.hooks import EvalHook, StopAfterHook
+from runnerkit.hooks import StopAfterHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
@@ -99,6 +100,7 @@ class RunnerBase(Stage):
     def register_hooks(self, context: Context) -> None:
         """Register the standard hooks, the evaluation hook and the custom hooks."""
         cfg, runner = context.cfg, context.runner
+        runner.keeps_random_states = True
         of_all: dict[str, Any] = {
             'checkpoint_config': cfg.get('checkpoint_config'),
             'log_config': cfg.get('log_config'),
@@ -114,7 +116,7 @@ class RunnerBase(Stage):
             if context.val_loader is not None:
                 with placed_errors(cfg, 'evaluation'):
                     evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
-                    runner.register_hook(EvalHook(context.val_loader, **evaluation), priority='LOW')
+                    runner.register_hook(evaluating_hook(context.val_loader, evaluation), priority='LOW')
             with placed_errors(cfg, 'custom_hooks'):
                 runner.register_custom_hooks(cfg.get('custom_hooks'))
         if is_terminal() and context.rank == 0:

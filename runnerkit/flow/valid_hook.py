@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from runnerkit.hooks import EvalHook
+from runnerkit.hooks import EvalHook, Hook
 
 
 class ValidHook(EvalHook):
@@ -64,6 +64,10 @@ class ValidHook(EvalHook):
 
     def asks_dataset_of(self, loader: Any) -> bool:
         """Never: ``valid`` scores."""
+        return False
+
+    def calls(self, hook: Hook, point: str) -> bool:
+        """Never: ``valid`` is a loop of the user's own."""
         return False
 
     def _score(self, runner: Any) -> float | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from runnerkit.distributed import allreduce_params
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.parallel.dtensors import is_sharded
-from runnerkit.utils.exceptions import check_keywords
+from runnerkit.utils.exceptions import check_keywords, one_line
 from runnerkit.utils.logging import DETAIL, shortened
 from runnerkit.utils.suggest import did_you_mean
 
@@ -32,6 +33,9 @@ class CheckpointHook(StoringHook):
     """Saves a checkpoint every ``interval`` epochs or iterations, and at the end.
 
     It is called after all other hooks of a point, so what it saves includes the evaluation and the logs of that moment.
+    If the run fails in an evaluation, or in another hook after an epoch, what is trained is saved first. The file's
+    ``meta['not_evaluated']`` has the error, and a run that resumes the file warns of it. With several ranks the first
+    one saves alone.
 
     Args:
         interval: epochs or iterations between two checkpoints; -1 saves only the last.
@@ -57,6 +61,8 @@ class CheckpointHook(StoringHook):
     _saved_at: tuple[int, ...] | None = None  # the run's position at the last save
     _saved_as: str | None = None  # its path
     _failure: str | None = None  # why the last save failed, if it did
+    _tried_at: tuple[int, ...] | None = None  # the position at which the run began, or was last to be saved
+    _cut_by: BaseException | None = None  # what has ended an evaluation
 
     def __init__(
         self,
@@ -101,7 +107,7 @@ class CheckpointHook(StoringHook):
     def before_run(self, runner: RunnerView) -> None:
         check_keywords(self.args, runner.save_checkpoint, 'CheckpointHook', type(self).__init__)
         store = self.claim_store(runner)
-        self._failure = None
+        self._failure, self._cut_by, self._tried_at = None, None, runner.position
         if is_sharded(runner.model):
             store.check_takes_folders()
         if store.client is not None and not store.client.allow_symlink:
@@ -117,7 +123,7 @@ class CheckpointHook(StoringHook):
     def after_train_epoch(self, runner: RunnerView) -> None:
         if not self.by_epoch:
             return
-        if self.every_n_epochs(runner, self.interval) or (self.save_last and self._is_end_of_epochs(runner)):
+        if self._is_due_by_epoch(runner):
             runner.logger.info('Saving checkpoint at %d epochs', runner.epoch + 1)
             self._synchronise(runner)
             self._save_checkpoint(runner)
@@ -132,7 +138,28 @@ class CheckpointHook(StoringHook):
             self._synchronise(runner)
             self._save_checkpoint(runner)
 
+    @contextmanager
+    def around_val(self, runner: RunnerView) -> Iterator[None]:
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            self._cut_by = error
+            raise
+
+    def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
+        text = (checkpoint.get('meta') or {}).get('not_evaluated')
+        if text is not None:
+            runner.logger.warning(
+                'the checkpoint was saved when a run failed (%s). It may have no scores, and hooks that came later at '
+                'that point were not called. `runnerkit test` evaluates it',
+                text,
+                extra={'exactness': True},
+            )
+
     def after_run(self, runner: RunnerView) -> None:
+        error = None if runner.outcome is None else runner.outcome.error
+        if error is not None and self._is_lost(runner, error):
+            self._save_what_is_trained(runner, error)
         # A run that was stopped on purpose is saved too; its end may lie between two intervals.
         outcome = runner.outcome
         stopped = outcome is not None and outcome.kind == 'stopped'
@@ -183,6 +210,41 @@ class CheckpointHook(StoringHook):
         self._stops = [name for name in state.get('stops', ()) if number_in(str(name)) is not None]
         self._missed = set(state['missed'])
 
+    def _is_lost(self, runner: RunnerView, error: BaseException) -> bool:
+        """Whether ``error`` kept the run from a save after what it has trained: it ended an evaluation, or came in
+        another hook at the end of an epoch."""
+        at_end = runner.by_epoch and runner.completed_epochs > runner.epoch and isinstance(error, Exception)
+        return (error is self._cut_by or at_end) and self._tried_at != runner.position
+
+    def _save_what_is_trained(self, runner: RunnerView, error: BaseException) -> None:
+        """Save the run that fails, on the first rank alone: others may have failed elsewhere, or wait."""
+        if is_sharded(runner.model):
+            runner.logger.error(
+                'the run fails before a checkpoint is saved, and a sharded model can only be saved by all ranks'
+            )
+        if runner.rank > 0 or is_sharded(runner.model):
+            return
+        store, args = self.store(runner), dict(self.args)
+        is_due = self.by_epoch and runner.completed_epochs > runner.epoch and self._is_due_by_epoch(runner)
+        name = self._due_name(runner) if is_due else BY_ITER.format(runner.completed_iters)
+        if not is_due:
+            self._stops.append(name)  # as of a run that was stopped
+        if self.file_client_args is not None:
+            args['file_client_args'] = self.file_client_args
+        args.update(
+            filename_tmpl=name, save_optimizer=self.save_optimizer, meta={'not_evaluated': one_line(error)[:1000]}
+        )
+        runner.meta.setdefault('hook_msgs', {})['last_ckpt'] = store.path(name)
+        try:
+            runner.save_checkpoint(store.place, **args)
+        except NotSavedError as failure:
+            self._report_failed_save(runner, store.path(name), None, failure)
+            return
+        runner.logger.error('the run fails; what it has trained until then is saved: %s', store.path(name))
+
+    def _is_due_by_epoch(self, runner: RunnerView) -> bool:
+        return self.every_n_epochs(runner, self.interval) or (self.save_last and self._is_end_of_epochs(runner))
+
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
         """Whether this is the last epoch; also if ``max_iters`` cuts it short, so that it is never completed."""
         return self.is_last_epoch(runner) or runner.completed_epochs == runner.epoch
@@ -194,15 +256,20 @@ class CheckpointHook(StoringHook):
     def _save_checkpoint(self, runner: RunnerView) -> None:
         args = dict(self.args)
         number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
-        name = self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
+        name = self._due_name(runner)
         if runner.by_epoch and not self.by_epoch:
             args['filename_tmpl'] = name  # the runner would number it by epochs
         args.update(async_save=self.async_save, after_write=partial(self._delete_old, runner, number))
         self._missed.discard(number)
         self._save(runner, name, args, number)
 
+    def _due_name(self, runner: RunnerView) -> str:
+        number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
+        return self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
+
     def _save(self, runner: RunnerView, name: str, args: dict[str, Any], number: int | None = None) -> str | None:
         store = self.store(runner)
+        self._tried_at = runner.position
         if runner.rank == 0 and self._saved_at is not None and not store.exists():
             runner.logger.warning('%s is gone, with the checkpoints in it; it is created again', store)
         saved = runner.save(

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
+from runnerkit.data.kinds import length_of
 from runnerkit.data.named import name_scores, with_name
 from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.evaluation import (
@@ -25,7 +26,7 @@ from runnerkit.evaluation import (
     rule_by_name,
     rule_of,
 )
-from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.hook import HOOKS, VAL_POINTS, Hook, RunnerView, listens, overrides
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg
@@ -58,8 +59,9 @@ class EvalHook(StoringHook):
         out_dir: save the best checkpoint to ``<out_dir>/<name of the work dir>`` instead of the work dir.
         file_client_args: arguments of `FileClient`, which deletes the former best; None: chosen by ``out_dir``, which
             may be a URL.
-        hooks: hooks (or their configs) whose ``val`` points are called; see ``runner.evaluate``. With a data set that
-            has ``evaluate`` there are no such points, and a warning says so.
+        hooks: hooks (or their configs) whose ``val`` points are called; see ``runner.evaluate``. In a config,
+            registered hooks need not be listed here: the val points that they override themselves are called, too. With
+            a data set that has ``evaluate`` there are no such points, and a warning says so.
         **eval_kwargs: passed to the data set's ``evaluate``.
     """
 
@@ -69,6 +71,10 @@ class EvalHook(StoringHook):
     _default_less_keys = list(LESS_KEYS)
 
     _named: Mapping[str, DataLoader[Any]] = {}  # empty for a single loader
+
+    #: Whether registered hooks are called at the val points that they override themselves, in addition to ``hooks``.
+    #: True for the evaluation of a config; MMCV's EvalHook calls none.
+    calls_registered = False
 
     def __init__(
         self,
@@ -117,6 +123,7 @@ class EvalHook(StoringHook):
             )
         self.best_ckpt_path: str | None = None
         self._is_evaluating = False
+        self._own_points: dict[Hook, Hook] = {}  # of each registered hook that is called
         self._recorded: dict[str, Any] = {}  # the scores of the running evaluation
         self._candidate: float | None = None  # the score of the running evaluation
         self.rule: str | None = None
@@ -205,6 +212,24 @@ class EvalHook(StoringHook):
 
     # --- what --------------------------------------------------------------------------------------------------------
 
+    def calls(self, hook: Hook, point: str) -> bool:
+        """Whether the evaluations call ``hook`` at the val point ``point``."""
+        if all(map(self.asks_dataset_of, self.dataloaders.values())):
+            return False
+        if any(hook is each for each in self.hooks):
+            return listens(hook, point)
+        # Not through a fallback: hooks that count iterations must not count those of evaluations.
+        return self.calls_registered and hook.hears_evaluations and overrides(hook, point)
+
+    def _called(self, runner: RunnerView) -> list[Hook]:
+        """The hooks that an evaluation calls: registered ones, in their order, and then its own."""
+        others = [hook for hook in runner.hooks if not any(hook is each for each in self.hooks)]
+        heard = [hook for hook in others if any(self.calls(hook, point) for point in VAL_POINTS)]
+        for hook in heard:
+            if hook not in self._own_points:
+                self._own_points[hook] = _OwnPoints(hook)
+        return [*(self._own_points[hook] for hook in heard), *self.hooks]
+
     def _evaluate(self, runner: RunnerView) -> None:
         # A subclass's _do_evaluate also sees the averaged weights (if there are any) in evaluation mode, and what it
         # writes to the log buffer's output becomes the runner's scores.
@@ -253,11 +278,19 @@ class EvalHook(StoringHook):
     def _score(self, runner: RunnerView) -> float | None:
         """Evaluate on the loader at hand; returns the score that ``save_best`` names, if it is among its scores."""
         if not self.asks_dataset_of(self.dataloader):
-            scores = runner.evaluate(self.dataloader, hooks=self.hooks)
+            scores = runner.evaluate(self.dataloader, hooks=self._called(runner))
+            if runner.by_epoch:  # a line of an iteration runner says after which iteration instead
+                self._note_batches(runner)
             return self._record(runner, {name: float(value) for name, value in scores.items()})
         results = self._test(runner)
-        runner.log_buffer.output['eval_iter_num'] = sum(map(len, self.dataloaders.values()))
+        self._note_batches(runner)
         return None if results is None else self.evaluate(runner, results)
+
+    def _note_batches(self, runner: RunnerView) -> None:
+        """Let the text log name the number of the evaluation's batches, as MMCV's does."""
+        lengths = [length_of(loader) for loader in self.dataloaders.values()]
+        if None not in lengths:
+            runner.log_buffer.output['eval_iter_num'] = sum(filter(None, lengths))
 
     def _test(self, runner: RunnerView) -> Any:
         """Return the model's predictions; None on the other ranks if the first rank has collected them."""
@@ -441,6 +474,16 @@ class DistEvalHook(EvalHook):
         if tmpdir is None and not self._is_default_test and runner.work_dir is not None:
             tmpdir = os.path.join(runner.work_dir, '.eval_hook')
         return self.test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=self.gpu_collect)
+
+
+class _OwnPoints(Hook):
+    """The val points that ``hook`` overrides itself, without those that would fall back to another one."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.runs_last, self.nests_runs = hook.runs_last, hook.nests_runs
+        for point in VAL_POINTS:
+            if overrides(hook, point):
+                setattr(self, point, getattr(hook, point))
 
 
 def _by_name(loader: Any) -> dict[str, DataLoader[Any]]:

@@ -77,6 +77,9 @@ FALLBACKS = {
     for unit in ('epoch', 'iter')
 }
 
+#: The points of a validation.
+VAL_POINTS = tuple(point for point in FALLBACKS if '_val_' in point)
+
 #: Every method that a runner calls by itself.
 POINTS = (*STAGES, *dict.fromkeys(FALLBACKS.values()), *UPDATE_POINTS, 'after_evaluate')
 
@@ -221,6 +224,11 @@ class Hook:
     #: of a point but those that save the run's state: a run that is resumed inside the nested one repeats none of them.
     nests_runs = False
 
+    #: Whether ``evaluation=dict(…)`` of a config calls the val points that the hook overrides itself. False for a hook
+    #: that only wants those of the workflow's ``'val'`` entries. A logger does: it logs the scores of an evaluation in
+    #: the training's next line.
+    hears_evaluations = True
+
     def before_run(self, runner: RunnerView) -> None:
         """Called once, before the first epoch or iteration."""
 
@@ -324,7 +332,8 @@ class Hook:
         """The hook of an evaluation without a training: this one, another one, or None if there is none.
 
         Such an evaluation enters its rings and calls ``before_run``, ``after_run``, ``after_evaluate``, and where the
-        training would also do so, the val points. The runner has no optimizer, no work dir and no outcome then.
+        training would also do so, the val points. The runner has no optimizer and no outcome then, and its work dir is
+        a folder for what the evaluation writes.
         """
         return None if self.needs_training or not takes_part_in_evaluation(self) else self
 
@@ -348,6 +357,6 @@ def listens(hook: Hook, point: str) -> bool:
 
 def takes_part_in_evaluation(hook: Hook) -> bool:
     """Whether ``hook`` does something while a model is evaluated, or learns the scores."""
-    points = (*(point for point in STAGES if '_val_' in point), 'after_forward', 'after_evaluate')
+    points = (*VAL_POINTS, 'after_forward', 'after_evaluate')
     rings = (ring for ring in RINGS if ring != 'around_save')
     return any(listens(hook, point) for point in points) or any(hasattr(hook, ring) for ring in rings)

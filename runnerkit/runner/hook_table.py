@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any
 
-from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, Hook, overrides
+from runnerkit.hooks.evaluation import EvalHook
+from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, Hook, overrides
 from runnerkit.hooks.priority import Priority
 from runnerkit.utils.suggest import edit_distance, nearest
 
@@ -67,12 +68,22 @@ class HookTable(list[Hook]):
             self.calls.replace = former
             self.calls.clear()
 
-    def info(self) -> str:
-        """A table of who is called when, for the start of the log."""
-        blocks = []
+    def info(self, validates: bool = True) -> str:
+        """A table of who is called when, for the start of the log.
+
+        Args:
+            validates: whether the workflow has a ``'val'`` entry, which calls all hooks at the val points. Else only
+                the hooks that evaluate call some.
+        """
+        blocks, evaluations = [], [hook for hook in self if isinstance(hook, EvalHook)]
         for stage in (*STAGES, *RINGS):
             callers = [hook for hook in self.dispatch_order() if _method(hook, stage) is not None]
+            if stage in VAL_POINTS and not validates:
+                callers = [hook for hook in callers if any(each.calls(hook, stage) for each in evaluations)]
             rows = [f'  ({priority_name(hook):<12}) {type(hook).__name__}' for hook in callers]
+            if stage in VAL_POINTS:
+                guests = [(each, hook) for each in evaluations for hook in each.hooks if hook not in self]
+                rows += [f'  (evaluation  ) {type(hook).__name__}' for each, hook in guests if each.calls(hook, stage)]
             if rows:
                 blocks.append('\n'.join([f'{stage}:', *rows]))
         return '\n'.join(blocks)

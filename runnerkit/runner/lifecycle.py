@@ -17,6 +17,7 @@ from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.checkpoints import EXACTNESS
+from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.nesting import OUTER, CutShort, Nesting
 from runnerkit.runner.rollback import GoBack
 from runnerkit.runner.signals import StopSignals
@@ -179,7 +180,9 @@ class Lifecycle(Nesting):
             work_dir,
             extra=self._detail(),
         )
-        self.logger.info('Hooks, in the order in which they are called:\n%s', self._hook_table.info(), extra=DETAIL)
+        validates = any(mode == 'val' for mode, _ in self._workflow)
+        hooks = self._hook_table.info(validates)
+        self.logger.info('Hooks, in the order in which they are called:\n%s', hooks, extra=DETAIL)
         is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
         if is_own_run:
             self._readers.adopt_new_iter_loaders()
@@ -284,9 +287,10 @@ class Lifecycle(Nesting):
                 'the run'
             )
 
-    def _rings(self, span: str) -> AbstractContextManager[Any]:
-        """The hooks' context managers for ``span``, nested; the lowest priority number is the outermost."""
-        rings = self._hook_table.calls[span]
+    def _rings(self, span: str, hooks: HookTable | None = None) -> AbstractContextManager[Any]:
+        """The context managers of ``hooks``, or else of the runner's, for ``span``, nested; the lowest priority number
+        is the outermost."""
+        rings = (self._hook_table if hooks is None else hooks).calls[span]
         return _nested(rings, self) if rings else _NO_RINGS
 
     def _give_back_batch(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch.utils.data import SequentialSampler
@@ -20,6 +21,8 @@ from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_
 
 class Resuming(Checkpoints):
     """The part of a runner that restores what `resume` has read, when the run starts."""
+
+    _apart: Callable[[], AbstractContextManager[None]]
 
     def restore_hooks(self, checkpoint: Mapping[str, Any]) -> None:
         """Give the hooks their states in the content of a checkpoint file, as far as it has them."""
@@ -151,8 +154,10 @@ class Resuming(Checkpoints):
     def _start_readers(self) -> None:
         """Begin the loaders' first passes, or enter those that were open."""
         is_resumed = any(reader.is_to_enter for reader in self._readers.entries)
-        for reader in self._readers.entries:
-            reader.start()
+        for i, reader in enumerate(self._readers.entries):
+            validates = i < len(self._workflow) and self._workflow[i][0] == 'val'
+            with self._apart() if validates and self.keeps_random_states else nullcontext():
+                reader.start()
         if is_resumed:
             self._restore_moment()
 

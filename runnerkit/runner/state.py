@@ -41,6 +41,9 @@ class RunnerState:
 
     #: Whether a run's unit is the epoch; hooks fill their own ``by_epoch`` from it.
     by_epoch = True
+    #: Whether evaluations leave the random states of the training as they were. True in a run by config. Those that
+    #: MMCV has (`EvalHook` and the workflow's ``'val'`` entries) move them, as there, if the loader or the model draws.
+    keeps_random_states = False
     #: Whether a subclass of the iteration runner has written its own ``train``.
     _has_own_train = False
     call_hook: Callable[[str], None]

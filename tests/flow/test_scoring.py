@@ -1,6 +1,7 @@
 """Evaluating without a training."""
 
 import logging
+import shutil
 from contextlib import contextmanager
 
 import pytest
@@ -186,16 +187,62 @@ def test_options_of_the_evaluation_count(tmp_path):
 
 
 def test_hooks_are_entered_and_left(tmp_path):
-    """Val points are called where the training calls them: here in its workflow, or in ``evaluation.hooks``."""
+    """Val points are called where the training calls them; in its workflow those that fall back, too."""
     run = trained(tmp_path)
     checkpoint = run.work_dir / 'latest.pth'
-    for changes, hears in (({}, 0), ({'workflow': [('train', 1), ('val', 1)]}, 2)):
+    for changes, hears in (({}, 2), ({'workflow': [('train', 1), ('val', 1)]}, 2)):
         hook = Rings()
         runnerkit.test(config(custom_hooks=[hook], **changes), checkpoint=checkpoint, device='cpu')
         assert hook.seen == ['before_run', *['before_val_iter'] * hears, 'after_evaluate', 'after_run']
     hook = Rings()
     runnerkit.test(config(evaluation={'hooks': [hook]}), checkpoint=checkpoint, device='cpu')
     assert hook.seen.count('before_val_iter') == 2
+    hook = ClosureHook('after_iter', lambda runner: pytest.fail('an evaluation is no iteration of a training'))
+    hook.after_forward = lambda runner: None  # so that it is kept
+    runnerkit.test(config(custom_hooks=[hook]), checkpoint=checkpoint, device='cpu')
+
+
+class Draws(Hook):
+    """Writes a picture after each evaluation."""
+
+    def after_val_epoch(self, runner):
+        with open(f'{runner.work_dir}/picture.txt', 'a') as file:
+            file.write(f'{runner.data_batch is not None}\n')
+
+
+def test_hooks_have_a_folder_to_write_to(tmp_path, caplog):
+    """Of their own: what they wrote in the training stays as it is."""
+    drawing = {'custom_hooks': [{'type': f'{__file__}:Draws'}]}
+    run = trained(tmp_path / 'run', **drawing)
+    in_training = (run.work_dir / 'picture.txt').read_text()
+    assert in_training == 'False\n' * 3
+    for options, folder in (
+        ({}, run.work_dir / 'test'),
+        ({'split': 'val'}, run.work_dir / 'val'),
+        ({'work_dir': tmp_path / 'deep' / 'elsewhere'}, tmp_path / 'deep' / 'elsewhere'),
+    ):
+        runnerkit.test(run.work_dir, device='cpu', **options)
+        assert (folder / 'picture.txt').read_text() == 'False\n'
+    assert (run.work_dir / 'picture.txt').read_text() == in_training
+    shutil.rmtree(run.work_dir / 'test')
+    runnerkit.test(config(custom_hooks=[Rings()]), checkpoint=run.work_dir, device='cpu')  # writes nothing
+    runnerkit.test(config(), checkpoint=run.work_dir, device='cpu')
+    assert not (run.work_dir / 'test').exists()
+    (run.work_dir / 'test').write_text('a file')
+    runnerkit.test(config(custom_hooks=[Rings()]), checkpoint=run.work_dir, device='cpu')
+    assert 'hooks have no folder to write to (runner.work_dir is None)' in caplog.text
+    inner = config(evaluation={'hooks': [Draws()]})
+    runnerkit.test(inner, 'test', run.work_dir, device='cpu', work_dir=tmp_path / 'inner')
+    assert (tmp_path / 'inner' / 'picture.txt').read_text() == 'False\n'
+
+
+def test_hooks_of_the_stage_infer_write_to_its_work_dir(tmp_path):
+    run = trained(tmp_path / 'run', custom_hooks=[{'type': f'{__file__}:Draws'}])
+    cfg = Config.fromfile(str(run.work_dir / 'config.py'))
+    stages = {'network': 'InferNetwork', 'startup': None}
+    cfg.flow = {**stages, 'runner': {'type': 'Infer', 'checkpoints': str(run.work_dir)}}
+    Flow(cfg, Options(work_dir=str(tmp_path / 'infer'), device='cpu')).run()
+    assert (tmp_path / 'infer' / 'picture.txt').read_text() == 'False\n' * 3
 
 
 class Batches(Callback):

@@ -1,13 +1,21 @@
 """The stage that trains."""
 
+import itertools
+import json
+import random
+
+import numpy as np
 import pytest
-from support import Counts, weights
+import torch
+from support import Counts, Measured, weights
 
 from runnerkit.config import Config
 from runnerkit.data import IterLoader
 from runnerkit.flow import Flow, Options, Runner, RunnerBase
-from runnerkit.hooks import Hook
-from runnerkit.hooks.hook import Outcome
+from runnerkit.hooks import CaptureHook, Hook, IterTimerHook, LoggerHook
+from runnerkit.hooks.hook import VAL_POINTS, Outcome
+from runnerkit.hooks.logger.history import HistoryHook
+from runnerkit.hooks.vega_callbacks import Callback
 
 CONFIG = {
     'model': {'type': 'support.Tiny'},
@@ -153,3 +161,151 @@ def test_a_loop_of_ones_own_over_iterations(tmp_path):
     usual, own = (flow(tmp_path / name, stage, cfg).run() for name, stage in (('usual', None), ('own', Iterations)))
     assert weights(own.model).equal(weights(usual.model))
     assert own.runner.scores == usual.runner.scores
+
+
+EVALUATED = {
+    **CONFIG,
+    'model': {'type': 'support.Measured'},
+    'data': {**CONFIG['data'], 'val': {'type': 'support.Noisy', 'length': 6}},
+    'evaluation': {'interval': 1},
+}
+BY_ITER = {'runner': {'type': 'IterBasedRunner', 'max_iters': 4}, 'evaluation': {'interval': 2}}
+
+
+class Hears(Hook):
+    """Overrides two val points itself, and falls back at the others; the model is in evaluation mode there."""
+
+    def __init__(self):
+        self.heard = []
+
+    def before_epoch(self, runner):
+        self.heard.append(f'{runner.mode} epoch')
+
+    def after_iter(self, runner):
+        self.heard.append(f'{runner.mode} iter')
+
+    def after_val_epoch(self, runner):
+        assert not runner.model.training
+        assert set(runner.log_buffer.output) >= {'loss', 'error'}
+        self.heard.append('after_val_epoch')
+
+    def before_val_iter(self, runner):
+        self.heard.append(f'before_val_iter {len(runner.data_batch[0])}')
+
+
+EVALUATION = ['before_val_iter 4', 'before_val_iter 2', 'after_val_epoch']
+
+
+@pytest.mark.parametrize('by_iter', [False, True])
+def test_registered_hooks_hear_an_evaluation_at_the_val_points_that_they_override(by_iter, tmp_path, caplog):
+    hook = Hears()
+    changes = {'custom_hooks': [hook], 'log_config': {'interval': 1, 'hooks': [{'type': 'TextLoggerHook'}]}}
+    context = flow(tmp_path, cfg={**EVALUATED, **(BY_ITER if by_iter else {}), **changes}).run()
+    epochs = [] if by_iter else ['train epoch']
+    assert hook.heard == ['None epoch'] * by_iter + [*epochs, *['train iter'] * 2, *EVALUATION] * 2
+    lines = [json.loads(line) for line in next(tmp_path.glob('*.log.json')).read_text().splitlines()[1:]]
+    modes = [line['mode'] for line in lines]
+    assert modes == ['train', 'train', 'val'] * 2  # each once
+    assert not context.findings
+    assert 'never called' not in caplog.text
+
+
+def test_every_built_in_hook_is_called_and_logs_once(tmp_path):
+    """Also where it has val points: a capture, loggers, the bar, Vega's callbacks."""
+    capture = CaptureHook(['head'], evaluation=True)
+    history, vega = HistoryHook(), Calls()
+    mine = {'type': Mine, 'priority': 'VERY_LOW'}
+    Mine.lines.clear()
+    hooks = [capture, mine, {'type': 'VegaCallbacks', 'callbacks': [vega], 'priority': 'LOW'}, IterTimerHook()]
+    logging = {'interval': 1, 'hooks': [{'type': 'TextLoggerHook'}, history]}
+    flow(tmp_path, cfg={**EVALUATED, 'custom_hooks': hooks, 'timer_config': None, 'log_config': logging}).run()
+    assert [record['mode'] for record in history.records] == ['train', 'train', 'val'] * 2
+    assert Mine.lines == ['train', 'train', 'val'] * 2
+    assert vega.heard == ['before', 'after'] * 4
+    assert tuple(capture.captured['head'].output.shape) == (2, 1)  # of the last batch of the evaluation
+
+
+class Mine(LoggerHook):
+    """A logger of the user's own with a val point, which logs as all loggers do."""
+
+    lines = []
+
+    def __init__(self):
+        super().__init__(interval=1)
+
+    def log(self, runner):
+        self.lines.append(self.get_mode(runner))
+
+    def after_val_epoch(self, runner):
+        super().after_val_epoch(runner)
+
+
+class Calls(Callback):
+    def __init__(self):
+        super().__init__()
+        self.heard = []
+
+    def before_valid_step(self, batch_index, logs=None):
+        self.heard.append('before')
+
+    def after_valid_step(self, batch_index, logs=None):
+        self.heard.append('after')
+
+
+def test_with_a_val_entry_and_an_evaluation_each_calls_what_is_its_own(tmp_path):
+    hook = Hears()
+    flow(tmp_path, cfg={**EVALUATED, 'workflow': [('train', 2), ('val', 1)], 'custom_hooks': [hook]}).run()
+    training = ['train epoch', *['train iter'] * 2, *EVALUATION]
+    entry = ['val epoch', 'before_val_iter 4', 'val iter', 'before_val_iter 2', 'val iter', 'after_val_epoch']
+    assert hook.heard == [*training * 2, *entry]
+
+
+def at(point, text):
+    """The hooks that a dry run lists at ``point``."""
+    lines = text.partition(f'\n{point}:\n')[2].splitlines()
+    return [line.split()[-1] for line in itertools.takewhile(lambda line: line.startswith('  ('), lines)]
+
+
+def test_a_dry_run_lists_whom_an_evaluation_calls(tmp_path, capsys):
+    def listed(**changes):
+        options = {'dry_run': True}
+        flow(tmp_path / 'run', cfg={**EVALUATED, 'custom_hooks': [Hears()], **changes}, options=options).run()
+        text = capsys.readouterr().out
+        return {point: at(point, text) for point in VAL_POINTS if at(point, text)}
+
+    assert listed() == {'after_val_epoch': ['Hears'], 'before_val_iter': ['Hears']}
+    assert listed(custom_hooks=[]) == {}
+    assert listed(custom_hooks=[], evaluation={'hooks': [Hears()]}) == dict.fromkeys(VAL_POINTS, ['Hears'])
+    assert listed(evaluation=None) == {}
+    everybody = listed(workflow=[('train', 1), ('val', 1)])
+    assert everybody['after_val_epoch'] == ['Hears', 'TextLoggerHook']
+    assert {'Hears', 'IterTimerHook'} <= set(everybody['before_val_epoch'])
+
+
+class Kept(Measured):
+    """Draws, too, when it is evaluated."""
+
+    def val_step(self, data, optimizer=None):
+        torch.rand(3), random.random(), np.random.rand()
+        return super().val_step(data)
+
+
+PLAIN = {'seeded': False}
+PLAIN_DATA = {
+    'samples_per_gpu': 4,
+    'train': {'type': 'support.Noisy', 'length': 8},
+    'val': {'type': 'support.Noisy', 'length': 6},
+    'train_dataloader': PLAIN,
+    'val_dataloader': {**PLAIN, 'shuffle': True},
+}
+
+
+@pytest.mark.parametrize('changes', [{'evaluation': {'interval': 1}}, {'workflow': [('train', 1), ('val', 1)]}])
+@pytest.mark.parametrize('runner', [CONFIG['runner'], BY_ITER['runner']])
+def test_an_evaluation_does_not_change_the_training(changes, runner, tmp_path):
+    """Though its samples and its model draw from the generators of the process."""
+    base = {**CONFIG, 'model': {'type': f'{__file__}:Kept'}, 'data': PLAIN_DATA, 'runner': runner}
+    alone = flow(tmp_path / 'alone', cfg={**base, 'evaluation': None}).run()
+    evaluated = flow(tmp_path / 'evaluated', cfg={'evaluation': None, **base, **changes}).run()
+    assert 'error' in evaluated.runner.scores
+    assert torch.equal(weights(alone.model), weights(evaluated.model))

@@ -1,5 +1,6 @@
 """When checkpoints are saved, what they are called, and which are deleted."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -7,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import loader, tiny_runner
+from support import Measured, loader, tiny_runner, weights
 
 from runnerkit.checkpoint import NotSavedError, atomic
-from runnerkit.hooks import CheckpointHook, Hook
+from runnerkit.hooks import CheckpointHook, ClosureHook, EMAHook, EvalHook, Hook
+from runnerkit.runner import EpochBasedRunner
 
 
 def saved(tmp_path, kind='epoch', batches=1, limit=None, folder=None, **options):
@@ -401,3 +403,196 @@ def test_where_checkpoints_go_is_said_on_the_console_only_if_that_is_not_the_wor
         runner.run([loader(8)], [('train', 1)])
         (record,) = (each for each in caplog.records if 'Checkpoints will be saved' in each.message)
         assert hasattr(record, 'is_detail') is is_detail
+
+
+class Broken(Measured):
+    """Its evaluation fails while ``error`` is set, from the second one on."""
+
+    error, calls = None, 0
+
+    def val_step(self, data, optimizer=None):
+        self.calls += 1
+        if self.error is not None and self.calls > 1:
+            raise self.error
+        return super().val_step(data)
+
+
+class Evaluates(Hook):
+    """A user's hook with an evaluation of its own."""
+
+    def __init__(self, point):
+        setattr(self, point, lambda runner: runner.evaluate(loader(4)))
+
+
+class FailsAfterwards(Hook):
+    def after_evaluate(self, runner, scores):
+        raise KeyError('a score that it needs')
+
+
+def cut_short(tmp_path, error, *hooks, kind='epoch', resume=None, **options):
+    """A run with an evaluation that ends with ``error``; its runner."""
+    by_epoch = kind == 'epoch'
+    limits = {'max_epochs': 3} if by_epoch else {'max_iters': 6}
+    runner = tiny_runner(kind, model=Broken(), work_dir=tmp_path, **limits)
+    runner.model.load_state_dict({name: torch.ones_like(v) / 9 for name, v in runner.model.state_dict().items()})
+    runner.model.error = error
+    for hook in hooks or [EvalHook(loader(4), by_epoch=by_epoch, interval=1 if by_epoch else 2)]:
+        runner.register_hook(hook, 'LOW')
+    runner.register_optimizer_hook({'grad_clip': None})
+    runner.register_hook(CheckpointHook(by_epoch=by_epoch, **{'interval': 1, **options}))
+    if resume:
+        runner.resume(str(resume))
+    if error is None:
+        runner.run([loader(8)], [('train', 1)])
+    else:
+        with pytest.raises(type(error)):
+            runner.run([loader(8)], [('train', 1)])
+        assert runner.outcome.error is error
+    return runner
+
+
+NUMPY = AttributeError("module 'numpy' has no attribute 'float'")
+
+
+@pytest.mark.parametrize(
+    ('kind', 'hooks', 'options', 'files'),
+    [
+        ('epoch', (), {}, ['epoch_1.pth', 'epoch_2.pth']),
+        ('epoch', (), {'async_save': True}, ['epoch_1.pth', 'epoch_2.pth']),
+        ('epoch', (), {'filename_tmpl': 'net_{}.pth'}, ['net_1.pth', 'net_2.pth']),
+        ('epoch', (), {'interval': 2}, ['epoch_2.pth']),
+        ('epoch', (), {'interval': 3}, ['iter_4.pth']),  # none is due
+        ('epoch', ('after_train_epoch',), {}, ['epoch_1.pth', 'epoch_2.pth']),
+        ('epoch', ('after_train_iter',), {}, ['iter_2.pth']),
+        ('iter', (), {'interval': 4}, ['iter_4.pth']),
+        ('iter', (), {'interval': 3}, ['iter_3.pth', 'iter_4.pth']),
+        ('iter', ('after_train_iter',), {'interval': 1}, ['iter_1.pth', 'iter_2.pth']),
+    ],
+)
+def test_an_evaluation_that_fails_loses_no_weights(kind, hooks, options, files, tmp_path, caplog):
+    """The file says that it is not evaluated; a run that goes on from it says so and trains as an undisturbed one."""
+    made = [Evaluates(point) for point in hooks]
+    cut_short(tmp_path / 'run', NUMPY, *made, kind=kind, **options)
+    assert {path.name for path in (tmp_path / 'run').iterdir()} == {*files, 'latest.pth'}
+    newest = torch.load(tmp_path / 'run' / 'latest.pth')
+    assert newest['meta']['not_evaluated'] == "module 'numpy' has no attribute 'float'"
+    for name in files[:-1]:
+        assert 'not_evaluated' not in torch.load(tmp_path / 'run' / name)['meta']
+    assert 'not_evaluated' not in caplog.text
+    caplog.clear()
+    made = [Evaluates(point) for point in hooks]
+    resumed = cut_short(tmp_path / 'run', None, *made, kind=kind, resume=tmp_path / 'run', **options)
+    assert "saved when a run failed (module 'numpy' has no" in caplog.text
+    made = [Evaluates(point) for point in hooks]
+    whole = cut_short(tmp_path / 'whole', None, *made, kind=kind, **options)
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    assert resumed.completed_iters == whole.completed_iters == 6
+
+
+@pytest.mark.parametrize('failing', [FailsAfterwards(), ClosureHook('after_train_epoch', lambda runner: 1 / 0)])
+def test_so_does_what_fails_behind_it_at_the_end_of_an_epoch(failing, tmp_path):
+    vars(failing).pop('priority', None)
+    runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=2)
+    runner.register_hook(EvalHook(loader(4)), 'LOW')
+    runner.register_hook(failing, 'VERY_LOW')
+    runner.register_hook(CheckpointHook(interval=1))
+    with pytest.raises((KeyError, ZeroDivisionError)):
+        runner.run([loader(8)], [('train', 1)])
+    assert 'epoch_1.pth' in os.listdir(tmp_path)
+
+
+def test_an_interrupt_in_an_evaluation_loses_no_weights(tmp_path):
+    interrupted = cut_short(tmp_path / 'a', KeyboardInterrupt())
+    assert interrupted.outcome.kind == 'interrupted'
+    assert 'epoch_2.pth' in os.listdir(tmp_path / 'a')
+
+
+def test_a_training_that_fails_saves_nothing_more(tmp_path):
+    """Neither in its step, nor if the evaluation came before anything was trained, nor where the save itself fails."""
+    runner = tiny_runner(work_dir=tmp_path / 'a', max_epochs=2)
+    runner.register_hook(EvalHook(loader(4)), 'LOW')
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.register_hook(ClosureHook('before_train_iter', lambda runner: runner.iter < 3 or 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        runner.run([loader(8)], [('train', 1)])
+    assert sorted(os.listdir(tmp_path / 'a')) == ['epoch_1.pth', 'latest.pth']
+
+    runner = tiny_runner(model=Broken(), work_dir=tmp_path / 'b', max_epochs=2)
+    runner.model.error, runner.model.calls = ValueError('boom'), 1
+    runner.register_hook(EvalHook(loader(4), start=0), 'LOW')
+    runner.register_hook(CheckpointHook(interval=1))
+    with pytest.raises(ValueError, match='boom'):
+        runner.run([loader(8)], [('train', 1)])
+    assert os.listdir(tmp_path / 'b') == []
+
+    class Unsavable(Hook):
+        saves = 0
+
+        def state_dict(self):
+            self.saves += 1
+            raise TypeError('no state')
+
+    hook = Unsavable()
+    runner = tiny_runner(work_dir=tmp_path / 'c', max_epochs=2)
+    runner.register_hook(hook)
+    runner.register_hook(CheckpointHook(interval=1))
+    with pytest.raises(TypeError, match='no state'):
+        runner.run([loader(8)], [('train', 1)])
+    assert hook.saves == 1
+
+
+def test_an_evaluation_that_is_caught_is_no_failure(tmp_path):
+    class Catches(Hook):
+        def after_train_epoch(self, runner):
+            with contextlib.suppress(AttributeError):
+                runner.evaluate(loader(4))
+
+    runner = tiny_runner(model=Broken(), work_dir=tmp_path, max_epochs=2)
+    runner.model.error = NUMPY
+    runner.register_hook(Catches(), 'LOW')
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.run([loader(8)], [('train', 1)])
+    assert all('not_evaluated' not in torch.load(path)['meta'] for path in tmp_path.glob('epoch_*.pth'))
+
+
+def test_a_full_disk_does_not_hide_why_the_evaluation_failed(tmp_path, monkeypatch, caplog):
+    def full(*args, **kwargs):
+        raise NotSavedError(errno.ENOSPC, 'No space left on device')
+
+    monkeypatch.setattr(EpochBasedRunner, 'save_checkpoint', full)
+    cut_short(tmp_path, NUMPY, interval=2)
+    assert 'epoch_2.pth could not be saved: No space left on device' in caplog.text
+
+
+def test_averages_are_in_the_file_as_in_any_other(tmp_path):
+    both = [EMAHook(momentum=0.5), EvalHook(loader(4))]
+    cut_short(tmp_path, NUMPY, *both)
+    one, other = (torch.load(tmp_path / f'epoch_{n}.pth')['state_dict'] for n in (1, 2))
+    assert one.keys() == other.keys()
+    assert not torch.equal(other['head.weight'], other['ema_head_weight'])
+
+
+class OnRanks(Broken):
+    def __init__(self, rank, failing):
+        super().__init__()
+        self.error, self.calls = (ValueError('boom'), 1) if rank == failing else (None, 0)
+
+
+def cut_on_ranks(rank, folder, failing):
+    runner = tiny_runner(model=OnRanks(rank, failing), work_dir=folder, max_epochs=2)
+    runner.register_hook(EvalHook(loader(8)), 'LOW')
+    runner.register_hook(CheckpointHook(interval=1))
+    try:
+        runner.run([loader(16)], [('train', 1)])
+    except Exception as error:
+        return f'{type(error).__name__}: {error}'
+
+
+@pytest.mark.parametrize('failing', [0, 1])
+def test_a_rank_that_fails_alone_keeps_no_other_one_waiting(failing, on_ranks, tmp_path):
+    ends = on_ranks(__file__, 'cut_on_ranks', str(tmp_path), failing)
+    assert ends[failing] == 'ValueError: boom'
+    assert ends[1 - failing]
+    found = torch.load(tmp_path / 'epoch_1.pth')
+    assert (found['meta']['epoch'], 'not_evaluated' in found['meta']) == (1, True)
+    assert (found['runnerkit']['world_size'], len(found['runnerkit']['ranks'])) == (2, 1)

@@ -1,23 +1,25 @@
 """Evaluations of a runner: their scores, hooks and ranks."""
 
 import logging
+import random
 import time
 import warnings
+from contextlib import contextmanager
 from datetime import timedelta
 
 import numpy as np
 import pytest
 import torch
 import torchmetrics
-from support import Measured, Recorder, Tiny, loader, tiny_runner
+from support import Measured, Noisy, Recorder, Tiny, loader, tiny_runner, weights
 from torch import nn
 from torch.distributed.distributed_c10d import _set_pg_timeout
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, WeightedRandomSampler
 
 from runnerkit.data import build_dataloader
 from runnerkit.distributed import groups
 from runnerkit.evaluation import multi_gpu_test
-from runnerkit.hooks import EvalHook, Hook
+from runnerkit.hooks import CheckpointHook, ClosureHook, EvalHook, Hook
 from runnerkit.hooks.hook import Score
 from runnerkit.parallel import MMDistributedDataParallel
 from runnerkit.utils.report import report
@@ -40,7 +42,7 @@ def test_nested_hooks_hear_an_evaluation_and_the_runners_do_not():
     runner.register_hook(own)
     runner.evaluate(loader(4), hooks=[nested])
     assert own.names() == ['after_forward', 'after_evaluate']
-    val_points = ['before_val_epoch', 'before_val_iter', 'after_val_iter', 'after_val_epoch']
+    val_points = ['before_val_epoch', 'before_val_iter', 'after_forward', 'after_val_iter', 'after_val_epoch']
     assert nested.names() == ['before_run', *val_points, 'after_evaluate', 'after_run']
 
 
@@ -474,3 +476,253 @@ def test_the_heartbeat_goes_on_while_a_stream_has_nothing():
     runner.register_hook(Waits())
     runner.run([loader(4)], [('train', 1)])
     assert beats[0] != beats[1]
+
+
+class Onion(Hook):
+    """A guest with all rings, which notes what happens in them."""
+
+    def __init__(self, fails=False):
+        self.heard, self.fails = [], fails
+
+    def before_run(self, runner):
+        self.heard.append('before_run')
+
+    def after_run(self, runner):
+        self.heard.append('after_run')
+
+    def after_forward(self, runner):
+        self.heard.append('after_forward')
+
+    def after_val_iter(self, runner):
+        self.heard.append('after_val_iter')
+        if self.fails:
+            raise ValueError('boom')
+
+    def after_evaluate(self, runner, scores):
+        self.heard.append('after_evaluate')
+
+
+def ring(name):
+    @contextmanager
+    def around(self, runner):
+        self.heard.append(f'> {name}')
+        try:
+            yield
+        finally:
+            self.heard.append(f'< {name}')
+
+    return around
+
+
+for _name in ('run', 'epoch', 'iter', 'val', 'save'):
+    setattr(Onion, f'around_{_name}', ring(_name))
+
+ITERATION = ['> iter', 'after_forward', 'after_val_iter', '< iter']
+PASS = ['> val', '> epoch', *ITERATION, *ITERATION, '< epoch', '< val', 'after_evaluate']
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_guests_are_whole_onions(kind, tmp_path):
+    guest = Onion()
+    tiny_runner(max_epochs=1).evaluate(loader(6), hooks=[guest])
+    assert guest.heard == ['> run', 'before_run', *PASS, 'after_run', '< run']
+    guest = Onion()
+    by_epoch = kind == 'epoch'
+    runner = tiny_runner(kind, work_dir=tmp_path, **({'max_epochs': 2} if by_epoch else {'max_iters': 4}))
+    runner.register_hook(EvalHook(loader(6), hooks=[guest], by_epoch=by_epoch, interval=1 if by_epoch else 2))
+    runner.register_hook(CheckpointHook(by_epoch=by_epoch))
+    runner.run([loader(8)], [('train', 1)])
+    # Each evaluation is an onion; the hook itself is entered once, and left with the run.
+    assert guest.heard == ['> run', 'before_run', *PASS, '< run', '> run', *PASS, '< run', 'after_run']
+
+
+def test_rings_of_guests_are_inside_the_runners_and_are_left_after_an_error():
+    own, guest = Onion(), Onion(fails=True)
+    own.heard = guest.heard
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(own)
+    with pytest.raises(ValueError, match='boom'):
+        runner.evaluate(loader(4), hooks=[guest])
+    assert guest.heard == [
+        *['> run', 'before_run', '> val', '> val', '> epoch', '> epoch', '> iter', '> iter'],
+        *['after_forward', 'after_forward', 'after_val_iter', '< iter', '< iter', '< epoch', '< epoch'],
+        *['< val', '< val', 'after_run', '< run'],
+    ]
+
+
+def test_a_ring_of_a_guest_that_sets_a_state_leaves_the_training_as_it_was():
+    class Bf16(Hook):
+        def around_run(self, runner):
+            return torch.autocast('cpu', torch.bfloat16)
+
+        def after_val_iter(self, runner):
+            assert torch.is_autocast_enabled('cpu')
+
+    class Looks(Hook):
+        def before_train_iter(self, runner):
+            assert torch.is_grad_enabled()
+            assert not torch.is_autocast_enabled('cpu')
+
+    runner = tiny_runner('iter', max_iters=3)
+    runner.register_hook(Looks())
+    runner.register_hook(EvalHook(loader(4), hooks=[Bf16()], by_epoch=False))
+    runner.run([loader(8)], [('train', 1)])
+    assert not torch.is_autocast_enabled('cpu')
+
+
+class Draws(Measured):
+    """Draws from all generators of the process when it is evaluated."""
+
+    def val_step(self, data, optimizer=None):
+        torch.rand(3), random.random(), np.random.rand()
+        return super().val_step(data)
+
+    def forward(self, x, return_loss=True):
+        torch.rand(1)
+        return super().forward(x)
+
+
+class Asked(Noisy):
+    """Scored by itself, as MMCV's are."""
+
+    def __getitem__(self, i):
+        return {'x': super().__getitem__(i)[0]}
+
+    def evaluate(self, results, logger=None):
+        return {'acc': len(results) + np.random.rand()}
+
+
+def same_start(model):
+    model.load_state_dict({name: torch.ones_like(each) / 9 for name, each in model.state_dict().items()})
+
+
+#: Loaders to evaluate on, each made with the generator that the training loader has.
+LOADERS = {
+    'plain': lambda generator: DataLoader(Noisy(6), batch_size=4),
+    'shuffled': lambda generator: DataLoader(Noisy(6), batch_size=4, shuffle=True),
+    'a shared generator': lambda generator: DataLoader(Noisy(6), batch_size=4, shuffle=True, generator=generator),
+    'a sampler that draws': lambda generator: DataLoader(
+        Noisy(6), batch_size=4, sampler=WeightedRandomSampler([0.5] * 6, 6, generator=generator)
+    ),
+    'workers': lambda generator: DataLoader(Noisy(6), batch_size=4, num_workers=1),
+    'own data set': lambda generator: DataLoader(Asked(6), batch_size=4),
+    'list': lambda generator: [tuple(each[None] for each in Noisy(6)[i]) for i in (0, 1)],
+}
+
+
+def trained(made, by_hook=False, kind='iter'):
+    """The weights after a training over a plain loader, with evaluations unless ``made`` is None."""
+    generator = torch.Generator().manual_seed(7)
+    training = DataLoader(Noisy(12), batch_size=4, shuffle=True, generator=generator)
+    evaluated = None if made is None else made(generator)
+    runner = tiny_runner(kind, model=Draws(), **({'max_iters': 6} if kind == 'iter' else {'max_epochs': 2}))
+    same_start(runner.model)
+    for seed in (torch.manual_seed, random.seed, np.random.seed):
+        seed(3)
+    if evaluated is not None and by_hook:
+        runner.keeps_random_states = True  # as in a run by config
+        runner.register_hook(EvalHook(evaluated, by_epoch=kind == 'epoch'))
+    elif evaluated is not None:
+        runner.register_hook(ClosureHook('after_train_iter', lambda runner: runner.evaluate(evaluated)))
+    runner.register_optimizer_hook({'grad_clip': None})
+    runner.run([training], [('train', 1)])
+    assert bool(runner.scores) == (made is not None)
+    return weights(runner.model)
+
+
+@pytest.mark.parametrize('made', LOADERS)
+def test_an_evaluation_moves_no_random_states_of_the_training(made):
+    assert torch.equal(trained(None), trained(LOADERS[made]))
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('made', ['shuffled', 'a shared generator', 'own data set'])
+def test_an_eval_hook_keeps_them_where_it_is_told_to(made, kind):
+    assert torch.equal(trained(None, kind=kind), trained(LOADERS[made], True, kind))
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_so_does_an_entry_of_the_workflow(kind):
+    """Also where the iteration runner begins the passes over all loaders before its first iteration."""
+
+    def run(*entries, keeps=True):
+        runner = tiny_runner(kind, model=Draws(), **({'max_iters': 6} if kind == 'iter' else {'max_epochs': 2}))
+        same_start(runner.model)
+        runner.keeps_random_states = keeps
+        runner.register_optimizer_hook({'grad_clip': None})
+        workflow = [('train', 2), *entries]
+        runner.run([DataLoader(Noisy(12), batch_size=4, shuffle=True) for _ in workflow], workflow)
+        return weights(runner.model)
+
+    alone = run()
+    assert torch.equal(alone, run(('val', 1)))
+    assert kind == 'epoch' or not torch.equal(alone, run(('val', 1), keeps=False))
+
+
+def test_mmcvs_evaluations_move_the_random_states_and_say_so_once(caplog):
+    def run(*workflow, hook=None):
+        caplog.clear()
+        runner = tiny_runner(max_epochs=3)
+        if hook is not None:
+            runner.register_hook(hook)
+        runner.run([DataLoader(Noisy(8), batch_size=4) for _ in workflow], list(workflow))
+        return sum('random numbers that the training' in record.getMessage() for record in caplog.records)
+
+    assert run(('train', 1)) == 0
+    assert run(('train', 1), ('val', 1)) == 1
+    assert run(('train', 1), hook=EvalHook(DataLoader(Asked(6), batch_size=4), test_fn=lambda *_: [1])) == 1
+    assert run(('train', 1), hook=EvalHook(loader(6))) == 0  # which keeps them apart itself
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('saves_at', ['after_val_iter', 'after_evaluate'])
+def test_a_resume_from_inside_an_evaluation_trains_on_as_if_undisturbed(saves_at, kind, tmp_path):
+    """Its random states are those of the training, whatever the evaluation has drawn by then."""
+
+    def run(name, resume=None):
+        limits = {'max_epochs': 3} if kind == 'epoch' else {'max_iters': 9}
+        runner = tiny_runner(kind, model=Draws(), work_dir=tmp_path / name, **limits)
+        same_start(runner.model)
+        runner.keeps_random_states = True
+        saves = []
+        save = lambda runner, *args: saves.append(runner.save(filename_tmpl=f'{len(saves)}.pth'))  # noqa: E731
+        hook = Hook()
+        setattr(hook, saves_at, save)
+        runner.register_hook(hook)
+        runner.register_optimizer_hook({'grad_clip': None})
+        if resume is not None:
+            runner.resume(resume)
+        loaders = [DataLoader(Noisy(12), batch_size=4, shuffle=True) for _ in range(2)]
+        runner.run(loaders, [('train', 1), ('val', 1)] if kind == 'epoch' else [('train', 3), ('val', 2)])
+        return weights(runner.model), saves
+
+    whole, saves = run('whole')
+    assert len(saves) >= 2
+    for number, path in enumerate(saves[:2]):
+        assert torch.equal(whole, run(f'again_{number}', path)[0])
+
+
+def test_a_checkpoint_inside_an_evaluation_has_the_shared_generators_of_the_training():
+    generator = torch.Generator().manual_seed(7)
+    training = DataLoader(Noisy(8), batch_size=4, shuffle=True, generator=generator)
+    found = []
+
+    def look(runner):
+        before = generator.get_state()
+        own = runner._rank_state()['readers'][0]['held']
+        assert torch.equal(before, generator.get_state())
+        found.append([state['generator']['torch'] for state in own.values() if 'generator' in state])
+
+    def evaluate(runner):
+        at = generator.get_state()
+        inside = DataLoader(Noisy(6), batch_size=4, shuffle=True, generator=generator)
+        runner.evaluate(inside, hooks=[ClosureHook('after_val_iter', look)])
+        found.append(at)
+        assert torch.equal(at, generator.get_state())
+
+    runner = tiny_runner('iter', max_iters=1)
+    runner.register_hook(ClosureHook('after_train_iter', evaluate))
+    runner.run([training], [('train', 1)])
+    *inside, at = found
+    assert inside[0]
+    assert all(torch.equal(state, at) for states in inside for state in states)

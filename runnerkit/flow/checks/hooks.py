@@ -20,7 +20,7 @@ from runnerkit.hooks import (
     TextLoggerHook,
 )
 from runnerkit.hooks.capture import find_modules
-from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, overrides
+from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, overrides
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.hooks.vega_callbacks import VegaCallbacks
@@ -79,10 +79,9 @@ def _own(hook: Hook, name: str) -> Any:
 
 
 def hooks_listen(plan: Plan) -> Iterator[Finding]:
-    """Hooks without any point, and hooks all of whose points this run never comes to."""
+    """Hooks without any point, and points of hooks that this run never comes to."""
     if getattr(type(plan.runner), 'call_hook', None) is None or _dispatches_itself(plan.runner):
         return
-    silent = _never(plan)
     for hook in plan.hooks:
         points = _points(hook)
         if not points:
@@ -92,13 +91,20 @@ def hooks_listen(plan: Plan) -> Iterator[Finding]:
                     f'{type(hook).__name__} is never called: it has no method of a point of the run',
                     f'Give it one of {", ".join(STAGES)}, or leave it out.',
                 )
-        elif points <= silent.keys() and not isinstance(hook, (CheckpointHook, EvalHook)):
-            reason = silent[next(iter(sorted(points)))]
-            yield plan.warning(
-                plan.path_of(hook),
-                f'{type(hook).__name__} is never called: it only has {", ".join(sorted(points))}, and {reason}',
-                'Use another point, or leave the hook out.',
-            )
+            continue
+        silent = _never(plan, hook)
+        lost = sorted(points & silent.keys())
+        if points <= silent.keys() and not isinstance(hook, (CheckpointHook, EvalHook)):
+            reason, way_out = silent[lost[0]]
+            what = f'{type(hook).__name__} is never called: it only has {", ".join(lost)}, and {reason}'
+            yield plan.warning(plan.path_of(hook), what, way_out)
+        elif plan.hooks_of(EvalHook) and not is_ours(type(hook).__module__):
+            # Where nothing is evaluated, it is plain that no val point is called.
+            val = [point for point in lost if point in VAL_POINTS]
+            if val:
+                reason, way_out = silent[val[0]]
+                what = f'{", ".join(f"{type(hook).__name__}.{point}" for point in val)}: never called, since {reason}'
+                yield plan.warning(plan.path_of(hook), what, way_out)
 
 
 def _dispatches_itself(runner: Any) -> bool:
@@ -106,17 +112,36 @@ def _dispatches_itself(runner: Any) -> bool:
     return not is_ours(type(runner).__module__)
 
 
-def _never(plan: Plan) -> dict[str, str]:
-    """The points that this run never comes to, and why."""
-    never = {}
+def _never(plan: Plan, hook: Hook) -> dict[str, tuple[str, str]]:
+    """The points at which this run never calls ``hook``: why, and the way out."""
+    never, evaluations = {}, plan.hooks_of(EvalHook)
     if not plan.by_epoch:
         reason = 'an iteration runner has no epochs of its own'
-        never.update({point: reason for point in FALLBACKS if point.endswith('_epoch')})
-    inner = [hook for evaluation in plan.hooks_of(EvalHook) for hook in evaluation.hooks]
-    if plan.workflow and not inner and not any(mode == 'val' for mode, _ in plan.workflow):
-        reason = "the workflow has no 'val' entry (an EvalHook calls the val points of its own hooks only)"
-        never.update({point: reason for point in FALLBACKS if '_val_' in point})
+        found = reason, 'Use another point, or leave the hook out.'
+        never.update({point: found for point in FALLBACKS if point.endswith('_epoch')})
+    if plan.workflow and not any(mode == 'val' for mode, _ in plan.workflow):
+        never.update(dict.fromkeys(VAL_POINTS, _why_no_val_point(hook, evaluations)))
+    for point in VAL_POINTS:
+        if any(each.calls(hook, point) for each in evaluations):
+            never.pop(point, None)
     return never
+
+
+def _why_no_val_point(hook: Hook, evaluations: list[EvalHook]) -> tuple[str, str]:
+    """Why no val point of ``hook`` is called in a run without a ``'val'`` entry in its workflow, and the way out."""
+    no_entry = "the workflow has no 'val' entry"
+    if not evaluations:
+        way_out = "Write evaluation=dict(interval=1), or add ('val', 1) to the workflow."
+        return f'{no_entry}, and there is no evaluation', way_out
+    asked = [loader for each in evaluations for loader in each.dataloaders.values() if each.asks_dataset_of(loader)]
+    if asked:
+        reason = f'{type(asked[0].dataset).__name__}.evaluate gets all predictions at once ({no_entry})'
+        return reason, "Use after_evaluate or the ring around_val, or add ('val', 1) to the workflow."
+    if not hook.hears_evaluations:
+        reason = f'{type(hook).__name__}.hears_evaluations is False, as for all loggers ({no_entry})'
+        return reason, 'Set hears_evaluations = True in the class, or list the hook in evaluation.hooks instead.'
+    reason = f'an EvalHook that is built in Python calls the val points of its own hooks only ({no_entry})'
+    return reason, 'Give it the hook: EvalHook(…, hooks=[…]), or write evaluation=dict(…).'
 
 
 def _writes_foreign_names(hook: Hook) -> bool:

@@ -40,6 +40,7 @@ class LoggerHook(Hook):
     """
 
     needs_training = True
+    hears_evaluations = False
 
     def __init__(
         self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
@@ -227,7 +228,7 @@ class LoggerHook(Hook):
         tags: dict[str, Any] = {}
         for name, value in runner.log_buffer.output.items():
             allowed = allow_text if isinstance(value, str) else allow_scalar or not self.is_scalar(value)
-            if name not in tags_to_skip and allowed:
+            if name not in (*tags_to_skip, 'eval_iter_num') and allowed:  # which the text log names
                 tags[prefix + name] = value
         if runner.optimizer is not None:
             tags.update(self.get_lr_tags(runner))

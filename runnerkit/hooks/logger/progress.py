@@ -108,7 +108,7 @@ class ProgressBarHook(Hook):
             return runner.mode or 'train'
         mode = '' if runner.mode in ('train', None) else f'{runner.mode} '
         last = '' if runner.max_epochs is None else f'/{runner.max_epochs}'
-        return f'{mode}epoch {runner.epoch + (runner.mode != "val")}{last}'
+        return f'{mode}epoch {runner.completed_epochs if runner.mode == "val" else runner.epoch + 1}{last}'
 
     def _figures(self, runner: RunnerView) -> str:
         """Loss, learning rate and scores, as text."""

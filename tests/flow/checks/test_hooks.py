@@ -4,10 +4,12 @@ from contextlib import contextmanager
 
 import pytest
 from plans import BY_ITER, plan, said, told
+from support import Noisy
+from torch.utils.data import DataLoader
 
 from runnerkit.flow.checks.hooks import FOREIGN
 from runnerkit.flow.preflight import Plan
-from runnerkit.hooks import HOOKS, Hook
+from runnerkit.hooks import HOOKS, EvalHook, Hook, LoggerHook
 from runnerkit.hooks.hook import RINGS
 from runnerkit.runner import EpochBasedRunner
 from runnerkit.runner.hook_table import CALLED
@@ -31,11 +33,26 @@ hook('PlanSaves', after_save=listens)
 hook('PlanEvaluates', after_evaluate=lambda self, runner, scores: None)
 hook('PlanEpochs', after_train_epoch=listens)
 hook('PlanVal', after_val_iter=listens)
+hook('PlanValEpochs', before_val_epoch=listens)
+hook('PlanBoth', after_train_iter=listens, after_val_iter=listens)
 hook('PlanLightning', on_train_epoch_end=listens, after_train_iter=listens)
 hook('PlanMMEngine', before_train=listens)
 hook('PlanOdd', after_validation_is_over=listens, before_run=listens)
 hook('PlanNoRunner', after_train_iter=lambda self: None)
 hook('PlanNoScores', after_evaluate=listens)
+
+
+@HOOKS.register_module()
+class PlanLogs(LoggerHook):
+    after_val_iter = listens
+
+    def log(self, runner):
+        """Nothing."""
+
+
+class Judged(Noisy):
+    def evaluate(self, results, logger=None):
+        return {'acc': 0.5}
 
 
 def custom(*hooks):
@@ -51,14 +68,22 @@ SEVERAL = {
     'lr_config.optimizer': 'first',
 }
 EMA = {'type': 'EMAHook', 'momentum': 0.999}
+LOGS = {'type': 'PlanLogs', 'interval': 5}
 VEGA = {'type': 'VegaCallbacks', 'callbacks': []}
 
 CASES = [
     ('warning', custom('PlanDeaf'), FIRST, 'PlanDeaf is never called', RIGHT),
     ('warning', custom('PlanStoring'), FIRST, 'never called', custom('PlanRing')),
     ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'no epochs of its own', custom('PlanGeneric')),
-    ('warning', custom('PlanVal'), FIRST, "no 'val' entry", {'workflow': [('train', 1), ('val', 1)]}),
-    ('warning', custom('PlanVal'), FIRST, "no 'val' entry", {'evaluation.hooks': [{'type': 'PlanVal'}]}),
+    ('warning', {'evaluation': None, **custom('PlanVal')}, FIRST, "no 'val' entry, and there is no evaluation",
+     {'workflow': [('train', 1), ('val', 1)]}),
+    ('warning', {'evaluation': None, **custom('PlanVal')}, FIRST, 'Write evaluation=dict(interval=1)',
+     {'evaluation': {'interval': 1}}),
+    ('warning', custom(LOGS), FIRST, 'PlanLogs.after_val_iter: never called, since PlanLogs.hears_evaluations',
+     custom('PlanVal')),
+    ('warning', custom(LOGS), FIRST, 'Set hears_evaluations = True in the class',
+     {'workflow': [('train', 1), ('val', 1)]}),
+    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'no epochs of its own', custom('PlanValEpochs')),
     ('warning', custom('PlanLightning'), FIRST, 'Call it after_train_epoch', custom('PlanEpochs')),
     ('warning', custom('PlanMMEngine'), FIRST, 'Call it before_run', custom('PlanSaves')),
     ('warning', custom('PlanOdd'), FIRST, 'after_validation_is_over is never called', custom('PlanEvaluates')),
@@ -100,6 +125,23 @@ CASES = [
 def test_wrong_and_right(level, wrong, key, words, right, tmp_path):
     assert told(plan(tmp_path, wrong), level, key, words), said(plan(tmp_path, wrong))
     assert said(plan(tmp_path, wrong, right)) == []
+
+
+def test_a_val_point_that_an_evaluation_cannot_call_is_told(tmp_path):
+    """Also of a hook that is called elsewhere; but not where nothing is evaluated."""
+    of = plan(tmp_path, custom('PlanBoth'))
+    assert said(of) == []
+    evaluation = next(each for each in of.hooks if isinstance(each, EvalHook))
+    evaluation.dataloader = DataLoader(Judged(6), batch_size=2)
+    text = 'PlanBoth.after_val_iter: never called, since Judged.evaluate gets all predictions at once'
+    assert told(of, 'warning', FIRST, text)
+    assert told(of, 'warning', FIRST, 'Use after_evaluate or the ring around_val, or add')
+    evaluation.dataloader = DataLoader(Noisy(6), batch_size=2)
+    evaluation.calls_registered = False  # as one that is built in Python
+    assert told(of, 'warning', FIRST, 'Give it the hook: EvalHook(…, hooks=[…])')
+    evaluation.hooks[:] = [each for each in of.hooks if type(each).__name__ == 'PlanBoth']
+    assert said(of) == []
+    assert said(plan(tmp_path, {'evaluation': None, 'checkpoint_config.interval': 1}, custom('PlanBoth'))) == []
 
 
 def test_a_runner_of_the_users_own_may_call_anything(tmp_path):

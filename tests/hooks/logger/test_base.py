@@ -151,7 +151,7 @@ def test_what_a_hook_adds_at_the_end_of_an_epoch_has_a_line(point, caplog):
 def test_beside_an_evaluation_it_is_in_the_line_of_the_scores(point, caplog):
     mine, lines = lines_with_mine(point, 'NORMAL', [('train', 1)], [EvalHook(loader(8))])
     assert mine == [('val', 1.0), ('val', 2.0)]
-    assert [sorted(line[5]) for line in lines] == [['loss'], ['loss', 'mine']] * 2
+    assert [sorted(line[5]) for line in lines] == [['loss'], ['eval_iter_num', 'loss', 'mine']] * 2
     assert 'in no line' not in caplog.text
 
 
