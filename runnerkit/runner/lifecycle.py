@@ -11,7 +11,7 @@ from typing import Any
 from torch.nn.parallel import DistributedDataParallel
 
 from runnerkit.data.reader import Reader
-from runnerkit.distributed.watch import is_lost
+from runnerkit.distributed.watch import DIED, is_lost
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
@@ -96,15 +96,13 @@ class Lifecycle(Nesting):
                 raise
             finally:
                 self._signals = None
+                signals.leave(has_failed=error is not None)
                 if error is None:
                     self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
                 level = logging.INFO if error is None or isinstance(error, GoBack) else logging.ERROR
                 self.logger.log(level, 'Run %s', self._outcome, extra=self._detail())
                 if error is not None and is_lost(error):
-                    self.logger.error(
-                        'That is what is heard of another rank that has gone. The reason is in what that rank has '
-                        'said, or is its exit code in the summary of the launcher (-9: killed, perhaps for its memory)'
-                    )
+                    self.logger.error('Another rank has died or does not answer. If it has died, %s', DIED)
                 self._tell_notices()
                 try:
                     self.call_hook('after_run')
