@@ -17,7 +17,7 @@ from runnerkit.cli.train import main
 from runnerkit.distributed import broadcast_patiently, watch
 from runnerkit.hooks import Hook
 
-#: Seconds after which the other rank misses a frozen one; set when it freezes, so that a slow machine changes nothing.
+#: Seconds after which the other rank misses a frozen one.
 MISSED = 2
 
 CONFIG = """
@@ -46,40 +46,28 @@ class Points(Dataset):
         return torch.ones(4), torch.ones(1)
 
 
-def stop(rank):
-    """Stop the process of one rank; from now on the other one waits for a short time only."""
-    if rank == int(os.environ['RANK']):
-        os.kill(os.getpid(), signal.SIGSTOP)
-    watch._running._hang_after = MISSED
-
-
 def keep_the_interpreter_lock():
     ctypes.PyDLL(None).sleep(600)
 
 
 class Fault(Hook):
-    """What happens at the place ``FAULT``: the process of a rank is stopped, or a rank is stuck."""
-
-    def at(self, *places):
-        fault, _, rank = os.environ['FAULT'].partition(' of ')
-        if fault in places:
-            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=MISSED), dist.group.WORLD)
-            stop(int(rank))
+    """What happens at the place that ``FAULT`` names, such as ``'evaluation of 1'``: the process of that rank stops."""
 
     def before_run(self, runner):
         self.at('start')
 
     def after_train_iter(self, runner):
         self.at('training')
-        if os.environ['FAULT'].startswith('error') and runner.rank == 1:
+        if os.environ['FAULT'].startswith('error') and runner.rank == 1 and runner.epoch == 1:
             raise ZeroDivisionError('a bug of the user')
 
     def after_val_iter(self, runner):
         self.at('evaluation')
+        self.at('lock', freeze=keep_the_interpreter_lock)
 
-    def before_val_epoch(self, runner):
+    def after_val_epoch(self, runner):
+        self.at('patience')
         if os.environ['FAULT'].startswith('patience'):
-            stop(0)
             broadcast_patiently(None)
 
     def state_dict(self):
@@ -88,6 +76,18 @@ class Fault(Hook):
 
     def after_run(self, runner):
         self.at('exit')
+
+    def at(self, here, freeze=lambda: os.kill(os.getpid(), signal.SIGSTOP)):
+        place, _, rank = os.environ['FAULT'].partition(' of ')
+        if place != here:
+            return
+        # Only now, so that a slow machine changes nothing. The other rank learns of it in one of two ways.
+        if place in ('training', 'evaluation', 'lock', 'saving'):
+            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=MISSED), dist.group.WORLD)
+        else:
+            watch._running._hang_after = MISSED
+        if rank == os.environ['RANK']:
+            freeze()
 
 
 class Teardown:
@@ -98,12 +98,10 @@ class Teardown:
 
 
 def begin_to_be_stuck(fault, rank):
-    """Prepare what will be stuck later: a save in the background, threads and handlers of the exit."""
+    """Prepare what will be stuck later: a save in the background, a thread, the interpreter's exit."""
     for_ever = threading.Event().wait
     if fault == 'error and stuck save' and rank == 0:
         Store.write = lambda *args: for_ever()
-    elif fault == 'error and stuck save':
-        atexit.register(for_ever)
     elif fault == 'error and stuck exit' and rank == 0:
         threading.Thread(target=for_ever).start()
     elif fault == 'error and stuck exit':
@@ -111,11 +109,20 @@ def begin_to_be_stuck(fault, rank):
 
 
 def train(rank, folder, fault):
-    """Train, and leave as a Python program does."""
+    """Train, and leave as a Python program does.
+
+    Args:
+        rank: None if a launcher has set it.
+        folder: has the config.
+        fault: see `Fault` and `begin_to_be_stuck`.
+    """
     torch.set_num_threads(1)
     atexit._clear()  # what the process has registered from which this one was forked
-    os.environ.setdefault('RANK', str(rank))
-    os.environ.update(LOCAL_RANK=os.environ['RANK'], WORLD_SIZE='2', FAULT=fault)
+    if rank is not None:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE='2', MASTER_ADDR='127.0.0.1')
+    os.environ['FAULT'] = fault.removesuffix(', far')
+    if fault.endswith(', far'):
+        watch._machine = lambda: os.environ['RANK']
     begin_to_be_stuck(fault, int(os.environ['RANK']))
     code = main([str(folder / 'cfg.py'), '--work-dir', str(folder / 'run'), '--launcher', 'pytorch', '--device', 'cpu'])
     ctypes.pythonapi.Py_Exit(code)

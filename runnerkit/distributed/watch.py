@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -215,6 +215,7 @@ class Watch:
                 if self._note is None:
                     self._look()
                 else:
+                    self._kill_stopped()
                     self._trusted.update(rank for rank in self._neighbours if self._get(f'heard/{rank}') is not None)
             except RuntimeError as error:
                 self._trusted.update(self._neighbours)  # since they can no longer say anything
@@ -230,7 +231,8 @@ class Watch:
             if self._note is None and longest is not None and silent * _BEAT > longest:
                 self._trusted.update(self._neighbours)
                 self._note = _note(0, f'{_STORE} has not answered for {longest:g} s', hangs=True)
-                self._set_limit(0.0)
+                self._set_limit(_ANSWER)
+                self._kill_stopped()
             if self._deadline is not None and time.monotonic() > self._deadline and not self._over.is_set():
                 self._end()
 
@@ -299,27 +301,34 @@ class Watch:
         """Let this process leave in order for so many seconds, and be gone soon after that, whatever it is stuck in."""
         now = time.monotonic()
         self._deadline = min(now + seconds, self._deadline or math.inf)
-        self._limit = self._limit or now + max(self._end_within, seconds + _ANSWER)
-        end_after(self._limit - now)
-        limit_exit(self._seconds_left)
+        if not self._limit:
+            self._limit = now + max(self._end_within, seconds + _ANSWER)
+            end_after(self._limit - now)
+            limit_exit(self._seconds_left)
 
     def _seconds_left(self) -> float:
         left = self._limit - time.monotonic()
         return left if left > 0 else self._end_within  # the failure has been dealt with; this is another end
 
     def _end_silent(self, patience_until: float) -> None:
-        """Kill ranks of this machine that do not end by themselves: at once those whose process is stopped, and after
-        a while those that have not heard of the failure."""
-        while True:
+        """Wait for the ranks of this machine to hear of the failure, and kill those that do not in time."""
+        while silent := [rank for rank in self._neighbours if self._lives(rank) and rank not in self._trusted]:
             is_late = time.monotonic() > patience_until
-            silent = [rank for rank in self._neighbours if self._lives(rank) and rank not in self._trusted]
-            for rank, pid in self._neighbours.items():
-                if self._is_stopped(rank) or (is_late and rank in silent):
-                    os.kill(pid, signal.SIGKILL)
-                    self._logger.error('rank %d (process %d) did not end by itself and is killed', rank, pid)
-            if is_late or not silent:
+            self._kill(rank for rank in silent if is_late or self._is_stopped(rank))
+            if is_late:
                 return
             time.sleep(_BEAT / 5)
+
+    def _kill_stopped(self) -> None:
+        """Kill the ranks of this machine whose processes are stopped, as they will not end by themselves."""
+        self._kill(rank for rank in self._neighbours if self._lives(rank) and self._is_stopped(rank))
+
+    def _kill(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(self._neighbours[rank], signal.SIGKILL)
+                text = 'rank %d (process %d) cannot end by itself and is killed'
+                self._logger.error(text, rank, self._neighbours[rank])
 
     def _lives(self, rank: int) -> bool:
         """Whether the process of a rank of this machine runs, rather than a later one of the same number."""
@@ -327,7 +336,7 @@ class Watch:
         return is_alive(pid) and start_of(pid) == self._starts[rank] is not None
 
     def _is_stopped(self, rank: int) -> bool:
-        return rank in self._neighbours and self._lives(rank) and state_of(self._neighbours[rank]) == 'T'
+        return rank in self._neighbours and state_of(self._neighbours[rank]) == 'T'
 
     def _await_signs_of_life(self) -> None:
         """Give one, and look for those of the others: for all of them on rank 0, else for rank 0's and this machine's.
@@ -343,7 +352,7 @@ class Watch:
         watched = range(1, self._world_size) if self._rank == 0 else {0, *self._neighbours}
         for rank in watched:
             sign, stopped = self._get(f'life/{rank}'), self._is_stopped(rank)
-            former, looks = self._silence.get(rank, (None, 0))
+            former, looks = self._silence.get(rank, (sign, -pause))
             looks = looks + pause if sign == former or stopped else 0
             self._silence[rank] = sign, looks
             longest = self._hang_after if stopped else 3 * self._hang_after

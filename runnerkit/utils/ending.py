@@ -22,6 +22,9 @@ END_WITHIN = 30.0
 #: How much later than asked the system itself ends a process, if faulthandler does not, in seconds.
 _MARGIN = 2
 
+#: faulthandler's timer is not made for several threads.
+_timer = threading.Lock()
+
 #: How many seconds the exit of the interpreter may take; None: for ever.
 _exit_limit: Callable[[], float] | None = None
 
@@ -31,12 +34,14 @@ def end_after(seconds: float) -> None:
 
     The timer needs neither Python's lock nor the interpreter. A second call replaces the first one.
     """
-    faulthandler.dump_traceback_later(max(seconds, 0.01), exit=True, file=stderr() or 2)
+    with _timer:
+        faulthandler.dump_traceback_later(max(seconds, 0.01), exit=True, file=stderr() or 2)
 
 
 def end_not() -> None:
     """Take `end_after` back."""
-    faulthandler.cancel_dump_traceback_later()
+    with _timer:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @contextmanager
@@ -80,9 +85,11 @@ def _await_exit() -> None:
 
 
 def _begin_exit() -> None:
-    if _exit_limit is None:
+    global _exit_limit
+    limit, _exit_limit = _exit_limit, None
+    if limit is None:
         return
-    seconds = _exit_limit()
+    seconds = limit()
     end_after(seconds)
     # The interpreter ends faulthandler's timer before the last destructors of C++ run.
     if hasattr(signal, 'alarm') and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
