@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from runnerkit.checkpoint.store import Store
 from runnerkit.cli.train import main
 from runnerkit.distributed import broadcast_patiently, watch
+from runnerkit.flow import Flow  # noqa: F401  (once here, rather than in each fork)
 from runnerkit.hooks import Hook
 
 #: Seconds after which the other rank misses a frozen one.
