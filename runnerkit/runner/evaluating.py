@@ -39,7 +39,7 @@ class Evaluating(Lifecycle):
     def heartbeat(self) -> tuple[Any, ...] | None:
         """What changes with each iteration of this run and of those inside it, and while it waits for a stream.
 
-        Its first item is how many iterations this run has done; it may count the places between two units as well.
+        Its first item is how many iterations this run has done.
 
         None outside of a run, and where a pause may be long: in an evaluation, and while a checkpoint is saved.
         """
@@ -48,7 +48,7 @@ class Evaluating(Lifecycle):
         inside = None if self._inner is None else self._inner.heartbeat
         if self._inner is not None and inside is None:
             return None
-        return self._signals.boundaries, self._epoch, self._iter, self._inner_iter, self._waits, inside
+        return self._progress.iters - self._iters_before, self._epoch, self._iter, self._inner_iter, self._waits, inside
 
     @contextmanager
     def around_val(self) -> Iterator[dict[str, Any]]:

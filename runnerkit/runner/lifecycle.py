@@ -34,6 +34,7 @@ class Lifecycle(Nesting):
     _entered_hooks: Sequence[Hook] = ()
     _guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
     _is_restored = True
+    _iters_before = 0  # this run
     _prepare_run: Callable[[Any, Workflow], None]
     _averaged_before: bool | None = None  # the model's averages_each_backward before the run
     _own_loop: Callable[[], bool] | None = None  # begins the run of a loop of the user's own; whether it goes on
@@ -71,6 +72,7 @@ class Lifecycle(Nesting):
         self._outcome, self._stop_reason, self.stop_signal, self._stepped = None, None, None, None
         self._own_loop = None
         self.notices.clear()
+        self._iters_before = self._progress.iters
         former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
         if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0

@@ -7,7 +7,7 @@ import time
 
 import frozen
 import pytest
-from forks import Fork, launch
+from forks import Fork
 from support import free_port
 
 STOPPED = 'error: rank {} has given no sign of life for'
@@ -50,20 +50,20 @@ def begun(folder, fault):
     return forks
 
 
-def under_launcher(folder, fault):
+def under_launcher(launch, folder, fault):
     os.environ.pop('MASTER_PORT')
     launch(frozen.train, None, folder, fault)
 
 
 @pytest.fixture(scope='module')
-def ended(tmp_path_factory):
+def ended(launch, tmp_path_factory):
     """The exit codes of the processes and what they have said, by fault. All runs wait at the same time."""
     importlib.import_module('torch._dynamo')  # once here, rather than in each fork
     root = tmp_path_factory.mktemp('ends')
     runs = {fault: begun(root / fault.replace(' ', '_'), fault) for fault in FAULTS}
     for fault in LAUNCHED:
         folder = prepared(root / f'launched_{fault}'.replace(' ', '_'), '')
-        runs['launched', fault] = [Fork(under_launcher, folder, fault, folder=folder)]
+        runs['launched', fault] = [Fork(under_launcher, launch, folder, fault, folder=folder)]
     codes, deadline = {}, time.monotonic() + 300
     while waits := [(name, fork) for name, forks in runs.items() for fork in forks if fork not in codes]:
         for name, fork in waits:
@@ -78,7 +78,6 @@ def ended(tmp_path_factory):
     return {name: ([codes[fork] for fork in forks], [fork.said() for fork in forks]) for name, forks in runs.items()}
 
 
-@pytest.mark.distributed
 @pytest.mark.parametrize('fault', FAULTS)
 def test_all_processes_end_without_a_launcher(fault, ended):
     codes, said = ended[fault]
@@ -87,7 +86,6 @@ def test_all_processes_end_without_a_launcher(fault, ended):
     assert any(text in each for each in said)
 
 
-@pytest.mark.distributed
 @pytest.mark.parametrize('fault', LAUNCHED)
 def test_all_processes_end_with_a_launcher(fault, ended):
     (code,), (said,) = ended['launched', fault]

@@ -9,6 +9,7 @@ import threading
 import pytest
 from forks import Fork
 
+from runnerkit.utils import ending
 from runnerkit.utils.ending import end_after, end_not, ending_after, limit_exit, stderr
 
 LIMIT = 0.3
@@ -62,14 +63,15 @@ def test_it_ends_with_its_stacks(function, tmp_path):
     fork = Fork(function, folder=tmp_path)
     assert fork.code() == 1
     assert f'Timeout (0:00:00.{int(10 * LIMIT)}' in fork.said()
-    assert (function.__name__ in fork.said()) == (function in (stays, is_late, fails_and_stays, leaves_too_late))
+    assert function.__name__ in fork.said()
 
 
 def is_stuck_after_the_interpreter():
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    ending._MARGIN, ending.end_after = 0, lambda seconds: None  # Python's own part of the exit may take longer
     limit_exit(lambda: LIMIT)
-    ctypes.CDLL(None).atexit(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))  # as destructors of C++ are called
+    libc = ctypes.CDLL(None)
+    getattr(libc, '__cxa_atexit')(libc.pause, None, None)  # as destructors of C++ are called
     ctypes.pythonapi.Py_Exit(5)
 
 
