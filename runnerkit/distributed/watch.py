@@ -167,6 +167,9 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leaving = error is None  # others may go, too, from now on
+        if error is not None:  # first of all, since the store may not answer
+            self._draft = _note(self._rank, describe(error, self._rank), asks=is_lost(error))
+            self._set_limit(max(_ANSWER, self._end_within - _ANSWER))
         try:
             if error is not None and not _is_told(error):
                 self._leave(error)
@@ -192,14 +195,12 @@ class Watch:
             # Launchers end the other ranks as soon as one has gone; this one ends by itself, when it knows why.
             self._former_handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
         lost = is_lost(error)
-        self._draft = _note(self._rank, describe(error, self._rank), asks=lost)
-        self._set_limit(max(_ANSWER, self._end_within - _ANSWER))  # at once, since the store may not answer
         if lost:
             # Whoever has caused it gets the time to say so, and the thread the time to see it.
             self._await_note(2 * _ANSWER)
         if self._note is None:
             # Nobody has failed, but a collective has: most likely it has waited too long for a rank that hangs.
-            self._publish(**self._draft)
+            self._publish(self._rank, describe(error, self._rank), asks=lost)
         try:
             if lost and self._note is not None and self._note['rank'] != self._rank:
                 raise PeerFailed(self._note['text']) from error
