@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from runnerkit.config.findings import PreflightError
+from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank, one_line
 
 USAGE, FAILURE = 2, 1
@@ -25,6 +26,9 @@ INTERRUPTED = SIGNALLED + signal.SIGINT
 _SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+
+#: The signals that are ignored since a run has ended.
+_postponed: dict[int, Grace] = {}
 
 Main = Callable[[Sequence[str] | None], int]
 
@@ -93,6 +97,8 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             print(f'error: {text}', file=sys.stderr)
             leave_for_torchrun(error)
             return FAILURE
+        finally:
+            _obey_signals()
 
     return checked
 
@@ -107,11 +113,12 @@ def leave_for_torchrun(error: BaseException) -> None:
 
 @contextmanager
 def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Ignore SIGTERM and SIGUSR1 after a signal has stopped the run, until the process ends.
+    """Ignore SIGTERM and SIGUSR1 after a signal has stopped the run, until the command has its exit code.
 
     A launcher sends SIGTERM to the other processes as soon as one has ended, and a scheduler repeats it. Neither may
-    interrupt what follows the run. It is the same after an error on one of several ranks: each of them ends by itself,
-    and says why. Otherwise both signals keep their effect. SIGINT is not ignored.
+    interrupt what follows the run, which may take `END_WITHIN` more seconds after SIGTERM. It is the same after an
+    error on one of several ranks: each of them ends by itself, and says why. Otherwise both signals keep their effect.
+    SIGINT is not ignored.
 
     Use this context for the run only, not for what precedes it: Python handlers are not called while C++ code waits,
     for example for other ranks to join, and SIGTERM must end that wait.
@@ -147,7 +154,19 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
         raise
     finally:
         for number, handler in former.items():
-            signal.signal(number, signal.SIG_IGN if stopped() or ends_with_others else handler)
+            if stopped() or ends_with_others:
+                _postponed[number] = grace = Grace()
+                signal.signal(number, grace if number == signal.SIGTERM else signal.SIG_IGN)
+            else:
+                signal.signal(number, handler)
+
+
+def _obey_signals() -> None:
+    """Let signals that were ignored end this process again, also where it is stuck in its exit."""
+    while _postponed:
+        number, grace = _postponed.popitem()
+        grace.is_over = True
+        signal.signal(number, signal.SIG_DFL)
 
 
 def is_ours(error: BaseException) -> bool:

@@ -217,7 +217,9 @@ MEANINGS: dict[str, dict[str, Key]] = {
             "`'gloo'` works without GPUs. `'nccl'` means that of this machine's devices, whatever it is.",
         ),
         'join_within': Key('float', '300', 'Seconds that rank 0 waits at the start for the other processes.'),
-        'end_within': Key('float', '30', 'Seconds within which all ranks end after one has failed or died.'),
+        'end_within': Key(
+            'float', '30', 'Seconds within which all processes are gone after one rank has failed or died.'
+        ),
         'hang_after': Key(
             'float or None', '600', 'Seconds without an iteration after which a run that hangs is ended; None: never.'
         ),

@@ -14,6 +14,7 @@ from torch import distributed as dist
 from runnerkit.distributed.info import is_distributed
 from runnerkit.distributed.meeting import meet
 from runnerkit.utils.devices import accelerator, device_count, use_device
+from runnerkit.utils.ending import END_WITHIN, ending_after
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.suggest import suggestion
@@ -23,6 +24,9 @@ DEFAULT_PORT = 29500
 
 #: Seconds that rank 0 waits for the other processes to come.
 JOIN_WITHIN = 300.0
+
+#: How many times ``join_within`` a meeting may take until it has failed.
+_MOST_WAITS = 5
 
 #: The variables by which torch's processes find each other.
 _MEETING = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
@@ -91,12 +95,15 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
         rank, world_size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
         address, port = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
         is_kept = os.environ.get('TORCHELASTIC_USE_AGENT_STORE') == 'True'
-        store = meet(rank, world_size, address, port, join_within, is_kept)
+        with ending_after(_MOST_WAITS * join_within, END_WITHIN):  # since a store that is frozen never answers
+            store = meet(rank, world_size, address, port, join_within, is_kept)
         store.set_timeout(kwargs.get('timeout', dist.default_pg_timeout))
         kwargs.update(store=store, rank=rank, world_size=world_size)
     elif str(kwargs.get('init_method', 'env://')).partition('?')[0] != 'env://' and 'WORLD_SIZE' in os.environ:
         kwargs = {'rank': int(os.environ['RANK']), 'world_size': int(os.environ['WORLD_SIZE']), **kwargs}
-    dist.init_process_group(backend=backend, **kwargs)
+    within = kwargs.get('timeout', dist.default_pg_timeout).total_seconds()
+    with ending_after(2 * within, END_WITHIN):
+        dist.init_process_group(backend=backend, **kwargs)
 
 
 def check_backend(backend: Any) -> None:

@@ -2,7 +2,10 @@
 
 Every rank has a thread that looks twice a second at the process group's store. A rank that fails leaves its traceback
 there. A rank that has died is missed by the others on its machine. A rank that hangs is found by rank 0, when itself
-has not moved for long: all ranks then say where they stand.
+has not moved for long: all ranks then say where they stand. A process that is stopped, or whose machine has gone, is
+found by its silence.
+
+A second thread ends the process in time. It waits for nothing that another process could keep it waiting for.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import logging
+import math
 import os
 import signal
 import socket
@@ -17,7 +21,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -27,11 +31,9 @@ from torch.distributed import distributed_c10d
 
 from runnerkit.distributed.collectives import all_gather_objects
 from runnerkit.distributed.info import get_dist_info, ranks_in_words
+from runnerkit.utils.ending import END_WITHIN, end_after, end_not, limit_exit, stderr
 from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank
-from runnerkit.utils.processes import is_alive
-
-#: Seconds within which the other ranks end when one has died or raised an error.
-END_WITHIN = 30.0
+from runnerkit.utils.processes import is_alive, start_of, state_of
 
 #: Seconds without an iteration after which a run is ended, as one that hangs.
 HANG_AFTER = 600.0
@@ -52,6 +54,16 @@ _WAITS_IN_CPP = (os.path.join('torch', 'autograd', ''), os.path.join('torch', 'n
 #: What torch's backends say when they have lost another rank.
 _LOST = ('gloo', 'NCCL', 'Connection closed by peer', 'Connection reset by peer', 'Broken pipe')
 
+
+_ENDED = '\nThe run is ended (dist_params.hang_after={:g})'
+_STORE = 'the store of the ranks, which rank 0 or torchrun keeps,'
+
+#: Why a rank may have died without an error of Python's.
+DIED = (
+    "its stderr and its exit code in the launcher's summary say why. -9: it was killed, often for its memory. -6: it "
+    'was aborted, by gloo if the ranks called different collectives, or the same one with tensors of different sizes. '
+    '-11: it crashed. Other codes: it called os._exit'
+)
 
 #: The watch of the run that this process is in.
 _running: Watch | None = None
@@ -82,14 +94,16 @@ class Watch:
 
     Args:
         logger: on rank 0, what has happened is logged there.
-        heartbeat: changes whenever the run moves; None where a pause may be as long as it likes, such as in an
-            evaluation. Called from a thread.
+        heartbeat: changes whenever the run moves; its first item is how many iterations have been done. None where a
+            pause may be as long as it likes, such as in an evaluation. Called from a thread.
         failure: the error with which the run has failed, although the main thread may still do something about it;
             else None. Called from a thread.
-        end_within: seconds within which all ranks end after one has failed.
-        hang_after: seconds for which ``heartbeat`` may stay as it is, three times as long until it has changed once
-            (the first iteration may compile); None: for ever. Only a run in which a rank waits for another one is
-            ended. After ``end_within`` seconds the log names who stands where.
+        end_within: seconds within which all ranks end after one has failed, at least 4. They include the exit of the
+            interpreter, unless a later run of this process is watched.
+        hang_after: seconds for which ``heartbeat`` may stay as it is, three times as long in the first iteration, which
+            may compile; None: for ever. Only a run in which a rank waits for another one is ended. After ``end_within``
+            seconds the log names who stands where. For so long a rank's process may also be stopped wherever it is, and
+            three times as long it may give no sign of life.
 
     Raises:
         ValueError: seconds that are not more than 0.
@@ -98,7 +112,7 @@ class Watch:
     def __init__(
         self,
         logger: logging.Logger,
-        heartbeat: Callable[[], Hashable | None] = lambda: None,
+        heartbeat: Callable[[], tuple[Any, ...] | None] = lambda: None,
         failure: Callable[[], BaseException | None] = lambda: None,
         end_within: float = END_WITHIN,
         hang_after: float | None = HANG_AFTER,
@@ -112,29 +126,39 @@ class Watch:
         self._rank, self._world_size = get_dist_info()
         self._thread = threading.Thread(target=self._run, name='runnerkit-watch', daemon=True)
         self._over, self._leaving, self._lock = threading.Event(), False, threading.Lock()
+        self._guard = threading.Thread(target=self._end_in_time, name='runnerkit-end', daemon=True)
         self._note: dict[str, Any] | None = None  # who has failed, once anybody has
-        self._deadline: float | None = None
+        self._draft: dict[str, Any] | None = None  # the same, before the store has answered
+        self._deadline: float | None = None  # for leaving in order
+        self._limit = 0.0  # for being gone
+        self._looks = 0  # at the store
+        self._silence: dict[int, tuple[str | None, int]] = {}  # by rank: its sign of life, and for how many looks
+        self._trusted: set[int] = set()  # ranks of this machine that end by themselves
         self._former_handler: Any = None  # of SIGTERM
-        self._at: Hashable | None = None
-        self._since, self._has_moved = 0.0, False
+        self._at: tuple[Any, ...] | None = None
+        self._since = 0.0
         self._stage = 0  # of a pause: how many limits it has passed
         self._answers_until = self._say_again = 0.0
 
     def __enter__(self) -> Watch:
-        if not faulthandler.is_enabled() and _has_file(sys.stderr):
+        if not faulthandler.is_enabled() and stderr() is sys.stderr:
             faulthandler.enable()  # so that a crash in C++ leaves a stack as well
         self._main = threading.get_ident()
-        members = all_gather_objects((_machine(), os.getpid(), time.time()))
+        limit_exit(lambda: self._end_within)
+        members = all_gather_objects((_machine(), os.getpid(), time.time(), start_of(os.getpid())))
+        limit_exit(None)
         machine = members[self._rank][0]
         self._neighbours = {
-            rank: pid for rank, (place, pid, _) in enumerate(members) if place == machine and rank != self._rank
+            rank: pid for rank, (place, pid, *_) in enumerate(members) if place == machine and rank != self._rank
         }
+        self._starts = {rank: members[rank][3] for rank in self._neighbours}
         # A connection of its own, so that a wait of the main thread keeps nobody from the store; and keys of its own,
         # since the ranks may have been watched before.
         default: Any = distributed_c10d._get_default_store()
         self._store = default.clone()
         self._key = f'runnerkit/watch/{members[0][1]}-{members[0][2]}'
         self._thread.start()
+        self._guard.start()
         global _running
         _running = self
         return self
@@ -143,6 +167,9 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leaving = error is None  # others may go, too, from now on
+        if error is not None:  # first of all, since the store may not answer
+            self._draft = _note(self._rank, describe(error, self._rank), asks=is_lost(error))
+            self._set_limit(max(_ANSWER, self._end_within - _ANSWER))
         try:
             if error is not None and not _is_told(error):
                 self._leave(error)
@@ -157,8 +184,11 @@ class Watch:
         self._over.set()
         if self._former_handler is not None:
             signal.signal(signal.SIGTERM, self._former_handler)
-        if self._thread.is_alive():
-            self._thread.join(timeout=4 * _BEAT)
+        if self._deadline is not None:
+            end_not()  # the process may go on; its exit has a limit of its own
+        for thread in (self._thread, self._guard):
+            if thread.is_alive():
+                thread.join(timeout=4 * _BEAT)
 
     def _leave(self, error: BaseException) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -171,20 +201,39 @@ class Watch:
         if self._note is None:
             # Nobody has failed, but a collective has: most likely it has waited too long for a rank that hangs.
             self._publish(self._rank, describe(error, self._rank), asks=lost)
-        if lost and self._note is not None and self._note['rank'] != self._rank:
-            raise PeerFailed(self._note['text']) from error
-        self._await_log()
+        try:
+            if lost and self._note is not None and self._note['rank'] != self._rank:
+                raise PeerFailed(self._note['text']) from error
+            self._await_log()
+        finally:
+            self._end_silent((self._deadline or 0.0) - 2 * _BEAT)
 
-    # --- the thread --------------------------------------------------------------------------------------------------
+    # --- the threads -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._over.wait(_BEAT):
-            if self._note is None:
-                try:
+            try:
+                if self._note is None:
                     self._look()
-                except RuntimeError as error:
-                    if not self._leaving:
-                        self._learn(_note(0, f'rank 0 and the store of the ranks have gone: {error}'))
+                else:
+                    self._kill_stopped()
+                    self._trusted.update(rank for rank in self._neighbours if self._get(f'heard/{rank}') is not None)
+            except RuntimeError as error:
+                self._trusted.update(self._neighbours)  # since they can no longer say anything
+                if not self._leaving:
+                    self._learn(_note(0, f'rank 0 and the store of the ranks have gone: {error}'))
+            self._looks += 1
+
+    def _end_in_time(self) -> None:
+        looks = silent = 0  # counted, not measured: a whole job may be suspended
+        while not self._over.wait(_BEAT):
+            silent, looks = (silent + 1 if looks == self._looks else 0), self._looks
+            longest = self._hang_after
+            if self._note is None and longest is not None and silent * _BEAT > longest:
+                self._trusted.update(self._neighbours)
+                self._note = _note(0, f'{_STORE} has not answered for {longest:g} s', hangs=True)
+                self._set_limit(_ANSWER)
+                self._kill_stopped()
             if self._deadline is not None and time.monotonic() > self._deadline and not self._over.is_set():
                 self._end()
 
@@ -198,6 +247,7 @@ class Watch:
             self._publish(self._rank, describe(error, self._rank))
             return
         self._miss_neighbours()
+        self._await_signs_of_life()
         self._time()
 
     def _learn(self, note: dict[str, Any]) -> None:
@@ -207,9 +257,10 @@ class Watch:
                 return
             hangs, asks = note['hangs'], note['asks']
             wait = _ANSWER if hangs else 4 * _ANSWER if asks else max(_ANSWER, self._end_within - _ANSWER)
-            self._deadline = time.monotonic() + wait
+            self._set_limit(wait)
             self._note = note
         with suppress(RuntimeError):  # the store may go with rank 0
+            self._set(f'heard/{self._rank}', '')
             if asks:
                 self._set(f'stood/{self._rank}', json.dumps(stands_at(self._main)))
             if self._rank == 0:
@@ -230,17 +281,87 @@ class Watch:
 
     def _end(self) -> None:
         """Leave although the main thread is stuck, with its stack on stderr."""
-        text = 'a rank has failed' if self._note is None else self._note['text']
-        if _has_file(sys.stderr):
-            print(f'rank {self._rank} is ended where it stands, since {text}\n', file=sys.stderr, flush=True)
-            faulthandler.dump_traceback(sys.stderr, all_threads=True)
+        note = self._note or self._draft
+        text = 'a rank has failed' if note is None else note['text']
+        file = stderr()
+        if file is not None:
+            print(f'rank {self._rank} is ended where it stands, since {text}\n', file=file, flush=True)
+            faulthandler.dump_traceback(file, all_threads=True)
         try:
             raise PeerFailed(text)
         except PeerFailed as error:
             record(error)
+        self._end_silent(self._limit - 2 * _BEAT)
+        if self._rank == 0:
+            self._logger.error('rank 0 is ended where it stands:\n%s', stands_at(self._main)['stack'])
         for handler in self._logger.handlers:
             handler.flush()
         os._exit(1)
+
+    def _set_limit(self, seconds: float) -> None:
+        """Let this process leave in order for so many seconds, and be gone soon after that, whatever it is stuck in."""
+        now = time.monotonic()
+        self._deadline = min(now + seconds, self._deadline or math.inf)
+        if not self._limit:
+            self._limit = now + max(self._end_within, seconds + _ANSWER)
+            end_after(self._limit - now)
+            limit_exit(self._seconds_left)
+
+    def _seconds_left(self) -> float:
+        left = self._limit - time.monotonic()
+        return left if left > 0 else self._end_within  # the failure has been dealt with; this is another end
+
+    def _end_silent(self, patience_until: float) -> None:
+        """Wait for the ranks of this machine to hear of the failure, and kill those that do not in time."""
+        while silent := [rank for rank in self._neighbours if self._lives(rank) and rank not in self._trusted]:
+            is_late = time.monotonic() > patience_until
+            self._kill(rank for rank in silent if is_late or self._is_stopped(rank))
+            if is_late:
+                return
+            time.sleep(_BEAT / 5)
+
+    def _kill_stopped(self) -> None:
+        """Kill the ranks of this machine whose processes are stopped, as they will not end by themselves."""
+        self._kill(rank for rank in self._neighbours if self._lives(rank) and self._is_stopped(rank))
+
+    def _kill(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(self._neighbours[rank], signal.SIGKILL)
+                text = 'rank %d (process %d) cannot end by itself and is killed'
+                self._logger.error(text, rank, self._neighbours[rank])
+
+    def _lives(self, rank: int) -> bool:
+        """Whether the process of a rank of this machine runs, rather than a later one of the same number."""
+        pid = self._neighbours[rank]
+        return is_alive(pid) and start_of(pid) == self._starts[rank] is not None
+
+    def _is_stopped(self, rank: int) -> bool:
+        return rank in self._neighbours and state_of(self._neighbours[rank]) == 'T'
+
+    def _await_signs_of_life(self) -> None:
+        """Give one, and look for those of the others: for all of them on rank 0, else for rank 0's and this machine's.
+
+        They are counted in looks, so that a job that is suspended as a whole goes on.
+        """
+        if self._hang_after is None or self._leaving:
+            return
+        pause = max(1, int(self._hang_after / _BEAT / 8))
+        if self._looks % pause:
+            return
+        self._set(f'life/{self._rank}', str(self._looks))
+        watched = range(1, self._world_size) if self._rank == 0 else {0, *self._neighbours}
+        for rank in watched:
+            sign, stopped = self._get(f'life/{rank}'), self._is_stopped(rank)
+            former, looks = self._silence.get(rank, (sign, -pause))
+            looks = looks + pause if sign == former or stopped else 0
+            self._silence[rank] = sign, looks
+            longest = self._hang_after if stopped else 3 * self._hang_after
+            if looks * _BEAT >= longest and self._get(f'done/{rank}') is None:
+                what = 'its process is stopped' if stopped else 'it hangs in a call of C++, or its machine has gone'
+                text = f'rank {rank} has given no sign of life for {looks * _BEAT:.0f} s: {what}'
+                self._publish(rank, text + _ENDED.format(self._hang_after), hangs=True)
+                return
 
     def _miss_neighbours(self) -> None:
         for rank, pid in self._neighbours.items():
@@ -248,9 +369,8 @@ class Watch:
                 continue
             self._publish(
                 rank,
-                f'rank {rank} (process {pid} on {socket.gethostname()}) has died without an error: it was killed, '
-                "perhaps for its memory, or has crashed, or has called os._exit. The launcher's summary has its exit "
-                'code',
+                f'rank {rank} (process {pid} on {socket.gethostname()}) has died without an error: {DIED}. Rank '
+                f'{self._rank} was then at\n{stands_at(self._main)["stack"]}',
             )
             return
 
@@ -258,7 +378,6 @@ class Watch:
         """See whether the run moves; rank 0 asks all ranks where they stand, where it does not."""
         now, at = time.monotonic(), self._heartbeat()
         if at is None or at != self._at:
-            self._has_moved = self._has_moved or (at is not None and self._at is not None)
             self._at, self._since = at, now
             for stage in range(1, self._stage + 1):
                 self._set(f'stands/{stage}/{self._rank}', '')
@@ -266,7 +385,7 @@ class Watch:
             return
         if self._hang_after is None:
             return
-        longest = self._hang_after if self._has_moved else 3 * self._hang_after
+        longest = self._hang_after if at[0] else 3 * self._hang_after
         stands = now - self._since
         stage = int(stands >= min(longest, self._end_within)) + int(stands >= longest)
         if stage > self._stage or (stage == 2 and now >= self._say_again):
@@ -283,9 +402,7 @@ class Watch:
         """On rank 0: end a run that hangs. One in which no rank waits for another one works at something long."""
         culprit, text = verdict(places, f'No iteration has been finished for {seconds:.0f} s.')
         if self._stage == 2 and any(place is not None and place['waits'] for place in places):
-            self._publish(
-                culprit, f'{text}\nThe run is ended (dist_params.hang_after={self._hang_after:g})', hangs=True
-            )
+            self._publish(culprit, text + _ENDED.format(self._hang_after), hangs=True)
         elif self._stage == 2:
             self._answers_until = time.monotonic() + _ALL_ANSWER
         else:
@@ -296,7 +413,7 @@ class Watch:
 
     def _publish(self, rank: int | None, text: str, hangs: bool = False, asks: bool = False) -> None:
         """Tell all ranks that one has failed; what is told first counts. ``asks``: for where each one stands."""
-        note = _note(rank, text, hangs, asks)
+        note = self._draft = _note(rank, text, hangs, asks)
         with suppress(RuntimeError):  # the store may have gone with rank 0
             note = json.loads(self._store.compare_set(f'{self._key}/failed', '', json.dumps(note)))
         self._learn(note)
@@ -386,14 +503,6 @@ def record(error: BaseException) -> None:
 def _is_told(error: BaseException) -> bool:
     """Whether another rank tells it, or whoever has interrupted the run knows it."""
     return isinstance(error, (KeyboardInterrupt, ToldByFirstRank))
-
-
-def _has_file(stream: Any) -> bool:
-    """Whether ``stream`` is a file of the system, as faulthandler needs."""
-    try:
-        return stream.fileno() >= 0
-    except (AttributeError, OSError, ValueError):
-        return False
 
 
 def _machine() -> tuple[str, ...]:

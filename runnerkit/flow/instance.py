@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -189,7 +189,7 @@ class Instance(InstanceBase):
     """The default: nothing beyond what every run needs."""
 
 
-def heartbeat(context: Context) -> Hashable | None:
+def heartbeat(context: Context) -> tuple[Any, ...] | None:
     """What changes as long as the run moves; None outside of its iterations."""
     return getattr(context.runner, 'heartbeat', None)
 

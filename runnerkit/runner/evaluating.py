@@ -45,6 +45,8 @@ class Evaluating(Lifecycle):
     def heartbeat(self) -> tuple[Any, ...] | None:
         """What changes with each iteration of this run and of those inside it, and while it waits for a stream.
 
+        Its first item is how many iterations this run has done.
+
         None outside of a run, and where a pause may be long: in an evaluation, and while a checkpoint is saved.
         """
         if self._signals is None or self._outcome is not None or self._found is not None or self._is_saving:
@@ -52,7 +54,7 @@ class Evaluating(Lifecycle):
         inside = None if self._inner is None else self._inner.heartbeat
         if self._inner is not None and inside is None:
             return None
-        return self._epoch, self._iter, self._inner_iter, self._waits, inside
+        return self._progress.iters - self._iters_before, self._epoch, self._iter, self._inner_iter, self._waits, inside
 
     @contextmanager
     def around_val(self) -> Iterator[dict[str, Any]]:

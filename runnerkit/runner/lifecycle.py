@@ -11,7 +11,7 @@ from typing import Any
 from torch.nn.parallel import DistributedDataParallel
 
 from runnerkit.data.reader import Reader
-from runnerkit.distributed.watch import is_lost
+from runnerkit.distributed.watch import DIED, is_lost
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
@@ -39,6 +39,7 @@ class Lifecycle(Nesting):
     _entered_hooks: Sequence[Hook] = ()
     _guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
     _is_restored = True
+    _iters_before = 0  # this run
     _prepare_run: Callable[[Any, Workflow], None]
     _is_finished: Callable[[], bool]
     _averaged_before: bool | None = None  # the model's averages_each_backward before the run
@@ -85,6 +86,7 @@ class Lifecycle(Nesting):
         self._outcome, self._stop_reason, self.stop_signal, self._stepped = None, None, None, None
         self._own_loop = None
         self.notices.clear()
+        self._iters_before = self._progress.iters
         former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
         if former and self._workflow != former:
             self._progress.entry = self._progress.units = 0
@@ -110,15 +112,13 @@ class Lifecycle(Nesting):
                 raise
             finally:
                 self._signals = None
+                signals.leave(has_failed=error is not None)
                 if error is None:
                     self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
                 level = logging.INFO if error is None or isinstance(error, GoBack) else logging.ERROR
                 self.logger.log(level, 'Run %s', self._outcome, extra=self._detail())
                 if error is not None and is_lost(error):
-                    self.logger.error(
-                        'That is what is heard of another rank that has gone. The reason is in what that rank has '
-                        'said, or is its exit code in the summary of the launcher (-9: killed, perhaps for its memory)'
-                    )
+                    self.logger.error('Another rank has died or does not answer. If it has died, %s', DIED)
                 self._tell_notices()
                 try:
                     self.call_hook('after_run')

@@ -18,6 +18,7 @@ from torch import distributed as dist
 from torch.distributed import distributed_c10d
 
 from runnerkit.distributed.watch import failed_rank
+from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import PeerFailed
 
 #: The signals that end a run, as far as this system has them.
@@ -71,6 +72,8 @@ class StopSignals:
         self._outer: StopSignals | None = None
         self._interrupted_at: float | None = None
         self._echo = ECHO if dist.is_torchelastic_launched() else 0.0
+        self._grace: Grace | None = None  # once the run leaves
+        self._has_failed = False
         self._agreement = None if world_size == 1 else Agreement(self, rank, world_size)
 
     def __enter__(self) -> StopSignals:
@@ -91,6 +94,8 @@ class StopSignals:
     def __exit__(self, *exc_info: object) -> None:
         for number, former in self._former.items():
             signal.signal(number, former)
+        if self._grace is not None:
+            self._grace.is_over = True
         if self._outer is not None and self.received is not None:
             self._outer._note(self.received)
         if self._agreement is not None:
@@ -129,6 +134,11 @@ class StopSignals:
         # In this order: whoever has passed the boundary of its own request has made the request before.
         return passed + 1 if self._requested is None else self._requested[1]
 
+    def leave(self, has_failed: bool) -> None:
+        """The loop is over: from now on SIGTERM, if the run has failed or another one has come before, gives the
+        process `END_WITHIN` seconds for what is left, such as a save that may hang."""
+        self._has_failed, self._grace = has_failed, Grace()
+
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
             _receive_in_child(number)
@@ -146,6 +156,8 @@ class StopSignals:
                         os.write(2, _NOTICE)
             elif now - self._interrupted_at >= self._echo:
                 raise KeyboardInterrupt
+        if self._grace is not None and number == signal.SIGTERM and (self._has_failed or self.received is not None):
+            self._grace(number)
         self._note(signal.Signals(number))
 
     def _note(self, number: signal.Signals) -> None:

@@ -8,9 +8,10 @@ import time
 import pytest
 import torch
 
-from runnerkit.cli.errors import ignoring_repeated_signals
+from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_checked
 from runnerkit.cli.train import main
 from runnerkit.distributed import watch
+from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import PeerFailed
 
 HOOK = """
@@ -66,6 +67,40 @@ def test_what_comes_after_the_run_is_not_cut_off():
 
     assert exit_code(lambda: leave(stopped=True, after=True)) == 5
     assert exit_code(lambda: leave(stopped=False, after=False)) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize('fails', [False, True])
+def test_what_comes_after_the_command_is_cut_off(monkeypatch, fails):
+    """The exit of the interpreter, in which a thread, a tracker or a destructor may be stuck."""
+
+    def leave():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert usage_checked(command)(None) == 2 * fails
+        os.kill(os.getpid(), signal.SIGTERM)
+        return 5
+
+    def command(argv):
+        with ignoring_repeated_signals(lambda: not fails):
+            if fails:
+                raise UsageError('Connection closed by peer')
+        return 0
+
+    monkeypatch.setattr(watch, 'is_watched', lambda: True)
+    assert exit_code(leave) == -signal.SIGTERM
+
+
+def test_sigterm_ends_what_is_stuck_between_run_and_exit(monkeypatch):
+    """A terminal stage, say, or a barrier: after a while."""
+
+    def leave():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        Grace.__init__.__defaults__ = (0.2,)
+        with ignoring_repeated_signals(lambda: True):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(300)
+
+    assert exit_code(leave) == 128 + signal.SIGTERM
 
 
 def test_a_rank_ends_by_itself_when_another_one_has_failed(monkeypatch):

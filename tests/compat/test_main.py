@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from forks import Fork
 
 from runnerkit.compat.__main__ import main
@@ -159,3 +160,50 @@ def test_another_version_of_mmcv_is_reported(tmp_path):
     wrong = compat('--as-mmcv', '2.0.0', 'gate.py', cwd=tmp_path)
     assert (wrong.returncode, wrong.stderr.count('Traceback')) == (2, 0)
     assert "error: --as-mmcv '2.0.0' is not a version of MMCV 1.x" in wrong.stderr
+
+
+RANKED = """
+import argparse, json, os, sys
+parser = argparse.ArgumentParser()
+parser.add_argument('config')
+FLAG
+print(json.dumps([vars(parser.parse_args()), os.environ.get('LOCAL_RANK')]))
+"""
+
+
+@pytest.mark.parametrize('given', [['--local-rank=3'], ['--local_rank=3'], ['--local-rank', '3']])
+@pytest.mark.parametrize(
+    'flag, found',
+    [
+        ("parser.add_argument('--local_rank', type=int, default=0)", {'local_rank': 3}),
+        ("parser.add_argument('--local-rank', type=int, default=0)", {'local_rank': 3}),
+        ("parser.add_argument('--local_rank', '--local-rank', type=int, default=0)", {'local_rank': 3}),
+        ('', {}),
+    ],
+)
+def test_torchs_old_launcher_puts_the_local_rank_first(tmp_path, monkeypatch, capsys, flag, found, given):
+    """The script gets it in the form that it knows, be it a file or a module."""
+    (tmp_path / 'ranked.py').write_text(RANKED.replace('FLAG', flag))
+    monkeypatch.setattr('runnerkit.compat.__main__.install', lambda: None)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for target in (['ranked.py'], ['-m', 'ranked']):
+        for name, value in (('argv', []), ('path', list(sys.path))):
+            monkeypatch.setattr(sys, name, value)
+        monkeypatch.delenv('LOCAL_RANK', raising=False)
+        assert main([*given, *target, 'cfg.py']) == 0
+        assert json.loads(capsys.readouterr().out) == [{'config': 'cfg.py', **found}, '3']
+
+
+def test_a_local_rank_of_the_script_is_left_to_it(tmp_path, monkeypatch, capsys):
+    """And so is the LOCAL_RANK that a launcher has set."""
+    (tmp_path / 'ranked.py').write_text(RANKED.replace('FLAG', "parser.add_argument('--local_rank', type=int)"))
+    monkeypatch.setattr('runnerkit.compat.__main__.install', lambda: None)
+    monkeypatch.setattr(sys, 'path', list(sys.path))
+    monkeypatch.setattr(sys, 'argv', [])
+    monkeypatch.setenv('LOCAL_RANK', '1')
+    assert main([str(tmp_path / 'ranked.py'), 'cfg.py', '--local_rank=2']) == 0
+    assert json.loads(capsys.readouterr().out) == [{'config': 'cfg.py', 'local_rank': 2}, '1']
+    assert main(['--local-rank=1']) == 2
+    with pytest.raises(ImportError, match='no_such_module'):
+        main(['--local-rank=1', '-m', 'no_such_module'])

@@ -33,7 +33,7 @@ seed = 3
 """
 
 FAULTS = """
-import os, signal, sys, threading, time
+import faulthandler, os, signal, sys, threading, time
 import torch
 from torch.utils.data import Dataset
 from runnerkit.hooks import Hook
@@ -67,6 +67,9 @@ class Fault(Hook):
             raise ZeroDivisionError('a bug of the user')
         if 'killed' in fault:
             os.kill(os.getpid(), signal.SIGKILL)
+        if 'aborts' in fault:
+            faulthandler.disable()  # that of pytest
+            os.abort()
         if 'exits' in fault:
             sys.exit(7)
         if 'hangs' in fault:
@@ -130,7 +133,12 @@ def test_a_rank_that_raises(tmp_path, where):
 
 
 @pytest.mark.parametrize(
-    'fault, code, told', [('killed', -9, 'has died without an error'), ('exits', 7, 'SystemExit: 7')]
+    'fault, code, told',
+    [
+        ('killed', -9, 'has died without an error'),
+        ('aborts', -6, '-6: it was aborted, by gloo if the ranks called different collectives'),
+        ('exits', 7, 'SystemExit: 7'),
+    ],
 )
 @pytest.mark.distributed
 def test_a_rank_that_goes(tmp_path, fault, code, told):
@@ -139,6 +147,7 @@ def test_a_rank_that_goes(tmp_path, fault, code, told):
     assert f'error: rank 1 ({"process" if code < 0 else "on "}' in ended.said[0]
     assert told in ended.said[0]
     assert told in ended.log
+    assert ('Rank 0 was then at\n' in ended.log) == (code < 0)
 
 
 @pytest.mark.distributed
@@ -254,6 +263,17 @@ def test_an_error_is_left_for_torchrun(tmp_path, monkeypatch):
 def test_wrong_seconds(options):
     with pytest.raises(ValueError, match=f'{next(iter(options))} must be more than 0 seconds'):
         Watch(logging.getLogger('runnerkit'), **options)
+
+
+@pytest.mark.parametrize('done, stage', [(0, 1), (1, 2)])
+def test_only_the_first_iteration_may_take_three_times_as_long(done, stage):
+    """However fast the ones were that nobody has seen."""
+    watch = Watch(logging.getLogger('runnerkit'), heartbeat=lambda: (done, 5), hang_after=60)
+    watch._main, watch._set = threading.get_ident(), lambda *args: None
+    watch._time()
+    watch._since -= 61
+    watch._time()
+    assert watch._stage == stage
 
 
 def test_ranks_that_all_work_are_not_ended():

@@ -458,6 +458,7 @@ def test_the_heartbeat_changes_with_each_iteration_and_is_none_where_a_pause_may
     assert runner.heartbeat is None
     assert None not in seen
     assert len(set(seen)) >= 3
+    assert [beat[0] for beat in seen[:2]] == [0, 1]
     assert set(pauses) == {('scored', False), ('evaluates', True), ('saves', True)}
     assert None not in inside
     assert len(set(inside)) == 2

@@ -17,6 +17,7 @@ from support import Recorder, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.runner.signals import STOPPING, StopSignals
+from runnerkit.utils.ending import Grace
 
 
 class Forked(Fork):
@@ -238,6 +239,53 @@ def test_a_signal_in_after_run_comes_too_late(tmp_path, former):
     runner.register_hook(Late())
     runner.run([loader()], [('train', 1)])
     assert (str(runner.outcome), runner.stop_signal) == ('completed', signal.SIGTERM)
+
+
+class Lingering(Hook):
+    """Sends its own process signals when the run is over, and stays for so many seconds."""
+
+    def __init__(self, signals, seconds, fails=False):
+        self.signals, self.seconds, self.fails = signals, seconds, fails
+
+    def after_train_iter(self, runner):
+        if self.fails:
+            raise ZeroDivisionError
+
+    def after_run(self, runner):
+        for number in self.signals:
+            os.kill(os.getpid(), number)
+        threading.Event().wait(self.seconds)
+
+
+def linger(work_dir, stopped, *args):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage has a handler of its own
+    Grace.__init__.__defaults__ = (0.3,)
+    runner = build(work_dir, 'epoch', epochs=1, seconds=0)
+    if stopped:
+        runner.register_hook(Signalling(signal.SIGTERM, at=0))
+    runner.register_hook(Lingering(*args))
+    with contextlib.suppress(ZeroDivisionError):
+        runner.run([loader()], [('train', 1)])
+    time.sleep(0.5)  # what a run has begun ends nothing that comes later
+    return 7
+
+
+@pytest.mark.parametrize(
+    'stopped, args, code',
+    [
+        (True, ([signal.SIGTERM], 300), 143),
+        (False, ([signal.SIGTERM] * 2, 300), 143),
+        (False, ([signal.SIGTERM], 300, True), 143),
+        (False, ([signal.SIGTERM], 0.6), 7),  # the first one lets a run that has succeeded save its end
+        (False, ([signal.SIGUSR1] * 3, 0.6), 7),
+        (True, ([signal.SIGTERM], 0), 7),
+    ],
+)
+def test_sigterm_ends_a_run_that_is_stuck_when_it_is_over(tmp_path, stopped, args, code):
+    fork = Fork(linger, tmp_path, stopped, *args, folder=tmp_path)
+    assert fork.code() == code
+    assert ('SIGTERM: the process has not left within 0.3 s' in fork.said()) == (code == 143)
+    assert ('in after_run' in fork.said()) == (code == 143)
 
 
 def test_without_a_checkpoint_hook_it_says_that_nothing_is_saved(tmp_path, former, caplog):

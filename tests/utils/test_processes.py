@@ -1,8 +1,12 @@
 """Other processes of this machine."""
 
 import os
+import signal
+import sys
 
-from runnerkit.utils.processes import is_alive
+import pytest
+
+from runnerkit.utils.processes import is_alive, start_of, state_of
 
 
 def test_whether_a_process_lives():
@@ -14,3 +18,17 @@ def test_whether_a_process_lives():
     assert not is_alive(pid)  # it has ended, and nobody has asked for its exit code
     os.waitpid(pid, 0)
     assert not is_alive(pid)
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='needs /proc')
+def test_whether_a_process_is_stopped_and_when_it_was_started():
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    os.kill(pid, signal.SIGSTOP)
+    os.waitpid(pid, os.WUNTRACED)
+    assert (state_of(pid), state_of(os.getpid())) == ('T', 'R')
+    assert start_of(pid) == start_of(pid) != start_of(os.getpid())
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert (state_of(pid), start_of(pid)) == (None, None)

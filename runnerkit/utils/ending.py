@@ -1,0 +1,137 @@
+"""The end of a process that may be stuck anywhere: in Python, in C++, in the exit of the interpreter."""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import faulthandler
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+#: Seconds within which the other ranks end when one has died or raised an error.
+END_WITHIN = 30.0
+
+#: How much later than asked the system itself ends a process, if faulthandler does not, in seconds.
+_MARGIN = 2
+
+#: faulthandler's timer is not made for several threads.
+_timer = threading.Lock()
+
+#: How many seconds the exit of the interpreter may take; None: for ever.
+_exit_limit: Callable[[], float] | None = None
+
+
+def end_after(seconds: float) -> None:
+    """End this process after so many seconds, whatever it is stuck in: with exit code 1 and all stacks on stderr.
+
+    The timer needs neither Python's lock nor the interpreter. A second call replaces the first one.
+    """
+    with _timer:
+        faulthandler.dump_traceback_later(max(seconds, 0.01), exit=True, file=stderr() or 2)
+
+
+def end_not() -> None:
+    """Take `end_after` back."""
+    with _timer:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@contextmanager
+def ending_after(seconds: float, exit_within: float) -> Iterator[None]:
+    """End this process as `end_after` does, if what is inside takes longer.
+
+    Args:
+        seconds: how long it may take.
+        exit_within: after an error in it, how long the exit of the interpreter may take then.
+    """
+    end_after(seconds)
+    limit_exit(lambda: exit_within)
+    try:
+        yield
+        limit_exit(None)
+    finally:
+        end_not()
+
+
+def limit_exit(limit: Callable[[], float] | None) -> None:
+    """End this process as `end_after` does if the exit of the interpreter takes too long.
+
+    That includes threads which Python waits for, what is registered with atexit, and the destructors of C++.
+
+    Args:
+        limit: how many seconds it may take, asked when the exit begins; None: for ever. It replaces an earlier one.
+    """
+    global _exit_limit
+    if limit is not None and _exit_limit is None:
+        # Python waits for its threads before it calls what is registered with atexit; but then the main thread counts
+        # as ended.
+        threading.Thread(target=_await_exit, name='runnerkit-exit', daemon=True).start()
+        atexit.unregister(_begin_exit)
+        atexit.register(_begin_exit)
+    _exit_limit = limit
+
+
+def _await_exit() -> None:
+    threading.main_thread().join()
+    _begin_exit()
+
+
+def _begin_exit() -> None:
+    global _exit_limit
+    limit, _exit_limit = _exit_limit, None
+    if limit is None:
+        return
+    seconds = limit()
+    end_after(seconds)
+    # The interpreter ends faulthandler's timer before the last destructors of C++ run.
+    if hasattr(signal, 'alarm') and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
+        signal.alarm(math.ceil(seconds) + _MARGIN)
+
+
+def stderr() -> Any:
+    """What faulthandler can write to: a file of the system; None if there is none."""
+    for stream in (sys.stderr, sys.__stderr__):
+        with suppress(AttributeError, OSError, ValueError):
+            if stream.fileno() >= 0:  # type: ignore[union-attr]
+                return stream
+    return None
+
+
+class Grace:
+    """A handler of signals that gives the process some seconds to leave, and ends it then with the signal's exit code.
+
+    Args:
+        seconds: how long it gets.
+
+    Attributes:
+        is_over: whether the process goes on in any case.
+    """
+
+    def __init__(self, seconds: float = END_WITHIN) -> None:
+        self.seconds, self.is_over, self._has_begun = seconds, False, False
+
+    def __call__(self, number: int, frame: FrameType | None = None) -> None:
+        """A signal has come; the first one counts."""
+        if not self._has_begun:
+            self._has_begun = True
+            _thread.start_new_thread(self._end, (number,))  # threading has locks that the handler may have interrupted
+
+    def _end(self, number: int) -> None:
+        time.sleep(self.seconds)
+        if self.is_over:
+            return
+        name = signal.Signals(number).name
+        if (file := stderr()) is not None:
+            print(
+                f'{name}: the process has not left within {self.seconds:g} s, and is ended at\n', file=file, flush=True
+            )
+            faulthandler.dump_traceback(file, all_threads=True)
+        os._exit(128 + number)

@@ -1,0 +1,94 @@
+"""Ranks that are frozen or stuck at each place of a run: all processes of the run end, and say why."""
+
+import importlib
+import os
+import signal
+import time
+
+import frozen
+import pytest
+from forks import Fork
+from support import free_port
+
+STOPPED = 'error: rank {} has given no sign of life for'
+TIMED_OUT = 'Timed out waiting'
+
+#: By where the process of which rank stops, or what is stuck: the exit codes, and what the one that is left says.
+FAULTS = {
+    'start of 1': ([1, -9], STOPPED.format(1)),
+    'training of 1': ([1, -9], TIMED_OUT),
+    'evaluation of 1': ([1, -9], TIMED_OUT),
+    'evaluation of 1, far': ([1, None], TIMED_OUT),  # on another machine, where nobody here can end it
+    'evaluation of 0': ([-9, 1], 'rank 1 is ended where it stands'),  # as rank 0 keeps the store
+    'lock of 1': ([1, -9], TIMED_OUT),
+    'saving of 1': ([1, -9], TIMED_OUT),
+    'patience of 0': ([-9, 1], 'torchrun keeps, has not answered for 2 s'),
+    'exit of 1': ([1, -9], STOPPED.format(1)),
+    'error and stuck save': ([1, 1], 'rank 0 is ended where it stands'),
+    'error and stuck exit': ([1, 1], 'Timeout (0:00:0'),
+}
+
+#: With torch's launcher, which keeps the store itself: what the rank says that is left.
+LAUNCHED = {'evaluation of 1': TIMED_OUT, 'patience of 0': STOPPED.format(0)}
+
+
+def prepared(folder, init):
+    folder.mkdir()
+    text = frozen.CONFIG.replace('HERE', frozen.__file__).replace('INIT', init)
+    (folder / 'cfg.py').write_text(text)
+    return folder
+
+
+def begun(folder, fault):
+    """Both ranks, which meet in a file, or at rank 0."""
+    prepared(folder, '' if fault.endswith(' of 0') else f'init_method="file://{folder}/meet"')
+    os.environ['MASTER_PORT'] = free_port()
+    forks = []
+    for rank in range(2):
+        (folder / str(rank)).mkdir()
+        forks.append(Fork(frozen.train, rank, folder, fault, folder=folder / str(rank)))
+    return forks
+
+
+def under_launcher(launch, folder, fault):
+    os.environ.pop('MASTER_PORT')
+    launch(frozen.train, None, folder, fault)
+
+
+@pytest.fixture(scope='module')
+def ended(launch, tmp_path_factory):
+    """The exit codes of the processes and what they have said, by fault. All runs wait at the same time."""
+    importlib.import_module('torch._dynamo')  # once here, rather than in each fork
+    root = tmp_path_factory.mktemp('ends')
+    runs = {fault: begun(root / fault.replace(' ', '_'), fault) for fault in FAULTS}
+    for fault in LAUNCHED:
+        folder = prepared(root / f'launched_{fault}'.replace(' ', '_'), '')
+        runs['launched', fault] = [Fork(under_launcher, launch, folder, fault, folder=folder)]
+    codes, deadline = {}, time.monotonic() + 300
+    while waits := [(name, fork) for name, forks in runs.items() for fork in forks if fork not in codes]:
+        for name, fork in waits:
+            pid, status = os.waitpid(fork.pid, os.WNOHANG)
+            if pid:
+                codes[fork] = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > deadline or (name == 'evaluation of 1, far' and runs[name][0] in codes):
+                fork.send(signal.SIGKILL)
+                fork.code()
+                codes[fork] = None
+        time.sleep(0.05)
+    return {name: ([codes[fork] for fork in forks], [fork.said() for fork in forks]) for name, forks in runs.items()}
+
+
+@pytest.mark.parametrize('fault', FAULTS)
+def test_all_processes_end_without_a_launcher(fault, ended):
+    codes, said = ended[fault]
+    expected, text = FAULTS[fault]
+    assert codes == expected, said
+    assert any(text in each for each in said)
+
+
+@pytest.mark.parametrize('fault', LAUNCHED)
+def test_all_processes_end_with_a_launcher(fault, ended):
+    (code,), (said,) = ended['launched', fault]
+    assert code == 1
+    assert LAUNCHED[fault] in said
+    assert 'cannot end by itself and is killed' in said

@@ -1,0 +1,101 @@
+"""Processes that are stuck, and end all the same."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+
+import pytest
+from forks import Fork
+
+from runnerkit.utils import ending
+from runnerkit.utils.ending import end_after, end_not, ending_after, limit_exit, stderr
+
+LIMIT = 0.3
+
+
+def stuck_in_cpp():
+    """With the interpreter's lock, so that no thread of Python's runs."""
+    ctypes.PyDLL(None).sleep(300)
+
+
+def stays():
+    end_after(LIMIT)
+    stuck_in_cpp()
+
+
+def fails_and_stays():
+    try:
+        with ending_after(300, exit_within=LIMIT):
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        leaves_with_a_thread()
+
+
+def is_late():
+    with ending_after(LIMIT, exit_within=300):
+        stuck_in_cpp()
+
+
+def leaves_with_a_thread():
+    threading.Thread(target=threading.Event().wait).start()
+    ctypes.pythonapi.Py_Exit(5)
+
+
+def leaves_too_late():
+    limit_exit(lambda: LIMIT)
+    leaves_with_a_thread()
+
+
+def is_stuck_in_a_destructor():
+    class Stuck:
+        def __del__(self):
+            stuck_in_cpp()
+
+    sys.modules['stuck'] = Stuck()
+    limit_exit(lambda: LIMIT)
+    ctypes.pythonapi.Py_Exit(5)
+
+
+@pytest.mark.parametrize('function', [stays, is_late, fails_and_stays, leaves_too_late, is_stuck_in_a_destructor])
+def test_it_ends_with_its_stacks(function, tmp_path):
+    fork = Fork(function, folder=tmp_path)
+    assert fork.code() == 1
+    assert f'Timeout (0:00:00.{int(10 * LIMIT)}' in fork.said()
+    assert function.__name__ in fork.said()
+
+
+def is_stuck_after_the_interpreter():
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    ending._MARGIN, ending.end_after = 0, lambda seconds: None  # Python's own part of the exit may take longer
+    limit_exit(lambda: LIMIT)
+    libc = ctypes.CDLL(None)
+    getattr(libc, '__cxa_atexit')(libc.pause, None, None)  # as destructors of C++ are called
+    ctypes.pythonapi.Py_Exit(5)
+
+
+def test_it_ends_although_python_is_gone(tmp_path):
+    assert Fork(is_stuck_after_the_interpreter, folder=tmp_path).code() == -signal.SIGALRM
+
+
+def goes_on():
+    with ending_after(LIMIT, exit_within=300):
+        pass
+    end_after(LIMIT)
+    end_not()
+    limit_exit(lambda: LIMIT)
+    limit_exit(None)
+    threading.Timer(3 * LIMIT, os._exit, [6]).start()  # the exit waits for it
+    ctypes.pythonapi.Py_Exit(5)
+
+
+def test_a_limit_can_be_taken_back(tmp_path):
+    assert Fork(goes_on, folder=tmp_path).code() == 6
+
+
+def test_where_stacks_are_written(monkeypatch):
+    monkeypatch.setattr(sys, 'stderr', None)
+    assert stderr() is sys.__stderr__
+    monkeypatch.setattr(sys, '__stderr__', None)
+    assert stderr() is None
