@@ -7,8 +7,10 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.nameable import nameable
 
 
+@nameable
 class RepeatDataset(Dataset[Any]):
     """A data set several times over, as one long epoch.
 
