@@ -153,9 +153,9 @@ def _check(section: Any, owner: Any, code: list[str], places: list[str], key: An
         for name, item in section.items():
             if name not in named:
                 _check(item, owner, code, places, name)
-    elif not (owner is not None and is_listed(owner)) and names_place(section):
-        of = f' of {getattr(owner, "__name__", owner)}' if owner is not None else ''
-        places.append(f'{key}={section!r}{of}')
+    elif owner is None or (is_nameable(owner) and not is_listed(owner)):
+        if names_place(section):
+            places.append(f'{key}={section!r}' + ('' if owner is None else f' of {owner.__name__}'))
 
 
 def _use_nameable(section: dict[Any, Any], key: str, code: list[str], of_user: bool) -> Any:
