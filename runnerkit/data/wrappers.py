@@ -6,8 +6,8 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.nameable import nameable
+from runnerkit.utils.numbers import check_whole_number
 
 
 @nameable

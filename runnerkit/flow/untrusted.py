@@ -76,7 +76,11 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool, parts: Parts = mo
 
 
 def config_in_work_dir(path: Path, parts: Parts = model_alone) -> Config:
-    """The config file at ``path``, in a work dir that was not made here, read as `config_in` reads that of a checkpoint.
+    """The config of a work dir that was not made here, read as `config_in` reads that of a checkpoint.
+
+    Args:
+        path: the config file.
+        parts: see `config_in`.
 
     Raises:
         ValueError: see `config_in`.
@@ -98,7 +102,7 @@ def _read(text: str, trust: bool, parts: Parts) -> Config:
         return cfg
     if 'num_threads' in cfg:
         del cfg['num_threads']
-    code, places = list(_not_imported(cfg)), []
+    code, places = list(_not_imported(cfg)), list[str]()
     for part in parts(cfg):
         _check(part, None, code, places)
     if not code and not places:
@@ -142,7 +146,9 @@ def _check(section: Any, owner: Any, code: list[str], places: list[str], key: An
             _check(item, owner, code, places, key)
     elif isinstance(section, dict):
         of_user = owner is not None and not is_listed(owner)
-        named = {key: _use_nameable(section, key, code, of_user) for key in _NAMING if isinstance(section.get(key), str)}
+        named = {
+            key: _use_nameable(section, key, code, of_user) for key in _NAMING if isinstance(section.get(key), str)
+        }
         made = named.get('type')
         owner = owner if made is None else made
         for name in _FIRST_WEIGHTS:
@@ -153,9 +159,8 @@ def _check(section: Any, owner: Any, code: list[str], places: list[str], key: An
         for name, item in section.items():
             if name not in named:
                 _check(item, owner, code, places, name)
-    elif owner is None or (is_nameable(owner) and not is_listed(owner)):
-        if names_place(section):
-            places.append(f'{key}={section!r}' + ('' if owner is None else f' of {owner.__name__}'))
+    elif (owner is None or (is_nameable(owner) and not is_listed(owner))) and names_place(section):
+        places.append(f'{key}={section!r}' + ('' if owner is None else f' of {owner.__name__}'))
 
 
 def _use_nameable(section: dict[Any, Any], key: str, code: list[str], of_user: bool) -> Any:

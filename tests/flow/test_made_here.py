@@ -74,7 +74,7 @@ def run(original, tmp_path):
 
 
 def executed(run):
-    return [path for path in run.rglob('ran')]
+    return list(run.rglob('ran'))
 
 
 def test_a_copy_on_the_same_machine_is_used_as_it_is(run):
