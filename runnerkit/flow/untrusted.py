@@ -30,6 +30,9 @@ _FIRST_WEIGHTS = ('init_cfg', 'pretrained')
 #: Keys whose text may name a class or a function.
 _NAMING = ('type', 'loss')
 
+#: The registries of runnerkit in which there is something that may be named, by their names.
+_OF_WHAT_COMPUTES = ('model', 'loss', 'dataset', 'transform', 'sampler', 'initializer')
+
 Parts = Callable[[Config], Iterable[Any]]
 
 
@@ -159,7 +162,7 @@ def _check(section: Any, owner: Any, code: list[str], places: list[str], key: An
         for name, item in section.items():
             if name not in named:
                 _check(item, owner, code, places, name)
-    elif (owner is None or (is_nameable(owner) and not is_listed(owner))) and names_place(section):
+    elif (owner is None or (is_nameable(owner) and not is_listed(owner))) and names_place(key, section):
         places.append(f'{key}={section!r}' + ('' if owner is None else f' of {owner.__name__}'))
 
 
@@ -168,37 +171,45 @@ def _use_nameable(section: dict[Any, Any], key: str, code: list[str], of_user: b
     name = section[key]
     is_path = any(mark in name for mark in '.:')
     found = list(_found_by_path(name) if is_path else _found_by_name(name, of_user))
-    if any(not is_nameable(each) for each in found):
+    if any(not is_nameable(made) or _holds_what_acts(registry) for registry, made in found):
         code.append(f'{key} {name!r}, which may do more than compute')
     elif found and is_path:
-        section[key] = found[0]
+        section[key] = found[0][1]
     elif is_path:
         code.append(f'{key} {name!r}')
-    return found[0] if found else None
+    return found[0][1] if found else None
 
 
-def _found_by_name(name: str, of_user: bool) -> Iterator[Any]:
+def _holds_what_acts(registry: Registry | None) -> bool:
+    """Whether nothing in a registry of runnerkit may be named, not even what the user has registered there."""
+    return registry is not None and registry.scope == 'runnerkit' and registry.name not in _OF_WHAT_COMPUTES
+
+
+def _found_by_name(name: str, of_user: bool) -> Iterator[tuple[Registry, Any]]:
     """All that ``name`` may be, in whichever registry it will be looked up."""
     registries = list(Registry.everywhere)
-    found = [each.module_dict[name] for each in registries if name in each.module_dict]
-    found = found or [each._get_here(name) for each in registries if each is not METRICS]
-    yield from (each for each in found if each is not None)
-    if of_user and not any(found) and find_spec('torchmetrics') and METRICS._get_here(name):  # slow: it is imported
-        yield METRICS._get_here(name)
+    found = [(each, each.module_dict[name]) for each in registries if name in each.module_dict]
+    found = found or [(each, each._get_here(name)) for each in registries if each is not METRICS]
+    found = [(registry, made) for registry, made in found if made is not None]
+    yield from found
+    if of_user and not found and find_spec('torchmetrics'):  # slow: it is imported
+        made = METRICS._get_here(name)
+        if made is not None:
+            yield METRICS, made
 
 
-def _found_by_path(name: str) -> Iterator[Any]:
+def _found_by_path(name: str) -> Iterator[tuple[Registry | None, Any]]:
     """The registered classes, and those on the list, that a dotted path or ``file.py:Class`` stands for."""
     module, _, last = name.replace(':', '.').rpartition('.')
     held = getattr(sys.modules.get(module), '__dict__', {}).get(last)
     if (inspect.isclass(held) or inspect.isroutine(held)) and is_listed(held):
-        yield held
+        yield None, held
     scope, _, rest = name.partition('.')
     for registry in list(Registry.everywhere):
         for known, made in registry.module_dict.items():
             if made is held or name in (known, path_of(made)) or (registry.scope, known) == (scope, rest):
-                yield made
+                yield registry, made
         if registry.scope == scope and rest.isidentifier() and registry is not METRICS:
             made = registry._get_here(rest)
             if made is not None:
-                yield made
+                yield registry, made

@@ -59,6 +59,12 @@ _LIBRARIES = {module.partition('.')[0] for module in _ROWS}
 
 #: A path, a URL, a host, a file in the current folder, or the dotted name of something that could be imported.
 _PLACE = re.compile(r'[/\\:\0]|^[~$%]|\.[^\W\d]|^\.+$|^\d+(\.\d+){3}$|^localhost$|^-$')
+#: Words in the names of arguments that say where something is, or what to download.
+_PLACES = re.compile(
+    r'(?:^|_)(paths?|files?|filename|dir|folder|root|ur[li]|host|hostname|address|server|endpoint|bucket|socket|cache|'
+    r'storage|database|db|log|save|checkpoint|ckpt|weights)(?:_|$)',
+    re.IGNORECASE,
+)
 _DEVICE = re.compile(r'(cpu|cuda|xpu|mps|meta|npu|mlu)(:\d+)?')
 
 
@@ -94,16 +100,21 @@ def is_listed(made: Any) -> bool:
     return made in _listed or (module.partition('.')[0] in _LIBRARIES and is_nameable(made))
 
 
-def names_place(value: Any) -> bool:
-    """Whether a value of a config may be where something is: a path, a URL, a host, or a name to import.
+def names_place(key: Any, value: Any) -> bool:
+    """Whether an argument of a config may say where something is: a path, a URL, a host, or a name to import.
 
-    A single word is no place, unless there is a file of that name in the current folder.
+    A single word does so if the argument's name says it (``data_root='points'``), or if there is a file of that name in
+    the current folder.
+
+    Args:
+        key: the name of the argument.
+        value: neither a list nor a dict.
     """
     if isinstance(value, bytes):
         return True
     if not isinstance(value, str) or _DEVICE.fullmatch(value):
-        return False
-    return _PLACE.search(value) is not None or _is_file(value)
+        return value is True and key == 'download'
+    return bool(value and (_PLACES.search(str(key)) or _PLACE.search(value) or _is_file(value)))
 
 
 def _is_file(name: str) -> bool:

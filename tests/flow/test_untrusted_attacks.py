@@ -2,6 +2,7 @@
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,9 @@ from runnerkit.checkpoint import save_checkpoint
 from runnerkit.cli.main import main
 from runnerkit.config import Config
 from runnerkit.data import DATASETS, TRANSFORMS
+from runnerkit.data.source import SOURCES, Source
+from runnerkit.flow.stage import STAGES
+from runnerkit.hooks import HOOKS, Hook
 from runnerkit.nn import MODELS, BaseModule
 from runnerkit.utils.nameable import nameable
 
@@ -68,6 +72,22 @@ class Twist:
             act(table)
 
 
+class Report(Hook):
+    """A hook of the user."""
+
+
+class Feed(Source):
+    """A source of the user."""
+
+    def __init__(self, name):
+        Path(name).touch()
+
+
+def clean_up(context):
+    """A stage of the user."""
+    Path(context).touch()
+
+
 def act(where):
     """Connect, or write: what a class of the user may do with what it is given."""
     address = where[-1] if isinstance(where, (list, tuple)) else where
@@ -80,10 +100,13 @@ def act(where):
             file.write('written')
 
 
+ACTING = ((HOOKS, Report), (SOURCES, Feed), (STAGES, clean_up))
+
+
 @pytest.fixture
 def scene(tmp_path, monkeypatch):
     """A folder with a server that must see no connection, and whose files must not change."""
-    for registry, made in ((DATASETS, Points), (MODELS, Eager), (TRANSFORMS, Twist)):
+    for registry, made in ((DATASETS, Points), (MODELS, Eager), (TRANSFORMS, Twist), *ACTING):
         monkeypatch.setitem(registry.module_dict, made.__name__, made)
     folder = tmp_path / 'scene'
     (folder / 'in').mkdir(parents=True)
@@ -154,6 +177,13 @@ DATA = {
     'code in a file beside': dict(type='evil.py:pad'),
     'a file for the data set of the user': dict(type='Points', where='DIR/written'),
     'a new file here': dict(type='Points', where='written.txt'),
+    'a new file without an extension': dict(type='Points', data_root='written'),
+    'a word for a server': dict(type='Points', host='evil', port=1),
+    'a download': dict(type='Points', download=True),
+    'a hook of the user': dict(type='Points', inner=dict(type='Report')),
+    'a stage of the user': dict(type='clean_up', context='x'),
+    'a stage of the user by its path': dict(type=f'{__name__}.clean_up', context='x'),
+    'a source of the user': dict(type=f'{__name__}.Feed', name='x'),
     'a file that is here': dict(type='Points', where='fifo'),
     'a URL': dict(type='Points', where='http://127.0.0.1:PORT/x'),
     'places in a list': dict(type='Points', where=['a', 'DIR/written']),

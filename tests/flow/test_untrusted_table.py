@@ -145,14 +145,28 @@ PLACES = [
 
 @pytest.mark.parametrize('value', PLACES)
 def test_places(value):
-    assert names_place(value)
+    assert names_place('word', value)
+
+
+@pytest.mark.parametrize('key', ['data_root', 'path', 'ann_file', 'HOST', 'cache_dir', 'log', 'weights', 'root_dir'])
+def test_words_under_the_name_of_a_place(key):
+    assert names_place(key, 'word')
+    assert not names_place(key, '')
+    assert not names_place(key, 3)
+    assert not names_place(f'x{key}x'.replace('_', 'x'), 'word')
+
+
+def test_downloads():
+    assert names_place('download', True)
+    assert not names_place('download', False)
+    assert not names_place('augment', True)
 
 
 @pytest.mark.parametrize('value', ['relu', 'test', 'cuda:0', 'cpu', 'a b', '', '0.5', 'v1', 'x-y', 3, 0.5, None, True])
 def test_words_are_no_places(value, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'test').mkdir()
-    assert not names_place(value)
+    assert not names_place('word', value)
     if value == 'relu':
         (tmp_path / value).touch()
-        assert names_place(value)
+        assert names_place('word', value)
