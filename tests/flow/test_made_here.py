@@ -118,6 +118,11 @@ def unsealed(value):
     return change
 
 
+def without_config(run):
+    record = json.loads((run / '.flow.json').read_text())
+    (run / '.flow.json').write_text(json.dumps({**record, 'config': None}))
+
+
 #: What may be done to a work dir, or to the key, so that it is not the one that a run here has written.
 CHANGES = {
     'edited code': edit('# changed'),
@@ -136,6 +141,7 @@ CHANGES = {
     'a seal of another kind': unsealed(3),
     'a seal that is no ASCII': unsealed('é'),
     'no seal, as in older versions': unsealed(None),
+    'a seal without a config': without_config,
     'no record': lambda run: (run / '.flow.json').unlink(),
     'a record of another kind': lambda run: (run / '.flow.json').write_text('[]'),
     'another key': lambda run: (made_here._place().parent.mkdir(), made_here._place().write_bytes(b'k' * 32)),
@@ -234,6 +240,14 @@ def test_one_key_whoever_comes_first(monkeypatch, tmp_path):
         keys = set(pool.map(lambda _: made_here._new_key(), range(8)))
     assert keys == {made_here._place().read_bytes()}
     assert os.listdir(tmp_path / 'new' / 'runnerkit') == ['work_dirs.key']
+
+
+def test_nothing_is_sealed_with_a_key_that_was_cut(run, monkeypatch, tmp_path):
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
+    for text in (b'', b'k'):
+        made_here._place().parent.mkdir(exist_ok=True)
+        made_here._place().write_bytes(text)
+        assert made_here.seal(run, {'config': 'cfg.py'}) is None
 
 
 @pytest.mark.parametrize('state', ['', 'relative'])

@@ -220,6 +220,7 @@ MODELS_THAT_ACT = {
         type='NetworkDesc', modules=['backbone'], backbone=dict(name='os.mkdir', path='DIR/made')
     ),
     'a path behind a family': dict(type='backbone.os.mkdir', path='DIR/made'),
+    'a path without arguments behind a family': dict(type='backbone.os.getpid'),
     'a path behind a scope': dict(type='runnerkit.os.mkdir', path='DIR/made'),
     'an inner path behind a family': {**MODEL, 'model': dict(type='neck.os.mkdir', path='DIR/made')},
     'a loss that is a function': {**MODEL, 'loss': 'os.mkdir'},
