@@ -25,7 +25,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
+from weakref import WeakSet
 
 from runnerkit.utils.exceptions import WrongKey, raise_with_context
 from runnerkit.utils.imports import UnknownObject, import_object
@@ -139,6 +140,9 @@ class Registry:
         fallback_names: returns the names that ``fallback`` supports, for suggestions.
     """
 
+    #: All registries that there are.
+    everywhere: ClassVar[WeakSet[Registry]] = WeakSet()
+
     def __init__(
         self,
         name: str,
@@ -163,6 +167,7 @@ class Registry:
         self.parent = parent
         if parent is not None:
             parent._add_children(self)
+        self.everywhere.add(self)
 
     def __len__(self) -> int:
         return len(self._module_dict)

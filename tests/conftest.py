@@ -35,6 +35,14 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(scope='session', autouse=True)
+def key_of_the_tests(tmp_path_factory):
+    """The key that seals work dirs is not that of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('XDG_STATE_HOME', str(tmp_path_factory.mktemp('state')))
+        yield
+
+
+@pytest.fixture(scope='session', autouse=True)
 def no_process_stays_behind():
     """Fails after the last test that this process runs, if anything that the tests have started lives on.
 

@@ -80,7 +80,10 @@ def parser(prog: str = 'runnerkit export') -> Parser:
         help='how far outputs may differ, relative to the largest one (default: 1e-4)',
     )
     parse.add_argument(
-        '--trust', action='store_true', help='import the code that the config in a checkpoint names (default: refuse)'
+        '--trust',
+        action='store_true',
+        help='execute the code of a work dir that you have not made here, and what the config in a checkpoint names '
+        '(default: refuse)',
     )
     add_shared(parse, '--cfg-options', '--trust-pickles')
     return parse

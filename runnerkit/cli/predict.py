@@ -34,7 +34,10 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
         '--out', metavar='FILE', help=f'{", ".join(FORMATS)}: write to this file (default: JSON to stdout)'
     )
     parse.add_argument(
-        '--trust', action='store_true', help='import the code that the config in a checkpoint names (default: refuse)'
+        '--trust',
+        action='store_true',
+        help='execute the code of a work dir that you have not made here, and what the config in a checkpoint names '
+        '(default: refuse)',
     )
     add_shared(parse, '--cfg-options', '--trust-pickles', '--device')
     return parse

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit print-config'
     """
     args = parser(prog).parse_args(argv)
     try:
-        cfg = Config.fromfile(args.config)
+        cfg = Config.fromfile(args.config, import_custom_modules=False)
         cfg.merge_from_dict(in_the_words_of(cfg._cfg_dict, args.cfg_options or {}))
         errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
         text = format_config(cfg, args.style) if args.style else cfg.pretty_text

@@ -42,6 +42,11 @@ def parser(prog: str = 'runnerkit search') -> Parser:
         metavar='N',
         help='how many trials run at once, each in a process of its own, in place of what the steps say',
     )
+    parse.add_argument(
+        '--trust',
+        action='store_true',
+        help='measure models also if their work dirs were not made here, which executes the code in them',
+    )
     return parse
 
 
@@ -60,7 +65,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     from runnerkit.search.view import View
 
     try:
-        pipeline = Pipeline(cfg, args.work_dir, args.device, args.workers)
+        pipeline = Pipeline(cfg, args.work_dir, args.device, args.workers, trust=args.trust)
     except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
         raise UsageError(f'{args.config}: {one_line(error)}') from error
     view = View(pipeline)

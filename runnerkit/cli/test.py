@@ -43,6 +43,9 @@ def parser(prog: str = 'runnerkit test') -> Parser:
     parse.add_argument(
         '--work-dir', metavar='DIR', help="where the config's hooks write (default: <folder of the checkpoint>/<split>)"
     )
+    parse.add_argument(
+        '--trust', action='store_true', help='execute the code of a work dir that you have not made here'
+    )
     add_shared(parse, '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device')
     return parse
 
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     config, place = args.config, args.checkpoint
     if not config.endswith(EXTENSIONS):
-        config, place = config_in(config), place or config
+        config, place = config_in(config, args.trust), place or config
     cfg = load_config(config, args.cfg_options, sections=SECTIONS)
     from runnerkit.checkpoint import find_checkpoint, trusted_pickles
     from runnerkit.flow import Options
@@ -76,16 +79,22 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
     return 0
 
 
-def config_in(work_dir: str) -> str:
+def config_in(work_dir: str, trust: bool) -> str:
     """The config file that a run has kept in ``work_dir``.
 
+    Args:
+        work_dir: the folder.
+        trust: execute it, whoever has made it.
+
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or it was not made here.
     """
-    from runnerkit.flow.trained import config_of
+    from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
 
     found = config_of(work_dir)
     if found is None:
         kind = 'a work dir without its config' if os.path.isdir(work_dir) else 'neither a config nor a work dir'
         raise UsageError(f'{work_dir} is {kind}: give the config first, runnerkit test CONFIG {work_dir}')
+    if not (trust or is_made_here(found)):
+        raise UsageError(f'{work_dir}: {NOT_MADE_HERE}')
     return os.fspath(found)

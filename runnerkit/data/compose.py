@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from runnerkit.data.builder import TRANSFORMS
+from runnerkit.utils.nameable import nameable
 
 
 @TRANSFORMS.register_module()
+@nameable
 class Compose:
     """Applies transforms one after the other.
 

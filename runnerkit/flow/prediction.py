@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from runnerkit.config import Config
-from runnerkit.config.known_keys import KEYS
 from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.data import build_dataloader, build_dataset
@@ -29,7 +28,7 @@ from runnerkit.flow.loading import loader_settings
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.splits import splits_in
-from runnerkit.flow.trained import Trained, build_trained, config_of, find_trained
+from runnerkit.flow.trained import Trained, build_trained, find_trained
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import placed_errors
 from runnerkit.utils.logging import is_terminal
@@ -123,8 +122,7 @@ def find_to_predict(
     """
     if not isinstance(source, Config) and not (os.fspath(source).endswith(EXTENSIONS) and not is_url(source)):
         place = source if checkpoint is None else checkpoint
-        file = config_of(source) if config is None else config
-        return find_trained(place, file, which, trust, lambda cfg: _parts_read(cfg, inputs))
+        return find_trained(place, config, which, trust, lambda cfg: _parts_read(cfg, inputs), work_dir=source)
     cfg = source if isinstance(source, Config) else Config.fromfile(source)
     place = work_dir_of(cfg) if checkpoint is None else checkpoint
     try:
@@ -207,11 +205,13 @@ def _parts_read(cfg: Config, inputs: Inputs | Callable[[Config], Inputs] | None)
     """What is built of ``cfg``: the model; and, for ``inputs``, their data set and what its loader gets."""
     if inputs is None:
         return [cfg.get('model')]
-    data = required_section(cfg, 'data')
     key, dataset = _read_by(cfg, split_meant(cfg, inputs(cfg) if callable(inputs) else inputs))
-    others = {split for split in splits_in(data) if split not in KEYS['data']}
-    others |= {f'{split}_dataloader' for split in others if split != key}
-    return [cfg.get('model'), dataset, *(value for name, value in data.items() if name not in others)]
+    return [cfg.get('model'), dataset, _settings(required_section(cfg, 'data'), key)]
+
+
+def _settings(data: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The loader's settings for a split, whose samples come whole and in order."""
+    return {name: value for name, value in loader_settings(data, key).items() if name not in _ORDER}
 
 
 def words_of(inputs: Inputs) -> list[str]:
@@ -240,7 +240,7 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
             raise KeyError(f"the config's data has no {' and no '.join(READERS)}, so nothing says how files are read")
         with placed_errors(data):
             dataset = dataset_of_files(config, files)
-    settings = {name: value for name, value in loader_settings(data, key).items() if name not in _ORDER}
+    settings = _settings(data, key)
     if batch_size is not None:
         settings['samples_per_gpu'] = batch_size
     seed = cfg.get('seed')

@@ -20,11 +20,12 @@ from runnerkit.flow.earlier import read_record
 from runnerkit.flow.from_python import config_from
 from runnerkit.flow.instance import Instance, work_dir_of
 from runnerkit.flow.loading import build_loaders, check_split
+from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
 from runnerkit.flow.network import Network
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.scoring import scoring
-from runnerkit.flow.trained import check_which, config_of
+from runnerkit.flow.trained import check_which
 from runnerkit.registry import placed_errors
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import set_random_seed
@@ -41,6 +42,7 @@ def test(
     launcher: str = 'none',
     cfg_options: Mapping[str, Any] | None = None,
     work_dir: str | os.PathLike[str] | None = None,
+    trust: bool = False,
 ) -> dict[str, float]:
     """Evaluate a trained model on a split of its data, as ``runnerkit test`` does.
 
@@ -49,7 +51,7 @@ def test(
         runnerkit.test('work_dirs/lenet')  # {'loss': 0.05, 'accuracy': 0.98}
 
     Args:
-        source: a work dir, whose config is executed; or a config: its file, a `Config` or a dict like one.
+        source: a work dir, whose config and code are executed; or a config: its file, a `Config` or a dict like one.
         split: which data set, or data sets by name, of the config's ``data``.
         checkpoint: the checkpoint or work dir with the weights; by default the work dir, or that of the config.
         which: of a work dir, the ``'best'`` checkpoint (the latest if there is no best one), or the ``'latest'``.
@@ -58,6 +60,7 @@ def test(
         launcher: what has started the processes of a distributed evaluation, as for `runnerkit.train`.
         cfg_options: changes of the config as with ``--cfg-options``, by dotted key.
         work_dir: where the config's hooks write (``runner.work_dir``); by default ``<folder of the weights>/<split>``.
+        trust: execute the config and the code of a work dir, whoever has made it.
 
     Returns:
         Each score by its name, such as ``accuracy``, or ``clean/accuracy`` of one of several data sets. On ranks other
@@ -66,13 +69,14 @@ def test(
     Raises:
         FileNotFoundError: there is no such work dir, config or checkpoint.
         KeyError: the config has no such split.
-        ValueError: the weights do not fit the model, or ``which`` is not known.
+        ValueError: the weights do not fit the model, ``which`` is not known, or no run of yours on this machine has
+            written the work dir's config and code.
     """
     check_which(which)
     config: Any = source
     place = checkpoint
     if isinstance(source, (str, os.PathLike)) and not os.fspath(source).endswith(EXTENSIONS):
-        config, place = _config_in(source), source if checkpoint is None else checkpoint
+        config, place = _config_in(source, trust), source if checkpoint is None else checkpoint
     cfg = config_from(config, cfg_options or {})
     check_split(required_section(cfg, 'data'), split)  # first: it may be a work dir, in the order of the command
     path = find_checkpoint(os.fspath(work_dir_of(cfg) if place is None else place), best=which == 'best')
@@ -80,8 +84,10 @@ def test(
     return evaluated(cfg, options, path, split, allow_partial, work_dir)
 
 
-def _config_in(work_dir: str | os.PathLike[str]) -> Path:
+def _config_in(work_dir: str | os.PathLike[str], trust: bool) -> Path:
     found = config_of(work_dir)
+    if found is not None and not (trust or is_made_here(found)):
+        raise ValueError(f'{os.fspath(work_dir)}: {NOT_MADE_HERE}')
     if found is None:
         raise FileNotFoundError(
             f'{os.fspath(work_dir)} is no work dir with a config: name a work dir, or give the config first and these '

@@ -15,11 +15,11 @@ from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, lo
 from runnerkit.config import Config
 from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.fileio.paths import is_url
 from runnerkit.flow.defaults import required_section
-from runnerkit.flow.earlier import read_record
 from runnerkit.flow.instance import choose_device
-from runnerkit.flow.untrusted import config_in, model_alone
+from runnerkit.flow.made_here import config_of, is_made_here
+from runnerkit.flow.untrusted import config_in, config_in_work_dir, model_alone
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
@@ -57,16 +57,17 @@ def load_model(
 
         model = runnerkit.load_model('work_dirs/lenet')
 
-    The config of a work dir, and the user's files in its folder ``code``, are executed: name only work dirs that you
-    trust. A checkpoint file on its own executes nothing. The config in it is read as data, and may only name classes
-    that are registered already.
+    The config of a work dir that a run of yours has written on this machine, and your files in its folder ``code``, are
+    executed. Of any other work dir, and of a checkpoint file on its own, nothing is executed: the config is read as
+    data, and may only name classes that compute.
 
     Args:
         source: a work dir; or a checkpoint, by its path or URL.
         config: the model's config or its file, in place of the one in ``source``. A file is executed.
         which: of a work dir, the ``'best'`` checkpoint (the latest if there is no best one), or the ``'latest'``.
         device: where the model is to be, such as ``'cuda'``.
-        trust: import what the config in a checkpoint names: ``custom_imports``, files and dotted paths.
+        trust: execute the config and the code of a work dir, whoever has made it; and import what the config in a
+            checkpoint names: ``custom_imports``, files and dotted paths.
 
     Returns:
         The `torch.nn.Module` that the config's ``model`` describes, in evaluation mode.
@@ -75,7 +76,7 @@ def load_model(
         FileNotFoundError: there is no such work dir, checkpoint or config.
         KeyError: the config has no model, or names one that is not registered.
         ValueError: the weights do not fit the model; the checkpoint is damaged; it holds no config, or one that names
-            code; ``which`` or ``device`` is not known.
+            code; the work dir has code and was not made here; ``which`` or ``device`` is not known.
     """
     return build_trained(find_trained(source, config, which, trust), device)
 
@@ -86,6 +87,7 @@ def find_trained(
     which: str = 'best',
     trust: bool = False,
     parts: Callable[[Config], Iterable[Any]] = model_alone,
+    work_dir: str | os.PathLike[str] | None = None,
 ) -> Trained:
     """The checkpoint and the config of `load_model`, which has the same arguments.
 
@@ -94,7 +96,8 @@ def find_trained(
         config: see `load_model`.
         which: see `load_model`.
         trust: see `load_model`.
-        parts: returns what will be built of the config in a checkpoint.
+        parts: returns what will be built of a config that is read as data.
+        work_dir: whose config is used, if another one than ``source``.
     """
     check_which(which)
     if isinstance(config, str) and config in WHICH:
@@ -111,18 +114,29 @@ def find_trained(
         path = find_checkpoint(source, best=which == 'best')
     except FileNotFoundError as error:
         raise FileNotFoundError(f'{error}{_near_folders(Path(source).expanduser())}') from None
-    file = config_of(source) if config is None else config
     content = _load_checkpoint(path, 'cpu')
     weights = content.get('state_dict', content) if isinstance(content, Mapping) else content
     if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):
         raise ValueError(f'{path} holds a {type(weights).__name__}, but a checkpoint is a dict of weights by name')
     if not isinstance(content.get('meta', {}), Mapping):
         content = {**content, 'meta': {}}
+    file = config_to_use(source if work_dir is None else work_dir, trust, parts) if config is None else config
     if file is None:
         return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
     if isinstance(file, Mapping):
         return Trained(path, content, Config(dict(file)))
     return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))
+
+
+def config_to_use(
+    work_dir: str | os.PathLike[str], trust: bool, parts: Callable[[Config], Iterable[Any]]
+) -> Config | None:
+    """The config of a work dir: executed if this user's own run has written it here, or it is trusted; else read as
+    data. None if ``work_dir`` is something else."""
+    file = config_of(work_dir)
+    if file is None:
+        return None
+    return Config.fromfile(file) if trust or is_made_here(file) else config_in_work_dir(file, parts)
 
 
 def check_which(which: str) -> None:
@@ -135,22 +149,6 @@ def check_which(which: str) -> None:
         raise ValueError(
             f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
         )
-
-
-def config_of(source: str | os.PathLike[str]) -> Path | None:
-    """The config file that a run has written into the work dir ``source``; None if ``source`` is something else.
-
-    A work dir of another program has it if there is one config in it.
-    """
-    place = local_path(source)
-    folder = Path(place).expanduser()
-    if is_url(place) or not folder.is_dir():
-        return None
-    name = read_record(folder).get('config')
-    held = [path for path in sorted(folder.iterdir()) if path.suffix in EXTENSIONS and path.is_file()]
-    found = [path for path in held if not path.name.startswith('.') and not path.name.endswith('.log.json')]
-    noted = [path for path in found if path.name == name]  # the name may be anything, but the config lies in the folder
-    return (noted or found)[0] if noted or len(found) == 1 else None
 
 
 def _near_folders(path: Path) -> str:

@@ -20,6 +20,7 @@ from runnerkit.flow.earlier import (
     timestamp_of,
     write_record,
 )
+from runnerkit.flow.made_here import seal
 from runnerkit.flow.snapshot import files_needed, packages_needed, sources_in, write_snapshot
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.logging import shortened
@@ -33,7 +34,13 @@ def take_over(context: Context) -> None:
         set_run_aside(context)
     written = write_snapshot(work_dir, cfg, record)
     its_jobs = sorted({*read_record(work_dir).get('jobs', []), *context.jobs})
-    write_record(work_dir, **written, seed=context.seed, jobs=its_jobs, process=os.getpid())
+    sealed = seal(work_dir, {**read_record(work_dir), **written})
+    write_record(work_dir, **written, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
+    if sealed is None:
+        context.logger.info(
+            'there is no place for your key (XDG_STATE_HOME, else ~/.local/state), so the work dir is not sealed: to '
+            'use its code later, say --trust'
+        )
     objects = list(objects_in(cfg._cfg_dict))
     if objects:
         context.logger.info(

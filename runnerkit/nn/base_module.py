@@ -13,10 +13,12 @@ from typing import Any
 from torch import nn
 
 from runnerkit.utils.logging import logger_initialized
+from runnerkit.utils.nameable import nameable
 
 InitCfg = dict[str, Any] | list[dict[str, Any]] | None
 
 
+@nameable
 class BaseModule(nn.Module, metaclass=ABCMeta):
     """A module whose initial weights are set by a config; see `runnerkit.nn.weight_init` for ``init_cfg``.
 
@@ -119,6 +121,7 @@ def _log_files() -> list[tuple[logging.Logger, logging.FileHandler]]:
     ]
 
 
+@nameable
 class Sequential(BaseModule, nn.Sequential):
     """`nn.Sequential` with ``init_cfg``."""
 
@@ -127,6 +130,7 @@ class Sequential(BaseModule, nn.Sequential):
         nn.Sequential.__init__(self, *args)
 
 
+@nameable
 class ModuleList(BaseModule, nn.ModuleList):
     """`nn.ModuleList` with ``init_cfg``."""
 
@@ -135,6 +139,7 @@ class ModuleList(BaseModule, nn.ModuleList):
         nn.ModuleList.__init__(self, modules)
 
 
+@nameable
 class ModuleDict(BaseModule, nn.ModuleDict):
     """`nn.ModuleDict` with ``init_cfg``."""
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from runnerkit.checkpoint.state_dict import load_checkpoint, load_part
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.exceptions import WrongKey, WrongValue
+from runnerkit.utils.nameable import nameable
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
 INITIALIZERS = Registry('initializer')
@@ -116,6 +117,7 @@ def _by_distribution(distribution: str, uniform: Callable[..., Any], normal: Cal
     return uniform if distribution == 'uniform' else normal
 
 
+@nameable
 class BaseInit:
     """An initialiser for the layers of certain classes; a subclass initialises one layer in `init`.
 
@@ -158,6 +160,7 @@ class BaseInit:
 
 
 @INITIALIZERS.register_module(name='Constant')
+@nameable
 class ConstantInit(BaseInit):
     """See `constant_init`."""
 
@@ -170,6 +173,7 @@ class ConstantInit(BaseInit):
 
 
 @INITIALIZERS.register_module(name='Xavier')
+@nameable
 class XavierInit(BaseInit):
     """See `xavier_init`."""
 
@@ -182,6 +186,7 @@ class XavierInit(BaseInit):
 
 
 @INITIALIZERS.register_module(name='Normal')
+@nameable
 class NormalInit(BaseInit):
     """See `normal_init`."""
 
@@ -194,6 +199,7 @@ class NormalInit(BaseInit):
 
 
 @INITIALIZERS.register_module(name='TruncNormal')
+@nameable
 class TruncNormalInit(BaseInit):
     """See `trunc_normal_init`."""
 
@@ -206,6 +212,7 @@ class TruncNormalInit(BaseInit):
 
 
 @INITIALIZERS.register_module(name='Uniform')
+@nameable
 class UniformInit(BaseInit):
     """See `uniform_init`."""
 
@@ -218,6 +225,7 @@ class UniformInit(BaseInit):
 
 
 @INITIALIZERS.register_module(name='Kaiming')
+@nameable
 class KaimingInit(BaseInit):
     """See `kaiming_init`."""
 
@@ -237,6 +245,7 @@ class KaimingInit(BaseInit):
 
 
 @INITIALIZERS.register_module(name='Caffe2Xavier')
+@nameable
 class Caffe2XavierInit(BaseInit):
     """See `caffe2_xavier_init`."""
 

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from runnerkit.config import Config
+from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
 from runnerkit.flow.prediction import loader_of, on_device
 from runnerkit.flow.summary import forward_summary
 from runnerkit.flow.testing import test
-from runnerkit.flow.trained import config_of, load_model
+from runnerkit.flow.trained import load_model
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
@@ -155,6 +156,8 @@ class BenchmarkPipeStep(PipeStep):
         path = config_of(record.work_dir)
         if path is None or record.weights_file is None:
             raise FileNotFoundError(f'{record.work_dir} holds no config with a checkpoint: the run has saved none')
+        if not (self.pipeline.trust or is_made_here(path)):
+            raise ValueError(f'{record.work_dir}: {NOT_MADE_HERE}')
         cfg = Config.fromfile(path)
         if self.get('split') not in cfg.data:
             raise WrongKey(
@@ -162,7 +165,7 @@ class BenchmarkPipeStep(PipeStep):
             )
         device = self.pipeline.device
         record.performance.update(
-            test(record.work_dir, self.get('split'), checkpoint=os.fspath(record.weights_file), device=device)
+            test(path, self.get('split'), checkpoint=os.fspath(record.weights_file), device=device)
         )
         with preserved_rng():
             record.performance.update(counted(cfg))

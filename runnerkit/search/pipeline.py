@@ -55,6 +55,8 @@ class Pipeline:
         device: where trials train; None: a GPU if there is one.
         workers: how many trials run at once, in place of what the steps' executors say.
         on_change: called with the pipeline after each change.
+        trust: measure models also if their work dirs are not known to be of this user's own runs on this machine. That
+            executes the config and the code in them.
 
     Attributes:
         names: of the steps, in their order.
@@ -76,7 +78,9 @@ class Pipeline:
         device: str | None = None,
         workers: int | None = None,
         on_change: Callable[[Pipeline], None] | None = None,
+        trust: bool = False,
     ) -> None:
+        self.trust = trust
         self.cfg = config_from(config, {})
         if device is not None:
             choose_device(device, 0, 1)

@@ -22,7 +22,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -92,11 +92,11 @@ class _ImportEnds(BaseException):
 
 
 class _FileLoader(SourceFileLoader):
-    """Executes a file up to where it calls `end_import`, and leaves no ``__pycache__`` beside it: the folder may be the
-    work dir of a run."""
+    """Executes a file up to where it calls `end_import`. It neither reads nor writes a ``__pycache__`` beside it: the
+    folder may be the work dir of a run, and a seal is about the text."""
 
-    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
-        pass
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError('no compiled file is wanted')
 
     def exec_module(self, module: ModuleType) -> None:
         token = _is_importing.set(True)

@@ -27,6 +27,20 @@ def test_scores_of_a_file_or_of_the_best_in_a_work_dir(project, train, capsys):
     assert capsys.readouterr().out == printed[0]
 
 
+def test_a_work_dir_that_was_not_made_here_needs_trust(project, train, capsys):
+    """Its config would be executed; that of a config that is named is the user's own affair."""
+    train()
+    config = project / 'run' / 'cfg.py'
+    config.write_text(f'{config.read_text()}\nprint("executed")\n')
+    capsys.readouterr()
+    assert main([str(project / 'run')]) == 2
+    printed = capsys.readouterr()
+    assert 'executed' not in printed.out
+    assert '--trust' in printed.err
+    assert main([str(project / 'run'), '--trust']) == 0
+    assert 'executed' in capsys.readouterr().out
+
+
 def test_a_config_alone_is_about_its_work_dir(project, train, capsys):
     train(work_dir='own')
     config = project / 'cfg.py'

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from runnerkit.config import Config
+from runnerkit.flow.earlier import write_record
+from runnerkit.flow.made_here import seal
 from runnerkit.flow.untrusted import config_in
 from runnerkit.nn import MODELS, Supervised
 from runnerkit.registry import Registry
@@ -187,7 +189,12 @@ def test_trust_imports(tmp_path):
     assert cfg.model.type == f'{tmp_path}/good.py:Net'
 
 
-def test_the_work_dir_of_the_file_is_a_way_out(tmp_path):
-    Path(tmp_path, '.flow.json').write_text('{}')
+def test_the_work_dir_of_the_file_is_a_way_out_if_it_was_made_here(tmp_path):
+    Path(tmp_path, 'cfg.py').write_text('')
+    write_record(tmp_path, config='cfg.py')
+    with pytest.raises(ValueError, match='holds no config') as refused:
+        config_in({}, str(tmp_path / 'epoch_1.pth'), trust=False)
+    assert 'work dir' not in str(refused.value)
+    write_record(tmp_path, seal=seal(tmp_path, {'config': 'cfg.py'}))
     with pytest.raises(ValueError, match=f"or its whole work dir, '{tmp_path}'"):
         config_in({}, str(tmp_path / 'epoch_1.pth'), trust=False)

@@ -78,6 +78,16 @@ def test_one_broken_model_does_not_stop_the_others(searched):
     assert found[0].message
 
 
+def test_trials_that_were_not_made_here_are_measured_only_if_they_are_trusted(searched, monkeypatch, tmp_path):
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
+    with pytest.raises(RuntimeError, match=r'none of 2 models could be measured.*no run of yours.*--trust'):
+        measured(searched, 'foreign')
+    section = dict(pipe_step=dict(type='BenchmarkPipeStep'), latency=False)
+    steps = sections(searched, nas=FEW, fullytrain=None, benchmark=None, trusted=section)
+    found = Pipeline(steps, searched / 'work', trust=True).run().of('trusted')
+    assert {each.status for each in found} == {'completed'}
+
+
 def test_models_are_called_in_turn():
     order = []
 
