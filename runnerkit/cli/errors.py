@@ -16,11 +16,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from runnerkit.config.findings import PreflightError
-from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank, one_line
-
-USAGE, FAILURE = 2, 1
-SIGNALLED = 128  # plus the number of the signal, as in a shell
-INTERRUPTED = SIGNALLED + signal.SIGINT
+from runnerkit.utils.exceptions import NonFiniteError, PeerFailed, ToldByFirstRank, one_line
+from runnerkit.utils.exit_codes import DIVERGED, FAILURE, INTERRUPTED, USAGE
 
 _SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
 
@@ -92,7 +89,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             text = str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
             print(f'error: {text}', file=sys.stderr)
             leave_for_torchrun(error)
-            return FAILURE
+            return DIVERGED if isinstance(error, NonFiniteError) else FAILURE
 
     return checked
 

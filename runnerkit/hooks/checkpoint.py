@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
+from runnerkit.checkpoint.finite import LAST_FINITE
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in
 from runnerkit.distributed import allreduce_params
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -39,7 +40,9 @@ class CheckpointHook(StoringHook):
         save_optimizer: whether the optimizers' states are saved; without them a run cannot be resumed exactly.
         out_dir: save to ``<out_dir>/<name of the work dir>`` instead of the work dir.
         max_keep_ckpts: how many checkpoints to keep; -1 keeps all. Old ones are deleted when the new one is safe, and
-            so is a checkpoint that a stopped run saved between two intervals.
+            so is a checkpoint that a stopped run saved between two intervals. Those with NaN or infinite weights,
+            optimizer states or training losses replace none that is finite: only the newest of them is kept, beside
+            the others.
         save_last: whether to save the end of the run, whatever the interval.
         sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
         file_client_args: arguments of `FileClient`, which writes and deletes the files; None: chosen by ``out_dir``,
@@ -94,7 +97,8 @@ class CheckpointHook(StoringHook):
         self.file_client_args = file_client_args
         self.on_error = on_error
         self.async_save = async_save
-        self._missed: set[int] = set()  # numbers of the checkpoints that could not be written
+        self._missed: set[int] = set()  # numbers of the checkpoints that could not be written, or are deleted
+        self._non_finite: set[int] = set()  # numbers of those that are not finite
         self._stops: list[str] = []  # names of those saved at the end of stopped runs, until there is a newer one
         self.args = kwargs
 
@@ -176,12 +180,12 @@ class CheckpointHook(StoringHook):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the checkpoints that could not be written, and those of stopped runs."""
-        return {'missed': sorted(self._missed), 'stops': list(self._stops)}
+        return {'missed': sorted(self._missed), 'stops': list(self._stops), 'non_finite': sorted(self._non_finite)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         # These files will be deleted: a checkpoint must not be able to name anything but checkpoints of this folder.
         self._stops = [name for name in state.get('stops', ()) if number_in(str(name)) is not None]
-        self._missed = set(state['missed'])
+        self._missed, self._non_finite = set(state['missed']), set(state.get('non_finite', ()))
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
         """Whether this is the last epoch; also if ``max_iters`` cuts it short, so that it is never completed."""
@@ -239,20 +243,29 @@ class CheckpointHook(StoringHook):
 
     def _delete_old(self, runner: RunnerView, newest: int) -> None:
         """Delete surplus checkpoints, on the first rank, now that the file of epoch (iteration) ``newest`` exists."""
+        newest_name = self._name_of(newest)
+        is_finite = runner.meta['hook_msgs'].get(LAST_FINITE) == self.store(runner).path(newest_name)
+        self._non_finite = self._non_finite - {newest} if is_finite else self._non_finite | {newest}
         if self.max_keep_ckpts <= 0:
             return
-        newest_name = self._name_of(newest)
-        for name in self._stops:
-            if name != newest_name:
-                self._delete_quietly(runner, name)
-        self._stops = []
+        for number in self._non_finite - {newest}:
+            self._delete_quietly(runner, self._name_of(number))
+            self._missed.add(number)
+        self._non_finite &= {newest}
+        if is_finite:
+            for name in self._stops:
+                if name != newest_name:
+                    self._delete_quietly(runner, name)
+            self._stops = []
         step = self.interval if self.interval > 0 else 1
         last_regular = newest // step * step
-        # A last checkpoint between two intervals counts as one of those to keep. Those that could not be written do
-        # not count.
-        to_keep = self.max_keep_ckpts - (newest != last_regular)
+        # A last checkpoint between two intervals counts as one of those to keep. Those that could not be written, or
+        # are not finite, do not count.
+        to_keep = self.max_keep_ckpts - (newest != last_regular and is_finite)
         for number in range(last_regular, 0, -step):
             missed = number in self._missed
+            if number == newest and not is_finite:
+                continue
             if to_keep > 0:
                 to_keep -= not missed
             elif not self._delete_quietly(runner, self._name_of(number)) and not missed:
