@@ -9,6 +9,7 @@ from typing import Any
 
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.safe_load import safe_load
+from runnerkit.checkpoint.store import Store
 from runnerkit.utils.logging import printable
 
 #: In ``meta``: what is not finite, in words by kind (``weights``, ``optimizer``, ``loss``); empty if all is. Files
@@ -16,8 +17,6 @@ from runnerkit.utils.logging import printable
 NON_FINITE = 'non_finite'
 #: In ``meta``: the names of buffers and frozen parameters that were not finite when the run began.
 AT_START = 'not_finite_at_start'
-#: In ``meta['hook_msgs']``: the newest checkpoint that is finite.
-LAST_FINITE = 'last_finite_ckpt'
 
 
 def why_not_finite(checkpoint: Any) -> str | None:
@@ -39,6 +38,15 @@ def why_file_not_finite(path: Path) -> str | None:
         return why_not_finite(read_rest(path, read) if is_checkpoint_folder(path) else read(path))
     except Exception:  # whoever uses the file says what is wrong with it
         return None
+
+
+def finite_beside(checkpoint: str) -> str | None:
+    """The newest checkpoint in the folder of ``checkpoint`` that is finite; None if there is none, or it is a URL."""
+    store, _ = Store.of(checkpoint)
+    if not store.is_local:
+        return None
+    found = sorted([*store.numbered(), *store.best()], reverse=True)
+    return next((each.path for each in found if why_file_not_finite(Path(each.path)) is None), None)
 
 
 def described(bad: Mapping[str, str]) -> str:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.finite import LAST_FINITE
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in
 from runnerkit.distributed import allreduce_params
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -98,7 +97,7 @@ class CheckpointHook(StoringHook):
         self.on_error = on_error
         self.async_save = async_save
         self._missed: set[int] = set()  # numbers of the checkpoints that could not be written, or are deleted
-        self._non_finite: set[int] = set()  # numbers of those that are not finite
+        self._non_finite: int | None = None  # the number of the last one, if it is not finite
         self._stops: list[str] = []  # names of those saved at the end of stopped runs, until there is a newer one
         self.args = kwargs
 
@@ -180,12 +179,12 @@ class CheckpointHook(StoringHook):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the checkpoints that could not be written, and those of stopped runs."""
-        return {'missed': sorted(self._missed), 'stops': list(self._stops), 'non_finite': sorted(self._non_finite)}
+        return {'missed': sorted(self._missed), 'stops': list(self._stops)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         # These files will be deleted: a checkpoint must not be able to name anything but checkpoints of this folder.
         self._stops = [name for name in state.get('stops', ()) if number_in(str(name)) is not None]
-        self._missed, self._non_finite = set(state['missed']), set(state.get('non_finite', ()))
+        self._missed = set(state['missed'])
 
     def _is_end_of_epochs(self, runner: RunnerView) -> bool:
         """Whether this is the last epoch; also if ``max_iters`` cuts it short, so that it is never completed."""
@@ -244,14 +243,13 @@ class CheckpointHook(StoringHook):
     def _delete_old(self, runner: RunnerView, newest: int) -> None:
         """Delete surplus checkpoints, on the first rank, now that the file of epoch (iteration) ``newest`` exists."""
         newest_name = self._name_of(newest)
-        is_finite = runner.meta['hook_msgs'].get(LAST_FINITE) == self.store(runner).path(newest_name)
-        self._non_finite = self._non_finite - {newest} if is_finite else self._non_finite | {newest}
+        is_finite = runner.last_finite == self.store(runner).path(newest_name)
+        useless, self._non_finite = self._non_finite, None if is_finite else newest
         if self.max_keep_ckpts <= 0:
             return
-        for number in self._non_finite - {newest}:
-            self._delete_quietly(runner, self._name_of(number))
-            self._missed.add(number)
-        self._non_finite &= {newest}
+        if useless not in (None, newest):
+            self._delete_quietly(runner, self._name_of(useless))
+            self._missed.add(useless)
         if is_finite:
             for name in self._stops:
                 if name != newest_name:

@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict, load_checkpoint
-from runnerkit.checkpoint.finite import LAST_FINITE, why_not_finite
+from runnerkit.checkpoint.finite import finite_beside, why_not_finite
 from runnerkit.checkpoint.integrity import STATE_FORMAT, training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
@@ -118,6 +118,11 @@ class Checkpoints(Updates):
         It waits for the device. All ranks call it and get the same answer, unless one asks ``alone`` for itself.
         """
         return self._finiteness.look(self, alone)
+
+    @property
+    def last_finite(self) -> str | None:
+        """On rank 0: the newest checkpoint, of this run or the one that it resumed, whose values are finite."""
+        return self._finiteness.last
 
     def finish_saving(self) -> None:
         """Wait for the checkpoint that is being written in the background, if there is one, and report its end.
@@ -240,13 +245,11 @@ class Checkpoints(Updates):
                 f'{checkpoint} cannot be resumed: {problem}. To start from its weights, load it (--load-from)'
             )
         if (reason := why_not_finite(loaded)) is not None:
-            last = loaded['meta'].get('hook_msgs', {}).get(LAST_FINITE)
-            other = 'train anew' if last is None else f'resume the newest finite one, {last}'
             self.logger.warning(
-                '%s is resumed, and training cannot mend it: %s. Better %s, with a smaller learning rate',
+                '%s has %s, which training cannot mend. Resume %s, with a smaller learning rate',
                 checkpoint,
                 reason,
-                other,
+                finite_beside(checkpoint) or 'an older one, or train anew',
             )
         self._go_on_from(loaded, checkpoint, resume_optimizer)
 
@@ -275,7 +278,7 @@ class Checkpoints(Updates):
             ) from error
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint)
-        self._finiteness.resume(loaded['meta'])
+        self._finiteness.resume(loaded, checkpoint)
         hook_msgs = loaded['meta'].get('hook_msgs', {})
         self.meta.setdefault('hook_msgs', {}).update({**hook_msgs, **moved_along(hook_msgs, checkpoint)})
         self._load_counters(loaded)
@@ -351,7 +354,7 @@ def moved_along(messages: Mapping[str, Any], checkpoint: str) -> dict[str, str]:
     """The checkpoints that ``messages`` name and that have moved together with ``checkpoint``: where they are now."""
     folder = os.path.dirname(os.path.abspath(local_path(checkpoint)))
     found: dict[str, str] = {}
-    for key in ('best_ckpt', 'last_ckpt', LAST_FINITE):
+    for key in ('best_ckpt', 'last_ckpt'):
         path = messages.get(key)
         if isinstance(path, str) and not is_url(path) and not os.path.exists(path):
             beside = os.path.join(folder, os.path.basename(path))

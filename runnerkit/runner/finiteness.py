@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from runnerkit.checkpoint import get_state_dict
-from runnerkit.checkpoint.finite import AT_START, LAST_FINITE, described
+from runnerkit.checkpoint.finite import AT_START, described, why_not_finite
 from runnerkit.distributed import all_gather_objects
 from runnerkit.optim.finite import find_non_finite
 from runnerkit.optim.named import named_optimizers
@@ -28,10 +28,12 @@ class Finiteness:
     Attributes:
         exempt: the names of buffers and frozen parameters that were not finite when the run began, such as masks; None
             before that.
+        last: on rank 0, the newest checkpoint that is finite, once it is written.
     """
 
     def __init__(self) -> None:
         self.exempt: frozenset[str] | None = None
+        self.last: str | None = None
 
     def begin(self, runner: Updates) -> None:
         """Note what is not finite on purpose, unless the resumed run has noted it; all ranks call it."""
@@ -40,9 +42,10 @@ class Finiteness:
             each = all_gather_objects(names) if is_sharded(runner.model) else [names]
             self.exempt = frozenset().union(*each)
 
-    def resume(self, meta: Mapping[str, Any]) -> None:
-        """Know what the run has noted whose checkpoint has this ``meta``."""
-        self.exempt = frozenset(meta.get(AT_START, ())) if AT_START in meta else self.exempt
+    def resume(self, loaded: Mapping[str, Any], checkpoint: str) -> None:
+        """Know what the run has noted that ``checkpoint`` is of, a file with the content ``loaded``."""
+        self.exempt = frozenset(loaded['meta'].get(AT_START, self.exempt or ())) or None
+        self.last = checkpoint if why_not_finite(loaded) is None else None
 
     def look(self, runner: Updates, alone: bool = False) -> dict[str, str]:
         """What is not finite, in words, under ``'weights'``, ``'optimizer'`` and ``'loss'``; empty if all is.
@@ -73,7 +76,7 @@ class Finiteness:
     @staticmethod
     def advice(runner: Updates, found: Mapping[str, str]) -> str:
         """What to say at the end of a run whose weights are not finite."""
-        last = runner.meta.get('hook_msgs', {}).get(LAST_FINITE)
+        last = runner._finiteness.last
         if last is None:
             remedy = 'There is no finite checkpoint: train anew with a smaller learning rate'
         else:

@@ -126,6 +126,7 @@ class Lifecycle(Nesting):
         is_trained = any(trains(mode, self) for mode, _ in self._workflow)
         found = self._finiteness.look(self) if is_trained else {}
         if 'weights' in found:
+            self.last_checkpoint()  # one that is being written is waited for
             self.notices['finite'] = self._finiteness.advice(self, found)
             return Outcome('diverged', self._stop_reason)
         return Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)

@@ -15,7 +15,6 @@ from torch import distributed as dist
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.content import NO_FILE, checkpoint_of, plain_checkpoint, raw_checkpoint, weights_on_cpu
-from runnerkit.checkpoint.finite import LAST_FINITE
 from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, together
@@ -96,15 +95,21 @@ class Saver:
         if found and only_finite:
             failed(NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}'))
             return None
-        path = self._path(folder, given)
-        take_back = self._set_messages(messages if found else {**messages, LAST_FINITE: path})
+        path, take_back = self._path(folder, given), self._set_messages(messages)
+
+        def written() -> None:
+            if not found:
+                runner._finiteness.last = path
+            if after_write is not None:
+                after_write()
+
         saved: str | NotSavedError
         if is_in_parts:
-            request = _Request([], async_save, after_write or _nothing, failed, found)
+            request = _Request([], async_save, written, failed, found)
             saved = self._save_in_parts(folder, given, request)
         else:
             ranks = gather_objects(runner._rank_state())
-            request = _Request(ranks, async_save, after_write or _nothing, failed, found)
+            request = _Request(ranks, async_save, written, failed, found)
             saved = from_first_rank(partial(self._save_on_first_rank, request, folder, given))
         if isinstance(saved, str):
             runner._train_log.mark_losses()
@@ -219,7 +224,7 @@ class Saver:
 
     def _moves_latest(self, wanted: bool, found: Mapping[str, str]) -> bool:
         """Whether ``latest.pth`` is to lead to the checkpoint; it stays at a finite one."""
-        return wanted and not (found and self._runner.meta.get('hook_msgs', {}).get(LAST_FINITE))
+        return wanted and not (found and self._runner._finiteness.last)
 
     def write(
         self,
@@ -261,7 +266,7 @@ class Saver:
         if request is not None:
             request.after_write()
         elif not found:
-            runner.meta.setdefault('hook_msgs', {})[LAST_FINITE] = store.path(name)
+            runner._finiteness.last = store.path(name)
         if counts_as_done:
             runner._readers.acknowledge(ranks[0])
         runner.call_hook('after_save')
