@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from runnerkit.checkpoint import get_state_dict
-from runnerkit.checkpoint.finite import AT_START, described, why_not_finite
+from runnerkit.checkpoint.finite import AT_START, NON_FINITE, described, why_not_finite
 from runnerkit.distributed import all_gather_objects
 from runnerkit.optim.finite import find_non_finite
 from runnerkit.optim.named import named_optimizers
@@ -44,7 +44,8 @@ class Finiteness:
 
     def resume(self, loaded: Mapping[str, Any], checkpoint: str) -> None:
         """Know what the run has noted that ``checkpoint`` is of, a file with the content ``loaded``."""
-        self.exempt = frozenset(loaded['meta'].get(AT_START, self.exempt or ())) or None
+        if NON_FINITE in loaded['meta']:
+            self.exempt = frozenset(loaded['meta'].get(AT_START, ()))
         self.last = checkpoint if why_not_finite(loaded) is None else None
 
     def look(self, runner: Updates, alone: bool = False) -> dict[str, str]:
@@ -71,7 +72,7 @@ class Finiteness:
 
     def facts(self, found: Mapping[str, str]) -> dict[str, Any]:
         """What the meta of a checkpoint says: what `look` has found, and what was not finite at the start."""
-        return {'non_finite': dict(found), **({AT_START: sorted(self.exempt)} if self.exempt else {})}
+        return {NON_FINITE: dict(found), **({AT_START: sorted(self.exempt)} if self.exempt else {})}
 
     @staticmethod
     def advice(runner: Updates, found: Mapping[str, str]) -> str:
