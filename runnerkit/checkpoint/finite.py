@@ -9,7 +9,6 @@ from typing import Any
 
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.safe_load import safe_load
-from runnerkit.checkpoint.store import Store
 from runnerkit.utils.logging import printable
 
 #: In ``meta``: what is not finite, in words by kind (``weights``, ``optimizer``, ``loss``); empty if all is. Files
@@ -31,22 +30,13 @@ def why_not_finite(checkpoint: Any) -> str | None:
 
 def why_file_not_finite(path: Path) -> str | None:
     """`why_not_finite` of the checkpoint at a local path; None too if it cannot be read."""
-    from runnerkit.checkpoint.folder_reader import read_rest
+    from runnerkit.checkpoint.folder_reader import read_rest  # which imports the store
 
     read = partial(safe_load, mmap=True)  # of the tensors, nothing is read
     try:
         return why_not_finite(read_rest(path, read) if is_checkpoint_folder(path) else read(path))
     except Exception:  # whoever uses the file says what is wrong with it
         return None
-
-
-def finite_beside(checkpoint: str) -> str | None:
-    """The newest checkpoint in the folder of ``checkpoint`` that is finite; None if there is none, or it is a URL."""
-    store, _ = Store.of(checkpoint)
-    if not store.is_local:
-        return None
-    found = sorted([*store.numbered(), *store.best()], reverse=True)
-    return next((each.path for each in found if why_file_not_finite(Path(each.path)) is None), None)
 
 
 def described(bad: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from runnerkit.distributed.slowest import NAMES
 from runnerkit.fileio.paths import shown
 from runnerkit.log_files import parsed_line
+from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_result
 from runnerkit.utils.losses import names_a_loss
 
@@ -228,7 +229,7 @@ def picture(
 
 
 def draw_and_tell(what: str, draw_it: Callable[[], Path | None], logger: logging.Logger) -> None:
-    """Draw a picture and print where it is, or log that matplotlib is missing.
+    """Draw a picture and print where it is, or log that matplotlib is missing, or any other reason why there is none.
 
     Args:
         what: it shows, such as ``'learning curve'``.
@@ -239,6 +240,10 @@ def draw_and_tell(what: str, draw_it: Callable[[], Path | None], logger: logging
         path = draw_it()
     except ModuleNotFoundError:
         logger.info("no %s is drawn: it needs matplotlib (pip install 'runnerkit[plot]')", what)
+        return
+    except Exception as error:  # what was trained is worth more than its picture
+        logger.warning('no %s is drawn: %s: %s', what, type(error).__name__, one_line(error))
+        logger.debug('no %s is drawn', what, exc_info=True)
         return
     if path is not None:
         print_result(f'{what.capitalize()} {shown(path)}', logger)

@@ -12,14 +12,14 @@ import torch
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict, load_checkpoint
-from runnerkit.checkpoint.finite import finite_beside, why_not_finite
+from runnerkit.checkpoint.finite import why_not_finite
 from runnerkit.checkpoint.integrity import STATE_FORMAT, training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.shards import layout_of, optimizer_state_like
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
-from runnerkit.checkpoint.store import checkpoint_meant
+from runnerkit.checkpoint.store import checkpoint_meant, finite_beside
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import all_gather_objects, together

@@ -27,7 +27,7 @@ class Breaks(Hook):
 
 
 class Flattering(EvalHook):
-    """Scores a broken model better than any other, as a network does that answers NaN and so the most frequent class."""
+    """Scores a broken model better than any other, as one may be whose every answer is the same class."""
 
     def evaluate(self, runner, results):
         broken = bool(runner.non_finite(alone=True))
