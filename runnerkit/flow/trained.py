@@ -206,9 +206,7 @@ def warn_if_not_finite(trained: Trained, weights: Mapping[str, Any]) -> None:
             '%s has NaN or infinite values in %s, so its model is useless. %s',
             printable(trained.path),
             printable(described(bad)),
-            f'Use {printable(other)}'
-            if other
-            else 'Use an older checkpoint, or train anew with a smaller learning rate',
+            f'Use {printable(other)}' if other else 'Use an older one, or train anew with a smaller learning rate',
         )
 
 
