@@ -145,7 +145,7 @@ def limits(groups: Iterable[Points]) -> tuple[float, float] | None:
 
 
 def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None, focus: bool) -> None:
-    """Draw one panel: its curves, their first and last values, where they stop being finite, and the best evaluation."""
+    """Draw one panel: its curves, their first and last values, where they cease to be finite, and the best one."""
     is_rate = label == 'learning rate'
     for name, points in group.items():
         steps, values = zip(*sorted(points), strict=True)
