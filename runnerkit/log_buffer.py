@@ -19,6 +19,7 @@ from torch import Tensor
 
 from runnerkit.distributed import get_dist_info
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import plain_number
 
 #: Names of what the timer logs.
@@ -55,12 +56,17 @@ class LogBuffer:
         self.averaged_at: tuple[Any, ...] | None = None
         self.window = window
         self._lengths: dict[str, int] | None = None  # of the histories when the epoch's last iteration was over
+        self._seen: dict[str, int] = {}  # how many of the kept values of each loss came before `mark_losses`
+        self._were_finite: bool | Tensor = True  # the losses since then that are kept no longer
         self._told: set[str] = set()  # names logged by some ranks only, about which a warning was given
 
     def clear(self) -> None:
         """Forget everything."""
+        for name, values in self.val_history.items():
+            self._leave(name, len(values))
         self.val_history.clear()
         self.n_history.clear()
+        self._seen.clear()
         self._lengths = None
         self.clear_output()
 
@@ -168,6 +174,27 @@ class LogBuffer:
             self.ready = True
         self.mark()
 
+    def losses_are_finite(self) -> bool:
+        """Whether all losses since `mark_losses` were finite; waits for the device."""
+        for name, values in self.val_history.items():
+            self._leave(name, len(values))
+        return bool(self._were_finite)
+
+    def mark_losses(self) -> None:
+        """`losses_are_finite` is about what is added from now on."""
+        self._seen, self._were_finite = {name: len(values) for name, values in self.val_history.items()}, True
+
+    def _leave(self, name: str, n: int) -> None:
+        """Note, without waiting for the device, whether those of the first ``n`` values of a loss are finite that were
+        not looked at before."""
+        new = self.val_history[name][self._seen.get(name, 0) : n] if names_a_loss(name) else []
+        tensors = [value for value in new if isinstance(value, Tensor)]
+        if tensors:
+            self._were_finite = _stack(tensors).isfinite().all() & self._were_finite
+        if not all(math.isfinite(value) for value in new if not isinstance(value, Tensor)):
+            self._were_finite = False
+        self._seen[name] = max(n, self._seen.get(name, 0))
+
     def _read(self, n: int = 0) -> None:
         """Replace the tensors among the last ``n`` values of each name by numbers, with one read per device."""
         places: dict[torch.device, list[tuple[list[Any], int]]] = {}
@@ -200,6 +227,8 @@ class LogBuffer:
     def _fold(self, name: str) -> None:
         """Replace the oldest values by their average, on the device they are on, so that memory stays bounded."""
         values, weights = self.val_history[name], self.n_history[name]
+        self._leave(name, len(values) - self.window)
+        self._seen[name] -= len(values) - self.window - 1
         old, old_weights = values[: -self.window], weights[: -self.window]
         weight = sum(old_weights)
         weights[: -self.window] = [weight]
@@ -232,6 +261,7 @@ class LogBuffer:
         self.output.update(state['output'])
         self.ready, self.averaged = state['ready'], state['averaged']
         self.window = max(self.window, state['window'])
+        self.mark_losses()
 
 
 def _number(name: str, value: Any) -> float:

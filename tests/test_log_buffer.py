@@ -361,3 +361,37 @@ def test_late_values_join_what_waits_to_be_logged():
     buffer.update({'mine': 3.0})
     buffer.clear()
     assert buffer.late == {}
+
+
+@pytest.mark.parametrize('kind', [float, torch.tensor])
+def test_losses_that_are_not_finite_are_known_until_they_are_marked(kind):
+    buffer = LogBuffer(window=4)
+
+    def add(value, name='loss'):
+        buffer.update({name: kind(value)})
+
+    add(float('nan'), 'accuracy')  # not a loss
+    add(1.0)
+    assert buffer.losses_are_finite()
+    add(float('inf'), 'loss_cls')
+    for _ in range(30):  # they are folded, and forgotten
+        add(1.0)
+        add(1.0, 'loss_cls')
+    assert not buffer.losses_are_finite()
+    buffer.clear()
+    assert not buffer.losses_are_finite()
+    buffer.mark_losses()
+    assert buffer.losses_are_finite()
+    for _ in range(30):
+        add(1.0)
+        add(1.0, 'loss_cls')
+    assert buffer.losses_are_finite()
+    add(float('nan'))
+    buffer.mark_losses()
+    for _ in range(30):  # the NaN is part of an average of old values, and was before the mark
+        add(1.0)
+    assert buffer.losses_are_finite()
+    copy = LogBuffer()
+    add(float('nan'))
+    copy.load_state_dict(buffer.state_dict())
+    assert copy.losses_are_finite()  # those were the saved run's

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from runnerkit.checkpoint.atomic import is_abandoned, replace_link, sweep, write_atomically
+from runnerkit.checkpoint.finite import why_file_not_finite
 from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.manifest import (
     MANIFEST,
@@ -274,8 +275,10 @@ class Store:
         """
         found = self.best() if best else []
         if not found and self.is_local and os.path.exists(self.path(LATEST)):
-            newest = self._candidates()[0].path  # another one than the link's, if a run was killed before it moved it
             named = str(behind_link(Path(self.path(LATEST))).resolve())
+            # Another one than the link's, if a run was killed before it moved it; it does not move to NaN.
+            candidates = (each.path for each in self._candidates())
+            newest = next(each for each in candidates if each == named or why_file_not_finite(Path(each)) is None)
             return self.path(LATEST) if newest == named else newest
         return next((stored.path for stored in found or self.numbered()), None)
 
@@ -419,6 +422,16 @@ def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """The newest intact checkpoint of ``folder``, or None; see `Store.newest`."""
     found = Store(folder).newest()
     return None if found is None else Path(found.path)
+
+
+def finite_beside(checkpoint: str) -> str | None:
+    """The newest other checkpoint in the folder of ``checkpoint`` that is finite; None if there is none, or if the
+    folder is a URL."""
+    store, own = Store.of(checkpoint)
+    if not store.is_local:
+        return None
+    paths = (Path(each.path) for each in sorted([*store.numbered(), *store.best()], reverse=True))
+    return next((str(path) for path in paths if path.name != own and why_file_not_finite(path) is None), None)
 
 
 def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:

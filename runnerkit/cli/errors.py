@@ -17,11 +17,8 @@ from typing import Any
 
 from runnerkit.config.findings import PreflightError
 from runnerkit.utils.ending import Grace
-from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank, one_line
-
-USAGE, FAILURE = 2, 1
-SIGNALLED = 128  # plus the number of the signal, as in a shell
-INTERRUPTED = SIGNALLED + signal.SIGINT
+from runnerkit.utils.exceptions import NonFiniteError, PeerFailed, ToldByFirstRank, one_line
+from runnerkit.utils.exit_codes import DIVERGED, FAILURE, INTERRUPTED, USAGE
 
 _SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
 
@@ -96,7 +93,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             text = str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
             print(f'error: {text}', file=sys.stderr)
             leave_for_torchrun(error)
-            return FAILURE
+            return DIVERGED if isinstance(error, NonFiniteError) else FAILURE
         finally:
             _obey_signals()
 

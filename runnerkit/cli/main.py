@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from runnerkit.utils.exit_codes import USAGE
+
 #: The commands: the module whose ``main`` is called, and a description.
 COMMANDS = {
     'train': ('runnerkit.cli.train', 'train the model of a config file'),
@@ -62,4 +64,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words:
         problem = f'there is no command {words[0]!r}{way_out(words)}'
     print(f'{usage()}\n\nerror: {problem}', file=sys.stderr)
-    return 2
+    return USAGE

@@ -10,6 +10,7 @@ from runnerkit.cli.train import add_shared
 from runnerkit.config import Config, format_config, unread_keys
 from runnerkit.config.keys import in_the_words_of
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.exit_codes import FAILURE
 from runnerkit.utils.logging import print_out
 
 
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit print-config'
         text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     except Exception as error:
         print(f'{prog}: {one_line(error)}', file=sys.stderr)
-        return 1
+        return FAILURE
     for finding in errors:
         print(f'warning: {finding}', file=sys.stderr)
     print_out(text.removesuffix('\n'))

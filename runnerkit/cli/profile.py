@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from runnerkit.cli.batch import count
-from runnerkit.cli.errors import SIGNALLED, UsageError, check_writable, usage_checked
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, guarded, load_config, stopped_by
+from runnerkit.utils.exit_codes import SIGNALLED
 from runnerkit.utils.logging import print_out
 from runnerkit.utils.stopwatch import SORT_KEYS, time_table
 

@@ -11,18 +11,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.cli.errors import SIGNALLED, UsageError, check_one_process, usage_checked
+from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, read_config
 from runnerkit.fileio.paths import shown
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED
 from runnerkit.utils.logging import print_out
 
 if TYPE_CHECKING:
     from runnerkit.search.pipeline import Pipeline
-
-#: The exit code if all steps were done, but some trials have failed.
-SOME_FAILED = 4
 
 
 def parser(prog: str = 'runnerkit search') -> Parser:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from typing import Any
 
-from runnerkit.cli.errors import SIGNALLED, UsageError, ignoring_repeated_signals, usage_checked
+from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
@@ -17,6 +17,7 @@ from runnerkit.config.keys import in_the_words_of
 from runnerkit.config.paddlerec import Run, is_paddlerec, runs_of
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED
 from runnerkit.utils.suggest import suggestion
 
 #: Arguments that several tools have.
@@ -97,8 +98,7 @@ def parser(prog: str = 'runnerkit train') -> Parser:
 
 @usage_checked
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> int:
-    """Train; returns the exit code: 0, 1 after an error, 2 for wrong usage, 128 plus the signal's number after a signal
-    (143 for SIGTERM, 130 for Ctrl-C)."""
+    """Train; returns the exit code, see `runnerkit.utils.exit_codes`."""
     args = parser(prog).parse_args(argv)
     if args.auto_resume and args.if_used not in (None, 'resume'):
         raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
@@ -124,6 +124,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
         number = stopped_by(context.runner)
         if number is not None:
             return SIGNALLED + number
+        if context.outcome is not None and context.outcome.kind == 'diverged':
+            return DIVERGED
     return 0
 
 
@@ -134,7 +136,8 @@ def guarded(context: Any) -> AbstractContextManager[None]:
 
 def stopped_by(runner: Any) -> int | None:
     """The signal that stopped the run; None if it ended otherwise, or has not ended."""
-    if runner is None or runner.outcome is None or runner.outcome.kind != 'stopped':
+    outcome = None if runner is None else runner.outcome
+    if outcome is None or outcome.kind not in ('stopped', 'diverged') or outcome.reason is None:
         return None
     number: int | None = runner.stop_signal
     return number

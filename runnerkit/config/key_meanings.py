@@ -159,7 +159,11 @@ MEANINGS: dict[str, dict[str, Key]] = {
         'base_batch_size': Key('int', 'required', 'The whole batch, over all GPUs, that `optimizer.lr` is meant for.'),
     },
     'grad_clip': {
-        'max_norm': Key('float', 'required', 'The largest norm; larger gradients are scaled down to it.'),
+        'max_norm': Key(
+            'float',
+            'required',
+            "The largest norm; larger gradients are scaled down to it. `float('inf')` only measures the norm.",
+        ),
         'norm_type': Key('float', '2.0', "The kind of norm; `float('inf')` for the largest value."),
         'error_if_nonfinite': Key('bool', 'False', 'Whether a norm that is NaN or infinite is an error.'),
         'foreach': Key('bool', 'None', 'Whether to use the faster implementation; None: where there is one.'),

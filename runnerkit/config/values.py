@@ -10,8 +10,10 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import reduce
 from math import isfinite
 from numbers import Number
+from operator import getitem
 from typing import Any, NamedTuple
 
 from runnerkit.config.findings import Finding
@@ -21,6 +23,7 @@ from runnerkit.config.objects import WAY_OUT, is_mark
 from runnerkit.config.origin import dotted, written_at
 from runnerkit.config.pretty import OBJECT
 from runnerkit.utils.logging import printable
+from runnerkit.utils.numbers import non_finite_numbers
 
 Path = tuple[Any, ...]
 
@@ -312,6 +315,12 @@ KINDS: dict[str, Kind] = {
     **{f'data.{split}_dataloader.{key}': kind for split in ('train', 'val', 'test') for key, kind in _LOADER.items()},
 }
 
+#: Keys whose value may be infinite: a limit that limits nothing, and the norm that is the largest value.
+MAY_BE_INFINITE = ('optimizer_config.grad_clip.max_norm', 'optimizer_config.grad_clip.norm_type')
+
+#: Kinds of values that hold others.
+_CONTAINERS = (SECTION, HOOK, HOOKS, MODEL, DATASET, SAMPLER)
+
 #: Sections that a class of the user's own may read.
 _BY_HOOKS = (*SCHEDULES, 'optimizer_config', 'checkpoint_config', 'model_wrapper')
 
@@ -347,6 +356,26 @@ def wrong_values(cfg: Any) -> Iterator[Finding]:
                 yield _finding('warning', cfg, path, f'{value!r} is a text, not a number', value, NUMBER)
             elif value in ('True', 'False', 'true', 'false') and not isinstance(path[-1], int):  # not names of classes
                 yield _finding('warning', cfg, path, f'{value!r} is a text, which counts as true', value, BOOL)
+
+
+def non_finite(cfg: Any) -> Iterator[Finding]:
+    """Numbers that are NaN or infinite: an error in the sections of a run, where only `MAY_BE_INFINITE` may be
+    infinite; a warning where classes of the user's own read them, of which NaN is one everywhere."""
+    node = getattr(cfg, '_cfg_dict', cfg)
+    for path, number in non_finite_numbers(node):
+        holder = next((path[:n] for n in range(len(path), 0, -1) if _pattern(path[:n]) in KINDS), ())
+        pattern = _pattern(holder) if holder else ''
+        kind = KINDS.get(pattern)
+        is_value = kind is not None and kind not in _CONTAINERS
+        if kind is not None and is_value and not kind.fits(reduce(getitem, holder, node)):
+            continue  # `wrong_values` tells it
+        is_nan, is_ours = number != number, path[0] in _ROOTS and path[0] not in ('model', 'data')
+        if not is_nan and (pattern in MAY_BE_INFINITE or not (is_ours or is_value)):
+            continue
+        level: Any = 'error' if (is_value and _is_known(cfg, path)) or (is_nan and is_ours) else 'warning'
+        name = next(str(step) for step in reversed(path) if isinstance(step, str))
+        what = f'is {number!r}, which is not a finite number'
+        yield Finding(level, dotted(path), written_at(cfg, path), what, f'Give a finite number, or leave {name} out.')
 
 
 def _is_known(cfg: Any, path: Path) -> bool:
@@ -409,7 +438,9 @@ def _meant(value: Any, kind: Kind) -> Any:
             number = float(value)
         except ValueError:
             return None
-        value = int(number) if isfinite(number) and number.is_integer() and kind not in (NUMBER, POSITIVE) else number
+        if not isfinite(number) and kind is not NORM_TYPE:
+            return None
+        value = int(number) if number.is_integer() and kind not in (NUMBER, POSITIVE) else number
     elif kind is BOOL and value in (0, 1):
         return bool(value)
     elif isinstance(value, float) and value.is_integer():

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from runnerkit.distributed.slowest import NAMES
 from runnerkit.fileio.paths import shown
 from runnerkit.log_files import logs_in, parsed_line
+from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_result
 from runnerkit.utils.losses import names_a_loss
 
@@ -140,20 +141,24 @@ def limits(groups: Iterable[Points]) -> tuple[float, float] | None:
     room = (high - low) / 2 or abs(high) / 2 or 1
     low, high = max(min(early + later), low - room), min(max(early + later), high + room)
     margin = (high - low) / 20
-    return low - margin, high + margin
+    return (low - margin, high + margin) if math.isfinite(high - low + margin) else None
 
 
 def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None, focus: bool) -> None:
-    """Draw one panel: its curves, their first and last values, and the best evaluation."""
+    """Draw one panel: its curves, their first and last values, where they cease to be finite, and the best one."""
     is_rate = label == 'learning rate'
     for name, points in group.items():
         steps, values = zip(*sorted(points), strict=True)
         ends = '' if is_rate else f'{values[0]:.4g} → {values[-1]:.4g}'
         marker = '.' if len(steps) <= MOST_MARKS and not is_rate else None
         axis.plot(steps, values, marker=marker, linewidth=1.2, label=f'{name}  {ends}'.strip())
+        diverged = next((step for step, value in sorted(points) if not math.isfinite(value)), None)
+        if diverged is not None:
+            label_of_it = f'{name}: NaN or infinite from {diverged} on'
+            axis.axvline(diverged, color='tab:red', linestyle='--', linewidth=1, label=label_of_it)
     if best is not None and not is_rate:
         axis.axvline(best.step, color='grey', linestyle=':', linewidth=1)
-    if best is not None and (label == best.score or best.score in group):
+    if best is not None and math.isfinite(best.value) and (label == best.score or best.score in group):
         text = f'best {best.value:.4g}, {best.when}'
         axis.plot([best.step], [best.value], marker='*', markersize=12, color='tab:red', linestyle='', label=text)
     chosen = limits(group.values()) if focus else None
@@ -228,7 +233,7 @@ def picture(
 
 
 def draw_and_tell(what: str, draw_it: Callable[[], Path | None], logger: logging.Logger) -> None:
-    """Draw a picture and print where it is, or log that matplotlib is missing.
+    """Draw a picture and print where it is, or log that matplotlib is missing, or any other reason why there is none.
 
     Args:
         what: it shows, such as ``'learning curve'``.
@@ -239,6 +244,10 @@ def draw_and_tell(what: str, draw_it: Callable[[], Path | None], logger: logging
         path = draw_it()
     except ModuleNotFoundError:
         logger.info('no %s is drawn: it needs matplotlib (pip install matplotlib)', what)
+        return
+    except Exception as error:  # what was trained is worth more than its picture
+        logger.warning('no %s is drawn: %s: %s', what, type(error).__name__, one_line(error))
+        logger.debug('no %s is drawn', what, exc_info=True)
         return
     if path is not None:
         print_result(f'{what.capitalize()} {shown(path)}', logger)

@@ -16,6 +16,7 @@ from runnerkit.config.merge import merge
 from runnerkit.distributed import shutdown
 from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.experiment_checks import KNOWN_KEYS, TRAINING_KEYS, as_config
+from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED
 from runnerkit.utils.suggest import suggestion
 
 
@@ -51,7 +52,7 @@ def main(
         parse: a parser with more flags than those of `parser`.
 
     Returns:
-        The exit code: 0, or after a signal 128 plus its number. Errors are raised.
+        The exit code, see `runnerkit.utils.exit_codes`. Errors are raised.
     """
     parse = parser() if parse is None else parse
     args = parse.parse_args(argv)
@@ -119,7 +120,9 @@ def _train(experiment: type[Experiment], config: Config, args: argparse.Namespac
         made.run()
     finally:
         made.close()
-    return 0 if made.stop_signal is None else 128 + made.stop_signal
+    if made.stop_signal is not None:
+        return SIGNALLED + made.stop_signal
+    return DIVERGED if made.outcome is not None and made.outcome.kind == 'diverged' else 0
 
 
 def _process(rank: int, experiment: type[Experiment], config: Config, args: argparse.Namespace, folder: str) -> None:

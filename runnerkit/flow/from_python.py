@@ -44,7 +44,8 @@ class TrainResult:
         history: what the run has logged, as `runnerkit.hooks.logger.HistoryHook` describes it; the same on every rank.
             ``pandas.DataFrame(result.history)`` is its table. A resumed run's begins where it was resumed.
         work_dir: where logs and checkpoints are.
-        outcome: whether the run is complete, or was stopped, and why.
+        outcome: whether the run is complete, was stopped, and why, or has diverged: its weights, and so ``model``, are
+            NaN or infinite then, and ``best_checkpoint`` is of the time before.
         best_checkpoint: the path, or URL, of the best checkpoint; None without ``save_best``.
         last_checkpoint: the same of the last one; None if none was saved.
         signal: the number of the signal that has stopped the run, if one has.
@@ -109,8 +110,8 @@ def train(
         **overrides: the same as keywords, with two underscores for a dot: ``optimizer__lr=0.1``.
 
     Returns:
-        The model with its scores, and where the rest is, also if the run was stopped early (by a hook, or SIGTERM): see
-        ``outcome``.
+        The model with its scores, and where the rest is, also if the run was stopped early (by a hook, or SIGTERM) or
+        has diverged: see ``outcome``.
 
     Raises:
         TypeError: an argument has a wrong type, or a keyword is neither an argument nor a key of the config.
@@ -145,6 +146,7 @@ def train(
     with trusted_pickles() if trust_pickles else nullcontext():
         context = Flow(cfg, options, hooks=[*((hook, 'NORMAL') for hook in hooks), (history, 'LOWEST')]).run()
     runner = context.runner
+    outcome = runner.outcome
     for hook in runner.hooks:
         if isinstance(hook, EMAHook):
             hook.use_averages()
@@ -153,10 +155,10 @@ def train(
         scores={name: score.value for name, score in runner.scores.items()},
         history=history.records,
         work_dir=context.work_dir,
-        outcome=runner.outcome,
+        outcome=outcome,
         best_checkpoint=runner.meta.get('hook_msgs', {}).get('best_ckpt'),
         last_checkpoint=runner.meta.get('hook_msgs', {}).get('last_ckpt'),
-        signal=runner.stop_signal if runner.outcome.kind == 'stopped' else None,
+        signal=runner.stop_signal if outcome.kind in ('stopped', 'diverged') and outcome.reason else None,
     )
 
 

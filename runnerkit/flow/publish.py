@@ -20,7 +20,7 @@ from runnerkit.checkpoint.plain import to_plain
 from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.config import Config
 from runnerkit.config.literals import read_literals
-from runnerkit.flow.trained import Trained, check_which, weights_of
+from runnerkit.flow.trained import Trained, check_which, warn_if_not_finite, weights_of
 
 #: What a meta says about the run and its machine. Without the counts, nobody resumes a published file by mistake.
 RUN_STATE = ('env_info', 'host_name', 'hook_msgs', 'epoch', 'iter')
@@ -60,7 +60,9 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
         raise ValueError(f'{path} holds weights under names that are no texts, which no model has')
     meta = content.get('meta')
     meta = meta if isinstance(meta, Mapping) else {}
-    weights = weights_of(Trained(path, {'state_dict': held, 'meta': meta}, _config(meta)))
+    trained = Trained(path, {'state_dict': held, 'meta': meta}, _config(meta))
+    weights = weights_of(trained)
+    warn_if_not_finite(trained, weights)
     for name in [ema_name(name) for name in weights]:
         weights.pop(name, None)
     published = {

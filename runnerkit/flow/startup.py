@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import Store, load_checkpoint, why_damaged
+from runnerkit.checkpoint.finite import why_not_finite
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_small
 from runnerkit.distributed import from_first_rank
@@ -107,11 +108,12 @@ def newest(stores: list[Store]) -> str | None:
 
 
 def why_not_resumable(path: Path) -> str | None:
-    """Why a run cannot resume from the checkpoint; None if it can."""
+    """Why a run cannot resume from the checkpoint, or would not get well again; None if it can."""
     damage = why_damaged(path)
     if damage is not None:
         return damage
     try:
-        return training_state_problem(load_small(path))
+        content = load_small(path)
+        return training_state_problem(content) or why_not_finite(content)
     except ValueError:  # it is intact but has to be trusted: the error of the resume tells how
         return None

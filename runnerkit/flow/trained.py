@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any, NamedTuple
 import torch
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
+from runnerkit.checkpoint.finite import AT_START, NON_FINITE, described
 from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
+from runnerkit.checkpoint.store import finite_beside
 from runnerkit.config import Config
 from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
@@ -22,7 +25,9 @@ from runnerkit.flow.made_here import config_of, is_made_here
 from runnerkit.flow.untrusted import config_in, config_in_work_dir, model_alone
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.nn import build_model
+from runnerkit.optim.finite import find_non_finite
 from runnerkit.registry import placed_errors
+from runnerkit.utils.logging import printable
 from runnerkit.utils.suggest import suggestion
 
 #: Which checkpoint of a work dir.
@@ -52,6 +57,8 @@ def load_model(
     trust: bool = False,
 ) -> Any:
     """Build a trained model and load its weights: the averages, if the run has kept averages (`EMAHook`).
+
+    A warning is logged if the weights are NaN or infinite.
 
     ::
 
@@ -164,8 +171,10 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     refuse_marks(section, 'model')
     with placed_errors(trained.cfg, 'model'):
         model: Any = build_model(section)
+    weights = weights_of(trained)
+    warn_if_not_finite(trained, weights)
     try:
-        load_state_dict(model, weights_of(trained), strict=True)
+        load_state_dict(model, weights, strict=True)
     except WeightsDoNotFit as error:
         raise ValueError(
             f'{trained.path} does not fit the model of its config. {error}\nGive the config of this checkpoint '
@@ -175,6 +184,28 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     if classes is not None and not hasattr(model, 'CLASSES'):
         model.CLASSES = classes
     return model.to(target).eval()
+
+
+def warn_if_not_finite(trained: Trained, weights: Mapping[str, Any]) -> None:
+    """Log a warning if the ``weights`` of a checkpoint are NaN or infinite.
+
+    Infinities may be on purpose, in masks for example: those that the run had from its start do not count, nor any in a
+    file that does not say which these were.
+    """
+    meta = trained.content.get('meta', {})
+    twins = {ema_name(name) for name in weights}  # the weights behind averages, which are not used
+    ignored = twins | set(meta.get(AT_START, ()))
+    bad = find_non_finite({name: each for name, each in weights.items() if name not in ignored})
+    if NON_FINITE not in meta:
+        bad = {name: count for name, count in bad.items() if weights[name].isnan().any()}
+    if bad:
+        other = finite_beside(trained.path)
+        logging.getLogger('runnerkit').warning(
+            '%s has NaN or infinite values in %s, so its model is useless. %s',
+            printable(trained.path),
+            printable(described(bad)),
+            f'Use {printable(other)}' if other else 'Use an older one, or train anew with a smaller learning rate',
+        )
 
 
 def weights_of(trained: Trained) -> dict[str, Any]:

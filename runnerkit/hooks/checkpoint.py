@@ -43,7 +43,9 @@ class CheckpointHook(StoringHook):
         save_optimizer: whether the optimizers' states are saved; without them a run cannot be resumed exactly.
         out_dir: save to ``<out_dir>/<name of the work dir>`` instead of the work dir.
         max_keep_ckpts: how many checkpoints to keep; -1 keeps all. Old ones are deleted when the new one is safe, and
-            so is a checkpoint that a stopped run saved between two intervals.
+            so is a checkpoint that a stopped run saved between two intervals. Those with NaN or infinite weights,
+            optimizer states or training losses replace none that is finite: only the newest of them is kept, beside
+            the others.
         save_last: whether to save the end of the run, whatever the interval.
         sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
         file_client_args: arguments of `FileClient`, which writes and deletes the files; None: chosen by ``out_dir``,
@@ -100,7 +102,8 @@ class CheckpointHook(StoringHook):
         self.file_client_args = file_client_args
         self.on_error = on_error
         self.async_save = async_save
-        self._missed: set[int] = set()  # numbers of the checkpoints that could not be written
+        self._missed: set[int] = set()  # numbers of the checkpoints that could not be written, or are deleted
+        self._non_finite: int | None = None  # the number of the last one, if it is not finite
         self._stops: list[str] = []  # names of those saved at the end of stopped runs, until there is a newer one
         self.args = kwargs
 
@@ -306,20 +309,28 @@ class CheckpointHook(StoringHook):
 
     def _delete_old(self, runner: RunnerView, newest: int) -> None:
         """Delete surplus checkpoints, on the first rank, now that the file of epoch (iteration) ``newest`` exists."""
+        newest_name = self._name_of(newest)
+        is_finite = runner.last_finite == self.store(runner).path(newest_name)
+        useless, self._non_finite = self._non_finite, None if is_finite else newest
         if self.max_keep_ckpts <= 0:
             return
-        newest_name = self._name_of(newest)
-        for name in self._stops:
-            if name != newest_name:
-                self._delete_quietly(runner, name)
-        self._stops = []
+        if useless not in (None, newest):
+            self._delete_quietly(runner, self._name_of(useless))
+            self._missed.add(useless)
+        if is_finite:
+            for name in self._stops:
+                if name != newest_name:
+                    self._delete_quietly(runner, name)
+            self._stops = []
         step = self.interval if self.interval > 0 else 1
         last_regular = newest // step * step
-        # A last checkpoint between two intervals counts as one of those to keep. Those that could not be written do
-        # not count.
-        to_keep = self.max_keep_ckpts - (newest != last_regular)
+        # A last checkpoint between two intervals counts as one of those to keep. Those that could not be written, or
+        # are not finite, do not count.
+        to_keep = self.max_keep_ckpts - (newest != last_regular and is_finite)
         for number in range(last_regular, 0, -step):
             missed = number in self._missed
+            if number == newest and not is_finite:
+                continue
             if to_keep > 0:
                 to_keep -= not missed
             elif not self._delete_quietly(runner, self._name_of(number)) and not missed:

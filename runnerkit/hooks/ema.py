@@ -16,7 +16,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongValue
-from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.numbers import check_finite, check_whole_number
 
 
 @HOOKS.register_module()
@@ -52,6 +52,7 @@ class EMAHook(Hook):
         check_whole_number('interval', interval)
         if not 0 < momentum < 1:
             raise WrongValue(f'momentum must lie between 0 and 1, but got {momentum!r}')
+        check_finite('EMAHook', {'decay_warm_up': decay_warm_up, 'warm_up': warm_up})
         if decay_warm_up < 0:
             raise WrongValue(f'decay_warm_up must not be negative, but got {decay_warm_up!r}')
         if warm_up < 0:

@@ -51,7 +51,7 @@ class EvalHook(StoringHook):
         by_epoch: True counts epochs, False iterations.
         save_best: the score that decides which checkpoint is the best; ``'auto'`` takes the first one. It must be
             among the evaluation's scores; with several loaders it begins with a name. The file is called
-            ``best_<score>_<epoch|iter>_<n>.pth``.
+            ``best_<score>_<epoch|iter>_<n>.pth``. A model with NaN or infinite weights is never the best.
         rule: whether ``'greater'`` or ``'less'`` is better. None: as the metric declares, else by its name.
         test_fn: ``test_fn(model, loader) -> predictions``, instead of the loop; for data sets with ``evaluate``.
         greater_keys: parts of score names for which more is better.
@@ -390,6 +390,9 @@ class EvalHook(StoringHook):
         # equally good one can be saved later.
         messages = {'best_score': score, 'best_ckpt': store.path(name)}
         storage = {} if self.file_client_args is None else {'file_client_args': self.file_client_args}
+        if alone and (found := runner.non_finite(alone=True)):
+            failed(NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}'))
+            return
         if alone:
             before = dict(current)
             current.update(messages)
@@ -400,7 +403,9 @@ class EvalHook(StoringHook):
                 current.update(before)
                 failed(error)
                 return
-        elif not runner.save(store.place, name, create_symlink=False, messages=messages, on_error=failed, **storage):
+        elif not runner.save(
+            store.place, name, create_symlink=False, messages=messages, on_error=failed, only_finite=True, **storage
+        ):
             return
         runner.logger.info(
             'Now best checkpoint is saved as %s. Best %s is %0.4f at %s %s.',

@@ -92,19 +92,20 @@ class Outcome:
     """How a run ended. ``str(outcome)`` is the text of the log, such as ``'stopped: SIGTERM'``.
 
     Attributes:
-        kind: ``'completed'``; ``'stopped'`` by ``runner.stop`` or by a first signal; ``'interrupted'`` by a
-            KeyboardInterrupt; ``'failed'`` by any other exception.
+        kind: ``'completed'``; ``'stopped'`` by ``runner.stop`` or by a first signal; ``'diverged'`` if the run is
+            complete or was stopped, and its weights are NaN or infinite; ``'interrupted'`` by a KeyboardInterrupt;
+            ``'failed'`` by any other exception.
         reason: the argument of ``runner.stop``, or the signal's name.
         error: the exception, if the run was interrupted or failed.
     """
 
-    kind: Literal['completed', 'stopped', 'interrupted', 'failed']
+    kind: Literal['completed', 'stopped', 'diverged', 'interrupted', 'failed']
     reason: str | None = None
     error: BaseException | None = None
 
     @property
     def ended_well(self) -> bool:
-        """Whether the run is complete or was stopped on purpose."""
+        """Whether the run is complete or was stopped on purpose, with finite weights."""
         return self.kind in ('completed', 'stopped')
 
     def __str__(self) -> str:
@@ -185,10 +186,13 @@ class RunnerView(Protocol):
     def outcome(self) -> Outcome | None: ...
     @property
     def is_ending(self) -> bool: ...
+    @property
+    def last_finite(self) -> str | None: ...
 
     def save(self, out_dir: str | None = None, filename_tmpl: str | None = None, **options: Any) -> str | None: ...
     def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> str: ...
     def last_checkpoint(self) -> str | None: ...
+    def non_finite(self, alone: bool = False) -> dict[str, str]: ...
     def required(self, key: str) -> Any: ...
     def update(self, loss: Tensor | Mapping[str, Tensor], optimizer: Optimizer | str | None = None) -> None: ...
     def configure_update(self, optimizer: Optimizer | str | None = None, **options: Any) -> Any: ...
@@ -219,6 +223,10 @@ class Hook:
     #: True for a hook that has no meaning without a training: it updates weights, changes rates, saves or logs the run.
     #: An evaluation without a training (``runnerkit test``, the stage `Infer`) leaves it out.
     needs_training = False
+
+    #: True for a hook that skips updates whose loss or gradients are not finite: such losses do not count then when a
+    #: checkpoint is judged.
+    skips_updates = False
 
     #: True for a hook that runs other runners inside the run (``runner.nested``). It is called after all other hooks
     #: of a point but those that save the run's state: a run that is resumed inside the nested one repeats none of them.

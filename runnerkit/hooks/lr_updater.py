@@ -255,6 +255,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook, schedules.OneCycle):
 
     def before_run(self, runner: RunnerView) -> None:
         """Let every group start at its peak divided by ``div_factor``, not at its own learning rate."""
+        self._check_numbers()
         if self.total_steps is not None and self.total_steps < (runner.max_iters or 0):
             raise ValueError(
                 f'total_steps={self.total_steps} ends before the run does, after {runner.max_iters} iterations; '

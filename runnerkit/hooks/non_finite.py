@@ -20,6 +20,7 @@ from runnerkit.hooks.logger import LoggerHook
 from runnerkit.optim.finite import StepGuard, first_bad, is_fused, largest
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
+from runnerkit.utils.exceptions import NonFiniteError
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
@@ -28,10 +29,6 @@ ACTIONS = ('stop', 'skip', 'rollback')
 
 #: The default limits: how many rollbacks, and how many skipped updates in a row.
 MOST = {'rollback': 3, 'skip': 50}
-
-
-class NonFiniteError(FloatingPointError):
-    """A loss, gradient or weight of a run is NaN or infinite."""
 
 
 class Found(NamedTuple):
@@ -103,6 +100,11 @@ class NonFiniteHook(Hook):
         self._guard: StepGuard | None = None
         self._withheld_at: int | None = None  # the number of steps before the one to leave out
         self._reset()
+
+    @property
+    def skips_updates(self) -> bool:  # type: ignore[override]
+        """Whether updates from bad batches are skipped, or have been."""
+        return self.action == 'skip' or bool(self._left_out)
 
     def _reset(self) -> None:
         # For each iteration since the last check, whether its values are finite: flags on their device.
@@ -210,9 +212,9 @@ class NonFiniteHook(Hook):
         yield
 
     def after_run(self, runner: RunnerView) -> None:
-        ended_well = runner.outcome is None or runner.outcome.ended_well
+        has_failed = runner.outcome is not None and runner.outcome.error is not None
         try:
-            if self._unread and ended_well:
+            if self._unread and not has_failed:
                 self._look(runner, may_go_back=False)
         finally:
             self._stop_guarding()

@@ -13,6 +13,7 @@ from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.schedules import Policy, check_warmup, warmup_factor
 from runnerkit.optim.torch_schedules import find_scheduler, scheduler_names
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.numbers import check_finite
 from runnerkit.utils.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -90,8 +91,17 @@ class ParamScheduleHook(Policy, Hook):
         raise NotImplementedError
 
     def before_run(self, runner: RunnerView) -> None:
-        """Find out whether the runner has epoch points."""
+        """Check the numbers, and find out whether the runner has epoch points.
+
+        Raises:
+            ValueError: one is NaN or infinite.
+        """
+        self._check_numbers()
         self._epochs_unannounced = self.by_epoch and not getattr(runner, 'by_epoch', True)
+
+    def _check_numbers(self) -> None:
+        is_ours = type(self).__module__.startswith('runnerkit.')  # others may begin with an infinite minimum
+        check_finite(type(self).__name__, vars(self), lambda path: not is_ours)
 
     def before_train_epoch(self, runner: RunnerView) -> None:
         """Set the epoch's values."""

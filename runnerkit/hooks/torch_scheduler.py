@@ -23,6 +23,7 @@ from runnerkit.optim.torch_schedules import (
     scheduler_names,
     takes_epoch,
 )
+from runnerkit.utils.numbers import check_finite
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
 #: The arguments that are the run's length where they are missing.
@@ -62,7 +63,8 @@ class TorchLrUpdaterHook(Hook):
     Raises:
         KeyError: If torch has no such scheduler.
         TypeError: If the scheduler does not take the arguments.
-        ValueError: If ``monitor`` is missing, not allowed or malformed, or if warm-up arguments are given.
+        ValueError: If ``monitor`` is missing, not allowed or malformed, if warm-up arguments are given, or if a number
+            is NaN or infinite.
     """
 
     needs_training = True
@@ -76,6 +78,7 @@ class TorchLrUpdaterHook(Hook):
         **kwargs: Any,
     ) -> None:
         check_arguments(scheduler, monitor, kwargs)
+        check_finite(scheduler, kwargs)
         self.scheduler = scheduler
         self.by_epoch = by_epoch
         self.monitor = monitor

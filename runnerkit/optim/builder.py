@@ -9,8 +9,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from runnerkit.config.values import KINDS
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.registry import Registry, build_from_cfg
+from runnerkit.utils.numbers import check_finite
 from runnerkit.utils.suggest import did_you_mean
 
 #: The names of all optimizers of torch, including their base class, as in MMCV.
@@ -81,8 +83,25 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
         }
     )
     optimizer = build(model)
+    for each in (optimizer,) if isinstance(optimizer, Optimizer) else ():
+        check_numbers(each)
     drop_missing_fused([each for each in (optimizer,) if isinstance(each, Optimizer)])
     return optimizer
+
+
+def check_numbers(optimizer: Optimizer) -> None:
+    """Whether the settings of all parameter groups are finite numbers.
+
+    Raises:
+        ValueError: one is NaN, or infinite where torch's optimizers have none that may be.
+    """
+    for group in optimizer.param_groups:
+        settings = {
+            key: value.item() if isinstance(value, torch.Tensor) and value.device.type == 'cpu' else value
+            for key, value in group.items()
+            if key != 'params' and (not isinstance(value, torch.Tensor) or value.numel() == 1)
+        }
+        check_finite(type(optimizer).__name__, settings, lambda path: f'optimizer.{path[0]}' not in KINDS)
 
 
 def check_disjoint(optimizers: Mapping[str, Any], model: nn.Module) -> None:

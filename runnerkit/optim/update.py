@@ -17,7 +17,7 @@ from runnerkit.optim.fused import drop_missing_fused, use_fused
 from runnerkit.optim.step import step
 from runnerkit.parallel import FSDP2
 from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, stacked
-from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.numbers import check_finite, check_whole_number
 
 AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
@@ -31,6 +31,7 @@ class Update:
     Args:
         optimizers: the optimizers that step together.
         grad_clip: arguments of `torch.nn.utils.clip_grad_norm_` (``max_norm``, ``norm_type`` …); None does not clip.
+            An infinite ``max_norm`` only measures the norm; an infinite ``norm_type`` is the largest value.
         cumulative_iters: iterations in a cycle, at least 1. The last cycle of a run may be shorter; its losses are
             then averaged over its own length.
         amp: ``'fp16'`` scales the loss against underflow; ``'bf16'`` and None do not need that.
@@ -69,6 +70,8 @@ class Update:
         self.fused = [use_fused(optimizer) for optimizer in self.optimizers] if fused == 'auto' else []
         if grad_clip is not None and not isinstance(grad_clip, dict):
             raise TypeError(f'grad_clip must be a dict such as dict(max_norm=35), or None, but got {grad_clip!r}')
+        check_finite('grad_clip', grad_clip, lambda path: True)
+        check_finite('fp16', {'loss_scale': loss_scale})
         self.grad_clip = None if grad_clip is None else dict(grad_clip)
         self.cumulative_iters = cumulative_iters
         self.amp = amp

@@ -12,13 +12,14 @@ import torch
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict, load_checkpoint
+from runnerkit.checkpoint.finite import why_not_finite
 from runnerkit.checkpoint.integrity import STATE_FORMAT, training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.shards import layout_of, optimizer_state_like
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
-from runnerkit.checkpoint.store import checkpoint_meant
+from runnerkit.checkpoint.store import checkpoint_meant, finite_beside
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import all_gather_objects, together
@@ -63,6 +64,7 @@ class Checkpoints(Updates):
         async_save: bool = False,
         after_write: Callable[[], None] | None = None,
         on_error: Callable[[NotSavedError], None] | None = None,
+        only_finite: bool = False,
         **options: Any,
     ) -> str | None:
         """Save everything that resuming needs, of all ranks; every rank calls it, in hooks too.
@@ -87,13 +89,16 @@ class Checkpoints(Updates):
                 writing thread.
             on_error: called with the error if the storage cannot take the file, instead of raising it: on every rank,
                 with ``async_save`` on the first one, and on the others of a sharded model when they wait for it.
+            only_finite: save nothing, as if the storage could not take it, if weights, optimizer states or training
+                losses are NaN or infinite. Otherwise the file says so in ``meta['non_finite']``, and ``latest.pth``
+                stays at the newest finite one.
             **options: more keywords for a ``save_checkpoint`` of your own.
 
         Returns:
             The file's path; None if ``on_error`` was called.
 
         Raises:
-            NotSavedError: on every rank: the storage could not take it.
+            NotSavedError: on every rank: the storage could not take it; or ``only_finite`` refuses it.
         """
         given = {'filename_tmpl': filename_tmpl, 'meta': meta, 'file_client_args': file_client_args, **options}
         given = {name: value for name, value in given.items() if value is not None}
@@ -102,9 +107,22 @@ class Checkpoints(Updates):
             given['create_symlink'] = False
         self._is_saving = True
         try:
-            return self._saver.save(out_dir, given, messages or {}, async_save, after_write, on_error)
+            return self._saver.save(out_dir, given, messages or {}, async_save, after_write, on_error, only_finite)
         finally:
             self._is_saving = False
+
+    def non_finite(self, alone: bool = False) -> dict[str, str]:
+        """What of weights, optimizer states and training losses since the last checkpoint is NaN or infinite, in words
+        by kind (``weights``, ``optimizer``, ``loss``); empty if all is finite.
+
+        It waits for the device. All ranks call it and get the same answer, unless one asks ``alone`` for itself.
+        """
+        return self._finiteness.look(self, alone)
+
+    @property
+    def last_finite(self) -> str | None:
+        """On rank 0: the newest checkpoint, of this run or the one that it resumed, whose values are finite."""
+        return self._finiteness.last
 
     def finish_saving(self) -> None:
         """Wait for the checkpoint that is being written in the background, if there is one, and report its end.
@@ -226,6 +244,13 @@ class Checkpoints(Updates):
             raise ValueError(
                 f'{checkpoint} cannot be resumed: {problem}. To start from its weights, load it (--load-from)'
             )
+        if (reason := why_not_finite(loaded)) is not None:
+            self.logger.warning(
+                '%s has %s, which training cannot mend. Resume %s, with a smaller learning rate',
+                checkpoint,
+                reason,
+                finite_beside(checkpoint) or 'an older one, or train anew',
+            )
         self._go_on_from(loaded, checkpoint, resume_optimizer)
 
     def _read_to_resume(self, checkpoint: str, map_location: Any) -> Any:
@@ -253,6 +278,7 @@ class Checkpoints(Updates):
             ) from error
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint)
+        self._finiteness.resume(loaded, checkpoint)
         hook_msgs = loaded['meta'].get('hook_msgs', {})
         self.meta.setdefault('hook_msgs', {}).update({**hook_msgs, **moved_along(hook_msgs, checkpoint)})
         self._load_counters(loaded)

@@ -12,6 +12,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.optim.builder import check_numbers
+from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import check_whole_number
@@ -55,7 +57,8 @@ def steps_of_modes(model: nn.Module) -> list[str]:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raise TypeError unless ``optimizer`` is an optimizer, a dict of them, or None."""
+    """Raise TypeError unless ``optimizer`` is an optimizer, a dict of them, or None; ValueError if a setting of one is
+    not a finite number."""
     if isinstance(optimizer, dict):
         for name, each in optimizer.items():
             if not isinstance(each, Optimizer):
@@ -64,6 +67,8 @@ def check_optimizer(optimizer: Any) -> None:
                 )
     elif optimizer is not None and not isinstance(optimizer, Optimizer):
         raise TypeError(f'optimizer must be a torch.optim.Optimizer object or dict or None, but got {type(optimizer)}')
+    for each in named_optimizers(optimizer).values():
+        check_numbers(each)
 
 
 def check_settings(logger: Any, meta: Any, work_dir: Any, max_epochs: Any, max_iters: Any) -> None:

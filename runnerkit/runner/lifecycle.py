@@ -103,19 +103,18 @@ class Lifecycle(Nesting):
                     stream.open(self.work_dir)
                 self.call_hook('before_run')
                 yield
+                outcome = self._end()
             except BaseException as caught:
                 error = caught
                 # A run around this one that goes back to a checkpoint leaves this one as an interrupt does.
                 kind: Any = 'interrupted' if isinstance(caught, (KeyboardInterrupt, GoBack)) else 'failed'
-                self._outcome = Outcome(kind, error=caught)
+                outcome = Outcome(kind, error=caught)
                 self._give_back_batch()
                 raise
             finally:
-                self._signals = None
+                self._signals, self._outcome = None, outcome
                 signals.leave(has_failed=error is not None)
-                if error is None:
-                    self._outcome = Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
-                level = logging.INFO if error is None or isinstance(error, GoBack) else logging.ERROR
+                level = logging.INFO if outcome.ended_well or isinstance(error, GoBack) else logging.ERROR
                 self.logger.log(level, 'Run %s', self._outcome, extra=self._detail())
                 if error is not None and is_lost(error):
                     self.logger.error('Another rank has died or does not answer. If it has died, %s', DIED)
@@ -135,6 +134,16 @@ class Lifecycle(Nesting):
             raise KeyboardInterrupt
         if was_cut:
             self._leave_outer()
+
+    def _end(self) -> Outcome:
+        """How a run without an error ends; all ranks call it and get the same answer."""
+        is_trained = any(trains(mode, self) for mode, _ in self._workflow)
+        found = self._finiteness.look(self) if is_trained else {}
+        if 'weights' in found:
+            self.last_checkpoint()  # one that is being written is waited for
+            self.notices['finite'] = self._finiteness.advice(self, found)
+            return Outcome('diverged', self._stop_reason)
+        return Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
 
     def _enter_hooks(self) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
@@ -200,6 +209,7 @@ class Lifecycle(Nesting):
         if is_own_run:
             self._start_readers()
         self._weight_watch.begin(self)
+        self._finiteness.begin(self)
         self._go_on_inside()
 
     def _detail(self) -> dict[str, Any] | None:

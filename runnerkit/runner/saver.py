@@ -34,12 +34,14 @@ class _Request(NamedTuple):
         async_save: whether to write in the background.
         after_write: called when the file is there.
         on_failure: called with what went wrong in the background.
+        found: what is not finite.
     """
 
     ranks: list[Any]
     async_save: bool
     after_write: Callable[[], None]
     on_failure: Callable[[Exception], None]
+    found: Mapping[str, str]
 
 
 class Saver:
@@ -68,6 +70,7 @@ class Saver:
         async_save: bool,
         after_write: Callable[[], None] | None,
         on_error: Callable[[NotSavedError], None] | None,
+        only_finite: bool,
     ) -> str | None:
         """See `Checkpoints.save`; ``given`` is what ``save_checkpoint`` is called with."""
         runner = self._runner
@@ -79,7 +82,7 @@ class Saver:
             self.finish()
         else:
             from_first_rank(self.finish)
-        take_back = self._set_messages(messages)
+        take_back = _nothing
 
         def failed(error: Exception) -> None:
             take_back()
@@ -87,13 +90,29 @@ class Saver:
                 raise error
             on_error(error)
 
+        # On every rank, so that all of them know.
+        found = runner._finiteness.look(runner)
+        if found and only_finite:
+            failed(NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}'))
+            return None
+        path, take_back = self._path(folder, given), self._set_messages(messages)
+
+        def written() -> None:
+            if not found:
+                runner._finiteness.last = path
+            if after_write is not None:
+                after_write()
+
         saved: str | NotSavedError
         if is_in_parts:
-            saved = self._save_in_parts(folder, given, _Request([], async_save, after_write or _nothing, failed))
+            request = _Request([], async_save, written, failed, found)
+            saved = self._save_in_parts(folder, given, request)
         else:
-            request = _Request(gather_objects(runner._rank_state()), async_save, after_write or _nothing, failed)
+            ranks = gather_objects(runner._rank_state())
+            request = _Request(ranks, async_save, written, failed, found)
             saved = from_first_rank(partial(self._save_on_first_rank, request, folder, given))
         if isinstance(saved, str):
+            runner._train_log.mark_losses()
             return saved
         failed(saved)
         return None
@@ -110,10 +129,12 @@ class Saver:
             return error
         finally:
             self._request = None
-        if path is None:  # as MMCV's own returns nothing
-            template = given.get('filename_tmpl', BY_EPOCH if self._runner.by_epoch else BY_ITER)
-            path = Store(out_dir, given.get('file_client_args')).path(self._name(template))
-        return path
+        return self._path(out_dir, given) if path is None else path  # MMCV's own returns nothing
+
+    def _path(self, out_dir: str, given: Mapping[str, Any]) -> str:
+        """Where ``save_checkpoint`` puts the file that it is asked for."""
+        template = given.get('filename_tmpl', BY_EPOCH if self._runner.by_epoch else BY_ITER)
+        return Store(out_dir, given.get('file_client_args')).path(self._name(template))
 
     def _save_in_parts(self, out_dir: str, given: dict[str, Any], request: _Request) -> str | NotSavedError:
         """Save a sharded model, on every rank: the folder's path, or why the storage could not take it."""
@@ -126,7 +147,7 @@ class Saver:
                 type(runner).__name__,
             )
         name = self._name(given.get('filename_tmpl', BY_EPOCH if runner.by_epoch else BY_ITER))
-        latest = given.get('create_symlink', True)
+        latest = self._moves_latest(given.get('create_symlink', True), request.found)
         if self._group is None and runner.world_size > 1:
             self._group = dist.new_group(backend='gloo')  # beside the training, whose collectives must not be crossed
         state = together(runner._rank_state)
@@ -134,9 +155,9 @@ class Saver:
         ranks = gather_objects(own)
         with ExitStack() as stack:
             together(partial(stack.enter_context, runner._rings('around_save')))
-            large, rest = together(partial(self._large_and_rest, given, ranks))
+            large, rest = together(partial(self._large_and_rest, given, request.found, ranks))
             tensors.update(large)
-            counts_as_done = runner.rank == 0 and self._is_resumed_from(store, name, latest)
+            counts_as_done = runner.rank == 0 and self._is_resumed_from(store, name, latest, request.found)
             rest[PLACES].update(places)
             local = {key: local_part(tensor) for key, tensor in tensors.items()}
             content: dict[str, Any] = {'local': local, 'rest': rest if runner.rank == 0 else None}
@@ -177,13 +198,15 @@ class Saver:
         tensors, updates = taken_apart({'updates': state['updates']}, ('runnerkit', 'ranks', EACH))
         return tensors, updates.pop(PLACES), {**state, **updates}
 
-    def _large_and_rest(self, given: Mapping[str, Any], ranks: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _large_and_rest(
+        self, given: Mapping[str, Any], found: Mapping[str, str], ranks: list[Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The checkpoint taken apart; its rest is whole on the first rank only."""
         runner = self._runner
         checkpoint = raw_checkpoint(
             runner.model,
             optimizer=runner.optimizer if given.get('save_optimizer', True) else None,
-            meta={**(given.get('meta') or {}), **self._meta()},
+            meta={**(given.get('meta') or {}), **self._meta(found)},
             state={**runner._common_state(), 'ranks': ranks},
         )
         large, rest = taken_apart(checkpoint)
@@ -194,9 +217,14 @@ class Saver:
     ) -> None:
         store.write_folder(name, tensors, content['local'], content['rest'], latest, self._group, request.after_write)
 
-    def _meta(self) -> dict[str, Any]:
+    def _meta(self, found: Mapping[str, str]) -> dict[str, Any]:
         runner = self._runner
-        return {**runner.meta, 'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
+        counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
+        return {**runner.meta, **counts, **runner._finiteness.facts(found)}
+
+    def _moves_latest(self, wanted: bool, found: Mapping[str, str]) -> bool:
+        """Whether ``latest.pth`` is to lead to the checkpoint; it stays at a finite one."""
+        return wanted and not (found and self._runner._finiteness.last)
 
     def write(
         self,
@@ -216,6 +244,8 @@ class Saver:
         if is_sharded(runner.model):
             raise RuntimeError(NO_FILE)
         store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
+        found = request.found if request else runner._finiteness.look(runner, alone=True)
+        latest = self._moves_latest(create_symlink, found)
         ranks = request.ranks if request else [runner._rank_state()]
         # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number. Before the
         # rings, in which averages may be in the place of weights that a nested run shares.
@@ -224,25 +254,27 @@ class Saver:
             checkpoint = checkpoint_of(
                 runner.model,
                 optimizer=runner.optimizer if save_optimizer else None,
-                meta={**(meta or {}), **self._meta()},
+                meta={**(meta or {}), **self._meta(found)},
                 state=state,
             )
-            counts_as_done = self._is_resumed_from(store, name, create_symlink)
+            counts_as_done = self._is_resumed_from(store, name, latest, found)
             if request is not None and request.async_save:
                 self._to_acknowledge = ranks[0] if counts_as_done else None
-                self._start(request, checkpoint, partial(self._write_file, store, name, create_symlink, request))
+                self._start(request, checkpoint, partial(self._write_file, store, name, latest, request))
                 return store.path(name)
-            store.write(name, weights_on_cpu(checkpoint), create_symlink)
+            store.write(name, weights_on_cpu(checkpoint), latest)
         if request is not None:
             request.after_write()
+        elif not found:
+            runner._finiteness.last = store.path(name)
         if counts_as_done:
             runner._readers.acknowledge(ranks[0])
         runner.call_hook('after_save')
         return store.path(name)
 
-    def _is_resumed_from(self, store: Store, name: str, latest: bool) -> bool:
+    def _is_resumed_from(self, store: Store, name: str, latest: bool, found: Mapping[str, str]) -> bool:
         """Whether a resumed run looks for that file: the events of streams in it are done then."""
-        if not (latest or number_in(name) is not None):
+        if found or not (latest or number_in(name) is not None):
             return False
         hooks = [hook for hook in self._runner.hooks if isinstance(hook, CheckpointHook)]
         places: list[Any] = [hook.store(self._runner).place for hook in hooks]

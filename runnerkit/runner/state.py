@@ -21,6 +21,7 @@ from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import absolute_work_dir, check_optimizer, check_settings, check_step
+from runnerkit.runner.finiteness import Finiteness
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.readers import Readers
@@ -103,6 +104,7 @@ class RunnerState:
         #: What the user should not miss of the running or last run, by subject: its last lines say it once more.
         self.notices: dict[str, str] = {}
         self._weight_watch = WeightWatch()
+        self._finiteness = Finiteness()
         self._updates: dict[Any, Update] = {}
         #: How many losses each of several optimizers was given, by its name.
         self.losses_by_optimizer: Counter[str] = Counter()

@@ -74,6 +74,10 @@ def with_message(error: Exception, before: str, after: str) -> Exception | None:
     return told if before in str(told) else None
 
 
+class NonFiniteError(FloatingPointError):
+    """A loss, gradient or weight of a run is NaN or infinite."""
+
+
 class PeerFailed(RuntimeError):
     """Another rank has failed, and this one ends with it; the message says which, and holds its traceback."""
 

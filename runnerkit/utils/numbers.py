@@ -1,8 +1,10 @@
-"""Checking whole numbers, and reading the number from a tensor."""
+"""Checking whole and finite numbers, and reading the number from a tensor."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
 from typing import Any
 
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -30,6 +32,38 @@ def check_whole_number(name: str, value: Any, at_least: int = 1, or_none: bool =
     needed = f'a whole number of at least {at_least}' + (', or None' if or_none else '')
     message = f'{name} must be {needed}, but got {value!r}' + (f'; {hint}' if hint else '')
     raise (WrongValue if is_integer else WrongType)(message)
+
+
+def non_finite_numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], float]]:
+    """The NaN and infinite numbers in nested dicts, lists and tuples, each with its keys and indices.
+
+    Arrays and tensors are not looked into.
+    """
+    if isinstance(value, Real) and not isinstance(value, int):
+        if not math.isfinite(value):
+            yield path, float(value)
+    elif isinstance(value, (Mapping, list, tuple)):
+        for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from non_finite_numbers(each, (*path, key))
+
+
+def check_finite(
+    owner: str, values: Any, may_be_infinite: Callable[[tuple[Any, ...]], bool] = lambda path: False
+) -> None:
+    """Refuse settings in which a number is NaN or infinite.
+
+    Args:
+        owner: whose settings they are, for the message.
+        values: the settings, nested dicts, lists and tuples.
+        may_be_infinite: whether the number at these keys may be infinite.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for path, number in non_finite_numbers(values):
+        if math.isnan(number) or not may_be_infinite(path):
+            name = '.'.join(map(str, path)).lstrip('_')
+            raise WrongValue(f'{owner}: {name} must be a finite number, but got {number!r}')
 
 
 def plain_number(value: Any) -> Any:

@@ -1,13 +1,25 @@
 """The learning curve from a work dir's log."""
 
 import json
+import logging
 import math
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from runnerkit.flow.curve import best_of, curves, learning_rates, limits, picture, plot, read_log
+from runnerkit.flow.curve import (
+    Best,
+    best_of,
+    curves,
+    draw,
+    draw_and_tell,
+    learning_rates,
+    limits,
+    picture,
+    plot,
+    read_log,
+)
 
 
 def write(path, *lines):
@@ -179,3 +191,42 @@ def test_many_scores_are_not_all_drawn(drawn):
     figure = drawn(*(val_line(epoch, **{f's{i}': i * epoch for i in range(12)}) for epoch in (1, 2)))
     assert list(panels(figure)) == [f's{i}' for i in range(9)]
     assert '(without s9, s10, s11)' in figure.get_suptitle()
+
+
+def axis_of(points, best=None):
+    from matplotlib.figure import Figure
+
+    axis = Figure().subplots()
+    draw(axis, 'loss', {'train loss': points}, best, focus=True)
+    return axis
+
+
+@pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
+def test_a_diverged_curve_shows_where(value):
+    axis = axis_of([(10, 2.0), (20, 1.0), (30, value), (40, value)])
+    text = 'train loss: NaN or infinite from 30 on'
+    line = next(line for line in axis.lines if line.get_label() == text)
+    assert list(line.get_xdata()) == [30, 30]
+    assert text in [each.get_text() for each in axis.get_legend().get_texts()]
+    assert all(map(math.isfinite, axis.get_ylim()))
+
+
+def test_a_best_score_that_is_not_finite_gets_no_star():
+    for value, stars in ((math.nan, 0), (math.inf, 0), (1.0, 1)):
+        axis = axis_of([(10, 2.0), (20, 1.0)], Best('loss', value, 20, 'epoch 2'))
+        assert sum(line.get_marker() == '*' for line in axis.lines) == stars
+
+
+def test_values_too_large_for_an_axis_are_drawn_without_limits(tmp_path):
+    lines = [{'mode': 'train', 'iter': n, 'loss': value} for n, value in enumerate([1.0, -1.7e308, 1.7e308, 2.0])]
+    assert limits([[(line['iter'], line['loss']) for line in lines]]) is None
+
+
+@pytest.mark.parametrize('error', [ValueError('a limit is NaN'), OSError(28, 'No space left'), MemoryError()])
+def test_any_error_while_drawing_is_a_warning_with_its_reason(caplog, error):
+    def fails():
+        raise error
+
+    draw_and_tell('learning curve', fails, logging.getLogger('runnerkit'))
+    [record] = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert record.getMessage().startswith(f'no learning curve is drawn: {type(error).__name__}: ')

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.optim.finite import StepGuard, first_bad, is_fused, largest
+from runnerkit.optim.finite import StepGuard, find_non_finite, first_bad, is_fused, largest
 
 
 def test_the_largest_magnitude():
@@ -89,3 +89,33 @@ def test_a_scaler_s_own_bad_steps_are_its_affair(name):
     scaler.update()
     assert weight.tolist() == [1, 1]
     assert all(torch.isfinite(each) for each in seen)
+
+
+def test_which_tensors_are_not_finite():
+    whole = {
+        'fine': torch.ones(3),
+        'empty': torch.empty(0),
+        'whole numbers': torch.tensor([1]),
+        'text': 'nan',
+        'meta': torch.empty(2, device='meta'),
+        'large': torch.tensor([1e300], dtype=torch.float64),  # finite, though not in 32 bits
+        'sparse': torch.tensor([0.0, 1.0]).to_sparse(),
+        'half': torch.ones(2, dtype=torch.float16),
+        'eight bits': torch.ones(2).to(torch.float8_e4m3fn),
+        'lazy': torch.nn.LazyLinear(1).weight,
+    }
+    assert find_non_finite(whole) == {}
+    bad = {
+        'nan': torch.tensor([1.0, math.nan, math.inf]),
+        'complex': torch.tensor([1 + 1j, complex(math.inf, 0)]),
+        'sparse bad': torch.tensor([0.0, math.nan]).to_sparse(),
+        'bf16': torch.tensor([-math.inf], dtype=torch.bfloat16),
+        'eight bits bad': torch.tensor([math.nan, 1.0]).to(torch.float8_e5m2),
+    }
+    assert find_non_finite({**whole, **bad}) == {
+        'nan': '2 of 3 values',
+        'complex': '1 of 2 values',
+        'sparse bad': '1 of 1 values',
+        'bf16': '1 of 1 values',
+        'eight bits bad': '1 of 2 values',
+    }

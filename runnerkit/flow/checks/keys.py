@@ -8,7 +8,7 @@ from typing import Any
 
 from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours, unread_keys
-from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value, wrong_values
+from runnerkit.config.values import BOOL, NUMBER, WHOLE, non_finite, right_value, wrong_values
 from runnerkit.flow.checks.plan import Plan, parts_of_optimizer
 from runnerkit.flow.defaults import is_experiment
 from runnerkit.flow.splits import EVALUATED, splits_in, validates
@@ -21,9 +21,10 @@ from runnerkit.utils.suggest import suggestion
 
 
 def values(plan: Plan) -> Iterator[Finding]:
-    """Values of a wrong type."""
+    """Values of a wrong type, and numbers that are not finite."""
     if plan.cfg is not None:
         yield from wrong_values(plan.cfg)
+        yield from non_finite(plan.cfg)
 
 
 def unread(plan: Plan) -> Iterator[Finding]:

@@ -1,0 +1,303 @@
+"""Runs whose weights, optimizer states or losses become NaN or infinite: what is best, what is kept, how they end."""
+
+import logging
+import math
+import os
+
+import pytest
+import torch
+from support import Tiny, loader, tiny_runner
+from torch import nn
+
+from runnerkit.checkpoint import NotSavedError
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, NonFiniteHook, OptimizerHook
+
+NAN, INF = math.nan, math.inf
+
+
+class Breaks(Hook):
+    """Does something to the run after epoch (iteration) ``at``."""
+
+    def __init__(self, do, at=4):
+        self.do, self.at = do, at
+
+    def after_train_iter(self, runner):
+        if (runner.epoch if runner.by_epoch else runner.iter) + 1 == self.at:
+            self.do(runner)
+
+
+class Flattering(EvalHook):
+    """Scores a broken model better than any other, as one may be whose every answer is the same class."""
+
+    def evaluate(self, runner, results):
+        broken = bool(runner.non_finite(alone=True))
+        self.seen = [*getattr(self, 'seen', []), broken]
+        return self._record(runner, {'acc': 0.825 if broken else 0.5 + 0.01 * runner.epoch + 1e-4 * runner.iter})
+
+    def _test(self, runner):
+        return []
+
+
+def weight(value, name='head.weight'):
+    def breaks(runner):
+        with torch.no_grad():
+            runner.model.get_parameter(name).view(-1)[0] = value
+
+    return breaks
+
+
+def buffer(runner):
+    runner.model.body[1].running_var.fill_(INF)
+
+
+def momentum(runner):
+    state = runner.optimizer.state[runner.model.head.weight]
+    state['momentum_buffer'][0, 0] = NAN
+
+
+def loss(runner):
+    runner.log_buffer.update({'loss': torch.tensor(INF)})
+
+
+BROKEN = {
+    'NaN weight': weight(NAN),
+    'infinite weight': weight(-INF, 'body.0.bias'),
+    'infinite statistics': buffer,
+    'momentum': momentum,
+    'loss': loss,
+}
+
+
+def train(tmp_path, do, kind='epoch', hooks=(), epochs=8, keep=2, **options):
+    limit = {'max_epochs': epochs} if kind == 'epoch' else {'max_iters': epochs}
+    runner = tiny_runner(kind, work_dir=tmp_path, **limit)
+    by_epoch = kind == 'epoch'
+    runner.register_hook(OptimizerHook())
+    for hook in hooks:
+        runner.register_hook(hook)
+    if do is not None:
+        runner.register_hook(Breaks(do), 'LOW')
+    best = Flattering(loader(4), save_best='acc', rule='greater', by_epoch=by_epoch)
+    runner.register_hook(best, 'LOWEST')
+    runner.register_hook(CheckpointHook(interval=1, by_epoch=by_epoch, max_keep_ckpts=keep, **options))
+    runner.run([loader(4)], [('train', 1)])
+    return runner
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if path.suffix == '.pth')
+
+
+def meta(folder, name):
+    return torch.load(folder / name, weights_only=True)['meta']
+
+
+@pytest.mark.parametrize('broken', BROKEN)
+@pytest.mark.parametrize(('kind', 'unit'), [('epoch', 'epoch'), ('iter', 'iter')])
+def test_what_is_not_finite_is_never_best_and_replaces_nothing_finite(tmp_path, broken, kind, unit):
+    lasts = broken != 'loss'  # the losses after the infinite one are finite again
+    runner = train(tmp_path, BROKEN[broken], kind)
+    found = meta(tmp_path, f'{unit}_8.pth')['non_finite']
+    assert bool(found) == lasts
+    kept = ['best_acc_epoch_3.pth', 'epoch_2.pth', 'epoch_3.pth', 'epoch_8.pth', 'latest.pth']
+    if not lasts:
+        kept = ['best_acc_epoch_8.pth', 'epoch_7.pth', 'epoch_8.pth', 'latest.pth']
+    assert names(tmp_path) == [name.replace('epoch', unit) for name in kept]
+    assert os.readlink(tmp_path / 'latest.pth') == f'{unit}_{3 if lasts else 8}.pth'
+    assert runner.outcome.kind == ('diverged' if lasts else 'completed')
+
+
+@pytest.mark.parametrize('do', [weight(NAN), loss])
+def test_the_checkpoint_of_that_moment_says_what_it_is(tmp_path, do):
+    train(tmp_path, do, epochs=4, keep=-1)
+    assert names(tmp_path) == ['best_acc_epoch_3.pth', *(f'epoch_{n}.pth' for n in range(1, 5)), 'latest.pth']
+    assert [meta(tmp_path, f'epoch_{n}.pth')['non_finite'] for n in (1, 2, 3)] == [{}, {}, {}]
+    found = meta(tmp_path, 'epoch_4.pth')['non_finite']
+    assert found == (
+        {'loss': 'a training loss since the last checkpoint'}
+        if do is loss
+        else {'weights': 'head.weight (1 of 8 values)'}
+    )
+
+
+@pytest.mark.parametrize('options', [{'async_save': True}, {'filename_tmpl': 'net_{}.pth'}, {'interval': 3}])
+def test_the_newest_finite_one_is_kept_with_any_option(tmp_path, options):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=8)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(Breaks(weight(NAN)))
+    runner.register_hook(CheckpointHook(**{'interval': 1, 'max_keep_ckpts': 1, **options}))
+    runner.run([loader(4)], [('train', 1)])
+    stem = 'net' if 'filename_tmpl' in options else 'epoch'
+    assert names(tmp_path) == sorted([f'{stem}_3.pth', f'{stem}_8.pth', 'latest.pth'])
+    assert runner.last_finite == str(tmp_path / f'{stem}_3.pth')
+
+
+def test_a_stopped_runs_checkpoint_stays_until_there_is_a_newer_finite_one(tmp_path):
+    class Stops(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 4:
+                runner.stop('test')
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=4)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(Stops())
+    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=1))
+    runner.run([loader(12)], [('train', 1)])
+    assert names(tmp_path) == ['epoch_1.pth', 'iter_5.pth', 'latest.pth']
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=4)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(Breaks(weight(NAN), at=2))
+    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=1))
+    runner.resume(str(tmp_path / 'iter_5.pth'))
+    runner.run([loader(12)], [('train', 1)])
+    assert 'iter_5.pth' in names(tmp_path)
+    assert runner.last_finite == str(tmp_path / 'iter_5.pth')
+
+
+def test_averages_that_are_finite_do_not_make_a_finite_checkpoint_of_broken_weights(tmp_path):
+    ema = EMAHook(interval=100)
+    runner = train(tmp_path, weight(NAN), hooks=[ema], epochs=5)
+    assert 'best_acc_epoch_3.pth' in names(tmp_path)
+    assert torch.isfinite(runner.model.ema_head_weight).all()
+    assert runner.outcome.kind == 'diverged'
+
+
+def test_broken_averages_of_finite_weights_are_found_too(tmp_path):
+    def breaks(runner):
+        runner.model.ema_head_weight.fill_(NAN)
+
+    runner = train(tmp_path, breaks, hooks=[EMAHook()], epochs=5)
+    assert 'best_acc_epoch_3.pth' in names(tmp_path)
+    assert 'weights' in meta(tmp_path, 'epoch_5.pth')['non_finite']
+    assert torch.isfinite(runner.model.head.weight).all()
+
+
+class Masked(Tiny):
+    """With a mask, an observer and a frozen table that hold infinities on purpose."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer('mask', torch.tensor([0.0, -INF]))
+        self.register_buffer('low', torch.tensor(INF))
+        self.table = nn.Parameter(torch.tensor([INF]), requires_grad=False)
+
+
+def test_infinities_that_were_there_at_the_start_do_not_count(tmp_path):
+    runner = tiny_runner(model=Masked(), work_dir=tmp_path, max_epochs=2)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.run([loader(4)], [('train', 1)])
+    assert runner.outcome.kind == 'completed'
+    assert meta(tmp_path, 'epoch_2.pth')['non_finite'] == {}
+    assert meta(tmp_path, 'epoch_2.pth')['not_finite_at_start'] == ['low', 'mask', 'table']
+    again = tiny_runner(model=Masked(), work_dir=tmp_path, max_epochs=3)
+    again.model.low.fill_(1.0)  # as an observer's that has observed something; the run has noted what it was
+    again.resume(str(tmp_path / 'epoch_2.pth'))
+    again.run([loader(4)], [('train', 1)])
+    assert again.non_finite() == {}
+
+
+def test_a_broken_statistic_that_was_finite_at_the_start_counts_after_a_resume_too(tmp_path):
+    train(tmp_path, buffer, epochs=5, keep=-1)
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=6)
+    runner.resume(str(tmp_path / 'epoch_5.pth'))
+    runner.run([loader(4)], [('train', 1)])
+    assert runner.outcome.kind == 'diverged'
+
+
+@pytest.mark.parametrize('how', ['scaler', 'hook'])
+def test_losses_of_skipped_updates_do_not_count(tmp_path, how):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=4)
+    runner.register_hook(OptimizerHook(amp='fp16', loss_scale=8.0) if how == 'scaler' else OptimizerHook())
+    if how == 'hook':
+        runner.register_hook(NonFiniteHook('skip'))
+    runner.register_hook(Breaks(loss))
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.run([loader(4)], [('train', 1)])
+    assert meta(tmp_path, 'epoch_4.pth')['non_finite'] == {}
+
+
+@pytest.mark.parametrize('do', [None, lambda runner: runner.stop('enough')])
+def test_the_end_says_what_to_do_also_where_the_run_was_stopped_or_nothing_was_saved_later(tmp_path, do, caplog):
+    (tmp_path / 'cfg.py').write_text('')
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=4)
+    runner.meta['exp_name'] = 'cfg.py'
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(Breaks(lambda runner: (weight(NAN)(runner), do and do(runner))))
+    runner.register_hook(CheckpointHook(interval=3, save_last=False))
+    with caplog.at_level(logging.INFO):
+        runner.run([loader(4)], [('train', 1)])
+    assert runner.outcome.kind == 'diverged'
+    assert runner.outcome.reason == (do and 'enough')
+    assert not runner.outcome.ended_well
+    *_, last = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    command = f'runnerkit train {tmp_path}/cfg.py --work-dir {tmp_path} --resume-from {tmp_path}/epoch_3.pth'
+    assert f'{command} --cfg-options optimizer.lr=0.01' in last
+    assert 'head.weight (1 of 8 values)' in last
+
+
+def test_without_a_finite_checkpoint_there_is_a_way_out_as_well(tmp_path, caplog):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(Breaks(weight(INF), at=1))
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.run([loader(4)], [('train', 1)])
+    assert 'There is no finite checkpoint: train anew' in caplog.text
+    assert os.readlink(tmp_path / 'latest.pth') == 'epoch_1.pth'  # there is no other
+
+
+def test_a_broken_checkpoint_is_resumed_with_a_warning_that_names_a_better_one(tmp_path, caplog):
+    train(tmp_path, weight(NAN), epochs=5)
+    tiny_runner(work_dir=tmp_path, max_epochs=6).resume(str(tmp_path / 'epoch_5.pth'))
+    warned = next(r.getMessage() for r in caplog.records if 'cannot mend' in r.getMessage())
+    assert 'NaN or infinite values in body.0.weight (32 of 32 values)' in warned
+    assert f'Resume {tmp_path}/best_acc_epoch_3.pth' in warned or f'Resume {tmp_path}/epoch_3.pth' in warned
+
+
+def test_save_checkpoint_alone_and_only_finite(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.save_checkpoint(str(tmp_path), 'a_{}.pth')
+    assert runner.last_finite == str(tmp_path / 'a_1.pth')
+    weight(NAN)(runner)
+    runner.save_checkpoint(str(tmp_path), 'b_{}.pth')
+    assert os.readlink(tmp_path / 'latest.pth') == 'a_1.pth'
+    assert 'weights' in meta(tmp_path, 'b_1.pth')['non_finite']
+    with pytest.raises(NotSavedError, match='NaN or infinite values in head.weight'):
+        runner.save(str(tmp_path), 'c_{}.pth', only_finite=True)
+    told = []
+    assert runner.save(str(tmp_path), 'c_{}.pth', only_finite=True, on_error=told.append) is None
+    assert len(told) == 1
+    assert not (tmp_path / 'c_1.pth').exists()
+
+
+def test_several_optimizers_are_all_looked_at(tmp_path):
+    def both(model):
+        return {
+            'body': torch.optim.Adam(model.body.parameters()),
+            'head': torch.optim.SGD(model.head.parameters(), lr=0.1),
+        }
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1, optimizer=both)
+    runner.register_hook(OptimizerHook())
+    runner.run([loader(4)], [('train', 1)])
+    assert runner.non_finite() == {}
+    runner.optimizer['body'].state[runner.model.body[0].weight]['exp_avg_sq'][0] = INF
+    assert runner.non_finite() == {'optimizer': 'exp_avg_sq of body.0.weight (4 of 32 values)'}
+
+
+def ranks_with_one_broken(rank, folder):
+    runner = tiny_runner(work_dir=folder, max_epochs=4)
+    runner.register_hook(Breaks(weight(NAN) if rank == 1 else loss, at=3))
+    best = Flattering(loader(4), save_best='acc', rule='greater')
+    runner.register_hook(best)
+    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=1))
+    runner.run([loader(4)], [('train', 1)])
+    return runner.outcome.kind, runner.non_finite(), names(folder)
+
+
+def test_all_ranks_give_the_same_answer(on_ranks, tmp_path):
+    first, second = on_ranks(__file__, 'ranks_with_one_broken', tmp_path)
+    assert first == second
+    kind, found, files = first
+    assert kind == 'diverged'
+    assert found['weights'] == 'head.weight (1 of 8 values)'
+    assert files == ['best_acc_epoch_2.pth', 'epoch_2.pth', 'epoch_4.pth', 'latest.pth']
