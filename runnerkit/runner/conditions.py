@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from runnerkit.runner.settings import Settings, changed
+
 #: Hooks that change nothing of what is trained.
 _ONLOOKERS = (
     'LoggerHook',
@@ -22,6 +24,13 @@ _ONLOOKERS = (
 
 #: What follows from an EMAHook that is gone.
 AVERAGES_GONE = 'its averages are dropped, and training goes on from the raw weights'
+
+
+#: What follows from a changed setting of an optimizer where the checkpoint's stay.
+STATE_WINS = (
+    'the checkpoint keeps the former one, as in MMCV; to change it, set runner.config_wins = True before '
+    'runner.resume, or start with runnerkit train … --resume-from'
+)
 
 
 class Change(NamedTuple):
@@ -44,10 +53,12 @@ class Change(NamedTuple):
 _FOLLOWS = {
     'runner': 'the loaders begin anew: epochs and iterations keep their places in the data in other ways',
     'workflow': 'it begins with its first entry',
+    'length': 'the run ends there; schedules that depend on its length follow the new one',
+    'seed': 'the order of the data is another one; random states go on as they were saved',
     'world size': 'batches, gradients and the number of iterations of an epoch are others',
     'optimizer': 'the state of the former one is taken over, but another formula uses it',
     'precision': 'losses and gradients are rounded in another way',
-    'accumulation': 'updates are made of other numbers of batches',
+    'accumulation': 'updates are made of other numbers of batches; gradients of an unfinished cycle are dropped',
     'torch': 'results may differ in the last bits',
     'threads': 'large sums may differ in the last bits; num_threads in the config sets their number',
 }
@@ -75,6 +86,56 @@ def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
     changes = [Change(f'hook {name}', 'registered', 'gone', follows[name]) for name in sorted(gone)]
     changes += [Change(f'hook {name}', 'absent', 'registered', 'it begins without a state') for name in sorted(new)]
     return [each for each in changes if not any(kind in each.what for kind in _ONLOOKERS)]
+
+
+#: What follows from a changed setting of an optimizer, if it is more than that it takes effect.
+_OPTIMIZER_FOLLOWS = {'lr': 'the learning rate is rescaled, and what its schedule starts from'}
+
+#: The same of hooks' settings.
+_HOOK_FOLLOWS = {
+    **dict.fromkeys(('save_best', 'rule', 'monitor'), 'the best score so far is forgotten'),
+    'loss_scale': 'the loss scale begins with it',
+}
+
+#: Settings of hooks that have a line of their own, among the conditions or as ``schedule``.
+_TOLD_ELSEWHERE = ('cumulative_iters', 'amp')
+
+
+def optimizer_changes(name: str, was: list[Settings], now: list[Settings], takes_effect: bool) -> list[Change]:
+    """What differs of the settings of an optimizer's parameter groups: one line for each setting.
+
+    Args:
+        name: of the optimizer; empty for a single one.
+        was: of each group, when the checkpoint was saved.
+        now: of each group.
+        takes_effect: whether the run goes on with those of now.
+    """
+    names = dict.fromkeys(key for each in zip(was, now, strict=False) for key in changed(*each) if key != 'parameters')
+    found = []
+    for key in names:
+        pairs = dict.fromkeys(
+            (str(b[key]), str(a[key])) for b, a in zip(was, now, strict=False) if key in changed(b, a)
+        )
+        before, after = (', '.join(texts[:3]) + (' …' if len(texts) > 3 else '') for texts in zip(*pairs, strict=True))
+        follows = _OPTIMIZER_FOLLOWS.get(key, 'it takes effect') if takes_effect else STATE_WINS
+        found.append(Change(f'optimizer{name and " " + name}: {key}', before, after, follows))
+    return found
+
+
+def setting_changes(was: Mapping[str, Settings], now: Mapping[str, Settings]) -> list[Change]:
+    """What differs of the settings of the hooks that both runs have, but for those that only look on.
+
+    Args:
+        was: the settings of each hook by its name, when the checkpoint was saved.
+        now: the same now.
+    """
+    return [
+        Change(f'hook {name}: {key}', was[name][key], now[name][key], _HOOK_FOLLOWS.get(key, 'it takes effect'))
+        for name in now
+        if name in was and (name.startswith('CheckpointHook') or not any(kind in name for kind in _ONLOOKERS))
+        for key in changed(was[name], now[name])
+        if key not in _TOLD_ELSEWHERE
+    ]
 
 
 def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:

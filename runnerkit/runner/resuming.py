@@ -15,6 +15,7 @@ from runnerkit.parallel import FSDP2
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
+from runnerkit.runner.settings import changed
 from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
 
 
@@ -78,6 +79,9 @@ class Resuming(Checkpoints):
         self._orders.start(resumed.get('gradient_orders', {}))
 
     def _restore_hook(self, name: str, hook: Hook, state: dict[str, Any]) -> None:
+        settings = ((self._resumed or {}).get('settings') or {}).get('hooks', {}).get(name, {})
+        others = changed(settings, self._hook_settings.get(id(hook), (hook, {}))[1])
+        own = {key: value for key, value in vars(hook).items() if key in others}
         try:
             hook.load_state_dict(state)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -85,6 +89,8 @@ class Resuming(Checkpoints):
                 f'the state of the hook {name} in the checkpoint does not fit ({type(error).__name__}: {error}): '
                 'resume with the hook that saved it, or take the hook out'
             ) from error
+        for key, value in own.items():  # a state may hold what was a setting then
+            setattr(hook, key, value)
 
     def _restore_updates(self) -> None:
         """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
@@ -268,11 +274,13 @@ class Resuming(Checkpoints):
 
     def _tell_changes(self, own: Mapping[str, Any], names: Mapping[str, Hook]) -> None:
         """One table of what has changed since the checkpoint was saved."""
-        from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
+        from runnerkit.runner.conditions import changes, hook_changes, loader_changes, setting_changes, table
 
         resumed: Mapping[str, Any] = self._resumed or {}
         found = changes(resumed['conditions'], self._conditions())
+        found += self._optimizer_changes
         found += hook_changes(own['hooks'], names)
+        found += setting_changes((resumed.get('settings') or {}).get('hooks', {}), self._settings()['hooks'])
         for reader, state in self._readers.entries_in(own):
             entry = self._readers.entries.index(reader)
             found += loader_changes(entry, state.about, about(reader.dataloader))
