@@ -74,17 +74,21 @@ _LOADER_FOLLOWS = {
 }
 
 
-def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
-    """Hooks that are gone or new, but for those that only look on.
+def hook_changes(was: Mapping[str, Mapping[str, Any]], now: Mapping[str, Any]) -> list[Change]:
+    """Hooks that are gone or new, but for those that only look on; and other schedules of torch.
 
     Args:
-        was: their names then, ``<class>#<number>``.
-        now: their names.
+        was: their states then, by names, ``<class>#<number>``.
+        now: the hooks now.
     """
     gone, new = set(was) - set(now), set(now) - set(was)
     follows = {name: AVERAGES_GONE if 'EMAHook' in name else 'its state is dropped' for name in gone}
     changes = [Change(f'hook {name}', 'registered', 'gone', follows[name]) for name in sorted(gone)]
     changes += [Change(f'hook {name}', 'absent', 'registered', 'it begins without a state') for name in sorted(new)]
+    for name in now:
+        before, after = was.get(name, {}).get('schedule'), getattr(now[name], 'schedule', None)
+        if isinstance(before, str) and isinstance(after, str) and before != after:
+            changes.append(Change(f'hook {name}: schedule', before, after, 'it is entered where the run is'))
     return [each for each in changes if not any(kind in each.what for kind in _ONLOOKERS)]
 
 
