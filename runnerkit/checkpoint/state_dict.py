@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -163,7 +164,7 @@ class _Fit(NamedTuple):
     @property
     def summary(self) -> str:
         """How much of the model was loaded, and how much of what else there was, in one line."""
-        rest = {'missing': self.missing, 'of another shape': self.mismatched, 'unexpected': self.unexpected}
+        rest = {'missing': self.missing, 'of another shape or dtype': self.mismatched, 'unexpected': self.unexpected}
         counts = ', '.join(f'{len(found)} {what}' for what, found in rest.items() if found)
         return f'loaded {self.loaded} of {len(self.own)} tensors{f" ({counts})" if counts else ""}'
 
@@ -177,6 +178,12 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
         f'from checkpoint, the shape in current model is {own[name].shape}.'
         for name, value in given.items()
         if _has_shape(own.get(name)) and getattr(value, 'shape', None) != own[name].shape
+    }
+    wrong |= {
+        name: f'dtype mismatch for {printable(name, 200)}: {value.dtype} in the checkpoint cannot become '
+        f'{own[name].dtype} of the current model; convert the values in the file, on purpose, to load them.'
+        for name, value in given.items()
+        if name not in wrong and _has_shape(own.get(name)) and not (_is_count(name) or _converts(value, own[name]))
     }
     # The rest is loaded by torch, so that modules which rename old keys can do so.
     fitting = OrderedDict(
@@ -202,7 +209,7 @@ def _tell(fit: _Fit, strict: bool, logger: logging.Logger | str | None, summary:
     logger = logger or logging.getLogger('runnerkit')
     problems = fit.mismatched[:_MISMATCHES_SHOWN]
     if len(problems) < len(fit.mismatched):
-        problems.append(f'… ({len(fit.mismatched)} size mismatches in all)')
+        problems.append(f'… ({len(fit.mismatched)} mismatches in all)')
     if fit.unexpected:
         problems += ['unexpected key in source state_dict: ' + shortened(fit.unexpected)]
     if fit.missing:
@@ -220,6 +227,22 @@ def _tell(fit: _Fit, strict: bool, logger: logging.Logger | str | None, summary:
 
 def _has_shape(value: Any) -> bool:
     return isinstance(value, Tensor) and not is_lazy(value)
+
+
+def _converts(value: Any, own: Tensor) -> bool:
+    """Whether ``value`` may be copied into ``own``: both are floating, complex, or whole numbers. Numbers and booleans
+    (masks, which old files hold as numbers) convert if that changes no value."""
+    if not isinstance(value, Tensor) or _kind(value.dtype) == _kind(own.dtype):
+        return True
+    if {_kind(value.dtype), _kind(own.dtype)} == {'whole', 'boolean'}:
+        return bool((value.to(own.dtype).to(value.dtype) == value).all())
+    return False
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_complex:
+        return 'complex'
+    return 'floating' if dtype.is_floating_point else 'boolean' if dtype is torch.bool else 'whole'
 
 
 def _is_count(name: str) -> bool:

@@ -280,6 +280,7 @@ def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRun
         with suppress(CutShort):
             call_hook(self, fn_name)
         if fn_name == 'before_run':
+            self._has_own_dispatch = not self._is_restored
             self._begin_run()
 
     return counted

@@ -29,9 +29,8 @@ from runnerkit.optim.update import Update
 from runnerkit.parallel import FSDP2, unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.parallel.dtensors import is_sharded, stacked
-from runnerkit.runner.conditions import Change, optimizer_changes
+from runnerkit.runner.conditions import optimizer_changes
 from runnerkit.runner.settings import (
-    Settings,
     group_settings,
     hook_settings,
     rescheduled,
@@ -59,19 +58,6 @@ class Checkpoints(Updates):
     _go_to_counts: Callable[[], None]
     _orders: GradientOrders | None = None  # made at the first start
     _from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
-
-    #: Whether a resume goes on with this run's settings where the checkpoint's are others, as every run by config does.
-    #: Otherwise the optimizer has those of the checkpoint, as in MMCV, and a warning names them.
-    config_wins = False
-    #: Whether the learning rates were multiplied by the number of processes, as ``auto_scale_lr`` does.
-    scales_lr = False
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # What optimizers and hooks were configured with, each with the object that it is of.
-        self._group_settings: dict[str, tuple[Optimizer, list[Settings]]] = {}
-        self._hook_settings: dict[int, tuple[Hook, Settings]] = {}
-        self._optimizer_changes: list[Change] = []  # found by `resume`, for the table of changes
 
     # --- saving ------------------------------------------------------------------------------------------------------
 

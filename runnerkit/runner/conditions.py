@@ -74,6 +74,11 @@ _LOADER_FOLLOWS = {
 }
 
 
+def only_looks_on(hook: Any) -> bool:
+    """Whether ``hook`` changes nothing of what is trained, by its class's name."""
+    return any(kind in type(hook).__name__ for kind in _ONLOOKERS)
+
+
 def hook_changes(was: Mapping[str, Mapping[str, Any]], now: Mapping[str, Any]) -> list[Change]:
     """Hooks that are gone or new, but for those that only look on; and other schedules of torch.
 
@@ -126,15 +131,17 @@ def optimizer_changes(name: str, was: list[Settings], now: list[Settings], takes
     return found
 
 
-def setting_changes(was: Mapping[str, Settings], now: Mapping[str, Settings]) -> list[Change]:
+def setting_changes(was: Mapping[str, Settings], now: Mapping[str, Settings], scale: bool = True) -> list[Change]:
     """What differs of the settings of the hooks that both runs have, but for those that only look on.
 
     Args:
         was: the settings of each hook by its name, when the checkpoint was saved.
         now: the same now.
+        scale: whether a loss scale takes effect, too.
     """
+    follows = _HOOK_FOLLOWS if scale else {**_HOOK_FOLLOWS, 'loss_scale': STATE_WINS}
     return [
-        Change(f'hook {name}: {key}', was[name][key], now[name][key], _HOOK_FOLLOWS.get(key, 'it takes effect'))
+        Change(f'hook {name}: {key}', was[name][key], now[name][key], follows.get(key, 'it takes effect'))
         for name in now
         if name in was and (name.startswith('CheckpointHook') or not any(kind in name for kind in _ONLOOKERS))
         for key in changed(was[name], now[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch.utils.data import SequentialSampler
@@ -10,17 +10,22 @@ from torch.utils.data import SequentialSampler
 from runnerkit.data.kinds import WAY_OUT, about, is_unbounded, length_of, named, order_of
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.hooks.hook import Hook, Score
+from runnerkit.hooks import CheckpointHook, EvalHook
+from runnerkit.hooks.hook import Hook, Score, listens, overrides
 from runnerkit.parallel import FSDP2
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
+from runnerkit.runner.conditions import only_looks_on
 from runnerkit.runner.settings import changed
 from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
 
 
 class Resuming(Checkpoints):
     """The part of a runner that restores what `resume` has read, when the run starts."""
+
+    #: Whether a subclass's ``call_hook`` calls the hooks itself.
+    _has_own_dispatch = False
 
     def restore_hooks(self, checkpoint: Mapping[str, Any]) -> None:
         """Give the hooks their states in the content of a checkpoint file, as far as it has them."""
@@ -108,6 +113,8 @@ class Resuming(Checkpoints):
             )
         for name, state in updates.items():
             key = name or None
+            if not self.config_wins:  # the loss scale is the checkpoint's, as in MMCV
+                state = {key: value for key, value in state.items() if key != 'first_scale'}
             (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
         self._restore_kept({name: state.get('kept', ()) for name, state in updates.items()})
 
@@ -119,7 +126,8 @@ class Resuming(Checkpoints):
         found: dict[Any, Any] = {}
         for name, values in kept.items():
             update = self._updates.get(name or None) or self._default_update(name or None)
-            found.update(zip(update.parameters(), values, strict=False))
+            if update.accumulated:
+                found.update(zip(update.parameters(), values, strict=False))
         found = {key: own_of_stacked(each, self._rank, ranks) for key, each in found.items() if each is not None}
         if wrapper is not None:
             wrapper.keep_gradients({name: found[p] for name, p in wrapper.module.named_parameters() if p in found})
@@ -280,12 +288,16 @@ class Resuming(Checkpoints):
         found = changes(resumed['conditions'], self._conditions())
         found += self._optimizer_changes
         found += hook_changes(own['hooks'], names)
-        found += setting_changes((resumed.get('settings') or {}).get('hooks', {}), self._settings()['hooks'])
+        found += setting_changes(
+            (resumed.get('settings') or {}).get('hooks', {}), self._settings()['hooks'], self.config_wins
+        )
         for reader, state in self._readers.entries_in(own):
             entry = self._readers.entries.index(reader)
             found += loader_changes(entry, state.about, about(reader.dataloader))
         if found:
             self.logger.warning('Since the checkpoint was saved, this has changed:\n%s', table(found), extra=EXACTNESS)
+        for text in self._doubts_of_order():
+            self.logger.warning('%s', text, extra=EXACTNESS)
         known, before = len(resumed['ranks']), resumed['world_size']
         if known < min(before, self._world_size):
             self.logger.warning(
@@ -305,6 +317,23 @@ class Resuming(Checkpoints):
                 'the random states and hooks of the ranks from %d on are dropped', self._world_size, extra=EXACTNESS
             )
 
+    def _doubts_of_order(self) -> Iterator[str]:
+        """Hooks that a ``call_hook`` of a subclass's own calls after the checkpoint of that moment was written."""
+        points = ('after_train_iter', 'after_train_epoch') if self._has_own_dispatch else ()
+        for point, by_epoch in zip(points, (False, True), strict=False):
+            calls = [hook for hook in self.hooks if listens(hook, point)]
+            saves = (
+                hook for hook in calls if isinstance(hook, (CheckpointHook, EvalHook)) and hook.by_epoch == by_epoch
+            )
+            saving = next(saves, None)
+            for hook in calls[calls.index(saving) + 1 :] if saving is not None else ():
+                if not hook.runs_last and not only_looks_on(hook) and keeps_state(hook):
+                    yield (
+                        f'{type(self).__name__}.call_hook calls {type(hook).__name__} after {type(saving).__name__}, '
+                        'so a checkpoint holds its state of one step before. Register it with a lower priority number '
+                        "(priority='ABOVE_NORMAL'), or let call_hook call super().call_hook"
+                    )
+
     def _tell_found(self, reader: Reader) -> None:
         """Warn of what a resumed reader has found not to be exact; of each once."""
         for text in dict.fromkeys(reader.found):
@@ -315,8 +344,14 @@ class Resuming(Checkpoints):
         """At the first start: what would not be known to be exact after a resume."""
         texts = dict.fromkeys(text for reader in self._readers.entries for text in reader.doubts())
         texts.update(dict.fromkeys([] if self._orders is None else self._orders.doubts()))
+        texts.update(dict.fromkeys(self._doubts_of_order()))
         for text in texts:
             self.logger.info('If this run is resumed, it is not known to be exact. %s', text, extra=EXACTNESS)
+
+
+def keeps_state(hook: Hook) -> bool:
+    """Whether checkpoints hold something of ``hook``, in its state or, as averaged weights, in the model's."""
+    return overrides(hook, 'state_dict') or hasattr(hook, 'around_save')
 
 
 def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
