@@ -146,7 +146,8 @@ class WeightsDoNotFit(RuntimeError):
 
 
 class _Fit(NamedTuple):
-    """How weights fitted a model: ``mismatched`` holds sentences, the other lists names.
+    """How weights fitted a model: ``mismatched`` holds sentences, the other lists names; ``other_kinds`` is of
+    dtypes that do not convert.
 
     BatchNorm's batch counters are not counted, and not missed.
     """
@@ -156,6 +157,7 @@ class _Fit(NamedTuple):
     mismatched: list[str]
     unexpected: list[str]
     missing: list[str]
+    other_kinds: list[str]
 
     @property
     def nothing_fits(self) -> bool:
@@ -164,7 +166,8 @@ class _Fit(NamedTuple):
     @property
     def summary(self) -> str:
         """How much of the model was loaded, and how much of what else there was, in one line."""
-        rest = {'missing': self.missing, 'of another shape or dtype': self.mismatched, 'unexpected': self.unexpected}
+        rest = {'missing': self.missing, 'of another shape': self.mismatched, 'of another dtype': self.other_kinds}
+        rest['unexpected'] = self.unexpected
         counts = ', '.join(f'{len(found)} {what}' for what, found in rest.items() if found)
         return f'loaded {self.loaded} of {len(self.own)} tensors{f" ({counts})" if counts else ""}'
 
@@ -179,9 +182,8 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
         for name, value in given.items()
         if _has_shape(own.get(name)) and getattr(value, 'shape', None) != own[name].shape
     }
-    wrong |= {
-        name: f'dtype mismatch for {printable(name, 200)}: {value.dtype} in the checkpoint cannot become '
-        f'{own[name].dtype} of the current model; convert the values in the file, on purpose, to load them.'
+    other_kinds = {
+        name: f'{printable(name, 200)} ({value.dtype}, in the model {own[name].dtype})'
         for name, value in given.items()
         if name not in wrong and _has_shape(own.get(name)) and not (_is_count(name) or _converts(value, own[name]))
     }
@@ -189,15 +191,16 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
     fitting = OrderedDict(
         (name, laid_out_like(value, own.get(name)) if isinstance(value, Tensor) else value)
         for name, value in given.items()
-        if name not in wrong
+        if name not in wrong and name not in other_kinds
     )
     fitting._metadata = given._metadata  # type: ignore[attr-defined]
     answer = inner.load_state_dict(fitting, strict=False)
     twins = {ema_name(name) for name in given}  # the EMA's copies are not weights of the model
     unexpected = [name for name in answer.unexpected_keys if name not in twins]
-    missing = [name for name in answer.missing_keys if name not in wrong and not _is_count(name)]
+    missing = [name for name in answer.missing_keys if name not in {*wrong, *other_kinds} and not _is_count(name)]
     counted = [name for name in own if not _is_count(name)]
-    return _Fit(len({*counted} - {*missing, *wrong}), counted, list(wrong.values()), unexpected, missing)
+    loaded = len({*counted} - {*missing, *wrong, *other_kinds})
+    return _Fit(loaded, counted, list(wrong.values()), unexpected, missing, list(other_kinds.values()))
 
 
 def _tell(fit: _Fit, strict: bool, logger: logging.Logger | str | None, summary: str = '') -> None:
@@ -209,7 +212,9 @@ def _tell(fit: _Fit, strict: bool, logger: logging.Logger | str | None, summary:
     logger = logger or logging.getLogger('runnerkit')
     problems = fit.mismatched[:_MISMATCHES_SHOWN]
     if len(problems) < len(fit.mismatched):
-        problems.append(f'… ({len(fit.mismatched)} mismatches in all)')
+        problems.append(f'… ({len(fit.mismatched)} size mismatches in all)')
+    if fit.other_kinds:
+        problems += ['dtype of another kind in source state_dict: ' + shortened(fit.other_kinds)]
     if fit.unexpected:
         problems += ['unexpected key in source state_dict: ' + shortened(fit.unexpected)]
     if fit.missing:

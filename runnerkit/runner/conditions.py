@@ -79,21 +79,17 @@ def only_looks_on(hook: Any) -> bool:
     return any(kind in type(hook).__name__ for kind in _ONLOOKERS)
 
 
-def hook_changes(was: Mapping[str, Mapping[str, Any]], now: Mapping[str, Any]) -> list[Change]:
-    """Hooks that are gone or new, but for those that only look on; and other schedules of torch.
+def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
+    """Hooks that are gone or new, but for those that only look on.
 
     Args:
-        was: their states then, by names, ``<class>#<number>``.
-        now: the hooks now.
+        was: their names then, ``<class>#<number>``.
+        now: their names.
     """
     gone, new = set(was) - set(now), set(now) - set(was)
     follows = {name: AVERAGES_GONE if 'EMAHook' in name else 'its state is dropped' for name in gone}
     changes = [Change(f'hook {name}', 'registered', 'gone', follows[name]) for name in sorted(gone)]
     changes += [Change(f'hook {name}', 'absent', 'registered', 'it begins without a state') for name in sorted(new)]
-    for name in now:
-        before, after = was.get(name, {}).get('schedule'), getattr(now[name], 'schedule', None)
-        if isinstance(before, str) and isinstance(after, str) and before != after:
-            changes.append(Change(f'hook {name}: schedule', before, after, 'it is entered where the run is'))
     return [each for each in changes if not any(kind in each.what for kind in _ONLOOKERS)]
 
 
@@ -129,6 +125,16 @@ def optimizer_changes(name: str, was: list[Settings], now: list[Settings], takes
         follows = _OPTIMIZER_FOLLOWS.get(key, 'it takes effect') if takes_effect else STATE_WINS
         found.append(Change(f'optimizer{name and " " + name}: {key}', before, after, follows))
     return found
+
+
+def schedule_changes(was: Mapping[str, Mapping[str, Any]], now: Mapping[str, Any]) -> list[Change]:
+    """The schedules of torch that are others, from the states of hooks then and the hooks now, by name."""
+    pairs = ((name, was.get(name, {}).get('schedule'), getattr(hook, 'schedule', None)) for name, hook in now.items())
+    return [
+        Change(f'hook {name}: schedule', before, after, 'it is entered where the run is')
+        for name, before, after in pairs
+        if isinstance(before, str) and isinstance(after, str) and before != after
+    ]
 
 
 def setting_changes(was: Mapping[str, Settings], now: Mapping[str, Settings], scale: bool = True) -> list[Change]:

@@ -282,12 +282,20 @@ class Resuming(Checkpoints):
 
     def _tell_changes(self, own: Mapping[str, Any], names: Mapping[str, Hook]) -> None:
         """One table of what has changed since the checkpoint was saved."""
-        from runnerkit.runner.conditions import changes, hook_changes, loader_changes, setting_changes, table
+        from runnerkit.runner.conditions import (
+            changes,
+            hook_changes,
+            loader_changes,
+            schedule_changes,
+            setting_changes,
+            table,
+        )
 
         resumed: Mapping[str, Any] = self._resumed or {}
         found = changes(resumed['conditions'], self._conditions())
         found += self._optimizer_changes
         found += hook_changes(own['hooks'], names)
+        found += schedule_changes(own['hooks'], names)
         found += setting_changes(
             (resumed.get('settings') or {}).get('hooks', {}), self._settings()['hooks'], self.config_wins
         )

@@ -151,10 +151,10 @@ def settled_group(
     if first in others and 'initial_momentum' in group:
         group['initial_momentum'] = now[first] if first == 'momentum' else now[first][0]
     if 'lr' in now and ('lr' in anew or differs(was.get('lr'), now['lr'])):
+        before = None if 'lr' in anew else was.get('lr')
         for name in {'lr', 'initial_lr'} & set(group):
-            before = was.get('lr')
-            unscaled = 'lr' in anew or not before or not differs(float(group[name]), before)
-            group[name] = _like(group[name], None, now['lr'] if unscaled else group[name] * (now['lr'] / before))
+            is_scaled = before and differs(float(group[name]), before)
+            group[name] = _like(group[name], None, group[name] * (now['lr'] / before) if is_scaled else now['lr'])
     return group
 
 
@@ -162,10 +162,11 @@ def _like(saved: Any, was: Any, now: Any, wholly: bool = True) -> Any:
     """``now`` in the type of ``saved``; of a sequence only the items that have changed, unless ``wholly``."""
     if isinstance(now, list):
         same = not wholly and isinstance(was, list) and len(was) == len(now) == len(saved)
-        return tuple(
+        items = (
             old if same and not differs(before, new) else new
             for old, before, new in zip(saved if same else now, was if same else now, now, strict=True)
         )
+        return list(items) if isinstance(saved, list) else tuple(items)
     return now * saved.new_ones(()) if isinstance(saved, Tensor) and not isinstance(now, Tensor) else now
 
 
