@@ -29,7 +29,7 @@ from runnerkit.optim.update import Update
 from runnerkit.parallel import FSDP2, unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.parallel.dtensors import is_sharded, stacked
-from runnerkit.runner.conditions import optimizer_changes
+from runnerkit.runner.conditions import Change, optimizer_changes
 from runnerkit.runner.settings import (
     group_settings,
     hook_settings,
@@ -378,6 +378,10 @@ class Checkpoints(Updates):
         if any(problems):
             raise ValueError(next(filter(None, problems)))
         anew = rescheduled(name, settings['schedules'], schedules(self._hook_table))
+        self._optimizer_changes += [
+            Change(f'schedule of {key}', *kinds, 'it begins with the setting of the optimizer')
+            for key, kinds in anew.items()
+        ]
         pairs = zip(state['param_groups'], was, now, optimizer.param_groups, strict=False)
         groups = [settled_group(*each, anew) for each in pairs]
         return {**state, 'param_groups': [*groups, *state['param_groups'][len(groups) :]]}

@@ -115,14 +115,15 @@ def changed(was: Settings, now: Settings) -> list[str]:
 # --- optimizers ------------------------------------------------------------------------------------------------------
 
 
-def rescheduled(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> set[str]:
-    """The quantities of the optimizer ``name`` that another kind of schedule sets than before, or none; see
-    `schedules`."""
+def rescheduled(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The quantities of the optimizer ``name`` that another kind of schedule sets than before, or none, with both kinds;
+    see `schedules`."""
 
-    def of(found: Mapping[str, Any], quantity: str) -> list[str]:
-        return [kind for kind, optimizer in found.get(quantity, ()) if optimizer in (None, name)]
+    def of(found: Mapping[str, Any], quantity: str) -> str:
+        kinds = [kind for kind, optimizer in found[quantity] if optimizer in (None, name)]
+        return ', '.join(kinds) or 'none'
 
-    return {quantity for quantity in now if quantity in was and of(was, quantity) != of(now, quantity)}
+    return {key: (of(was, key), of(now, key)) for key in now if key in was and of(was, key) != of(now, key)}
 
 
 def settled_group(
