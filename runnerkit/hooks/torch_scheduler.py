@@ -126,8 +126,13 @@ class TorchLrUpdaterHook(Hook):
 
     def _build(self, name: str, optimizer: Optimizer) -> LRScheduler:
         # A new scheduler sets the values of step 0, which would be wrong in a resumed run.
-        self._resumed += [(group, copied(group)) for group in optimizer.param_groups]
-        return build_scheduler(self.scheduler, optimizer, **self.arguments, **self._length)
+        before = [copied(group) for group in optimizer.param_groups]
+        scheduler = build_scheduler(self.scheduler, optimizer, **self.arguments, **self._length)
+        self._resumed += [
+            (group, {key: value for key, value in former.items() if key != 'params' and group[key] != value})
+            for group, former in zip(optimizer.param_groups, before, strict=True)
+        ]
+        return scheduler
 
     def _load(self, state: dict[str, Any]) -> None:
         """Load the schedulers' states; where the schedule or its rates are others now, go to the same place of it."""

@@ -379,7 +379,11 @@ class Checkpoints(Updates):
             raise ValueError(next(filter(None, problems)))
         anew = rescheduled(name, settings['schedules'], schedules(self._hook_table))
         self._optimizer_changes += [
-            Change(f'schedule of {key}', *kinds, 'it begins with the setting of the optimizer')
+            Change(
+                f'optimizer{name and " " + name}: schedule of {key}',
+                *kinds,
+                'it begins with the setting of the optimizer',
+            )
             for key, kinds in anew.items()
         ]
         pairs = zip(state['param_groups'], was, now, optimizer.param_groups, strict=False)

@@ -35,6 +35,10 @@ _FIRST_STEP_ONLY = {('Adagrad', 'initial_accumulator_value'), ('Rprop', 'lr')}
 _ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum') for ratio in ('', '_ratio')}
 
 
+#: torch's schedulers that set momenta, too.
+_CYCLES = ('OneCycleLR', 'CyclicLR')
+
+
 class _NotPlain(Exception):
     """A value that a checkpoint cannot hold, such as a function."""
 
@@ -93,8 +97,8 @@ def schedules(hooks: Iterable[Hook]) -> dict[str, list[list[str | None]]]:
     found: dict[str, list[list[str | None]]] = {'lr': [], 'momentum': []}
     for hook in hooks:
         if isinstance(hook, TorchLrUpdaterHook):
-            for kinds in found.values():
-                kinds.append([hook.scheduler, hook.optimizer])
+            for quantity in ('lr', 'momentum') if hook.scheduler in _CYCLES else ('lr',):
+                found[quantity].append([hook.scheduler, hook.optimizer])
         elif isinstance(hook, ParamScheduleHook):
             found[hook.key].append([type(hook).__name__, hook.optimizer])
     return found
@@ -116,8 +120,8 @@ def changed(was: Settings, now: Settings) -> list[str]:
 
 
 def rescheduled(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """The quantities of the optimizer ``name`` that another kind of schedule sets than before, or none, with both kinds;
-    see `schedules`."""
+    """The quantities of the optimizer ``name`` that another kind of schedule sets than before, or none, with both kinds
+    (see `schedules`)."""
 
     def of(found: Mapping[str, Any], quantity: str) -> str:
         kinds = [kind for kind, optimizer in found[quantity] if optimizer in (None, name)]
