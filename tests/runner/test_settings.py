@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from support import Measured, Noisy, Tiny, loader, tiny_runner, weights
+from support import Measured, Noisy, loader, tiny_runner, weights
 from torch import nn
 
 from runnerkit.data import build_dataloader
@@ -23,7 +23,6 @@ from runnerkit.hooks import (
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.optim import build_optimizer
-from runnerkit.runner import EpochBasedRunner
 from runnerkit.runner.settings import changed, differs, hook_settings, plain_settings, settled_group
 
 SGD = {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}
@@ -63,7 +62,7 @@ HOOKS = {
 def start(folder, settings, checkpoint=None, wins=True, done=DONE):
     """A runner with these settings; resumed and run to its end if there is a checkpoint, else run to ``done``."""
     torch.manual_seed(0)
-    settings = {'optimizer': SGD, 'update': {}, 'checkpoint': {'interval': 1}, **copy.deepcopy(settings)}
+    settings = {'optimizer': SGD, 'update': {}, 'checkpoint': {'interval': 3}, **copy.deepcopy(settings)}
     optimizer, limits = settings.pop('optimizer'), {'max_iters': 8, **settings.pop('limits', {})}
     if limits['max_iters'] is None:
         del limits['max_iters']
@@ -212,12 +211,15 @@ EFFECTIVE = {
         {**sgd(), 'lr': STEP}, {**sgd(), 'lr': {**COSINE}}, lrs(round(0.05 * (1 + math.cos(math.pi * 3 / 8)), 9)),
         ['StepLrUpdaterHook#0', 'schedule of lr', 'CosineAnnealingLrUpdaterHook'],
     ),
-    'a policy that has set rates of its own': ({**sgd(), 'lr': CYCLE}, {**sgd(), 'lr': STEP}, lrs(0.01), ['schedule of lr']),
+    'a policy after one with rates of its own': (
+        {**sgd(), 'lr': CYCLE}, {**sgd(), 'lr': STEP}, lrs(0.01), ['schedule of lr'],
+    ),
     'no policy any more': ({**sgd(), 'lr': STEP}, sgd(), lrs(0.1, 0.1), ['schedule of lr', 'none']),
     'no schedule of momenta': ({**sgd(), 'momentum': MOMENTUM}, sgd(), setting('momentum', 0.9), ['schedule of mom']),
     'no schedule of torch': (
         {**sgd(), 'lr': {'policy': 'OneCycleLR', 'max_lr': 1.0, 'by_epoch': False, 'total_steps': 9}}, sgd(),
-        lambda runner: lrs(0.1)(runner) and group(runner)['momentum'] == 0.9, ['schedule of lr', 'schedule of momentum'],
+        lambda runner: lrs(0.1)(runner) and group(runner)['momentum'] == 0.9,
+        ['schedule of lr', 'schedule of momentum'],
     ),
     'a policy where there was none': (sgd(), {**sgd(), 'lr': STEP}, lrs(0.01), ['schedule of lr', 'none']),
     'steps': (
@@ -287,7 +289,7 @@ EFFECTIVE = {
         {}, {'checkpoint': {'interval': 4}}, attribute('CheckpointHook', 'interval', 4), ['CheckpointHook#0: interval'],
     ),
     'kept checkpoints': (
-        {}, {'checkpoint': {'interval': 1, 'max_keep_ckpts': 2}}, attribute('CheckpointHook', 'max_keep_ckpts', 2),
+        {}, {'checkpoint': {'interval': 3, 'max_keep_ckpts': 2}}, attribute('CheckpointHook', 'max_keep_ckpts', 2),
         ['max_keep_ckpts'],
     ),
     'interval of evaluations': (
@@ -298,12 +300,12 @@ EFFECTIVE = {
         {'evaluation': BEST}, {'evaluation': {**BEST, 'rule': 'greater'}}, attribute('EvalHook', 'rule', 'greater'),
         ['EvalHook#0: rule', 'forgotten'],
     ),
-    'max_iters': ({}, {'limits': {'max_iters': 5}}, lambda runner: runner.iter == 5, ['length', '8 iterations', '5 iter']),
+    'max_iters': ({}, {'limits': {'max_iters': 5}}, lambda runner: runner.iter == 5, ['length', '8 it', '5 it']),
     'less than is done': (
-        {}, {'limits': {'max_iters': 2}}, lambda runner: runner.iter == DONE, ['length', '8 iterations', '2 iterations'],
+        {}, {'limits': {'max_iters': 2}}, lambda runner: runner.iter == DONE, ['length', '2 iterations'],
     ),
     'epochs': (
-        {}, {'limits': {'max_iters': None, 'max_epochs': 1}}, lambda runner: runner.iter == 5, ['8 iterations', '1 epochs'],
+        {}, {'limits': {'max_iters': None, 'max_epochs': 1}}, lambda runner: runner.iter == 5, ['length', '1 epochs'],
     ),
     'workflow': (
         {}, {'workflow': [('train', 2)]}, lambda runner: runner.iter == 8, ['workflow', 'begins with its first entry'],
@@ -336,11 +338,12 @@ REFUSED = {
     ),
     'several': (sgd(), {'optimizer': GROUPS}, r"it was SGD and is \{'a': 'SGD'"),
     'names of several': (
-        {'optimizer': GROUPS}, {'optimizer': {'a': GROUPS['b'], 'b': GROUPS['a']}}, 'in other groups, or in another order',
+        {'optimizer': GROUPS}, {'optimizer': {'a': GROUPS['b'], 'b': GROUPS['a']}}, 'in other groups, or in another',
     ),
     'amsgrad': (adam(), adam(amsgrad=True), 'amsgrad was False and is True, and Adam needs it from its start'),
     'centered': (
-        {'optimizer': {'type': 'RMSprop', 'lr': 0.01}}, {'optimizer': {'type': 'RMSprop', 'lr': 0.01, 'centered': True}},
+        {'optimizer': {'type': 'RMSprop', 'lr': 0.01}},
+        {'optimizer': {'type': 'RMSprop', 'lr': 0.01, 'centered': True}},
         'centered was False and is True',
     ),
     'momentum of RMSprop': (
@@ -349,9 +352,12 @@ REFUSED = {
     ),
     'first sum of Adagrad': (
         {'optimizer': {'type': 'Adagrad', 'lr': 0.01}},
-        {'optimizer': {'type': 'Adagrad', 'lr': 0.01, 'initial_accumulator_value': 1.0}}, 'initial_accumulator_value was 0',
+        {'optimizer': {'type': 'Adagrad', 'lr': 0.01, 'initial_accumulator_value': 1.0}},
+        'initial_accumulator_value was 0',
     ),
-    'lr of Rprop': ({'optimizer': {'type': 'Rprop', 'lr': 0.01}}, {'optimizer': {'type': 'Rprop', 'lr': 0.1}}, 'lr was 0.01'),
+    'lr of Rprop': (
+        {'optimizer': {'type': 'Rprop', 'lr': 0.01}}, {'optimizer': {'type': 'Rprop', 'lr': 0.1}}, 'lr was 0.01',
+    ),
     'model': ({'model': Measured}, {'model': Wide}, 'another model'),
 }  # fmt: skip
 
@@ -404,3 +410,142 @@ def test_a_resume_with_the_same_settings_is_silent_and_exact(settings, wins, tmp
 
 def optimizers(runner):
     return list(runner.optimizer.values()) if isinstance(runner.optimizer, dict) else [runner.optimizer]
+
+
+# --- who decides -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('after, key, was', [(sgd(lr=0.001), 'lr', 0.1), (sgd(weight_decay=0.1), 'weight_decay', 0.0)])
+def test_mmcvs_own_resume_keeps_the_settings_of_the_checkpoint_and_warns(after, key, was, tmp_path, caplog):
+    start(tmp_path, sgd())
+    caplog.clear()
+    runner = start(tmp_path / 'second', after, str(tmp_path / 'iter_3.pth'), wins=False)
+    assert setting(key, was)(runner)
+    (line,) = [line for line in told(caplog).splitlines() if line.startswith(f'optimizer: {key}')]
+    assert 'keeps the former one, as in MMCV' in line
+    assert 'runner.config_wins = True' in line
+    # The checkpoint says what was in effect: a run by config takes its own setting.
+    third = start(tmp_path / 'third', after, str(tmp_path / 'second' / 'iter_6.pth'))
+    assert setting(key, after['optimizer'][key])(third)
+
+
+def test_mmcvs_own_resume_takes_over_the_state_of_another_optimizer(tmp_path, caplog):
+    start(tmp_path, adam())
+    start(tmp_path / 'second', {'optimizer': {'type': 'AdamW', 'lr': 0.01}}, str(tmp_path / 'iter_3.pth'), wins=False)
+    assert 'another formula uses it' in told(caplog)
+
+
+@pytest.mark.parametrize('lost', ['settings', 'runnerkit'])
+def test_a_checkpoint_that_does_not_know_its_settings_is_resumed_as_ever(lost, tmp_path, caplog):
+    start(tmp_path, sgd())
+    file = torch.load(tmp_path / 'iter_3.pth')
+    del (file if lost == 'runnerkit' else file['runnerkit'])[lost]
+    torch.save(file, tmp_path / 'old.pth')
+    caplog.clear()
+    runner = start(tmp_path / 'second', sgd(lr=0.001), str(tmp_path / 'old.pth'))
+    assert group(runner)['lr'] == 0.1
+    assert 'lr' not in told(caplog)
+
+
+def test_settings_are_kept_from_resume_to_resume(tmp_path, caplog):
+    """Each resume compares with the run before it, not with the first one."""
+    settings = {**sgd(), 'lr': {**STEP, 'step': [99]}}
+    start(tmp_path, settings)
+    settings['optimizer'] = {**SGD, 'lr': 0.02}
+    second = start(tmp_path / 'second', settings, str(tmp_path / 'iter_3.pth'))
+    caplog.clear()
+    third = start(tmp_path / 'third', settings, str(tmp_path / 'second' / 'iter_6.pth'))
+    assert told(caplog) == ''
+    assert torch.equal(weights(third.model), weights(second.model))
+    settings['optimizer'] = {**SGD, 'lr': 0.1}
+    assert lrs(0.1)(start(tmp_path / 'fourth', settings, str(tmp_path / 'second' / 'iter_6.pth')))
+
+
+def test_going_back_to_a_checkpoint_of_before_the_change_keeps_the_change(tmp_path):
+    class GoesBack(Hook):
+        def __init__(self):
+            self.done = False
+
+        def after_train_iter(self, runner):
+            if runner.iter == 5 and not self.done:
+                self.done = True
+                runner.roll_back(str(tmp_path / 'iter_3.pth'))
+
+    start(tmp_path, sgd())
+    runner = tiny_runner(
+        work_dir=tmp_path / 'second', max_iters=8, optimizer=lambda m: build_optimizer(m, {**SGD, 'lr': 0.02})
+    )
+    for hook in (OptimizerHook(), GoesBack()):
+        runner.register_hook(hook)
+    runner.config_wins = True
+    runner.resume(str(tmp_path / 'iter_3.pth'))
+    runner.run([loader()], [('train', 1)])
+    assert group(runner)['lr'] == 0.02
+
+
+class Twice(Measured):
+    """Its second loss is the first one and 100."""
+
+    def val_step(self, data, optimizer=None, **kwargs):
+        outputs = super().val_step(data)
+        return {**outputs, 'log_vars': {**outputs['log_vars'], 'other_loss': 100 + outputs['log_vars']['loss']}}
+
+
+@pytest.mark.parametrize('best', ['other_loss', 'loss', 'auto'])
+def test_the_best_of_another_score_is_forgotten(best, tmp_path):
+    settings = {'model': Twice, 'evaluation': {'interval': 1, 'save_best': 'loss'}}
+    start(tmp_path, settings)
+    was = torch.load(tmp_path / 'iter_3.pth')['meta']['hook_msgs']
+    settings['evaluation'] = {'interval': 1, 'save_best': best}
+    runner = start(tmp_path / 'second', settings, str(tmp_path / 'iter_3.pth'))
+    messages = runner.meta['hook_msgs']
+    if best == 'other_loss':  # none is better than the former best
+        assert messages['best_score'] > 100
+        assert 'best_other_loss' in messages['best_ckpt']
+        assert len(list(tmp_path.glob('best_loss*'))) == 1  # the other's is left alone
+    else:
+        assert messages['best_score'] <= was['best_score']
+
+
+# --- the pure parts --------------------------------------------------------------------------------------------------
+
+
+def test_a_rate_that_is_a_tensor_stays_one():
+    saved = {'lr': torch.tensor(0.05), 'initial_lr': torch.tensor(0.1), 'params': [0]}
+    found = settled_group(saved, {'lr': 0.1}, {'lr': 0.2}, {'lr': torch.tensor(0.2), 'params': []})
+    assert isinstance(found['lr'], torch.Tensor)
+    assert (float(found['lr']), float(found['initial_lr'])) == pytest.approx((0.1, 0.2))
+    assert float(saved['lr']) == pytest.approx(0.05)
+
+
+def test_what_this_torch_knows_and_the_former_one_did_not_is_no_change():
+    found = settled_group(
+        {'lr': 0.1, 'params': [0]}, {'lr': 0.1}, {'lr': 0.1, 'new': 3}, {'lr': 0.1, 'new': 3, 'params': []}
+    )
+    assert found == {'lr': 0.1, 'params': [0], 'new': 3}
+    assert changed({'lr': 0.1}, {'lr': 0.1, 'new': 3}) == []
+
+
+@pytest.mark.parametrize('was, now, expected', [
+    (0.1 * 3, 0.3, False), (math.nan, math.nan, False), (1, 1.0, False), ([1, 2], [1, 3], True), (None, 0.0, True),
+])  # fmt: skip
+def test_what_counts_as_another_value(was, now, expected):
+    assert differs(was, now) == expected
+
+
+def test_only_plain_values_are_settings():
+    values = {'a': (1, [2.0]), 'b': math.sin, 'c': {'d': None, 'e': [math.sin]}, 'f': torch.tensor(2.0), 'g': 'x'}
+    assert plain_settings(values.items()) == {'a': [1, [2.0]], 'f': 2.0, 'g': 'x'}
+
+
+def test_settings_of_hooks_are_found_by_the_names_of_their_arguments():
+    found = hook_settings(build_lr_hook({**COSINE, 'warmup': 'linear', 'warmup_iters': 3}))
+    assert {
+        'min_lr': 0.0,
+        'min_lr_ratio': None,
+        'warmup': 'linear',
+        'warmup_iters': 3,
+        'by_epoch': False,
+    }.items() <= found.items()
+    assert hook_settings(TextLoggerHook(interval=7))['interval'] == 7
+    assert hook_settings(build_lr_hook({**CYCLE, 'max_lr': [1.0]}))['max_lr'] == [1.0]
