@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -173,13 +173,13 @@ class Checkpoints(Updates):
             'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
         }
 
-    def _note_settings(self) -> None:
-        """Write down what optimizers and hooks are configured with, before a run or a checkpoint changes it."""
+    def _note_settings(self, hooks: Iterable[Hook] = ()) -> None:
+        """Write down what optimizers and ``hooks`` are configured with, before a run or a checkpoint changes it."""
         model = unwrap(self.model)
         for name, optimizer in named_optimizers(self.optimizer).items():
             if self._group_settings.get(name, (None,))[0] is not optimizer:
                 self._group_settings[name] = optimizer, group_settings(optimizer, model)
-        for hook in self._hook_table:
+        for hook in hooks:
             self._hook_settings.setdefault(id(hook), (hook, hook_settings(hook)))
 
     def _settings(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ _ONLOOKERS = (
     'ProfilerHook',
     'MemoryHook',
     'EmptyCacheHook',
+    'StopAfterHook',
 )
 
 

@@ -79,7 +79,8 @@ def group_settings(optimizer: Optimizer, model: nn.Module) -> list[Settings]:
 
 
 def hook_settings(hook: Hook) -> Settings:
-    """The plain values that ``hook`` was built with, as far as its attributes are called like its arguments."""
+    """The plain values that ``hook`` was built with, as far as its attributes are called like its arguments; not
+    the folder that it writes to."""
     inits = [vars(kind).get('__init__') for kind in type(hook).__mro__]
     names = dict.fromkeys(
         name for init in inits if inspect.isfunction(init) for name in inspect.signature(init).parameters
@@ -87,6 +88,7 @@ def hook_settings(hook: Hook) -> Settings:
     attributes = {
         name: next((key for key in (name, f'_{name}', _ELSEWHERE.get(name)) if key in vars(hook)), None)
         for name in names
+        if name != 'out_dir'
     }
     return plain_settings((name, vars(hook)[key]) for name, key in attributes.items() if key is not None)
 
