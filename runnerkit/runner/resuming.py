@@ -284,6 +284,7 @@ class Resuming(Checkpoints):
         """One table of what has changed since the checkpoint was saved."""
         from runnerkit.runner.conditions import (
             changes,
+            held_rates,
             hook_changes,
             loader_changes,
             schedule_changes,
@@ -294,6 +295,7 @@ class Resuming(Checkpoints):
         resumed: Mapping[str, Any] = self._resumed or {}
         found = changes(resumed['conditions'], self._conditions())
         found += self._optimizer_changes
+        found += held_rates({name: own['hooks'].get(name) or {'lrs': None} for name in names}, found)
         found += hook_changes(own['hooks'], names)
         found += schedule_changes(own['hooks'], names)
         found += setting_changes(

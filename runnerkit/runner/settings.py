@@ -138,7 +138,7 @@ def settled_group(
     """A parameter group to go on with: the checkpoint's, with the settings that are others than when it was saved.
 
     A changed learning rate rescales the rate and what its schedule starts from, so that factors of both stay: those of
-    a plateau, of ``auto_scale_lr``, and of `ControlHook`.
+    a plateau and of ``auto_scale_lr``.
 
     Args:
         saved: the group in the checkpoint; not changed.
