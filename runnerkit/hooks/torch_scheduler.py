@@ -94,7 +94,7 @@ class TorchLrUpdaterHook(Hook):
         self.schedule = f'{scheduler}({described({**kwargs, "by_epoch": by_epoch})})'
         self._pending: dict[str, Any] | None = None
         self._resumed: list[tuple[Group, Group]] = []
-        self._runner: RunnerView | None = None
+        self._runner: Any = None  # while it runs
 
     def before_run(self, runner: RunnerView) -> None:
         """Build the schedulers."""
@@ -162,7 +162,6 @@ class TorchLrUpdaterHook(Hook):
 
     def _begin_again(self) -> None:
         """Go through the schedule from its start to where the run is."""
-        assert self._runner is not None
         optimizers = {name: scheduler.optimizer for name, scheduler in self.schedulers.items()}
         for group in (group for optimizer in optimizers.values() for group in optimizer.param_groups):
             group['lr'] = group.pop('initial_lr', group['lr'])

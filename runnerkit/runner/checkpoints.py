@@ -29,7 +29,6 @@ from runnerkit.optim.update import Update
 from runnerkit.parallel import FSDP2, unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.parallel.dtensors import is_sharded, stacked
-from runnerkit.runner.conditions import Change, optimizer_changes
 from runnerkit.runner.settings import (
     group_settings,
     hook_settings,
@@ -364,6 +363,8 @@ class Checkpoints(Updates):
         self, name: str, optimizer: Optimizer, state: Mapping[str, Any], saved: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """The ``state`` of an optimizer, with this run's settings where those of the saved run are others."""
+        from runnerkit.runner.conditions import Change, optimizer_changes
+
         settings = saved.get('settings') or {}
         if name not in settings.get('groups', {}):
             return state  # a file that does not say what its run was configured with

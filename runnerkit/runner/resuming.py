@@ -16,7 +16,6 @@ from runnerkit.parallel import FSDP2
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
-from runnerkit.runner.conditions import only_looks_on
 from runnerkit.runner.settings import changed
 from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
 
@@ -329,8 +328,11 @@ class Resuming(Checkpoints):
 
     def _doubts_of_order(self) -> Iterator[str]:
         """Hooks that a ``call_hook`` of a subclass's own calls after the checkpoint of that moment was written."""
-        points = ('after_train_iter', 'after_train_epoch') if self._has_own_dispatch else ()
-        for point, by_epoch in zip(points, (False, True), strict=False):
+        if not self._has_own_dispatch:
+            return
+        from runnerkit.runner.conditions import only_looks_on
+
+        for point, by_epoch in (('after_train_iter', False), ('after_train_epoch', True)):
             calls = [hook for hook in self.hooks if listens(hook, point)]
             saves = (
                 hook for hook in calls if isinstance(hook, (CheckpointHook, EvalHook)) and hook.by_epoch == by_epoch

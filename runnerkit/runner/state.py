@@ -9,7 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -21,7 +21,6 @@ from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.update import Update
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import absolute_work_dir, check_optimizer, check_settings, check_step
-from runnerkit.runner.conditions import Change
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.readers import Readers
@@ -31,6 +30,9 @@ from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.weight_watch import WeightWatch
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.paths import mkdir_or_exist
+
+if TYPE_CHECKING:
+    from runnerkit.runner.conditions import Change
 
 
 def _read_only(attribute: str, doc: str) -> Any:
