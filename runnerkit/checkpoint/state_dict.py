@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -145,7 +146,8 @@ class WeightsDoNotFit(RuntimeError):
 
 
 class _Fit(NamedTuple):
-    """How weights fitted a model: ``mismatched`` holds sentences, the other lists names.
+    """How weights fitted a model: ``mismatched`` holds sentences, the other lists names; ``other_kinds`` is of
+    dtypes that do not convert.
 
     BatchNorm's batch counters are not counted, and not missed.
     """
@@ -155,6 +157,7 @@ class _Fit(NamedTuple):
     mismatched: list[str]
     unexpected: list[str]
     missing: list[str]
+    other_kinds: list[str]
 
     @property
     def nothing_fits(self) -> bool:
@@ -163,7 +166,8 @@ class _Fit(NamedTuple):
     @property
     def summary(self) -> str:
         """How much of the model was loaded, and how much of what else there was, in one line."""
-        rest = {'missing': self.missing, 'of another shape': self.mismatched, 'unexpected': self.unexpected}
+        rest = {'missing': self.missing, 'of another shape': self.mismatched, 'of another dtype': self.other_kinds}
+        rest['unexpected'] = self.unexpected
         counts = ', '.join(f'{len(found)} {what}' for what, found in rest.items() if found)
         return f'loaded {self.loaded} of {len(self.own)} tensors{f" ({counts})" if counts else ""}'
 
@@ -178,19 +182,25 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
         for name, value in given.items()
         if _has_shape(own.get(name)) and getattr(value, 'shape', None) != own[name].shape
     }
+    other_kinds = {
+        name: f'{printable(name, 200)} ({value.dtype}, in the model {own[name].dtype})'
+        for name, value in given.items()
+        if name not in wrong and _has_shape(own.get(name)) and not (_is_count(name) or _converts(value, own[name]))
+    }
     # The rest is loaded by torch, so that modules which rename old keys can do so.
     fitting = OrderedDict(
         (name, laid_out_like(value, own.get(name)) if isinstance(value, Tensor) else value)
         for name, value in given.items()
-        if name not in wrong
+        if name not in wrong and name not in other_kinds
     )
     fitting._metadata = given._metadata  # type: ignore[attr-defined]
     answer = inner.load_state_dict(fitting, strict=False)
     twins = {ema_name(name) for name in given}  # the EMA's copies are not weights of the model
     unexpected = [name for name in answer.unexpected_keys if name not in twins]
-    missing = [name for name in answer.missing_keys if name not in wrong and not _is_count(name)]
+    missing = [name for name in answer.missing_keys if name not in {*wrong, *other_kinds} and not _is_count(name)]
     counted = [name for name in own if not _is_count(name)]
-    return _Fit(len({*counted} - {*missing, *wrong}), counted, list(wrong.values()), unexpected, missing)
+    loaded = len({*counted} - {*missing, *wrong, *other_kinds})
+    return _Fit(loaded, counted, list(wrong.values()), unexpected, missing, list(other_kinds.values()))
 
 
 def _tell(fit: _Fit, strict: bool, logger: logging.Logger | str | None, summary: str = '') -> None:
@@ -203,6 +213,8 @@ def _tell(fit: _Fit, strict: bool, logger: logging.Logger | str | None, summary:
     problems = fit.mismatched[:_MISMATCHES_SHOWN]
     if len(problems) < len(fit.mismatched):
         problems.append(f'… ({len(fit.mismatched)} size mismatches in all)')
+    if fit.other_kinds:
+        problems += ['dtype of another kind in source state_dict: ' + shortened(fit.other_kinds)]
     if fit.unexpected:
         problems += ['unexpected key in source state_dict: ' + shortened(fit.unexpected)]
     if fit.missing:
@@ -220,6 +232,22 @@ def _tell(fit: _Fit, strict: bool, logger: logging.Logger | str | None, summary:
 
 def _has_shape(value: Any) -> bool:
     return isinstance(value, Tensor) and not is_lazy(value)
+
+
+def _converts(value: Any, own: Tensor) -> bool:
+    """Whether ``value`` may be copied into ``own``: both are floating, complex, or whole numbers. Numbers and booleans
+    (masks, which old files hold as numbers) convert if that changes no value."""
+    if not isinstance(value, Tensor) or _kind(value.dtype) == _kind(own.dtype):
+        return True
+    if {_kind(value.dtype), _kind(own.dtype)} == {'whole', 'boolean'}:
+        return bool((value.to(own.dtype).to(value.dtype) == value).all())
+    return False
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype.is_complex:
+        return 'complex'
+    return 'floating' if dtype.is_floating_point else 'boolean' if dtype is torch.bool else 'whole'
 
 
 def _is_count(name: str) -> bool:

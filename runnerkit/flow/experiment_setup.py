@@ -323,6 +323,7 @@ class ExperimentSetup(IterBasedRunner):
         path = checkpoint_meant(os.fspath(found))
         problem = training_state_problem(_load_checkpoint(path, 'cpu')) if given else None
         if problem is None:
+            self.config_wins = True
             self.resume(path)
         else:
             self.logger.info('the weights of %s are loaded, and nothing else: %s', path, problem)

@@ -100,6 +100,7 @@ class NetworkBase(Stage):
         if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             with placed_errors(cfg, 'auto_scale_lr'):
                 config = scaled_lr(config, cfg, context)
+            context.scales_lr = True
         with placed_errors(cfg, 'optimizer'):
             context.optimizer = build_optimizer(context.model, config)
 

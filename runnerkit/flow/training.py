@@ -75,6 +75,7 @@ class RunnerBase(Stage):
         """Resume from the checkpoint that the startup stage has noted, if any."""
         checkpoint = context.resume_from
         if checkpoint is not None:
+            context.runner.config_wins, context.runner.scales_lr = True, context.scales_lr
             with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
                 context.runner.resume(checkpoint)
             context.findings += is_complete(Plan.of(context), checkpoint)

@@ -122,6 +122,7 @@ class EvalHook(StoringHook):
                 f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
             )
         self.best_ckpt_path: str | None = None
+        self._messages: dict[str, Any] = {}  # of the run
         self._is_evaluating = False
         self._own_points: dict[Hook, Hook] = {}  # of each registered hook that is called
         self._recorded: dict[str, Any] = {}  # the scores of the running evaluation
@@ -159,7 +160,7 @@ class EvalHook(StoringHook):
     # --- when --------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: RunnerView) -> None:
-        messages = runner.meta.setdefault('hook_msgs', {})
+        self._messages = messages = runner.meta.setdefault('hook_msgs', {})
         if self.hooks and self._asks_dataset:
             runner.logger.warning(
                 'the hooks of this %s are never called (%s): predictions are handed to %s, without val points',
@@ -428,8 +429,16 @@ class EvalHook(StoringHook):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.initial_flag = state['initial_flag']
-        if self.rule is None and state['rule'] is not None:
-            self._init_rule(state['rule'], state['key_indicator'])
+        key, rule = state['key_indicator'], state['rule']
+        if self.save_best is None:
+            return
+        if self.save_best in ('auto', key) and (self.rule or self.given_rule or rule) == rule:
+            if self.rule is None and rule is not None:
+                self._init_rule(rule, key)
+        else:  # the best so far is the best of another score
+            self.best_ckpt_path = None
+            for name in ('best_score', 'best_ckpt'):
+                self._messages.pop(name, None)
 
 
 @HOOKS.register_module()

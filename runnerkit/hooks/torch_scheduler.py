@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +24,9 @@ from runnerkit.optim.torch_schedules import (
 )
 from runnerkit.utils.numbers import check_finite
 from runnerkit.utils.suggest import did_you_mean, suggestion
+
+#: What of a ReduceLROnPlateau is no argument.
+_OF_PLATEAU = ('best', 'num_bad_epochs', 'cooldown_counter', 'last_epoch')
 
 #: The arguments that are the run's length where they are missing.
 LENGTHS = {'OneCycleLR': 'total_steps', 'CosineAnnealingLR': 'T_max'}
@@ -92,14 +94,14 @@ class TorchLrUpdaterHook(Hook):
         self._epoch: int | None = None
         self._epochs_unannounced = False
         self._stepped = False
-        self._logger = logging.getLogger('runnerkit')
         self.schedule = f'{scheduler}({described({**kwargs, "by_epoch": by_epoch})})'
         self._pending: dict[str, Any] | None = None
         self._resumed: list[tuple[Group, Group]] = []
+        self._runner: Any = None  # while it runs
 
     def before_run(self, runner: RunnerView) -> None:
         """Build the schedulers."""
-        self._logger = runner.logger
+        self._runner = runner
         self._epochs_unannounced = self.by_epoch and not runner.by_epoch
         if self.schedulers:
             return
@@ -127,39 +129,51 @@ class TorchLrUpdaterHook(Hook):
 
     def _build(self, name: str, optimizer: Optimizer) -> LRScheduler:
         # A new scheduler sets the values of step 0, which would be wrong in a resumed run.
-        self._resumed += [(group, copied(group)) for group in optimizer.param_groups]
-        return build_scheduler(self.scheduler, optimizer, **self.arguments, **self._length)
+        before = [copied(group) for group in optimizer.param_groups]
+        scheduler = build_scheduler(self.scheduler, optimizer, **self.arguments, **self._length)
+        self._resumed += [
+            (group, {key: value for key, value in former.items() if key != 'params' and group[key] != value})
+            for group, former in zip(optimizer.param_groups, before, strict=True)
+        ]
+        return scheduler
 
     def _load(self, state: dict[str, Any]) -> None:
-        """Load the schedulers' states; of a run with another scheduler, only its position."""
+        """Load the schedulers' states; where the schedule or its rates are others now, go to the same place of it."""
         was = state.get('schedule', self.schedule)  # checkpoints of earlier versions do not have it
-        kind = was.partition('(')[0]
-        if was != self.schedule:
-            follows = 'the new one goes on at the step that the former one has reached'
-            if kind == self.scheduler:
-                follows = (
-                    'a torch scheduler keeps its arguments in its state, so the former ones stay in effect; to begin '
-                    'with the new ones, load only the weights (load_from)'
-                )
-            self._logger.warning(
-                'the schedule has changed since the checkpoint: it was %s and is %s; %s', was, self.schedule, follows
-            )
-        for name, scheduler in self.schedulers.items():
-            of = state['schedulers'][name].get('total_steps')
-            if kind == self.scheduler and of is not None and of < self._length.get('total_steps', 0):
-                raise ValueError(
-                    f'the {kind} of the checkpoint ends after {of} steps, but this run has '
-                    f'{self._length["total_steps"]}: train to its end as it was, or load only the weights (load_from)'
-                )
-            if kind == self.scheduler:
+        same_kind = was.partition('(')[0] == self.scheduler
+        if self._key:  # its place depends on the values so far; the arguments are this run's
+            for name, scheduler in self.schedulers.items() if same_kind else ():
+                own = state['schedulers'][name]
+                is_same = (own['mode'], state.get('monitor', self.monitor)) == (scheduler.mode, self.monitor)
+                kept = own if was == self.schedule else {key: own[key] for key in _OF_PLATEAU}
+                load_plain_state(scheduler, kept if is_same else {'last_epoch': own['last_epoch']})
+        elif was == self.schedule and state.get('rates', self._rates()) == self._rates():
+            for name, scheduler in self.schedulers.items():
                 load_plain_state(scheduler, state['schedulers'][name])
-            elif not hasattr(scheduler, '_schedulers'):
-                scheduler.last_epoch = state['schedulers'][name]['last_epoch']
-            else:
-                raise ValueError(
-                    f'{self.scheduler} cannot go on from the checkpoint, whose schedule is {was}: load only the '
-                    'weights (load_from), or keep the schedule'
-                )
+        else:
+            self._begin_again()
+            return
+        for group, values in self._resumed:
+            group.update(values)
+
+    def _rates(self) -> dict[str, list[float]]:
+        """What the schedule starts from, for each parameter group."""
+        return {
+            name: [float(group.get('initial_lr', 0.0)) for group in scheduler.optimizer.param_groups]
+            for name, scheduler in self.schedulers.items()
+        }
+
+    def _begin_again(self) -> None:
+        """Go through the schedule from its start to where the run is."""
+        optimizers = {name: scheduler.optimizer for name, scheduler in self.schedulers.items()}
+        for group in (group for optimizer in optimizers.values() for group in optimizer.param_groups):
+            group['lr'] = group.pop('initial_lr', group['lr'])
+        self.schedulers = {name: self._build(name, optimizer) for name, optimizer in optimizers.items()}
+        stepped = self._stepped
+        self._stepped = False
+        for done in range(self._runner.epoch if self.by_epoch else self._runner.iter):
+            self._step(done=done)
+        self._stepped = stepped
 
     def before_train_iter(self, runner: RunnerView) -> None:
         """Step at each new epoch of an iteration runner, which has no epoch points."""
@@ -194,6 +208,7 @@ class TorchLrUpdaterHook(Hook):
 
     def after_run(self, runner: RunnerView) -> None:
         """Warn if there was nothing to monitor."""
+        self._runner = None
         is_complete = runner.outcome is not None and runner.outcome.kind == 'completed'
         if self._mode == 'val' and not self._stepped and is_complete:
             runner.logger.warning(
@@ -236,6 +251,8 @@ class TorchLrUpdaterHook(Hook):
         """Return the schedulers' states and the unfinished average."""
         return {
             'schedule': self.schedule,
+            'monitor': self.monitor,
+            'rates': self._rates(),
             'schedulers': {name: plain_state(scheduler) for name, scheduler in self.schedulers.items()},
             'sum': self._sum,
             'count': self._count,
@@ -253,8 +270,6 @@ class TorchLrUpdaterHook(Hook):
                 f'this run has them for {list(self.schedulers)}'
             )
         self._load(state)
-        for group, values in self._resumed:
-            group.update(values)
         self._sum, self._count, self._epoch = state['sum'], state['count'], state['epoch']
         self._resumed, self._pending = [], None
 

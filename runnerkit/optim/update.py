@@ -81,6 +81,7 @@ class Update:
         # A fixed factor is set again after each step, because the scaler would halve it at an overflow.
         self.fixed_scale = float(loss_scale) if isinstance(loss_scale, (int, float)) else None
         self.scaler = make_scaler(loss_scale, self.device_type) if amp == 'fp16' else None
+        self._first_scale = {} if self.scaler is None else self.scaler.state_dict()  # before any step
         self.accumulated = 0  # losses whose gradients wait for the step
         self.steps = 0  # optimizer steps since construction, also those made elsewhere
         self._one: Tensor | None = None  # the loss's own gradient
@@ -241,18 +242,23 @@ class Update:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs: the scaler, and the gradients of an unfinished cycle in `parameters`' order."""
-        state: dict[str, Any] = {'accumulated': self.accumulated}
+        state: dict[str, Any] = {'accumulated': self.accumulated, 'cumulative_iters': self.cumulative_iters}
         if self.scaler is not None:
-            state['scaler'] = self.scaler.state_dict()
+            state['scaler'], state['first_scale'] = self.scaler.state_dict(), self._first_scale
         if self.accumulated:
             state['grads'] = [None if p.grad is None else p.grad.detach().cpu() for p in self.parameters()]
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore what `state_dict` returned; where ``cumulative_iters`` or a setting of the loss scale is another one
+        now, that holds: the gradients of an unfinished cycle are dropped, the scale begins with its setting."""
+        if state.get('cumulative_iters', self.cumulative_iters) != self.cumulative_iters:
+            state = {**state, 'accumulated': 0, 'grads': ()}
         self.accumulated = state['accumulated']
         if self.scaler is not None and 'scaler' in state:
-            self.scaler.load_state_dict(state['scaler'])
+            was = state.get('first_scale', self._first_scale)
+            own = {key: value for key, value in self._first_scale.items() if was.get(key) != value}
+            self.scaler.load_state_dict({**state['scaler'], **own})
         for parameter, grad in zip(self.parameters(), state.get('grads', ()), strict=False):
             if grad is not None:
                 grad = laid_out_like(grad, parameter).to(parameter.device, parameter.dtype, copy=True)

@@ -208,6 +208,7 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
                     self.data_loader.trained = self.data_loader.given
         elif point == 'before_run':
             self._is_restored = False
+            self._note_settings(self._hook_table)
         elif point == 'before_train_epoch':
             # After the hooks of the epoch before, since these may update the weights, too.
             self._weight_watch.look(self, progress.iters)
@@ -279,6 +280,7 @@ def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRun
         with suppress(CutShort):
             call_hook(self, fn_name)
         if fn_name == 'before_run':
+            self._has_own_dispatch = not self._is_restored
             self._begin_run()
 
     return counted

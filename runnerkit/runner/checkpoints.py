@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,16 @@ from runnerkit.optim.update import Update
 from runnerkit.parallel import FSDP2, unwrap
 from runnerkit.parallel.buckets import GradientOrders, own_buffers
 from runnerkit.parallel.dtensors import is_sharded, stacked
+from runnerkit.runner.settings import (
+    group_settings,
+    hook_settings,
+    rescheduled,
+    schedules,
+    settled_group,
+    why_not_settled,
+    why_other_parameters,
+    with_rates_of,
+)
 from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
 
@@ -143,6 +153,7 @@ class Checkpoints(Updates):
             'world_size': self._world_size,
             'progress': self.progress.state_dict(),
             'conditions': self._conditions(),
+            'settings': self._settings(),
             'gradient_orders': {} if self._orders is None else self._orders.state_dict(),
             'scores': {name: list(score) for name, score in self.scores.items()},
         }
@@ -169,12 +180,32 @@ class Checkpoints(Updates):
         updates = self._named_updates()
         return {
             **general_conditions(),
+            **({'seed': self.meta['seed']} if 'seed' in self.meta else {}),
+            'length': self._length(),
             'runner': self._kind(),
             'workflow': [list(entry) for entry in self._workflow],
             'world size': self._world_size,
             'optimizer': optimizer_kinds(self.optimizer),
             'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
             'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
+        }
+
+    def _note_settings(self, hooks: Iterable[Hook] = ()) -> None:
+        """Write down what optimizers and ``hooks`` are configured with, before a run or a checkpoint changes it."""
+        model = unwrap(self.model)
+        for name, optimizer in named_optimizers(self.optimizer).items():
+            if self._group_settings.get(name, (None,))[0] is not optimizer:
+                self._group_settings[name] = optimizer, group_settings(optimizer, model)
+        for hook in hooks:
+            self._hook_settings.setdefault(id(hook), (hook, hook_settings(hook)))
+
+    def _settings(self) -> dict[str, Any]:
+        """What a run that resumes compares with its own settings, see `runnerkit.runner.settings`."""
+        known = {name: self._hook_settings.get(id(hook)) for name, hook in self._named_hooks()}
+        return {
+            'groups': {name: groups for name, (_, groups) in self._group_settings.items()},
+            'hooks': {name: found[1] for name, found in known.items() if found is not None},
+            'schedules': schedules(self._hook_table),
         }
 
     def _kept_gradients(self) -> dict[int, Any]:
@@ -197,6 +228,12 @@ class Checkpoints(Updates):
 
     def _named_updates(self) -> dict[str, Update]:
         return {self._update_name(key): update for key, update in self._updates.items()}
+
+    def _length(self) -> str:
+        """How long the run is."""
+        if self._stops_by_iters:
+            return f'{self._max_iters} iterations'
+        return 'as much as the stream has' if self._max_epochs is None else f'{self._max_epochs} epochs'
 
     def _kind(self) -> str:
         return 'by epoch' if self.by_epoch else 'by iteration'
@@ -264,6 +301,7 @@ class Checkpoints(Updates):
 
     def _go_on_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
         """`resume` from what was read of ``checkpoint``."""
+        self._note_settings()
         loaded = dict(loaded)
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
         for hook in self._hook_table:
@@ -277,7 +315,7 @@ class Checkpoints(Updates):
                 f'fits):\n{error}'
             ) from error
         if resume_optimizer and 'optimizer' in loaded:
-            self._load_optimizers(loaded['optimizer'], checkpoint)
+            self._load_optimizers(loaded['optimizer'], checkpoint, loaded.get('runnerkit') or {})
         self._finiteness.resume(loaded, checkpoint)
         hook_msgs = loaded['meta'].get('hook_msgs', {})
         self.meta.setdefault('hook_msgs', {}).update({**hook_msgs, **moved_along(hook_msgs, checkpoint)})
@@ -314,18 +352,70 @@ class Checkpoints(Updates):
                 'the checkpoint is of a run with an EMAHook, and there is none now: %s', AVERAGES_GONE, extra=EXACTNESS
             )
 
-    def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str) -> None:
-        for name, optimizer in named_optimizers(self.optimizer).items():
+    def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str, saved: Mapping[str, Any]) -> None:
+        """Load the optimizers' states; ``saved`` is what the checkpoint knows of its run."""
+        self._optimizer_changes = []
+        optimizers = named_optimizers(self.optimizer)
+        problem = self._why_other_optimizers(saved) if self.config_wins else None
+        for name, optimizer in optimizers.items():
             which = f'optimizer {name!r}' if name else 'optimizer'
             try:
+                if problem is not None:
+                    raise ValueError(problem)
                 state = states[name] if name else dict(states)
                 check_same_kind(optimizer, state)
+                state = self._settled(name, optimizer, state, saved)
                 optimizer.load_state_dict(optimizer_state_like(state, optimizer))
             except (KeyError, ValueError) as error:
                 raise ValueError(
                     f'the {which} in {checkpoint} does not fit this run ({error}); resume with the config it was '
-                    'trained with, or load only its weights (--load-from)'
+                    f'trained with, or load only its weights (--load-from {checkpoint})'
                 ) from error
+
+    def _why_other_optimizers(self, saved: Mapping[str, Any]) -> str | None:
+        """Why the states in a checkpoint are not of this run's optimizers; None if they are, or if it does not say."""
+        if not saved.get('settings'):
+            return None
+        was, now = (
+            {name: kind.removesuffix(FUSED) for name, kind in kinds.items()}
+            for kinds in (saved['conditions']['optimizer'], optimizer_kinds(self.optimizer))
+        )
+        if was != now:
+            return f'it was {was.get("", was)} and is {now.get("", now)}'
+        groups = {name: groups for name, (_, groups) in self._group_settings.items()}
+        return why_other_parameters(saved['settings']['groups'], groups)
+
+    def _settled(
+        self, name: str, optimizer: Optimizer, state: Mapping[str, Any], saved: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The ``state`` of an optimizer, with this run's settings where those of the saved run are others."""
+        from runnerkit.runner.conditions import Change, optimizer_changes
+
+        settings = saved.get('settings') or {}
+        if name not in settings.get('groups', {}):
+            return state  # a file that does not say what its run was configured with
+        was, now = settings['groups'][name], self._group_settings[name][1]
+        if self.scales_lr:  # a changed number of processes leaves the rates as they are
+            now = with_rates_of(now, saved['world_size'] / self._world_size)
+        self._optimizer_changes += optimizer_changes(name, was, now, self.config_wins)
+        if not self.config_wins:
+            self._group_settings[name] = optimizer, was  # what is in effect, and what the next checkpoint says
+            return state
+        problems = [why_not_settled(optimizer, state, *each) for each in zip(was, now, strict=False)]
+        if any(problems):
+            raise ValueError(next(filter(None, problems)))
+        anew = rescheduled(name, settings['schedules'], schedules(self._hook_table))
+        self._optimizer_changes += [
+            Change(
+                f'optimizer{name and " " + name}: schedule of {key}',
+                *kinds,
+                'it begins with the setting of the optimizer',
+            )
+            for key, kinds in anew.items()
+        ]
+        pairs = zip(state['param_groups'], was, now, optimizer.param_groups, strict=False)
+        groups = [settled_group(*each, anew) for each in pairs]
+        return {**state, 'param_groups': [*groups, *state['param_groups'][len(groups) :]]}
 
     def _load_counters(self, loaded: Mapping[str, Any]) -> None:
         """Epochs and iterations that are done; in files of ours, `Progress` as it stood."""
@@ -377,6 +467,9 @@ def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
             )
 
 
+#: Behind the class of an optimizer in `optimizer_kinds`.
+FUSED = ' (fused)'
+
 #: Hyper-parameters that tell kinds of optimizers apart.
 _ESSENTIAL = ('momentum', 'nesterov', 'betas', 'rho', 'alpha', 'lambd', 'etas', 'max_iter', 'lr_decay', 'ns_steps')
 
@@ -384,6 +477,6 @@ _ESSENTIAL = ('momentum', 'nesterov', 'betas', 'rho', 'alpha', 'lambd', 'etas', 
 def optimizer_kinds(optimizer: Any) -> dict[str, str]:
     """Class and implementation of each optimizer (fused ones differ in the last bits), for the record."""
     return {
-        name: type(each).__name__ + (' (fused)' if any(group.get('fused') for group in each.param_groups) else '')
+        name: type(each).__name__ + (FUSED if any(group.get('fused') for group in each.param_groups) else '')
         for name, each in named_optimizers(optimizer).items()
     }

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from runnerkit.runner.settings import Settings, changed
+
 #: Hooks that change nothing of what is trained.
 _ONLOOKERS = (
     'LoggerHook',
@@ -17,11 +19,19 @@ _ONLOOKERS = (
     'ProfilerHook',
     'MemoryHook',
     'EmptyCacheHook',
+    'StopAfterHook',
 )
 
 
 #: What follows from an EMAHook that is gone.
 AVERAGES_GONE = 'its averages are dropped, and training goes on from the raw weights'
+
+
+#: What follows from a changed setting of an optimizer where the checkpoint's stay.
+STATE_WINS = (
+    'the checkpoint keeps the former one, as in MMCV; to change it, set runner.config_wins = True before '
+    'runner.resume, or start with runnerkit train … --resume-from'
+)
 
 
 class Change(NamedTuple):
@@ -44,10 +54,12 @@ class Change(NamedTuple):
 _FOLLOWS = {
     'runner': 'the loaders begin anew: epochs and iterations keep their places in the data in other ways',
     'workflow': 'it begins with its first entry',
+    'length': 'the run ends there; schedules that depend on its length follow the new one',
+    'seed': 'the order of the data is another one; random states go on as they were saved',
     'world size': 'batches, gradients and the number of iterations of an epoch are others',
     'optimizer': 'the state of the former one is taken over, but another formula uses it',
     'precision': 'losses and gradients are rounded in another way',
-    'accumulation': 'updates are made of other numbers of batches',
+    'accumulation': 'updates are made of other numbers of batches; gradients of an unfinished cycle are dropped',
     'torch': 'results may differ in the last bits',
     'threads': 'large sums may differ in the last bits; num_threads in the config sets their number',
 }
@@ -63,6 +75,11 @@ _LOADER_FOLLOWS = {
 }
 
 
+def only_looks_on(hook: Any) -> bool:
+    """Whether ``hook`` changes nothing of what is trained, by its class's name."""
+    return any(kind in type(hook).__name__ for kind in _ONLOOKERS)
+
+
 def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
     """Hooks that are gone or new, but for those that only look on.
 
@@ -75,6 +92,77 @@ def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
     changes = [Change(f'hook {name}', 'registered', 'gone', follows[name]) for name in sorted(gone)]
     changes += [Change(f'hook {name}', 'absent', 'registered', 'it begins without a state') for name in sorted(new)]
     return [each for each in changes if not any(kind in each.what for kind in _ONLOOKERS)]
+
+
+#: What follows from a changed setting of an optimizer, if it is more than that it takes effect.
+_OPTIMIZER_FOLLOWS = {'lr': 'the learning rate is rescaled, and what its schedule starts from'}
+
+#: The same of hooks' settings.
+_HOOK_FOLLOWS = {
+    **dict.fromkeys(('save_best', 'rule', 'monitor'), 'the best score so far is forgotten'),
+    'loss_scale': 'the loss scale begins with it',
+}
+
+#: Settings of hooks that have a line of their own, among the conditions or as ``schedule``.
+_TOLD_ELSEWHERE = ('cumulative_iters', 'amp')
+
+
+def optimizer_changes(name: str, was: list[Settings], now: list[Settings], takes_effect: bool) -> list[Change]:
+    """What differs of the settings of an optimizer's parameter groups: one line for each setting.
+
+    Args:
+        name: of the optimizer; empty for a single one.
+        was: of each group, when the checkpoint was saved.
+        now: of each group.
+        takes_effect: whether the run goes on with those of now.
+    """
+    names = dict.fromkeys(key for each in zip(was, now, strict=False) for key in changed(*each) if key != 'parameters')
+    found = []
+    for key in names:
+        pairs = dict.fromkeys(
+            (str(b[key]), str(a[key])) for b, a in zip(was, now, strict=False) if key in changed(b, a)
+        )
+        before, after = (', '.join(texts[:3]) + (' …' if len(texts) > 3 else '') for texts in zip(*pairs, strict=True))
+        follows = _OPTIMIZER_FOLLOWS.get(key, 'it takes effect') if takes_effect else STATE_WINS
+        found.append(Change(f'optimizer{name and " " + name}: {key}', before, after, follows))
+    return found
+
+
+def held_rates(states: Mapping[str, Mapping[str, Any]], changes: Iterable[Change]) -> list[Change]:
+    """Learning rates that were set through a ControlHook and hold against ``changes``, from the states of hooks."""
+    if not any(change.what.startswith('optimizer') and change.what.endswith(' lr') for change in changes):
+        return []
+    held = {name: state['lrs'] for name, state in states.items() if name.startswith('ControlHook') and state['lrs']}
+    way = 'they hold against the config; to give them back: runnerkit ctl WORK_DIR lr schedule'
+    return [Change(f'hook {name}: learning rates', lrs, lrs, way) for name, lrs in held.items()]
+
+
+def schedule_changes(was: Mapping[str, Mapping[str, Any]], now: Mapping[str, Any]) -> list[Change]:
+    """The schedules of torch that are others, from the states of hooks then and the hooks now, by name."""
+    pairs = ((name, was.get(name, {}).get('schedule'), getattr(hook, 'schedule', None)) for name, hook in now.items())
+    return [
+        Change(f'hook {name}: schedule', before, after, 'it is entered where the run is')
+        for name, before, after in pairs
+        if isinstance(before, str) and isinstance(after, str) and before != after
+    ]
+
+
+def setting_changes(was: Mapping[str, Settings], now: Mapping[str, Settings], scale: bool = True) -> list[Change]:
+    """What differs of the settings of the hooks that both runs have, but for those that only look on.
+
+    Args:
+        was: the settings of each hook by its name, when the checkpoint was saved.
+        now: the same now.
+        scale: whether a loss scale takes effect, too.
+    """
+    follows = _HOOK_FOLLOWS if scale else {**_HOOK_FOLLOWS, 'loss_scale': STATE_WINS}
+    return [
+        Change(f'hook {name}: {key}', was[name][key], now[name][key], follows.get(key, 'it takes effect'))
+        for name in now
+        if name in was and (name.startswith('CheckpointHook') or not any(kind in name for kind in _ONLOOKERS))
+        for key in changed(was[name], now[name])
+        if key not in _TOLD_ELSEWHERE
+    ]
 
 
 def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:

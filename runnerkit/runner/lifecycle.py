@@ -178,14 +178,11 @@ class Lifecycle(Nesting):
             return
         self._is_restored = True
         self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
-        limit = f'{self._max_iters} iterations' if self._stops_by_iters else f'{self._max_epochs} epochs'
-        if self._max_iters is None and self._max_epochs is None:
-            limit = 'as much as the stream has'
         work_dir = self.work_dir and shown(self.work_dir)
         self.logger.info(
             'Start running: workflow %s, at most %s, work dir %s',
             self._workflow,
-            limit,
+            self._length(),
             work_dir,
             extra=self._detail(),
         )

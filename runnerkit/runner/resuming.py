@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,11 +11,13 @@ from torch.utils.data import SequentialSampler
 from runnerkit.data.kinds import WAY_OUT, about, is_unbounded, length_of, named, order_of
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.hooks.hook import Hook, Score
+from runnerkit.hooks import CheckpointHook, EvalHook
+from runnerkit.hooks.hook import Hook, Score, listens, overrides
 from runnerkit.parallel import FSDP2
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked
 from runnerkit.runner.checkpoints import EXACTNESS, Checkpoints
+from runnerkit.runner.settings import changed
 from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
 
 
@@ -23,6 +25,8 @@ class Resuming(Checkpoints):
     """The part of a runner that restores what `resume` has read, when the run starts."""
 
     _apart: Callable[[], AbstractContextManager[None]]
+    #: Whether a subclass's ``call_hook`` calls the hooks itself.
+    _has_own_dispatch = False
 
     def restore_hooks(self, checkpoint: Mapping[str, Any]) -> None:
         """Give the hooks their states in the content of a checkpoint file, as far as it has them."""
@@ -81,6 +85,9 @@ class Resuming(Checkpoints):
         self._orders.start(resumed.get('gradient_orders', {}))
 
     def _restore_hook(self, name: str, hook: Hook, state: dict[str, Any]) -> None:
+        settings = ((self._resumed or {}).get('settings') or {}).get('hooks', {}).get(name, {})
+        others = changed(settings, self._hook_settings.get(id(hook), (hook, {}))[1])
+        own = {key: value for key, value in vars(hook).items() if key in others}
         try:
             hook.load_state_dict(state)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -88,6 +95,8 @@ class Resuming(Checkpoints):
                 f'the state of the hook {name} in the checkpoint does not fit ({type(error).__name__}: {error}): '
                 'resume with the hook that saved it, or take the hook out'
             ) from error
+        for key, value in own.items():  # a state may hold what was a setting then
+            setattr(hook, key, value)
 
     def _restore_updates(self) -> None:
         """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
@@ -105,6 +114,8 @@ class Resuming(Checkpoints):
             )
         for name, state in updates.items():
             key = name or None
+            if not self.config_wins:  # the loss scale is the checkpoint's, as in MMCV
+                state = {key: value for key, value in state.items() if key != 'first_scale'}
             (self._updates.get(key) or self._default_update(key)).load_state_dict(state)
         self._restore_kept({name: state.get('kept', ()) for name, state in updates.items()})
 
@@ -116,7 +127,8 @@ class Resuming(Checkpoints):
         found: dict[Any, Any] = {}
         for name, values in kept.items():
             update = self._updates.get(name or None) or self._default_update(name or None)
-            found.update(zip(update.parameters(), values, strict=False))
+            if update.accumulated:
+                found.update(zip(update.parameters(), values, strict=False))
         found = {key: own_of_stacked(each, self._rank, ranks) for key, each in found.items() if each is not None}
         if wrapper is not None:
             wrapper.keep_gradients({name: found[p] for name, p in wrapper.module.named_parameters() if p in found})
@@ -273,16 +285,32 @@ class Resuming(Checkpoints):
 
     def _tell_changes(self, own: Mapping[str, Any], names: Mapping[str, Hook]) -> None:
         """One table of what has changed since the checkpoint was saved."""
-        from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
+        from runnerkit.runner.conditions import (
+            changes,
+            held_rates,
+            hook_changes,
+            loader_changes,
+            schedule_changes,
+            setting_changes,
+            table,
+        )
 
         resumed: Mapping[str, Any] = self._resumed or {}
         found = changes(resumed['conditions'], self._conditions())
+        found += self._optimizer_changes
+        found += held_rates({name: own['hooks'].get(name) or {'lrs': None} for name in names}, found)
         found += hook_changes(own['hooks'], names)
+        found += schedule_changes(own['hooks'], names)
+        found += setting_changes(
+            (resumed.get('settings') or {}).get('hooks', {}), self._settings()['hooks'], self.config_wins
+        )
         for reader, state in self._readers.entries_in(own):
             entry = self._readers.entries.index(reader)
             found += loader_changes(entry, state.about, about(reader.dataloader))
         if found:
             self.logger.warning('Since the checkpoint was saved, this has changed:\n%s', table(found), extra=EXACTNESS)
+        for text in self._doubts_of_order():
+            self.logger.warning('%s', text, extra=EXACTNESS)
         known, before = len(resumed['ranks']), resumed['world_size']
         if known < min(before, self._world_size):
             self.logger.warning(
@@ -302,6 +330,26 @@ class Resuming(Checkpoints):
                 'the random states and hooks of the ranks from %d on are dropped', self._world_size, extra=EXACTNESS
             )
 
+    def _doubts_of_order(self) -> Iterator[str]:
+        """Hooks that a ``call_hook`` of a subclass's own calls after the checkpoint of that moment was written."""
+        if not self._has_own_dispatch:
+            return
+        from runnerkit.runner.conditions import only_looks_on
+
+        for point, by_epoch in (('after_train_iter', False), ('after_train_epoch', True)):
+            calls = [hook for hook in self.hooks if listens(hook, point)]
+            saves = (
+                hook for hook in calls if isinstance(hook, (CheckpointHook, EvalHook)) and hook.by_epoch == by_epoch
+            )
+            saving = next(saves, None)
+            for hook in calls[calls.index(saving) + 1 :] if saving is not None else ():
+                if not hook.runs_last and not only_looks_on(hook) and keeps_state(hook):
+                    yield (
+                        f'{type(self).__name__}.call_hook calls {type(hook).__name__} after {type(saving).__name__}, '
+                        'so a checkpoint holds its state of one step before. Register it with a lower priority number '
+                        "(priority='ABOVE_NORMAL'), or let call_hook call super().call_hook"
+                    )
+
     def _tell_found(self, reader: Reader) -> None:
         """Warn of what a resumed reader has found not to be exact; of each once."""
         for text in dict.fromkeys(reader.found):
@@ -312,8 +360,14 @@ class Resuming(Checkpoints):
         """At the first start: what would not be known to be exact after a resume."""
         texts = dict.fromkeys(text for reader in self._readers.entries for text in reader.doubts())
         texts.update(dict.fromkeys([] if self._orders is None else self._orders.doubts()))
+        texts.update(dict.fromkeys(self._doubts_of_order()))
         for text in texts:
             self.logger.info('If this run is resumed, it is not known to be exact. %s', text, extra=EXACTNESS)
+
+
+def keeps_state(hook: Hook) -> bool:
+    """Whether checkpoints hold something of ``hook``, in its state or, as averaged weights, in the model's."""
+    return overrides(hook, 'state_dict') or hasattr(hook, 'around_save')
 
 
 def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:

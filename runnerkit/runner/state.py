@@ -9,7 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,10 +26,14 @@ from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.readers import Readers
 from runnerkit.runner.saver import Saver
+from runnerkit.runner.settings import Settings
 from runnerkit.runner.signals import StopSignals
 from runnerkit.runner.weight_watch import WeightWatch
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.paths import mkdir_or_exist
+
+if TYPE_CHECKING:
+    from runnerkit.runner.conditions import Change
 
 
 def _read_only(attribute: str, doc: str) -> Any:
@@ -48,6 +52,12 @@ class RunnerState:
     #: Whether a subclass of the iteration runner has written its own ``train``.
     _has_own_train = False
     call_hook: Callable[[str], None]
+
+    #: Whether a resume takes this run's settings where the checkpoint has others, as in every run by config. If not,
+    #: the checkpoint's optimizer settings stay in effect, as in MMCV, and a warning lists them.
+    config_wins = False
+    #: Whether the learning rates were multiplied by the number of processes, as ``auto_scale_lr`` does.
+    scales_lr = False
 
     # Of the current run, or of the last one.
     #: The signal that asked the last run to stop, also if that came too late to change its outcome.
@@ -113,6 +123,10 @@ class RunnerState:
         self._workflow: list[tuple[str, int]] = []
         self._readers = Readers()
         self._resumed: dict[str, Any] | None = None
+        # What optimizers and hooks were configured with, each with the object that it is of.
+        self._group_settings: dict[str, tuple[Optimizer, list[Settings]]] = {}
+        self._hook_settings: dict[int, tuple[Hook, Settings]] = {}
+        self._optimizer_changes: list[Change] = []  # found by `resume`, for the table of changes
 
     #: Where batches are moved before a step gets them; None: the model's wrapper does it, or the batches are there.
     batch_device: torch.device | None = None

@@ -172,3 +172,57 @@ def test_names_of_a_file_are_escaped_and_not_all_of_them_shown(caplog):
         load_state_dict(model, {name: torch.ones(2) for name in model.state_dict()}, strict=True)
     assert str(caught.value).count('size mismatch for') == 12
     assert '… (30 size mismatches in all)' in str(caught.value)
+
+
+def own_kind(dtype):
+    model = nn.Module()
+    model.register_buffer('own', torch.zeros(3, dtype=dtype))
+    model.register_buffer('other', torch.zeros(1))
+    return model
+
+
+F, C, N, B = torch.float32, torch.complex64, torch.int64, torch.bool
+
+
+@pytest.mark.parametrize('given, own, fits', [
+    (C, F, False), (N, F, False), (B, F, False), (F, N, False), (F, B, False), (F, C, False), (N, C, False),
+    (torch.uint8, torch.float16, False), (torch.float64, torch.int8, False), (torch.complex128, N, False),
+    (torch.float16, F, True), (torch.bfloat16, F, True), (torch.float64, torch.bfloat16, True),
+    (F, torch.float16, True),
+    (torch.complex128, C, True), (torch.int32, N, True), (torch.uint8, B, True), (B, torch.uint8, True),
+])  # fmt: skip
+def test_weights_of_another_kind_of_number_are_not_loaded_and_told(given, own, fits, tmp_path, caplog):
+    state = {'own': torch.ones(3, dtype=given), 'other': torch.ones(1)}
+    torch.save({'state_dict': state}, tmp_path / 'a.pth')
+    model = own_kind(own)
+    load_checkpoint(model, str(tmp_path / 'a.pth'))
+    assert model.own.tolist() == torch.full((3,), fits, dtype=own).tolist()
+    assert model.own.dtype is own
+    assert model.other.item() == 1
+    if fits:
+        assert 'dtype' not in caplog.text
+        load_state_dict(model, state, strict=True)
+        return
+    assert 'loaded 1 of 2 tensors (1 of another dtype)' in caplog.text
+    assert f'own ({given}, in the model {own})' in caplog.text
+    with pytest.raises(WeightsDoNotFit, match='dtype of another kind'):
+        load_state_dict(model, state, strict=True)
+
+
+def test_numbers_become_booleans_only_if_they_are_some():
+    model = own_kind(B)
+    with pytest.raises(WeightsDoNotFit, match='dtype of another kind'):
+        load_state_dict(model, {**model.state_dict(), 'own': torch.tensor([0, 1, 2])}, strict=True)
+
+
+def test_a_batch_counter_that_was_averaged_is_loaded():
+    """Scripts that average checkpoints leave floats in it."""
+    model = nn.BatchNorm1d(2)
+    load_state_dict(model, {**model.state_dict(), 'num_batches_tracked': torch.tensor(7.0)}, strict=True)
+    assert model.num_batches_tracked.item() == 7
+
+
+def test_nothing_of_the_right_kind_is_another_model(tmp_path):
+    torch.save({'weight': torch.ones(1, 2, dtype=C), 'bias': torch.ones(1, dtype=C)}, tmp_path / 'a.pth')
+    with pytest.raises(ValueError, match='not one of its weights'):
+        load_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'))

@@ -140,9 +140,33 @@ def test_fp16_scales_the_loss_and_skips_a_step_that_overflowed():
     update.step()
     assert not torch.equal(weights(model), before)
     state = update.state_dict()
-    fresh = make(amp='fp16', loss_scale='dynamic')[2]
+    fresh = make(amp='fp16', loss_scale={'init_scale': 1024.0})[2]
     fresh.load_state_dict(state)
-    assert fresh.scaler.get_scale() == update.scaler.get_scale()
+    assert fresh.scaler.get_scale() == update.scaler.get_scale() == 512.0
+
+
+@pytest.mark.parametrize('now, scale, interval', [
+    ({'init_scale': 1024.0, 'growth_interval': 7}, 512.0, 7),
+    ({'init_scale': 64.0}, 64.0, 2000),
+    (128.0, 128.0, 2000),
+])  # fmt: skip
+def test_a_changed_setting_of_the_loss_scale_holds_against_a_saved_state(now, scale, interval):
+    model, _, update = make(amp='fp16', loss_scale={'init_scale': 1024.0})
+    update.backward(model(batches(1)[0]).sum() * float('inf'))
+    update.step()
+    other = make(amp='fp16', loss_scale=now)[2]
+    other.load_state_dict(update.state_dict())
+    assert (other.scaler.get_scale(), other.scaler.get_growth_interval()) == (scale, interval)
+
+
+def test_gradients_of_a_cycle_of_another_length_are_dropped():
+    model, _, update = make(cumulative_iters=3)
+    update.backward(model(batches(1)[0]).sum(), iteration=0)
+    for length, kept in ((3, 1), (2, 0)):
+        twin, _, other = make(cumulative_iters=length)
+        other.load_state_dict(update.state_dict())
+        assert other.accumulated == kept
+        assert all((parameter.grad is not None) == bool(kept) for parameter in twin.parameters())
 
 
 def test_fp16_gradients_are_unscaled_before_clipping():

@@ -15,6 +15,8 @@ WAS = {
     'accumulation': {'': 1},
     'torch': '2.6.0',
     'threads': 4,
+    'length': '8 epochs',
+    'seed': 3,
 }
 
 #: Another value of each, and words of what follows from it.
@@ -27,6 +29,8 @@ OTHERS = {
     'accumulation': ({'': 2}, 'updates are made of other numbers of batches'),
     'torch': ('2.7.0', 'last bits'),
     'threads': (1, 'last bits'),
+    'length': ('9 epochs', 'the run ends there'),
+    'seed': (4, 'the order of the data'),
 }
 
 
@@ -125,6 +129,26 @@ def test_another_batch_size_where_the_order_is_not_known_begins_the_epoch_anew()
     (change,) = loader_changes(0, was, now)
     assert (change.was, change.now) == (2, 3)
     assert 'begins anew' in change.follows
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_setting_of_many_groups_is_one_line_with_its_values():
+    was = [{'lr': 0.1 * factor, 'parameters': [str(i)]} for i, factor in enumerate([1, 2, 1, 2, 3, 4])]
+    now = [{'lr': group['lr'] / 10, 'parameters': []} for group in was]
+    (change,) = conditions.optimizer_changes('G', was, now, True)
+    assert change.what == 'optimizer G: lr'
+    assert change.was == '0.1, 0.2, 0.30000000000000004 …'
+    assert change.now.startswith('0.01, 0.02, ')
+    assert conditions.optimizer_changes('', was, was, True) == []
+    assert conditions.optimizer_changes('', was, now, False)[0].follows == conditions.STATE_WINS
+
+
+def test_settings_of_hooks_that_only_look_on_are_left_out_but_not_those_of_checkpoints():
+    was = {'TextLoggerHook#0': {'interval': 1}, 'CheckpointHook#0': {'interval': 1}, 'Gone#0': {'x': 1}}
+    now = {'TextLoggerHook#0': {'interval': 2}, 'CheckpointHook#0': {'interval': 2}, 'New#0': {'x': 2}}
+    assert [change.what for change in conditions.setting_changes(was, now)] == ['hook CheckpointHook#0: interval']
 
 
 # --- all -------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, Hook, OptimizerHook, TextLoggerHook
+from runnerkit.runner import EpochBasedRunner
 from runnerkit.runner.resuming import mean_gradients
 
 
@@ -275,3 +276,62 @@ def test_gradients_of_a_sharded_model_are_the_mean_already():
     """Each rank's state holds the same ones, and their sum by three divided by three may be another number."""
     gradient = torch.tensor([0.1, 1 / 3, 1e-3])
     assert mean_gradients([{'accumulated': 1, 'grads': [gradient]}] * 3)[0] is gradient
+
+
+class InOrder(EpochBasedRunner):
+    """Calls the hooks as MMCV does: by priority alone."""
+
+    def call_hook(self, fn_name):
+        for hook in self._hooks:
+            if hasattr(hook, fn_name):
+                getattr(hook, fn_name)(self)
+
+
+class AsOurs(EpochBasedRunner):
+    def call_hook(self, fn_name):
+        super().call_hook(fn_name)
+
+
+class AfterEpoch(Counts):
+    def after_train_epoch(self, runner):
+        pass
+
+
+@pytest.mark.parametrize('kind, hook, priority, by_epoch, told_of', [
+    (InOrder, EMAHook, 'NORMAL', False, 'EMAHook'),
+    (InOrder, EMAHook, 'ABOVE_NORMAL', False, None),  # the averages move before the save
+    (InOrder, EMAHook, 'NORMAL', True, None),  # they have moved when the epoch's end is saved
+    (AsOurs, EMAHook, 'NORMAL', False, None),
+    (EpochBasedRunner, EMAHook, 'NORMAL', False, None),
+    (InOrder, Counts, 'NORMAL', False, 'Counts'),
+    (InOrder, AfterEpoch, 'LOW', True, 'AfterEpoch'),
+    (InOrder, TextLoggerHook, 'VERY_LOW', False, None),
+])  # fmt: skip
+def test_a_state_that_is_saved_before_it_moves_is_told(kind, hook, priority, by_epoch, told_of, tmp_path, caplog):
+    def run(folder, stop, checkpoint=None):
+        torch.manual_seed(0)
+        model = Tiny()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        runner = kind(model, optimizer=optimizer, work_dir=str(tmp_path / folder), max_iters=stop)
+        runner.register_hook(OptimizerHook(), 'ABOVE_NORMAL')
+        runner.register_hook(CheckpointHook(interval=1, by_epoch=by_epoch))
+        runner.register_hook(hook(), priority)
+        if checkpoint:
+            runner.resume(str(checkpoint))
+        caplog.clear()
+        with caplog.at_level(logging.INFO, 'runnerkit'):
+            runner.run([loader()], [('train', 1)])
+        found = [r for r in caplog.records if f'calls {told_of} after CheckpointHook' in r.getMessage()]
+        assert [r.levelno for r in found] == (
+            [] if told_of is None else [logging.WARNING if checkpoint else logging.INFO]
+        )
+        assert all('ABOVE_NORMAL' in r.getMessage() for r in found)
+        assert told_of is not None or 'call_hook calls' not in caplog.text
+        return runner
+
+    whole = run('first', 6)
+    name = 'epoch_1.pth' if by_epoch else 'iter_3.pth'
+    again = run('second', 6, tmp_path / 'first' / name)
+    if hook is EMAHook:
+        exact = torch.equal(weights(again.model), weights(whole.model))
+        assert exact == (told_of is None)

@@ -1,0 +1,209 @@
+"""The settings of a run: noted at its start, saved in checkpoints, and compared by the run that resumes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from math import isclose
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from runnerkit.hooks.hook import Hook
+from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+
+#: Settings by name; of a parameter group, of a hook.
+Settings = dict[str, Any]
+
+#: Says how an optimizer computes a step, not which one: this process decides it, whatever was saved.
+_IMPLEMENTATION = ('fused', 'foreach', 'capturable', 'differentiable')
+
+#: What an optimizer must have had from its first step on: (class, or '' for any; setting) and the state that it keeps.
+_NEEDS_STATE = {
+    ('', 'amsgrad'): 'max_exp_avg_sq',
+    ('', 'centered'): 'grad_avg',
+    ('RMSprop', 'momentum'): 'momentum_buffer',
+}
+
+#: What an optimizer reads at its first step only.
+_FIRST_STEP_ONLY = {('Adagrad', 'initial_accumulator_value'), ('Rprop', 'lr')}
+
+
+#: Arguments of hooks that are kept in attributes with other names.
+_ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum') for ratio in ('', '_ratio')}
+
+
+#: torch's schedulers that set momenta, too.
+_CYCLES = ('OneCycleLR', 'CyclicLR')
+
+
+class _NotPlain(Exception):
+    """A value that a checkpoint cannot hold, such as a function."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise _NotPlain
+
+
+def plain_settings(values: Iterable[tuple[str, Any]]) -> Settings:
+    """Those of ``values`` that are plain: numbers, texts, None, and lists and dicts of them. Tuples become lists."""
+    found = {}
+    for name, value in values:
+        try:
+            found[name] = _plain(value)
+        except _NotPlain:
+            continue
+    return found
+
+
+def group_settings(optimizer: Optimizer, model: nn.Module) -> list[Settings]:
+    """The settings of each parameter group, with the names of its parameters in ``model`` as ``parameters``."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [
+        {
+            **plain_settings((key, value) for key, value in group.items() if key not in ('params', 'param_names')),
+            'parameters': [names.get(id(parameter), '') for parameter in group['params']],
+        }
+        for group in optimizer.param_groups
+    ]
+
+
+def hook_settings(hook: Hook) -> Settings:
+    """The plain values that ``hook`` was built with, as far as its attributes are called like its arguments; not
+    the folder that it writes to."""
+    inits = [vars(kind).get('__init__') for kind in type(hook).__mro__]
+    names = dict.fromkeys(
+        name for init in inits if inspect.isfunction(init) for name in inspect.signature(init).parameters
+    )
+    attributes = {
+        name: next((key for key in (name, f'_{name}', _ELSEWHERE.get(name)) if key in vars(hook)), None)
+        for name in names
+        if name != 'out_dir'
+    }
+    return plain_settings((name, vars(hook)[key]) for name, key in attributes.items() if key is not None)
+
+
+def schedules(hooks: Iterable[Hook]) -> dict[str, list[list[str | None]]]:
+    """What schedules learning rates and momenta: for each quantity, pairs of a schedule's kind and the name of the
+    optimizer that it is for (None: all)."""
+    found: dict[str, list[list[str | None]]] = {'lr': [], 'momentum': []}
+    for hook in hooks:
+        if isinstance(hook, TorchLrUpdaterHook):
+            for quantity in ('lr', 'momentum') if hook.scheduler in _CYCLES else ('lr',):
+                found[quantity].append([hook.scheduler, hook.optimizer])
+        elif isinstance(hook, ParamScheduleHook):
+            found[hook.key].append([type(hook).__name__, hook.optimizer])
+    return found
+
+
+def differs(was: Any, now: Any) -> bool:
+    """Whether two plain values are other settings; rounding is no difference, and NaN equals itself."""
+    if isinstance(was, float) and isinstance(now, float):
+        return not (isclose(was, now, rel_tol=1e-12) or (was != was and now != now))
+    return bool(was != now)
+
+
+def changed(was: Settings, now: Settings) -> list[str]:
+    """The names of the settings that both have, with other values."""
+    return [name for name in now if name in was and differs(was[name], now[name])]
+
+
+# --- optimizers ------------------------------------------------------------------------------------------------------
+
+
+def rescheduled(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The quantities of the optimizer ``name`` that another kind of schedule sets than before, or none, with both kinds
+    (see `schedules`)."""
+
+    def of(found: Mapping[str, Any], quantity: str) -> str:
+        kinds = [kind for kind, optimizer in found[quantity] if optimizer in (None, name)]
+        return ', '.join(kinds) or 'none'
+
+    return {key: (of(was, key), of(now, key)) for key in now if key in was and of(was, key) != of(now, key)}
+
+
+def settled_group(
+    saved: Mapping[str, Any], was: Settings, now: Settings, current: Mapping[str, Any], anew: Iterable[str] = ()
+) -> dict[str, Any]:
+    """A parameter group to go on with: the checkpoint's, with the settings that are others than when it was saved.
+
+    A changed learning rate rescales the rate and what its schedule starts from, so that factors of both stay: those of
+    a plateau and of ``auto_scale_lr``.
+
+    Args:
+        saved: the group in the checkpoint; not changed.
+        was: the settings of the run that has saved it.
+        now: the settings of this run.
+        current: the group in this run's optimizer.
+        anew: the quantities (``'lr'``, ``'momentum'``) that begin with their settings, whatever was saved.
+    """
+    group = {key: value for key, value in current.items() if key != 'params' and key not in was} | dict(saved)
+    group |= {key: current[key] for key in _IMPLEMENTATION if key in current}
+    others = {name for name in changed(was, now) if name not in ('lr', 'parameters', *_IMPLEMENTATION)}
+    if 'momentum' in anew:
+        others |= {'momentum', 'betas'} & set(now)
+    for name in others:
+        group[name] = _like(saved.get(name), was.get(name), now[name], wholly='momentum' in anew)
+    first = 'momentum' if 'momentum' in others else 'betas'
+    if first in others and 'initial_momentum' in group:
+        group['initial_momentum'] = now[first] if first == 'momentum' else now[first][0]
+    if 'lr' in now and ('lr' in anew or differs(was.get('lr'), now['lr'])):
+        before = None if 'lr' in anew else was.get('lr')
+        for name in {'lr', 'initial_lr'} & set(group):
+            is_scaled = before and differs(float(group[name]), before)
+            group[name] = _like(group[name], None, group[name] * (now['lr'] / before) if is_scaled else now['lr'])
+    return group
+
+
+def _like(saved: Any, was: Any, now: Any, wholly: bool = True) -> Any:
+    """``now`` in the type of ``saved``; of a sequence only the items that have changed, unless ``wholly``."""
+    if isinstance(now, list):
+        same = not wholly and isinstance(was, list) and len(was) == len(now) == len(saved)
+        items = (
+            old if same and not differs(before, new) else new
+            for old, before, new in zip(saved if same else now, was if same else now, now, strict=True)
+        )
+        return list(items) if isinstance(saved, list) else tuple(items)
+    return now * saved.new_ones(()) if isinstance(saved, Tensor) and not isinstance(now, Tensor) else now
+
+
+def why_not_settled(optimizer: Optimizer, state: Mapping[str, Any], was: Settings, now: Settings) -> str | None:
+    """Why a setting of one parameter group cannot change with the optimizer's ``state``; None if all can."""
+    kinds = {'', *(kind.__name__ for kind in type(optimizer).__mro__)}
+    kept = {key for each in state['state'].values() if isinstance(each, Mapping) for key in each}
+    for name in changed(was, now) if state['state'] else ():
+        needed = [value for (kind, key), value in _NEEDS_STATE.items() if kind in kinds and key == name]
+        lacks_state = bool(needed) and not was[name] and needed[0] not in kept
+        if lacks_state or any((kind, name) in _FIRST_STEP_ONLY for kind in kinds):
+            return f'{name} was {was[name]} and is {now[name]}, and {type(optimizer).__name__} needs it from its start'
+    return None
+
+
+def why_other_parameters(was: Mapping[str, list[Settings]], now: Mapping[str, list[Settings]]) -> str | None:
+    """Why the states of optimizers cannot be told apart: the same parameters, in other groups or another order."""
+    before, after = ({key: [each['parameters'] for each in groups] for key, groups in of.items()} for of in (was, now))
+    if before == after or sorted(_flat(before)) != sorted(_flat(after)):
+        return None
+    counts = [sum(map(len, of.values())) for of in (before, after)]
+    if counts[0] != counts[1]:
+        return f'its parameters were in {counts[0]} groups and are in {counts[1]}'
+    return 'its parameters are in other groups, or in another order'
+
+
+def _flat(groups: Mapping[str, list[list[str]]]) -> list[str]:
+    return [name for each in groups.values() for group in each for name in group]
+
+
+def with_rates_of(groups: list[Settings], factor: float) -> list[Settings]:
+    """``groups`` with their learning rates times ``factor``."""
+    return [{**group, 'lr': group['lr'] * factor} if 'lr' in group else group for group in groups]

@@ -1,0 +1,113 @@
+"""Every run by config takes its own settings at a resume, however it was started."""
+
+import copy
+
+import pytest
+import torch
+from experiments import Line, config
+from support import Noisy, Tiny
+
+import runnerkit
+from runnerkit.cli.main import main
+from runnerkit.hooks import Hook
+
+CONFIG = {
+    'model': {'type': Tiny},
+    'data': {'samples_per_gpu': 4, 'train': {'type': Noisy, 'length': 8}},
+    'optimizer': {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9},
+    'lr_config': {'policy': 'step', 'step': [1]},
+    'runner': {'type': 'EpochBasedRunner', 'max_epochs': 3},
+    'seed': 3,
+}
+
+
+class Rates(Hook):
+    def __init__(self):
+        self.found = []
+
+    def before_train_iter(self, runner):
+        self.found.append(runner.current_lr()[0])
+
+
+def train(work_dir, **options):
+    rates = Rates()
+    runnerkit.train(copy.deepcopy(CONFIG), work_dir, device='cpu', hooks=[rates], **options)
+    return rates.found
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """The work dir of a run that was stopped after the first of three epochs."""
+    assert train(tmp_path, stop_after=1) == [0.1, 0.1]
+    return tmp_path
+
+
+@pytest.mark.parametrize('how', [
+    {'resume': True}, {'resume': 'epoch_1.pth'}, {'auto_resume': True}, {'resume_from': 'epoch_1.pth'},
+    {'if_used': 'resume'},
+])  # fmt: skip
+def test_a_changed_rate_takes_effect(how, begun, caplog):
+    how = {key: str(begun / value) if value == 'epoch_1.pth' else value for key, value in how.items()}
+    assert train(begun, optimizer__lr=0.001, **how) == pytest.approx([1e-4] * 4)
+    assert 'optimizer: lr' in caplog.text
+    assert 'lr=0.001' in (begun / 'config.py').read_text()  # the record says what happened
+
+
+def test_the_case_of_the_review(begun, capsys):
+    """``--auto-resume --cfg-options optimizer.lr=0.001``, as users type it."""
+    command = ['train', str(begun / 'config.py'), '--work-dir', str(begun), '--device', 'cpu', '--auto-resume']
+    assert main([*command, '--cfg-options', 'optimizer.lr=0.001']) == 0
+    assert torch.load(begun / 'epoch_3.pth')['optimizer']['param_groups'][0]['lr'] == pytest.approx(1e-4)
+    assert 'optimizer: lr' in ''.join(capsys.readouterr())
+
+
+def test_the_same_config_is_silent_and_goes_on_exactly(begun, tmp_path_factory, caplog):
+    train(begun, resume=True)
+    assert 'this has changed' not in caplog.text
+    other = tmp_path_factory.mktemp('straight')
+    train(other)
+    one, two = (torch.load(folder / 'epoch_3.pth')['state_dict'] for folder in (begun, other))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_another_optimizer_is_refused_with_the_command(begun):
+    with pytest.raises(ValueError, match='it was SGD and is Adam.*--load-from .*epoch_1.pth'):
+        train(begun, resume=True, optimizer={'_delete_': True, 'type': 'Adam', 'lr': 0.1})
+
+
+def test_auto_scale_lr_takes_effect_where_it_was_not(begun):
+    assert train(begun, resume=True, auto_scale_lr={'enable': True, 'base_batch_size': 1}) == pytest.approx([0.04] * 4)
+
+
+@pytest.mark.parametrize('change, rate', [({}, 0.04), ({'optimizer__lr': 0.2}, 0.08)])
+def test_another_number_of_processes_keeps_the_factor_of_auto_scale_lr(change, rate, tmp_path, monkeypatch):
+    """The checkpoint is edited to be one of two processes, whose rate was twice as high."""
+    scaled = {'auto_scale_lr': {'enable': True, 'base_batch_size': 2}}
+    train(tmp_path, stop_after=1, **scaled)
+    file = torch.load(tmp_path / 'epoch_1.pth')
+    file['runnerkit']['world_size'] = 2
+    for group in (*file['runnerkit']['settings']['groups'][''], *file['optimizer']['param_groups']):
+        group |= {key: 2 * group[key] for key in ('lr', 'initial_lr') if key in group}
+    torch.save(file, tmp_path / 'epoch_1.pth')
+    assert train(tmp_path, resume=str(tmp_path / 'epoch_1.pth'), **scaled, **change) == pytest.approx([rate] * 4)
+
+
+def test_an_experiment_takes_its_settings(tmp_path):
+    class Own(Line):
+        lr = 0.1
+
+        def setup_model(self):
+            super().setup_model()
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=self.lr)
+
+    def run(lr, limit):
+        made = Own(config(), {'output': tmp_path, 'max_iteration': limit})
+        made.lr = lr
+        made.config.training['max_iteration'] = made._max_iters = limit
+        made.setup()
+        made.resume_or_load()
+        made.run()
+        return made
+
+    run(0.1, 4)
+    assert run(0.02, 8).current_lr() == [0.02]
