@@ -63,7 +63,7 @@ class DrawnSampler(EpochSampler):
 class Shares(Sampler[Any]):
     """A rank's share of what a sampler or batch sampler gives: of ``world_size`` items in a row, one for each rank.
 
-    Every rank draws all items, as a function of (seed, epoch). Attributes that are not found here are those of ``whole``.
+    Every rank draws all items, as a function of (seed, epoch). Attributes that are not found here are ``whole``'s.
 
     Args:
         whole: gives indices or lists of them, the same on all ranks; it may be endless, and lack a length.
@@ -240,9 +240,13 @@ def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
             )
             return True
         held.restore(own)
-    text = f'{name} gives each rank other indices ({length} on rank 0, of {samples} samples), and is not shared out again'
+    text = (
+        f'{name} gives each rank other indices ({length} on rank 0, of {samples} samples): it is not shared out again'
+    )
     if gives_all:
-        text += '. To share it out, let it draw the same on all ranks; to keep it, give it the attributes rank and world_size'
+        text += (
+            '. To share it out, draw the same on all ranks; to keep it so, give it the attributes rank and world_size'
+        )
     _log(logging.WARNING if gives_all else logging.INFO, text)
     return False
 

@@ -81,6 +81,33 @@ def warn_if_not_shared(loader: Any) -> None:
         )
 
 
+def check_pass(loader: Any, given: int) -> None:
+    """Whether a pass over ``loader`` has given as many batches as its length says; streams may give fewer.
+
+    One that has ended early is logged once, since a length may be an estimate.
+
+    Args:
+        loader: any iterable of batches.
+        given: how many it has given.
+
+    Raises:
+        RuntimeError: it has ended early, and its samplers are torch's or ours, whose lengths are right.
+    """
+    length = length_of(loader)
+    if length is None or given >= length or isinstance(dataset_of(loader), IterableDataset) or is_unbounded(loader):
+        return
+    text = (
+        f'{named(loader)}: the pass ended after {given} of {length} batches. A StopIteration in a sample, a transform '
+        'or collate_fn ends it, such as that of next() of an empty iterator; a loader of '
+        'runnerkit.data.build_dataloader names the sample'
+    )
+    packages = {type(each).__module__.partition('.')[0] for each in parts_of(_drawn_from(loader))}
+    if packages and packages <= {'torch', 'runnerkit', 'builtins'}:
+        raise RuntimeError(text)
+    if _is_new(loader):
+        logger.warning('%s. If the loader is right, let its length be right', text)
+
+
 def _drawn_from(loader: Any) -> Any:
     """The batch sampler or sampler of a DataLoader over a map-style data set; None for other loaders."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):

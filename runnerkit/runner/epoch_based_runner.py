@@ -11,7 +11,7 @@ from runnerkit.checkpoint.store import BY_EPOCH
 from runnerkit.data.kinds import length_of, named
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.data.together import in_step
+from runnerkit.data.together import check_pass, in_step
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
@@ -99,6 +99,8 @@ class EpochBasedRunner(BaseRunner):
                         reader.exhaust()
                     break
                 self.data_batch = None
+            else:
+                check_pass(data_loader, self._progress.batches)
             if not self._progress.batches:  # it would go on for ever, or train nothing in silence
                 raise ValueError(
                     f'{named(data_loader)} gives no batches in epoch {self._epoch + 1}: a generator or another '

@@ -11,7 +11,7 @@ import torch
 
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.named import name_of_scores, with_name
-from runnerkit.data.together import each_sample_once, may_differ, tell_unshared
+from runnerkit.data.together import check_pass, each_sample_once, may_differ, tell_unshared
 from runnerkit.distributed import (
     broadcast_buffers,
     broadcast_patiently,
@@ -187,6 +187,7 @@ class Evaluating(Lifecycle):
                         scores.update(self.outputs)
                         call('after_val_iter')
                     self.data_batch, self._stepped = None, None
+                check_pass(loader, reader.left_out + given)
                 reader.close()
                 if may_differ(loader):
                     tell_unshared(loader, first)
