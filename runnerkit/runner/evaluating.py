@@ -23,6 +23,7 @@ from runnerkit.distributed import (
 from runnerkit.evaluation import Scores, evaluation_mode, in_step, numbers_of, score_dataset
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.log_buffer import LogBuffer
+from runnerkit.parallel.same_weights import shared_buffers
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.lifecycle import Lifecycle
 from runnerkit.utils.report import scope as report_scope
@@ -69,7 +70,7 @@ class Evaluating(Lifecycle):
         self._found, log, before = found, self.log_buffer, dict(self.log_buffer.output)
         log.output.clear()
         meet_patiently()
-        broadcast_buffers(self.model.buffers())  # all ranks evaluate what rank 0 would save
+        broadcast_buffers(shared_buffers(self.model))  # all ranks evaluate what rank 0 would save
         try:
             with self._rings('around_val'), evaluation_mode(self.model):
                 yield found
