@@ -166,8 +166,10 @@ def build_dataloader(
         seeded: False for torch's own loader: faster by some microseconds a sample, but what random transforms do then
             depends on the number of workers and cannot be entered in mid-epoch. The order stays a function of
             (seed, epoch).
-        sampler: in place of the usual one: a sampler, or a config for SAMPLERS.
+        sampler: in place of the usual one: a sampler, or a config for SAMPLERS. One that gives all ranks the same is
+            shared out: each sample of its order goes to one rank.
         batch_sampler: in place of ``sampler``, ``samples_per_gpu`` and ``drop_last``: a batch sampler, or a config.
+            One that gives all ranks the same is shared out, a batch to each rank.
         ranks: a rank and how many there are, to load what another process of a distributed run loads.
         prefetch_to: a GPU to which batches are copied ahead, see `SeededLoader`; not without ``seeded``.
         max_batches: how many batches an epoch has at most on each rank, at least 1; None for all. A shuffled epoch
