@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pickle
 import re
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +22,7 @@ MANIFEST = 'MANIFEST'
 #: The file with all that is no large tensor.
 REST = 'rest.pth'
 #: Where that file has the id of its save.
-SAVE = 'save'
+SAVE = 'runnerkit_save'
 
 _FORMAT = 1
 #: How many files are read at once to check them.
@@ -123,10 +121,10 @@ def why_folder_damaged(folder: str | os.PathLike[str]) -> str | None:
             for name, listed in zip(files, found, strict=True):
                 if listed != files[name]:
                     return f'the checksum of its file {name} is wrong'
-        check_parts(folder, files)
-        check_save(METADATA, read_metadata((folder / METADATA).read_bytes()).storage_meta.save_id, files)
-        with suppress(pickle.UnpicklingError):  # it holds objects, which are loaded only if the user trusts them
-            check_save(REST, safe_load(os.fspath(folder / REST), mmap=True).get(SAVE), files)
+        if files.save is not None:
+            check_parts(folder, files)
+            check_save(METADATA, read_metadata((folder / METADATA).read_bytes()).storage_meta.save_id, files)
+            check_save(REST, _save_in_rest(folder / REST, files.save), files)
     except (OSError, ValueError) as error:
         return printable(error)
     return None
@@ -144,6 +142,14 @@ def check_size(path: Path, listed: Listed) -> None:
         raise ValueError(f'its file {path.name} is missing') from None
     if size != listed.size:
         raise ValueError(f'its file {path.name} has {size} bytes instead of {listed.size}')
+
+
+def _save_in_rest(path: Path, unknown: str) -> Any:
+    """The id in the file ``path``; ``unknown`` if it cannot be loaded."""
+    try:
+        return dict(safe_load(os.fspath(path), mmap=True)).get(SAVE)
+    except Exception:  # its bytes are those that were written: whoever reads it says what is wrong, or must trust it
+        return unknown
 
 
 def mark(save: str) -> bytes:

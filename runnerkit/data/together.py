@@ -101,8 +101,8 @@ def check_pass(loader: Any, given: int) -> None:
         'or collate_fn ends it, such as that of next() of an empty iterator; a loader of '
         'runnerkit.data.build_dataloader names the sample'
     )
-    packages = {type(each).__module__.partition('.')[0] for each in parts_of(_drawn_from(loader))}
-    if packages and packages <= {'torch', 'runnerkit', 'builtins'}:
+    packages = {type(each).__module__.partition('.')[0] for each in (loader, *parts_of(_drawn_from(loader)))}
+    if packages <= {'torch', 'torchdata', 'runnerkit', 'builtins'}:
         raise RuntimeError(text)
     if _is_new(loader):
         logger.warning('%s. If the loader is right, let its length be right', text)

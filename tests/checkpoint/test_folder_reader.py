@@ -139,6 +139,7 @@ def test_folders_without_an_id_are_read_as_before(folder):
         assert same(read_folder(folder), checkpoint())
 
 
+@pytest.mark.filterwarnings('ignore:torch.distributed is disabled')
 def test_torch_reads_the_parts_behind_which_the_id_is(folder):
     found = {'state_dict.w': torch.zeros(5, 3)}
     dcp.load(found, checkpoint_id=folder, no_dist=True)
