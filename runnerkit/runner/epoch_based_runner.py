@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from runnerkit.checkpoint.store import BY_EPOCH
@@ -99,8 +100,6 @@ class EpochBasedRunner(BaseRunner):
                         reader.exhaust()
                     break
                 self.data_batch = None
-            else:
-                check_pass(data_loader, self._progress.batches)
             if not self._progress.batches:  # it would go on for ever, or train nothing in silence
                 raise ValueError(
                     f'{named(data_loader)} gives no batches in epoch {self._epoch + 1}: a generator or another '
@@ -162,7 +161,15 @@ class EpochBasedRunner(BaseRunner):
         batches = reader.batches(self._epoch)
         if moves:
             self._restore_moment()
-        return enumerate(in_step(reader.dataloader, batches), self._progress.batches)
+        start = self._progress.batches
+        unseen = reader.left_out - start if moves else 0  # of another loader than the one that was counted
+        return chain(enumerate(in_step(reader.dataloader, batches), start), self._end_of_pass(reader, unseen))
+
+    def _end_of_pass(self, reader: Reader, unseen: int) -> Iterator[tuple[int, Any]]:
+        """No more batches: look whether the pass has given as many as it should, ``unseen`` of which were not counted
+        as batches of the epoch."""
+        check_pass(reader.dataloader, self._progress.batches + unseen)
+        yield from ()
 
     def _last_iter(self, data_loader: Any) -> int | None:
         """How many iterations the run will have: those before the running epoch, and all that come. Earlier epochs may
