@@ -157,13 +157,14 @@ def shared_out(sampler: Any, samples: int, context: dict[str, Any], is_built: bo
             on a single rank, and a run can go on with another number of them.
     """
     rank, world_size = context['rank'], context['world_size']
-    is_alone = world_size == 1 and not (is_built and type(sampler) in _SAMPLERS)
-    if is_alone or knows_ranks(sampler, world_size):
+    # Without a generator of its own, whose state a resume would restore before the order is drawn.
+    is_pure = type(sampler) in _SAMPLERS and getattr(sampler, 'generator', None) is None
+    if (world_size == 1 and not (is_built and is_pure)) or knows_ranks(sampler, world_size):
         return sampler
     options = {key: context[key] for key in ('seed', 'rank', 'world_size', 'round_up', 'drop_last')}
     if world_size > 1 and (rank, world_size) == get_dist_info() and not _are_same(sampler, samples, world_size):
         return sampler
-    return DrawnSampler(sampler, **options) if type(sampler) in _SAMPLERS else Shares(sampler, **options)
+    return DrawnSampler(sampler, **options) if is_pure else Shares(sampler, **options)
 
 
 def parts_of(sampler: Any) -> Iterator[Any]:
