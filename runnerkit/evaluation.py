@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from runnerkit.data.kinds import is_limited, length_of
+from runnerkit.data.together import check_pass
 from runnerkit.distributed import (
     broadcast_object,
     collect_results_cpu,
@@ -67,11 +68,13 @@ def single_gpu_test(model: nn.Module, data_loader: Any) -> list[Any]:
 
 def _predictions(model: nn.Module, data_loader: Any, tell: Callable[[int], Any]) -> list[Any]:
     results: list[Any] = []
+    batches = 0
     with evaluation_mode(model), torch.no_grad():
         for data, counts in in_step(model, data_loader, iter(data_loader)):
             found = model(return_loss=False, **data)
             if not counts:
                 continue
+            batches += 1
             if found is None:
                 raise TypeError(
                     f'{type(unwrap(model)).__name__}.forward(return_loss=False, …) returned None, but it must return a '
@@ -81,6 +84,7 @@ def _predictions(model: nn.Module, data_loader: Any, tell: Callable[[int], Any])
             results.extend(found)
             if len(results) > before:
                 tell(len(results) - before)
+    check_pass(data_loader, batches)
     return results
 
 

@@ -31,6 +31,7 @@ from runnerkit.cli.train import main, parser
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.vega import config_of_step
+from runnerkit.data import build_dataloader
 from runnerkit.data.files import dataset_of_files
 from runnerkit.flow import Flow, Options
 from runnerkit.flow.switches import compile_options
@@ -39,6 +40,7 @@ from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
+from runnerkit.parallel.same_weights import local_tensors
 from runnerkit.search.networks import FAMILIES
 from runnerkit.search.record import Record
 from runnerkit.search.study import told
@@ -141,6 +143,8 @@ RUN = {
     'docs/distributed.md': {
         'tools/dist_train.sh configs/mnist/lenet.py 2 --auto-scale-lr',
         'apiVersion: kubeflow.org/v1',
+        "sampler = dict(type='WeightedRandomSampler', weights=[1.0, 3.0] * 500, num_samples=1000)",
+        'from torch import nn',
         "model_wrapper = dict(type='DDP', gradient_as_bucket_view=True)",
         '# my_wrapper.py',
         "custom_imports = dict(imports=['my_wrapper'])",
@@ -404,7 +408,7 @@ def test_the_job_for_kubernetes_has_a_command_that_is_one():
 
 
 def test_each_wrapper_of_the_page_about_several_processes_trains(on_ranks, folder, monkeypatch):
-    blocks = re.findall(r'```python\n(.*?)```', read('docs/distributed.md'), re.DOTALL)
+    blocks = re.findall(r'```python\n(.*?)```', read('docs/distributed.md').partition('## Wrapping')[2], re.DOTALL)
     names = ['ddp', 'my_wrapper', 'own', 'by_class', 'by_size']
     for name, block in zip(names, blocks, strict=True):
         base = '' if name == 'my_wrapper' else "_base_ = ['config.py']\n"
@@ -423,6 +427,18 @@ def test_each_wrapper_of_the_page_about_several_processes_trains(on_ranks, folde
         assert first[name]['weights'] == second[name]['weights']
     assert first['own']['class'] == 'Counting'
     assert first['ddp']['loss'] == pytest.approx(first['by_class']['loss'], rel=1e-3)
+
+
+def test_the_shares_of_the_page_about_several_processes():
+    scope = {}
+    exec(text_of('docs/distributed.md', 'sampler = dict('), scope)
+    options = scope['data']['train_dataloader']
+    loaders = [build_dataloader(range(1000), 10, 0, seed=1, ranks=(rank, 2), **options) for rank in range(2)]
+    first, second = ([i for batch in loader for i in batch.tolist()] for loader in loaders)
+    assert (len(first), len(second)) == (500, 500)
+    assert 650 < sum(i % 2 for i in first + second) < 850  # three times as often
+    exec(text_of('docs/distributed.md', 'from torch import nn'), scope)
+    assert local_tensors(scope['Experts']()) == {'expert.weight', 'expert.bias'}
 
 
 def test_the_sections_of_the_page_about_keys_are_one_config(folder):

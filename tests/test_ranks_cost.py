@@ -50,9 +50,9 @@ def test_ranks_talk_once_a_log_line_and_in_no_other_iteration(on_ranks):
     for found in on_ranks(__file__, 'trains_on_rank'):
         # DDP's own, which are not torch.distributed's functions, are not among them.
         assert found['after'] == [0] * 9 + [1] * 10 + [2] * 6
-        assert found['start'] == 1  # the lengths of the loaders
+        assert found['start'] == 2  # the lengths of the loaders, and a checksum of the weights
         # At the end of the epoch one for its late values, and the save: a broadcast of an object is two, a gather two.
-        assert found['all'] == 1 + 2 + 1 + (2 + 2 + 2)
+        assert found['all'] == 2 + 2 + 1 + (2 + 2 + 2)
 
 
 @pytest.fixture(scope='module')

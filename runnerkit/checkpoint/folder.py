@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import uuid
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,8 @@ from torch import distributed as dist
 from torch.distributed import checkpoint as dcp
 
 from runnerkit.checkpoint.atomic import DiskFile, flush_folder, make_folder, temporary_name
-from runnerkit.checkpoint.manifest import REST, Listed, check_size, put_in_place, write_manifest
+from runnerkit.checkpoint.manifest import REST, SAVE, Listed, check_size, mark, put_in_place, write_manifest
+from runnerkit.checkpoint.metadata import METADATA
 from runnerkit.distributed import all_gather_objects, broadcast_object
 
 #: How long rank 0 waits for files that other machines have written, in seconds: network file systems show them late.
@@ -53,11 +55,12 @@ def write_folder(
     Raises:
         OSError: the disk of some process is full, a folder is gone …; nothing is left of the new checkpoint.
     """
-    temporary = Path(_first(group, lambda: str(_new_folder(path))))
+    name, save = _first(group, lambda: (str(_new_folder(path)), uuid.uuid4().hex))
+    temporary = Path(name)
     failure: Exception | None = None
     written: dict[str, Listed] = {}
     try:
-        written = _write_tensors(temporary, tensors, local, group)
+        written = _write_tensors(temporary, tensors, local, group, save)
     except Exception as error:
         failure = error
     every = _gathered(group, (written, failure))
@@ -71,10 +74,10 @@ def write_folder(
                 files.update(names)
             with _OwnFile(temporary / REST) as file:
                 own: Any = file
-                torch.save(dict(rest or {}), own)
+                torch.save({**(rest or {}), SAVE: save}, own)
             files[REST] = file.listed
             _wait_for(temporary, files)
-            write_manifest(temporary, files)
+            write_manifest(temporary, files, save)
             flush_folder(temporary)
             put_in_place(temporary, path)
             then()
@@ -86,12 +89,12 @@ def write_folder(
 
 
 def _write_tensors(
-    folder: Path, tensors: Mapping[str, Tensor], local: Mapping[str, Tensor], group: Any
+    folder: Path, tensors: Mapping[str, Tensor], local: Mapping[str, Tensor], group: Any, save: str
 ) -> dict[str, Listed]:
     """Write this process's part; returns the files that it has written."""
     from torch.distributed.checkpoint.api import CheckpointException
 
-    files = _Files()
+    files = _Files(save)
     writer = _Writer(folder, sync_files=False)  # our files sync themselves
     writer.fs = files
     try:
@@ -122,8 +125,9 @@ class _SavePlanner(dcp.DefaultSavePlanner):
 
 class _Writer(dcp.FileSystemWriter):
     def storage_meta(self) -> Any:
-        """Nothing: neither the machine's paths nor an id belong into a checkpoint."""
-        return dcp.metadata.StorageMeta()
+        """The id of the save; the machine's paths do not belong into a checkpoint."""
+        own: Any = self.fs
+        return dcp.metadata.StorageMeta(save_id=own.save)
 
 
 class _OwnFile(DiskFile):
@@ -163,10 +167,15 @@ class _OwnFile(DiskFile):
 
 
 class _Files(dcp.filesystem.FileSystem):
-    """The disk, for a writer of torch's: each file is synced, and its size and checksum noted."""
+    """The disk, for a writer of torch's: each file is synced, and its size and checksum noted.
 
-    def __init__(self) -> None:
+    Args:
+        save: the id of the save, which each file with parts of tensors ends with.
+    """
+
+    def __init__(self, save: str) -> None:
         super().__init__()
+        self.save = save
         self.written: dict[str, Listed] = {}
 
     @contextmanager
@@ -177,6 +186,8 @@ class _Files(dcp.filesystem.FileSystem):
             return
         with _OwnFile(Path(path)) as file:
             yield _Stream(file)
+            if not Path(path).name.startswith(METADATA):
+                file.write(mark(self.save))
         self.written[Path(path).name] = file.listed
 
     def rename(self, path: Any, new_path: Any) -> None:

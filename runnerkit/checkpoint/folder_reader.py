@@ -17,7 +17,16 @@ from torch.distributed.checkpoint.planner import LoadItemType
 from torch.futures import Future
 
 from runnerkit.checkpoint.integrity import Damage, check_records, why_damaged
-from runnerkit.checkpoint.manifest import REST, check_size, listed_as, read_manifest
+from runnerkit.checkpoint.manifest import (
+    REST,
+    SAVE,
+    Files,
+    check_parts,
+    check_save,
+    check_size,
+    listed_as,
+    read_manifest,
+)
 from runnerkit.checkpoint.metadata import METADATA, read_metadata
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.checkpoint.shards import PLACES, Place, empty_like, put_together
@@ -34,12 +43,17 @@ def read_rest(folder: Path, load: Callable[[str], Any] = safe_load) -> dict[str,
     Raises:
         ValueError: it is damaged, or holds objects and is not trusted.
     """
+    return _rest_of(folder, read_manifest(folder), load)
+
+
+def _rest_of(folder: Path, files: Files, load: Callable[[str], Any]) -> dict[str, Any]:
     damage = why_damaged(folder / REST)
     if damage is not None:
         raise ValueError(f'{REST}: {damage}')
     rest = load(os.fspath(folder / REST))
     if not isinstance(rest, dict):
         raise ValueError(f'{REST} holds a {type(rest).__name__} instead of a dict')
+    check_save(REST, rest.pop(SAVE, None), files)
     return rest
 
 
@@ -64,11 +78,13 @@ def read_folder(
     files = read_manifest(folder)
     for name, listed in files.items():
         check_size(folder / name, listed)
+    check_parts(folder, files)
     if METADATA not in files or listed_as(folder / METADATA) != files[METADATA]:
         raise ValueError(f'its {METADATA} is damaged')
-    rest = read_rest(folder, load)
+    rest = _rest_of(folder, files, load)
     sizes = {name: listed.size for name, listed in files.items()}
     metadata = read_metadata((folder / METADATA).read_bytes(), sizes)
+    check_save(METADATA, metadata.storage_meta.save_id, files)
     targets: dict[str, Tensor] = {}
     for name, place in rest.get(PLACES, {}).items():
         entry = metadata.state_dict_metadata.get(name)

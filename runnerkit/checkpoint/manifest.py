@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runnerkit.checkpoint.atomic import BLOCK, DiskFile, flush_folder
-from runnerkit.checkpoint.metadata import METADATA
+from runnerkit.checkpoint.metadata import METADATA, read_metadata
+from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
 from runnerkit.utils.small_files import open_regular, read_small
 
@@ -21,6 +22,8 @@ from runnerkit.utils.small_files import open_regular, read_small
 MANIFEST = 'MANIFEST'
 #: The file with all that is no large tensor.
 REST = 'rest.pth'
+#: Where that file has the id of its save.
+SAVE = 'runnerkit_save'
 
 _FORMAT = 1
 #: How many files are read at once to check them.
@@ -40,26 +43,43 @@ class Listed(NamedTuple):
     crc: int
 
 
+class Files(dict[str, Listed]):
+    """The files of a checkpoint by name.
+
+    Attributes:
+        save: the id of the save that has written all of them; None for folders that were written before there was one.
+    """
+
+    save: str | None = None
+
+
 def is_checkpoint_folder(path: str | os.PathLike[str]) -> bool:
     """Whether ``path`` is a folder that is one checkpoint, complete or not: of ours, or of
     `torch.distributed.checkpoint`."""
     return any(os.path.isfile(os.path.join(path, name)) for name in (MANIFEST, METADATA))
 
 
-def write_manifest(folder: Path, files: Mapping[str, Listed]) -> None:
+def write_manifest(folder: Path, files: Mapping[str, Listed], save: str | None = None) -> None:
     """List ``files`` of ``folder``, which are on the disk; the folder is an intact checkpoint from then on.
+
+    Args:
+        folder: the checkpoint.
+        files: all of its files but the manifest.
+        save: the id that each of them holds.
 
     Raises:
         OSError: writing failed.
     """
-    content = {'format': _FORMAT, 'files': {name: list(files[name]) for name in sorted(files)}}
+    content: dict[str, Any] = {'format': _FORMAT, 'files': {name: list(files[name]) for name in sorted(files)}}
+    if save is not None:
+        content['save'] = save
     text = _text(content)
     with DiskFile(folder / MANIFEST) as file:
         file.write(f'{text}{zlib.crc32(text.encode()):08x}\n'.encode())
         file.sync()
 
 
-def read_manifest(folder: Path) -> dict[str, Listed]:
+def read_manifest(folder: Path) -> Files:
     """The files of a checkpoint as they were written.
 
     Raises:
@@ -75,7 +95,9 @@ def read_manifest(folder: Path) -> dict[str, Listed]:
         content = json.loads(text)
         is_whole = checksum == f'{zlib.crc32(text.encode()):08x}\n' and text == _text(content)
         if is_whole and content['format'] == _FORMAT:
-            return {name: Listed(*numbers) for name, numbers in content['files'].items()}
+            files = Files({name: Listed(*numbers) for name, numbers in content['files'].items()})
+            files.save = content.get('save')
+            return files
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_whole = False
     if is_whole:
@@ -100,6 +122,10 @@ def why_folder_damaged(folder: str | os.PathLike[str]) -> str | None:
             for name, listed in zip(files, found, strict=True):
                 if listed != files[name]:
                     return f'the checksum of its file {name} is wrong'
+        if files.save is not None:
+            check_parts(folder, files)
+            check_save(METADATA, read_metadata((folder / METADATA).read_bytes()).storage_meta.save_id, files)
+            check_save(REST, _save_in_rest(folder / REST, files.save), files)
     except (OSError, ValueError) as error:
         return printable(error)
     return None
@@ -117,6 +143,46 @@ def check_size(path: Path, listed: Listed) -> None:
         raise ValueError(f'its file {path.name} is missing') from None
     if size != listed.size:
         raise ValueError(f'its file {path.name} has {size} bytes instead of {listed.size}')
+
+
+def _save_in_rest(path: Path, unknown: str) -> Any:
+    """The id in the file ``path``; ``unknown`` if it cannot be loaded."""
+    try:
+        return dict(safe_load(os.fspath(path), mmap=True)).get(SAVE)
+    except Exception:  # its bytes are those that were written: whoever reads it says what is wrong, or must trust it
+        return unknown
+
+
+def mark(save: str) -> bytes:
+    """The last bytes of a file with parts of tensors, behind what torch reads."""
+    return f'\nrunnerkit save {save}'.encode()
+
+
+def check_parts(folder: Path, files: Files) -> None:
+    """Whether all files with parts of tensors are of the save that the manifest names.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if files.save is None:
+        return
+    expected = mark(files.save)
+    for name in files:
+        if name not in (METADATA, REST):
+            with (folder / name).open('rb') as file:
+                file.seek(max(0, files[name].size - len(expected)))
+                found = file.read()
+            check_save(name, files.save if found == expected else None, files)
+
+
+def check_save(name: str, save: Any, files: Files) -> None:
+    """Whether the file ``name``, which holds the id ``save``, is of the save that the manifest names.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if save != files.save:
+        raise ValueError(f'its file {name} is of another save than its {MANIFEST}: files of two checkpoints are mixed')
 
 
 def listed_as(path: Path) -> Listed:

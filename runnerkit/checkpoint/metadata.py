@@ -120,7 +120,7 @@ class _Table:
         self.sizes = sizes
 
     def read(self, found: Any) -> Any:
-        from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, MetadataIndex
+        from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, MetadataIndex, StorageMeta
 
         entries, storage = _record(found, 'Metadata')['state_dict_metadata'], found['storage_data']
         if type(entries) is not dict or type(storage) is not dict:
@@ -140,7 +140,11 @@ class _Table:
                 tensors[_text(name)] = BytesStorageMetadata()
             else:
                 tensors[_text(name)] = self._tensor(name, _record(entry, 'TensorStorageMetadata'), lengths)
-        return Metadata(tensors, storage_data=places)
+        about = found['storage_meta']
+        save = about['save_id'] if isinstance(about, _Record) else None
+        return Metadata(
+            tensors, storage_data=places, storage_meta=StorageMeta(save_id=None if save is None else _text(save))
+        )
 
     def _place(self, info: _Record) -> Any:
         from torch.distributed.checkpoint.filesystem import _StorageInfo

@@ -23,6 +23,7 @@ from torch.utils.data import (
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.sampler import EpochSampler, FirstBatches
 from runnerkit.data.seeding import mix_seed
+from runnerkit.data.shares import shared_out
 from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.data.wrappers import RepeatDataset
 from runnerkit.distributed.info import get_dist_info
@@ -165,8 +166,10 @@ def build_dataloader(
         seeded: False for torch's own loader: faster by some microseconds a sample, but what random transforms do then
             depends on the number of workers and cannot be entered in mid-epoch. The order stays a function of
             (seed, epoch).
-        sampler: in place of the usual one: a sampler, or a config for SAMPLERS.
+        sampler: in place of the usual one: a sampler, or a config for SAMPLERS. One that gives all ranks the same is
+            shared out: each sample of its order goes to one rank.
         batch_sampler: in place of ``sampler``, ``samples_per_gpu`` and ``drop_last``: a batch sampler, or a config.
+            One that gives all ranks the same is shared out, a batch to each rank.
         ranks: a rank and how many there are, to load what another process of a distributed run loads.
         prefetch_to: a GPU to which batches are copied ahead, see `SeededLoader`; not without ``seeded``.
         max_batches: how many batches an epoch has at most on each rank, at least 1; None for all. A shuffled epoch
@@ -278,17 +281,21 @@ def _check_arguments(num_gpus: int, kwargs: dict[str, Any]) -> None:
 def _samplers(
     dataset: Dataset[Any], sampler: Any, batch_sampler: Any, batch_size: int, context: dict[str, Any]
 ) -> tuple[Iterable[Any] | None, Iterable[Sequence[Any]] | None]:
-    """The sampler and the batch sampler for a map-style data set, built where they are configs."""
+    """The sampler and the batch sampler for a map-style data set, built where they are configs, and shared out."""
     if sampler is None and batch_sampler is None:
         return EpochSampler(dataset, **context), None  # type: ignore[arg-type]
     offered = dict(context, dataset=dataset, data_source=dataset, num_replicas=context['world_size'])
-    if isinstance(sampler, dict):
+    is_built = isinstance(sampler, dict)
+    if is_built:
         sampler = _build_sampler(sampler, offered)
     if isinstance(batch_sampler, dict):
         offered.update(batch_size=batch_size)
         offered.update(sampler=EpochSampler(dataset, **context) if sampler is None else sampler)  # type: ignore[arg-type]
-        return None, _build_sampler(batch_sampler, offered)
-    return sampler, batch_sampler
+        sampler, batch_sampler = None, _build_sampler(batch_sampler, offered)
+    samples = len(dataset)  # type: ignore[arg-type]
+    if batch_sampler is not None:
+        return sampler, shared_out(batch_sampler, samples, context)
+    return shared_out(sampler, samples, context, is_built), None
 
 
 def _limited(

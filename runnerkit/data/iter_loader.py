@@ -9,7 +9,7 @@ from typing import Any
 
 from runnerkit.data.kinds import is_unbounded
 from runnerkit.data.reader import Reader
-from runnerkit.data.together import may_differ, next_in_step
+from runnerkit.data.together import check_pass, may_differ, next_in_step
 from runnerkit.utils.waiting import WaitEnded
 
 _END = object()
@@ -40,6 +40,7 @@ class IterLoader(Reader):
         if batch is _END:
             if is_unbounded(self._dataloader):
                 raise WaitEnded('the stream has ended')
+            check_pass(self._dataloader, self.position)
             batches = self.begin(self._epoch + 1)
             self._first = self._states()
             batch = self._next_of(batches)

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchSampler
-from runnerkit.data.samples import SeededSamples, SeededStream, WorkerInit, as_is
+from runnerkit.data.samples import NoStop, SeededSamples, SeededStream, WorkerInit, as_is
 from runnerkit.data.seeding import mix_seed
 from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.utils.numbers import check_whole_number
@@ -168,7 +168,7 @@ class SeededLoader(DataLoader[Any]):
         own = {'dataset': self.dataset, 'collate_fn': self.collate_fn, 'worker_init_fn': self.worker_init_fn}
         parts: dict[str, Any] = {'worker_init_fn': OutlivingSignals(WorkerInit(self.worker_init_fn))}
         if isinstance(self._source, SeededStream):
-            parts['dataset'] = self._source
+            parts.update(dataset=self._source, collate_fn=NoStop(self.collate_fn, 'collate_fn'))
         else:
             # Collating in the wrapper puts it under the same streams and threads as the samples.
             parts.update(dataset=SeededSamples(self.dataset, self.seed, self.collate_fn), collate_fn=as_is)

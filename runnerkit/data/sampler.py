@@ -52,6 +52,13 @@ def epoch_order(length: int, seed: int, epoch: int, shuffle: bool = True, order:
     return torch.randperm(length, generator=torch.Generator().manual_seed(key))
 
 
+def share(items: int, rank: int, world_size: int, round_up: bool, drop_last: bool) -> int:
+    """How many of ``items`` a rank gets, if each of ``world_size`` in a row goes to one rank; see `EpochSampler`."""
+    if drop_last:
+        return items // world_size
+    return -(-items // world_size) if round_up else len(range(rank, items, world_size))
+
+
 class SampleBatch(list[Any]):
     """The indices of one batch, an ordinary list, with the epoch and the positions at which they stand.
 
@@ -143,12 +150,7 @@ class EpochSampler(Sampler[int]):
 
     def share_of(self, start: int) -> int:
         """How many samples this rank gets of those from the position ``start`` on."""
-        left = max(0, self.end - start)
-        if self.drop_last:
-            return left // self.world_size
-        if self.round_up:
-            return -(-left // self.world_size)
-        return len(range(self.rank, left, self.world_size))
+        return share(max(0, self.end - start), self.rank, self.world_size, self.round_up, self.drop_last)
 
     def positions(self, start: int = 0) -> range:
         """The positions of this rank's samples from the position ``start`` on. Those beyond the order's end stand for
@@ -162,6 +164,9 @@ class EpochSampler(Sampler[int]):
         if samples < whole:
             return start + samples * self.world_size
         return max(self.end, start + whole * self.world_size) if self.round_up else self.end
+
+    def begin(self, epoch: int) -> None:
+        """A pass over ``epoch`` begins. Does nothing; a subclass may draw its order here."""
 
     def indices(self, epoch: int, positions: range) -> list[int]:
         """The samples at these positions of an epoch's order; a subclass with another order overrides this.
@@ -198,9 +203,11 @@ class EpochSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         # Epoch and start are read now and not at the first index: what is set later is for later iterations.
-        return self._each(self.epoch, self.positions(self.start))
+        return self._each(self.epoch, self.start)
 
-    def _each(self, epoch: int, positions: range) -> Iterator[int]:
+    def _each(self, epoch: int, first: int) -> Iterator[int]:
+        self.begin(epoch)
+        positions = self.positions(first)
         for start in range(0, len(positions), BLOCK):
             yield from self.indices(epoch, positions[start : start + BLOCK])
 
@@ -241,6 +248,7 @@ class EpochBatchSampler(Sampler[SampleBatch]):
         return self._batches(self.epoch, self.sampler.start)
 
     def _batches(self, epoch: int, start: int) -> Iterator[SampleBatch]:
+        self.sampler.begin(epoch)
         positions = self.sampler.positions(start)
         for number in range(self.batches_from(start)):
             part = positions[number * self.batch_size : (number + 1) * self.batch_size]

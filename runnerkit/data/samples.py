@@ -22,6 +22,32 @@ def as_is(batch: Any) -> Any:
     return batch
 
 
+def stopped(what: str) -> RuntimeError:
+    """The error in place of a StopIteration of ``what``, which would end a loader's pass as if it were complete."""
+    return RuntimeError(
+        f'{what}: StopIteration, probably from next() of an empty iterator. Use next(iterator, default)'
+    )
+
+
+class NoStop:
+    """Calls ``function``; its StopIteration becomes an error.
+
+    Args:
+        function: called with any arguments.
+        name: what it is called in the error.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function, self.name = function, name
+
+    def __call__(self, *args: Any) -> Any:
+        """Call ``function``."""
+        try:
+            return self.function(*args)
+        except StopIteration as error:
+            raise stopped(self.name) from error
+
+
 class SeededSamples(Dataset[Any]):
     """A map-style data set that is asked for whole batches, and gives them collated.
 
@@ -52,7 +78,10 @@ class SeededSamples(Dataset[Any]):
             except Exception as error:
                 at = len(samples)
                 which = f'sample {batch[at]}' if at < len(batch) else f'a batch of the samples {shortened(list(batch))}'
-                add_note(error, f'{which} of the data set {type(self.dataset).__name__}')
+                which += f' of the data set {type(self.dataset).__name__}'
+                if isinstance(error, StopIteration):
+                    raise stopped(which) from error
+                add_note(error, which)
                 raise
 
 
@@ -106,4 +135,4 @@ class WorkerInit:
         # in it.
         object.__setattr__(info, 'dataset', info.dataset.dataset)
         if self.user_init is not None:
-            self.user_init(worker_id)
+            NoStop(self.user_init, 'worker_init_fn')(worker_id)

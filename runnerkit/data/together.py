@@ -12,11 +12,12 @@ from itertools import count
 from math import inf
 from typing import Any, TypeVar
 
-from torch.utils.data import DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, is_unbounded, length_of, named, order_of
 from runnerkit.data.loader import SeededLoader
+from runnerkit.data.shares import Shares, checksums, is_torchs, knows_ranks, parts_of
 from runnerkit.distributed import all_gather_objects, cpu_group, get_dist_info, reduce_extremes
 from runnerkit.distributed.info import ranks_in_words
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
@@ -40,13 +41,16 @@ def each_sample_once(loader: Any) -> Iterator[None]:
     told, once for each loader.
     """
     order, sampler = order_of(loader), getattr(loader, 'sampler', None)
-    if order is not None and order.sampler.world_size > 1 and order.sampler.round_up:
-        order.sampler.round_up = False
+    shared: Any = _shares_of(loader) if order is None else order.sampler
+    if shared is not None and shared.world_size > 1 and shared.round_up:
+        shared.round_up = False
         try:
             yield
         finally:
-            order.sampler.round_up = True
+            shared.round_up = True
         return
+    if type(loader) is DataLoader and is_torchs(_drawn_from(loader)):
+        warn_if_not_shared(loader)
     if isinstance(sampler, DistributedSampler) and get_dist_info()[1] > 1:
         repeated = sampler.total_size - len(sampler.dataset)  # type: ignore[arg-type]  # it has a length there
         if repeated > 0 and _is_new(loader) and get_dist_info()[0] == 0:
@@ -57,6 +61,63 @@ def each_sample_once(loader: Any) -> Iterator[None]:
                 repeated,
             )
     yield
+
+
+def warn_if_not_shared(loader: Any) -> None:
+    """Warn, once for each loader, if it gives all ranks the same samples, or each of them all of the data set.
+
+    A collective for samplers whose classes are not torch's, unless they know of ranks.
+    """
+    world_size, whole = get_dist_info()[1], _drawn_from(loader)
+    if world_size == 1 or whole is None or knows_ranks(whole, world_size) or _shares_of(loader) is not None:
+        return
+    found = [0] if is_torchs(whole) else checksums(whole)
+    if found[0] is not None and len(set(found)) == 1 and _is_new(loader) and get_dist_info()[0] == 0:
+        logger.warning(
+            '%s: its sampler knows of no ranks. Each of the %d ranks goes through all samples, so that an epoch has as '
+            'many iterations as with one process. runnerkit.data.build_dataloader(…, sampler=…) shares them out',
+            named(loader),
+            world_size,
+        )
+
+
+def check_pass(loader: Any, given: int) -> None:
+    """Whether a pass over ``loader`` has given as many batches as its length says; streams may give fewer.
+
+    One that has ended early is logged once, since a length may be an estimate.
+
+    Args:
+        loader: any iterable of batches.
+        given: how many it has given.
+
+    Raises:
+        RuntimeError: it has ended early, and its samplers are torch's or ours, whose lengths are right.
+    """
+    length = length_of(loader)
+    if length is None or given >= length or isinstance(dataset_of(loader), IterableDataset) or is_unbounded(loader):
+        return
+    text = (
+        f'{named(loader)}: the pass ended after {given} of {length} batches. A StopIteration in a sample, a transform '
+        'or collate_fn ends it, such as that of next() of an empty iterator; a loader of '
+        'runnerkit.data.build_dataloader names the sample'
+    )
+    packages = {type(each).__module__.partition('.')[0] for each in (loader, *parts_of(_drawn_from(loader)))}
+    if packages <= {'torch', 'torchdata', 'runnerkit', 'builtins'}:
+        raise RuntimeError(text)
+    if _is_new(loader):
+        logger.warning('%s. If the loader is right, let its length be right', text)
+
+
+def _drawn_from(loader: Any) -> Any:
+    """The batch sampler or sampler of a DataLoader over a map-style data set; None for other loaders."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return None
+    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+
+
+def _shares_of(loader: Any) -> Shares | None:
+    """What shares out the items of a user's sampler or batch sampler in ``loader``; None if nothing does."""
+    return next((each for each in parts_of(_drawn_from(loader)) if isinstance(each, Shares)), None)
 
 
 def in_step(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:

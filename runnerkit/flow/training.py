@@ -6,6 +6,8 @@ import inspect
 from functools import partial
 from typing import Any
 
+from torch.nn.parallel import DistributedDataParallel
+
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.building import build_experiment, experiment_of, parts_of
 from runnerkit.flow.context import Context
@@ -18,6 +20,7 @@ from runnerkit.flow.work_dir import take_over
 from runnerkit.flow.wrapping import moves_batches
 from runnerkit.hooks import StopAfterHook
 from runnerkit.hooks.logger import ProgressBarHook
+from runnerkit.parallel import FSDP2
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
 from runnerkit.runner.checks import check_step
@@ -32,6 +35,8 @@ class RunnerBase(Stage):
     def __call__(self, context: Context) -> None:
         """Run the stage."""
         self.build_runner(context)
+        # A wrapper of the user's own may spread plain tensors over the ranks.
+        context.runner.repairs_weights = isinstance(context.runner.model, (DistributedDataParallel, FSDP2))
         self.register_hooks(context)
         # Rank 0 looks for all: others may lack its hooks, or a part of a small data set.
         context.findings = from_first_rank(lambda: preflight(Plan.of(context)))

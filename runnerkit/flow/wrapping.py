@@ -16,6 +16,7 @@ from runnerkit.distributed import from_first_rank, get_dist_info
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.parallel import FSDP2, MODULE_WRAPPERS, MMDataParallel, MMDistributedDataParallel
 from runnerkit.parallel.fsdp import check_names, mixed_precision, to_checkpoint
+from runnerkit.parallel.same_weights import IGNORED_BY_DDP, local_tensors
 from runnerkit.parallel.sharding import recompute_activations, units
 from runnerkit.parallel.steps import Steps
 from runnerkit.registry import build_from_cfg, placed_errors
@@ -84,6 +85,9 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
         _check_steps(built, model)
         return built
     if world_size > 1:
+        local = local_tensors(model)
+        if local:
+            setattr(model, IGNORED_BY_DDP, sorted(local))
         with placed_errors(cfg, 'model_wrapper'):
             return MMDistributedDataParallel(model, device_ids=device_ids, **options)
     return MMDataParallel(model, device_ids=device_ids) if device_ids else model

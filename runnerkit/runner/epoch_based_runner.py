@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from runnerkit.checkpoint.store import BY_EPOCH
 from runnerkit.data.kinds import length_of, named
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.data.together import in_step
+from runnerkit.data.together import check_pass, in_step
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
@@ -160,7 +161,15 @@ class EpochBasedRunner(BaseRunner):
         batches = reader.batches(self._epoch)
         if moves:
             self._restore_moment()
-        return enumerate(in_step(reader.dataloader, batches), self._progress.batches)
+        start = self._progress.batches
+        unseen = reader.left_out - start if moves else 0  # of another loader than the one that was counted
+        return chain(enumerate(in_step(reader.dataloader, batches), start), self._end_of_pass(reader, unseen))
+
+    def _end_of_pass(self, reader: Reader, unseen: int) -> Iterator[tuple[int, Any]]:
+        """No more batches: look whether the pass has given as many as it should, ``unseen`` of which were not counted
+        as batches of the epoch."""
+        check_pass(reader.dataloader, self._progress.batches + unseen)
+        yield from ()
 
     def _last_iter(self, data_loader: Any) -> int | None:
         """How many iterations the run will have: those before the running epoch, and all that come. Earlier epochs may

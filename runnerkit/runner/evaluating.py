@@ -12,7 +12,7 @@ import torch
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.generator_state import RandomStates
 from runnerkit.data.named import name_of_scores, with_name
-from runnerkit.data.together import each_sample_once, may_differ, tell_unshared
+from runnerkit.data.together import check_pass, each_sample_once, may_differ, tell_unshared
 from runnerkit.distributed import (
     broadcast_buffers,
     broadcast_patiently,
@@ -24,6 +24,7 @@ from runnerkit.distributed import (
 from runnerkit.evaluation import Scores, evaluation_mode, in_step, numbers_of, score_dataset
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.log_buffer import LogBuffer
+from runnerkit.parallel.same_weights import shared_buffers
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.lifecycle import Lifecycle
 from runnerkit.runner.workflow import trains
@@ -112,7 +113,7 @@ class Evaluating(Lifecycle):
         self._found, log, before = found, self.log_buffer, dict(self.log_buffer.output)
         log.output.clear()
         meet_patiently()
-        broadcast_buffers(self.model.buffers())  # all ranks evaluate what rank 0 would save
+        broadcast_buffers(shared_buffers(self.model))  # all ranks evaluate what rank 0 would save
         try:
             with self._rings('around_val'), evaluation_mode(self.model):
                 yield found
@@ -245,6 +246,7 @@ class Evaluating(Lifecycle):
                         scores.update(self.outputs)
                         call('after_val_iter')
                     self.data_batch, self._stepped = None, None
+                check_pass(loader, reader.left_out + given)
                 reader.close()
                 if may_differ(loader):
                     tell_unshared(loader, first)

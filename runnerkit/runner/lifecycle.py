@@ -16,6 +16,7 @@ from runnerkit.fileio.paths import shown
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel.same_weights import check_same_weights
 from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.nesting import OUTER, CutShort, Nesting
@@ -203,6 +204,8 @@ class Lifecycle(Nesting):
         if self._resumed is None:
             self._tell_doubts()
         self._restore()
+        if self.parent is None:  # one inside another may share modules with it, whose buffers differ by then
+            check_same_weights(self.model, self.logger, self.repairs_weights)
         if is_own_run:
             self._start_readers()
         self._weight_watch.begin(self)

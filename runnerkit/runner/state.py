@@ -131,6 +131,10 @@ class RunnerState:
     #: Where batches are moved before a step gets them; None: the model's wrapper does it, or the batches are there.
     batch_device: torch.device | None = None
 
+    #: Whether ranks that begin with different weights take those of rank 0. A run by config does so; otherwise, as in
+    #: MMCV, they stay different, with a warning.
+    repairs_weights = False
+
     #: Whether there is a step; subclasses that are given their model later ask when they run.
     _check_step = staticmethod(check_step)
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
-from runnerkit.data.together import agree_on_length
+from runnerkit.data.together import agree_on_length, warn_if_not_shared
 from runnerkit.parallel import unwrap
 from runnerkit.runner.checks import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -49,7 +49,8 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
 
 
 def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: Any) -> None:
-    """Let all ranks know the same lengths of the loaders that they train on; one collective a loader.
+    """Let all ranks know the same lengths of the loaders that they train on, by one collective a loader; and warn of
+    loaders that give all ranks the same samples.
 
     Raises:
         ValueError: on rank 0: they differ, and cannot be made equal.
@@ -58,6 +59,7 @@ def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: An
     for loader, entry in zip(data_loaders, workflow, strict=True):
         if trains(entry[0], runner):
             agree_on_length(loader, entry)
+            warn_if_not_shared(loader)
 
 
 def check_shares(runner: Any, entry: Any, loader: Any) -> None:

@@ -4,6 +4,8 @@ import io
 import os
 import pickle
 import random
+import shutil
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -11,9 +13,19 @@ from folders import checkpoint, same, write
 from torch.distributed import checkpoint as dcp
 
 from runnerkit.checkpoint import load_checkpoint
+from runnerkit.checkpoint.convert import convert_checkpoint
 from runnerkit.checkpoint.folder_reader import read_folder, read_rest
 from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_folder
-from runnerkit.checkpoint.manifest import MANIFEST, REST, listed_as, write_manifest
+from runnerkit.checkpoint.manifest import (
+    MANIFEST,
+    REST,
+    SAVE,
+    listed_as,
+    mark,
+    read_manifest,
+    why_folder_damaged,
+    write_manifest,
+)
 from runnerkit.checkpoint.metadata import METADATA
 
 
@@ -26,7 +38,7 @@ def folder(tmp_path):
 def relisted(folder):
     """Whoever alters a file on purpose alters the manifest too."""
     files = {path.name: listed_as(path) for path in folder.iterdir() if path.name != MANIFEST}
-    write_manifest(folder, files)
+    write_manifest(folder, files, read_manifest(folder).save)
 
 
 def test_only_what_is_wanted_is_read(folder, monkeypatch):
@@ -76,6 +88,64 @@ class Runs:
         return os.mkdir, (str(self.target),)
 
 
+@pytest.mark.parametrize('lists', [False, True], ids=['', 'and a manifest that fits'])
+@pytest.mark.parametrize(
+    'taken', [['__0_0.distcp'], [REST], [METADATA], [MANIFEST], [MANIFEST, '__0_0.distcp'], [MANIFEST, REST, METADATA]]
+)
+def test_files_of_two_saves_are_never_mixed(tmp_path, taken, lists):
+    """Of the same run, and of the same size: weights of two moments, which nothing else would notice."""
+    first, second = tmp_path / 'epoch_1.pth', tmp_path / 'epoch_2.pth'
+    write(first, checkpoint(3))
+    write(second, checkpoint(4))
+    sizes = [{path.name: path.stat().st_size for path in folder.iterdir()} for folder in (first, second)]
+    assert [sizes[0][name] for name in taken if name != MANIFEST] == [sizes[1][n] for n in taken if n != MANIFEST]
+    for name in taken:
+        shutil.copy(first / name, second / name)
+    if lists:
+        relisted(second)
+    assert why_folder_damaged(second) is not None
+    for read in (
+        read_folder,
+        lambda folder: read_folder(folder, wanted=lambda place: place == ('state_dict', 'w')),
+        lambda folder: load_checkpoint(torch.nn.Linear(1, 1), str(folder)),
+        lambda folder: convert_checkpoint(folder, tmp_path / 'whole.pth'),
+    ):
+        with pytest.raises(ValueError, match=r'another save than its MANIFEST|its .metadata is damaged|bytes instead'):
+            read(second)
+    if REST in taken or MANIFEST in taken:
+        with (
+            pytest.raises(ValueError, match='another save') if (REST in taken) != (MANIFEST in taken) else nullcontext()
+        ):
+            read_rest(second)
+    assert same(read_folder(first), checkpoint(3))
+    assert list(tmp_path.glob('whole*')) == []
+
+
+def test_folders_without_an_id_are_read_as_before(folder):
+    """Those of runnerkit before there was one."""
+    end = mark(read_manifest(folder).save)
+    part, rest = folder / '__0_0.distcp', torch.load(folder / REST)
+    assert part.read_bytes().endswith(end)
+    part.write_bytes(part.read_bytes().removesuffix(end))
+    del rest[SAVE]
+    torch.save(rest, folder / REST)
+    table = pickle.loads((folder / METADATA).read_bytes())
+    table.storage_meta.save_id = None
+    for meta in (table.storage_meta, None):
+        table.storage_meta = meta
+        (folder / METADATA).write_bytes(pickle.dumps(table))
+        write_manifest(folder, {path.name: listed_as(path) for path in folder.iterdir() if path.name != MANIFEST})
+        assert why_folder_damaged(folder) is None
+        assert same(read_folder(folder), checkpoint())
+
+
+@pytest.mark.filterwarnings('ignore:torch.distributed is disabled')
+def test_torch_reads_the_parts_behind_which_the_id_is(folder):
+    found = {'state_dict.w': torch.zeros(5, 3)}
+    dcp.load(found, checkpoint_id=folder, no_dist=True)
+    assert torch.equal(found['state_dict.w'], checkpoint()['state_dict']['w'])
+
+
 def test_no_code_in_any_file_is_run(folder, tmp_path):
     """Where torch's own reader runs it: in the table of contents, and in what is no tensor."""
     target, whole = tmp_path / 'it ran', {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -91,7 +161,8 @@ def test_no_code_in_any_file_is_run(folder, tmp_path):
     # A tensor's part is replaced by an object, of the same length.
     table = pickle.loads(whole[METADATA])
     index, place = next(iter(table.storage_data.items()))
-    (folder / '__0_0.distcp').write_bytes(whole['__0_0.distcp'] + saved.getvalue())
+    end = mark(read_manifest(folder).save)
+    (folder / '__0_0.distcp').write_bytes(whole['__0_0.distcp'] + saved.getvalue() + end)
     table.storage_data[index] = type(place)(place.relative_path, len(whole['__0_0.distcp']), len(saved.getvalue()))
     (folder / METADATA).write_bytes(pickle.dumps(table))
     relisted(folder)

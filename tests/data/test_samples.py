@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import ConcatDataset, DataLoader, Subset
 
+from runnerkit.data import build_dataloader
 from runnerkit.data.sampler import SampleBatch
 from runnerkit.data.samples import SeededSamples, SeededStream, WorkerInit, as_is
 from runnerkit.utils.user_files import module_of_file
@@ -57,3 +58,48 @@ def test_worker_init(user_init, labels):
 
     loader = DataLoader(Wrapped(2), 2, num_workers=1, worker_init_fn=WorkerInit(user_init))
     assert next(iter(loader)).tolist() == labels
+
+
+def ends():
+    return next(iter(()))
+
+
+class Ends(noisy.Noisy):
+    """Ends at the fifth sample."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) if index != 5 else ends()
+
+
+class EndsAtOnce(Ends):
+    def __getitems__(self, indices):
+        return [self[i] for i in indices]
+
+
+def collate(samples):
+    return ends() if any(index == 5 for index, _ in samples) else samples
+
+
+def ends_in_worker(worker_id):
+    ends()
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+@pytest.mark.parametrize(
+    ('dataset', 'options', 'named'),
+    [
+        (Ends(), {}, 'sample 5 of the data set Ends'),
+        (EndsAtOnce(), {}, 'sample 5 of the data set EndsAtOnce'),
+        (ConcatDataset([noisy.Noisy(3), Subset(Ends(), range(2, 9))]), {}, 'sample 6 of the data set ConcatDataset'),
+        (noisy.Noisy(), {'collate_fn': collate}, 'a batch of the samples 4, 5 of the data set Noisy'),
+        (noisy.NoisyStream(8), {'collate_fn': lambda samples: ends()}, 'collate_fn'),
+        (noisy.Noisy(), {'worker_init_fn': ends_in_worker}, 'worker_init_fn'),
+    ],
+)
+def test_a_stop_iteration_in_a_sample_is_an_error_that_names_it(dataset, options, named, workers):
+    """It would end the pass, as if it were complete."""
+    if 'worker_init_fn' in options and not workers:
+        assert len(list(build_dataloader(dataset, 2, 0, **options))) == 12
+        return
+    with pytest.raises(RuntimeError, match=f'{named}: StopIteration, probably from next'):
+        list(build_dataloader(dataset, 2, workers, shuffle=False, **options))

@@ -1,14 +1,17 @@
 """Streams of unequal length on two ranks that train in step."""
 
+import gc
 import logging
+import time
 
 import pytest
 import torch
 from support import Tiny, tiny_runner
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from runnerkit.data import build_dataloader
 from runnerkit.data.together import in_step, may_differ
+from runnerkit.evaluation import single_gpu_test
 from runnerkit.hooks import Hook
 from runnerkit.parallel import MMDistributedDataParallel
 from runnerkit.utils.exceptions import ToldByFirstRank
@@ -195,3 +198,108 @@ def test_alone_batches_are_as_they_are():
     batches = iter([1, 2])
     assert not may_differ(Plain([1]))
     assert in_step(Plain([1]), batches) is batches
+
+
+class Ends(Dataset):
+    """Ends at the fifth sample, or at the first one."""
+
+    def __init__(self, at=5):
+        self.at = at
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        if i == self.at:
+            next(iter(()))
+        return torch.full((4,), float(i)), torch.zeros(1)
+
+
+class Estimate:
+    """A user's batch sampler, whose length is a guess."""
+
+    def __len__(self):
+        return 8
+
+    def __iter__(self):
+        return iter([[0, 1], [2, 3]])
+
+
+def run_over(loader, kind, mode):
+    runner = tiny_runner(kind, **({'max_epochs': 2} if kind == 'epoch' else {'max_iters': 8}))
+    runner.register_optimizer_hook({})
+    if mode == 'evaluate':
+        return runner.evaluate(loader)
+    if mode == 'val':
+        return runner.run([build_dataloader(Ends(None), 2, 0), loader], [('train', 1), ('val', 6)])
+    return runner.run([loader], [('train', 1)])
+
+
+@pytest.mark.parametrize(
+    ('kind', 'mode', 'workers', 'at'),
+    [
+        ('epoch', 'train', 0, 5),
+        ('epoch', 'train', 1, 5),
+        ('epoch', 'train', 0, 0),
+        ('iter', 'train', 0, 5),
+        ('iter', 'train', 0, 0),
+        ('epoch', 'val', 0, 5),
+        ('iter', 'val', 0, 5),
+        ('epoch', 'evaluate', 0, 5),
+        ('epoch', 'evaluate', 0, 0),
+    ],
+)
+def test_a_pass_that_ends_before_its_length_is_an_error(kind, mode, workers, at):
+    with pytest.raises(RuntimeError, match=rf'DataLoader of Ends: the pass ended after {at // 2} of 6 batches'):
+        run_over(DataLoader(Ends(at), 2, num_workers=workers), kind, mode)
+    gc.collect()  # the error's frames hold the workers
+
+
+def test_predictions_of_a_pass_that_has_ended_early_are_an_error():
+    class Predicts(torch.nn.Module):
+        def forward(self, return_loss, **data):
+            return list(data['x'])
+
+    loader = DataLoader(Ends(), 2, collate_fn=lambda samples: {'x': [x for x, _ in samples]})
+    with pytest.raises(RuntimeError, match='ended after 2 of 6'):
+        single_gpu_test(Predicts(), loader)
+
+
+@pytest.mark.parametrize('mode', ['train', 'evaluate'])
+def test_a_length_that_may_be_an_estimate_is_warned_of_once(mode, caplog):
+    run_over(DataLoader(Ends(None), batch_sampler=Estimate()), 'epoch', mode)
+    assert caplog.text.count('the pass ended after 2 of 8 batches') == 1
+
+
+@pytest.mark.filterwarnings('ignore:Length of IterableDataset')
+def test_streams_may_be_shorter_than_they_say(caplog):
+    class Short(Sized):
+        def __len__(self):
+            return self.length + 4
+
+    run_over(DataLoader(Short(4), 2), 'epoch', 'train')
+    assert 'the pass ended' not in caplog.text
+
+
+def test_a_pass_that_the_run_cuts_short_is_none_that_ended_early():
+    runner = tiny_runner(max_iters=3)
+    runner.run([DataLoader(Ends(None), 2)], [('train', 1)])
+    assert runner.iter == 3
+
+
+def ends_on_the_second_rank(rank):
+    """What each rank raises, and after how long."""
+    runner = tiny_runner(model=MMDistributedDataParallel(Tiny()), max_epochs=2)
+    runner.register_optimizer_hook({})
+    began = time.monotonic()
+    try:
+        runner.run([build_dataloader(Ends(5 if rank else None), 2, 0, shuffle=False)], [('train', 1)])
+    except Exception as error:
+        return str(error), time.monotonic() - began
+
+
+def test_a_stop_iteration_on_one_rank_ends_the_run_on_all(on_ranks):
+    (first, _), (second, _) = found = on_ranks(__file__, 'ends_on_the_second_rank')
+    assert 'sample 5 of the data set Ends: StopIteration' in second
+    assert 'StopIteration' not in first
+    assert max(seconds for _, seconds in found) < 50  # gloo would wait for 60

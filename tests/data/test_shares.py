@@ -1,0 +1,376 @@
+"""Samplers that know of no ranks are shared out: each item of their order goes to one rank."""
+
+import logging
+import random
+from itertools import chain, count, islice
+
+import numpy as np
+import pytest
+import torch
+from support import Tiny, tiny_runner
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from runnerkit.data import build_dataloader
+from runnerkit.data.kinds import set_epoch
+from runnerkit.data.reader import Reader
+from runnerkit.data.together import each_sample_once
+from runnerkit.distributed import get_dist_info
+from runnerkit.hooks import Hook
+from runnerkit.parallel import MMDistributedDataParallel
+
+LENGTH = 22
+DATA = range(LENGTH)
+
+
+class Plain:
+    """A user's sampler: a permutation of the process's generators, drawn index by index."""
+
+    def __init__(self, length=LENGTH):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        for i in range(self.length):
+            yield (i * 7 + int(torch.randint(3, ())) + random.randrange(3) + np.random.randint(3)) % self.length
+
+
+class Held(Plain):
+    """Draws from a generator of its own."""
+
+    def __init__(self, make=np.random.default_rng):
+        super().__init__()
+        self.rng = make()
+
+    def __iter__(self):
+        return iter(self.rng.permutation(self.length).tolist())
+
+
+class Endless(Plain):
+    __len__ = None
+
+    def __iter__(self):
+        return (random.randrange(self.length) for _ in count())
+
+
+class Epochs(Plain):
+    """Goes by the epoch that it is told."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter([(i + self.epoch) % self.length for i in range(self.length)])
+
+
+class Pairs(Plain):
+    """A batch sampler: batches of two and three."""
+
+    def __len__(self):
+        return 9
+
+    def __iter__(self):
+        order = iter(torch.randperm(self.length).tolist())
+        return (list(islice(order, 2 + i % 2)) for i in range(9))
+
+
+class OwnRanks(Plain):
+    """As many of MMCV's: it asks for the rank when it is iterated over."""
+
+    def __len__(self):
+        return self.length // get_dist_info()[1]
+
+    def __iter__(self):
+        rank, world_size = get_dist_info()
+        return iter(range(rank, self.length, world_size))
+
+
+class Declared(Held):
+    """Says that its share is its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.rank, self.world_size = get_dist_info()
+
+    def __len__(self):
+        return 11
+
+
+class Alike(Declared):
+    """Says so too, but for one rank."""
+
+    def __init__(self):
+        Held.__init__(self, lambda: np.random.default_rng(3))
+        self.rank, self.world_size = 0, 1
+
+
+def weighted(**options):
+    return WeightedRandomSampler([1.0] * LENGTH, LENGTH, **options)
+
+
+SHARED = {
+    'weighted': lambda: {'sampler': weighted()},
+    'weighted, config': lambda: {
+        'sampler': {'type': 'WeightedRandomSampler', 'weights': [1.0] * LENGTH, 'num_samples': LENGTH}
+    },
+    'random': lambda: {'sampler': RandomSampler(DATA)},
+    'subset': lambda: {'sampler': SubsetRandomSampler(DATA)},
+    'plain': lambda: {'sampler': Plain()},
+    'own generator': lambda: {'sampler': Held(lambda: np.random.default_rng(3))},
+    'epochs': lambda: {'sampler': Epochs()},
+    "torch's batches": lambda: {'batch_sampler': BatchSampler(RandomSampler(DATA), 2, False)},
+    'batches': lambda: {'batch_sampler': Pairs()},
+    'batches, config': lambda: {
+        'sampler': Plain(),
+        'batch_sampler': {'type': 'BatchSampler', 'drop_last': False},
+    },
+}
+
+
+def loaders(make, world_size, workers=0, **options):
+    return [
+        build_dataloader(DATA, 2, workers, seed=3, ranks=(rank, world_size), **make(), **options)
+        for rank in range(world_size)
+    ]
+
+
+def samples(loader, epoch=0):
+    set_epoch(loader, epoch)
+    return [i for batch in loader for i in batch.tolist()]
+
+
+def in_order(shares):
+    """The order of which these are the shares, one item for each rank in turn."""
+    whole = chain.from_iterable(zip(*shares, strict=False))
+    longest = min(map(len, shares))
+    return [*whole, *(share[longest] for share in shares if len(share) > longest)]
+
+
+@pytest.mark.parametrize('seeded', [True, False])
+@pytest.mark.parametrize('make', SHARED.values(), ids=SHARED)
+def test_each_sample_of_the_order_goes_to_one_rank_and_no_stream_of_the_run_moves(make, seeded):
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    options = {'round_up': False, 'seeded': seeded}
+    shares = [samples(loader, 1) for loader in loaders(make, 3, **options)]
+    if seeded:
+        assert torch.equal(states[0], torch.get_rng_state()), 'torch'
+    assert states[1:] == (random.getstate(), np.random.get_state()[1].tolist())
+    assert shares[0] != shares[1]
+    lengths = [len(loader.batch_sampler) for loader in loaders(make, 3, **options)]
+    assert lengths == [len(list(loader.batch_sampler)) for loader in loaders(make, 3, **options)]
+    again = [samples(loader, 1) for loader in loaders(make, 3, **options)]
+    assert shares == again
+    if 'batch_sampler' not in make():
+        assert len(sum(shares, [])) == LENGTH
+        assert in_order(shares) == in_order([samples(loader, 1) for loader in loaders(make, 2, **options)])
+    elif not isinstance(make()['batch_sampler'], dict):
+        assert sorted(sum(shares, [])) == list(DATA)
+
+
+def test_the_reviews_case_halves_the_epoch():
+    make = SHARED['weighted, config']
+    one, two = loaders(make, 1)[0], loaders(make, 2)
+    assert [len(loader) for loader in (one, *two)] == [11, 6, 6]
+    assert samples(one) == in_order([samples(loader) for loader in two])[:LENGTH]
+
+
+@pytest.mark.parametrize('make', [SHARED['weighted'], SHARED['plain']])
+def test_ranks_get_equally_much_in_training(make):
+    rounded = [samples(loader) for loader in loaders(make, 4)]
+    order = in_order([samples(loader) for loader in loaders(make, 4, round_up=False)])
+    assert list(map(len, rounded)) == [6] * 4
+    assert in_order(rounded) == order + order[:2]
+    dropped = [samples(loader) for loader in loaders(make, 4, drop_last=True)]
+    assert list(map(len, dropped)) == [4] * 4  # five for each, of which one fills no batch
+    assert in_order(dropped) == order[:16]
+
+
+@pytest.mark.parametrize('make', [SHARED['weighted'], SHARED['plain'], SHARED['batches']])
+def test_an_evaluation_on_a_loader_for_training_has_each_sample_once(make):
+    rounded = loaders(make, 4)
+
+    def once(loader):
+        with each_sample_once(loader):
+            return samples(loader)
+
+    shares = [samples(loader) for loader in loaders(make, 4, round_up=False)]
+    assert [once(loader) for loader in rounded] == shares
+    assert [len(loader) for loader in rounded] == [len(loaders(make, 4)[0])] * 4
+
+
+def test_fewer_samples_than_ranks():
+    shares = [samples(loader) for loader in loaders(lambda: {'sampler': Epochs(3)}, 8)]
+    assert shares == [[0], [1], [2], [0], [1], [2], [0], [1]]
+
+
+def test_an_endless_sampler_is_shared_out_too():
+    first, second = (iter(loader) for loader in loaders(lambda: {'sampler': Endless()}, 2))
+    mine, others = ([next(batches).tolist() for _ in range(40)] for batches in (first, second))
+    assert mine != others
+    with pytest.raises(TypeError):
+        len(loaders(lambda: {'sampler': Endless()}, 2)[0])
+    limited = loaders(lambda: {'sampler': Endless()}, 2, max_batches=3)
+    assert [[batch.tolist() for batch in loader] for loader in limited] == [mine[:3], others[:3]]
+
+
+def test_the_users_sampler_is_told_the_epoch_whatever_is_around_it():
+    for options in ({}, {'max_batches': 4}, {'seeded': False}):
+        first = loaders(lambda: {'sampler': Epochs()}, 2, **options)[0]
+        Reader(first).begin(5)
+        assert next(iter(first.batch_sampler))[0] == 5
+        assert first.sampler.length == LENGTH if not options else True  # the user's attributes
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+@pytest.mark.parametrize('make', [SHARED['weighted'], SHARED['plain'], SHARED['own generator'], SHARED['batches']])
+def test_a_pass_is_left_and_entered_anywhere(make, workers):
+    def reader():
+        return Reader(loaders(make, 2, workers)[1])
+
+    whole = reader()
+    for epoch in range(2):
+        before, expected = whole.state_dict(), [batch.tolist() for batch in whole.begin(epoch)]
+        whole.close()
+    for place in (1, 3):
+        first, second = reader(), reader()
+        first.load_state_dict(before)
+        batches = first.begin(1)
+        for _ in range(place):
+            next(batches)
+        second.load_state_dict(first.state_dict(place))
+        rest = [batch.tolist() for batch in second.batches(1)]
+        assert (rest, second.found) == (expected[place:], [])
+
+
+def test_a_pass_over_torchs_sampler_is_entered_by_other_numbers_of_ranks():
+    make = SHARED['weighted, config']
+    order = samples(loaders(make, 1)[0])
+    for before, after in ((1, 2), (2, 1), (2, 4), (4, 2)):
+        reader = Reader(loaders(make, before)[0])
+        batches = reader.begin(0)
+        for _ in range(8 // before // 2):
+            next(batches)
+        state = reader.state_dict(8 // before // 2)
+        shares = []
+        for loader in loaders(make, after, round_up=False):
+            other = Reader(loader)
+            other.load_state_dict(state)
+            shares.append([i for batch in other.batches(0) for i in batch.tolist()])
+        assert in_order(shares) == order[8:], (before, after)
+
+
+# --- on real ranks ---------------------------------------------------------------------------------------------------
+
+
+class Told(logging.Handler):
+    def __init__(self):
+        super().__init__(logging.INFO)
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(f'{record.levelname} {record.getMessage()}')
+
+
+class Seen(Hook):
+    def __init__(self):
+        self.seen = []
+
+    def before_train_iter(self, runner):
+        self.seen += runner.data_batch[0][:, 0].int().tolist()
+
+
+class Trained(Tiny):
+    def train_step(self, data, optimizer, **kwargs):
+        return super().train_step((data[0][:, 1:5].float(), data[0][:, :1].float()), optimizer)
+
+
+def trains(loader, kind, **limits):
+    runner, hook = tiny_runner(kind, model=MMDistributedDataParallel(Trained()), **limits), Seen()
+    runner.register_optimizer_hook({})
+    runner.register_hook(hook)
+    runner.run([loader], [('train', 1)])
+    return hook.seen
+
+
+def of_ranks(rank):
+    """What the loaders of this rank give, and what is told of them."""
+    told = Told()
+    logger = logging.getLogger('runnerkit')
+    logger.addHandler(told)
+    logger.setLevel(logging.INFO)
+    torch.manual_seed(rank)
+    found = {}
+    makers = {
+        'shared': Plain,
+        'entropy': Held,
+        'one process': Alike,
+        'own ranks': OwnRanks,
+        'declared': Declared,
+        'weighted by rank': lambda: weighted(generator=torch.Generator().manual_seed(rank)),
+        'own half': lambda: WeightedRandomSampler([1.0] * LENGTH, 11, generator=torch.Generator().manual_seed(rank)),
+        'iterator': lambda: iter(DATA),
+        "torch's": lambda: DistributedSampler(DATA, 2, rank, shuffle=False),
+    }
+    for name, make in makers.items():
+        told.texts.clear()
+        loader = build_dataloader(DATA, 2, 0, seed=3, sampler=make())
+        found[name] = [i for batch in loader for i in batch.tolist()], list(told.texts)
+    told.texts.clear()
+    data = TensorDataset(torch.arange(24)[:, None].expand(-1, 5))
+    by_epoch = trains(build_dataloader(data, 2, 0, seed=3, sampler=Plain(24)), 'epoch', max_epochs=2)
+    by_iter = trains(build_dataloader(data, 2, 0, seed=3, sampler=Plain(24)), 'iter', max_iters=12)
+    found['trained'] = by_epoch, by_iter, list(told.texts)
+    for name, sampler in (('user', Plain()), ("torch's", None), ('shared', DistributedSampler(data))):
+        told.texts.clear()
+        trains(DataLoader(data, 2, sampler=sampler, shuffle=sampler is None), 'epoch', max_epochs=1)
+        found['plain', name] = (list(told.texts),)
+    return found
+
+
+def test_ranks_compare_what_their_samplers_give(on_ranks):
+    first, second = on_ranks(__file__, 'of_ranks')
+
+    def shares(name):
+        return first[name][0], second[name][0]
+
+    def told(name):
+        assert not second[name][-1]
+        return '\n'.join(first[name][-1])
+
+    for name in ('shared', 'entropy', 'one process', 'weighted by rank', 'iterator'):
+        assert list(map(len, shares(name))) == [11, 11], name
+    for name in ('entropy', 'one process', 'iterator'):
+        assert sorted(sum(shares(name), [])) == list(DATA), name
+    assert told('shared') == 'INFO Plain knows of no ranks: each of its items goes to one of them'
+    assert 'WARNING Held: its generators (loader.rng) differ between ranks' in told('entropy')
+    assert 'WARNING WeightedRandomSampler: its generators (loader.generator) differ' in told('weighted by rank')
+    assert 'holds a live iterator' in told('iterator')
+
+    assert shares('own ranks') == (list(DATA)[::2], list(DATA)[1::2])
+    assert 'INFO OwnRanks gives each rank other indices' in told('own ranks')
+    assert list(map(len, shares('own half'))) == [11, 11]
+    assert 'INFO WeightedRandomSampler gives each rank other indices' in told('own half')
+    assert told('declared') == told("torch's") == ''
+
+    by_epoch, by_iter = ([each['trained'][i] for each in (first, second)] for i in (0, 1))
+    assert [len(seen) for seen in by_epoch] == [24, 24]
+    assert by_epoch[0] != by_epoch[1]
+    assert by_iter == by_epoch
+    assert 'no ranks. Each' not in told('trained')
+
+    for name in ('user', "torch's"):
+        assert 'its sampler knows of no ranks. Each of the 2 ranks goes through all' in told(('plain', name)), name
+        assert told(('plain', name)).count('no ranks') == 1
+    assert 'no ranks' not in told(('plain', 'shared'))
