@@ -140,10 +140,15 @@ class TrainPipeStep(StudyStep):
         if given is not None:
             several = [given] if isinstance(given, Mapping) else list(given)
             return [Proposal(hps=dict(each)) for each in several]
-        loads = self.get('load_weights')
+        loads, records = self.get('load_weights'), self.front()
+        bare = [record.uid for record in records if record.weights_file is None]
+        if loads and bare:
+            raise NothingUsable(
+                f'{self.name}: load_weights begins with the weights of the trials, but {", ".join(bare)} have no '
+                'checkpoint of the moment at which they were scored'
+            )
         return [
-            Proposal(record.hps, record.desc, record.weights_file if loads else None, record.uid)
-            for record in self.front()
+            Proposal(record.hps, record.desc, record.weights_file if loads else None, record.uid) for record in records
         ]
 
     def record_of(self, proposal: Proposal) -> Record | None:

@@ -45,10 +45,11 @@ def test_a_study_finds_something(whole):
     assert len({each.seed for each in report.all_records}) == 5
 
 
-def scores_of(work_dir):
-    """The scores in the last checkpoint of a run."""
-    scores = load_tensors(Path(work_dir) / 'latest.pth')['runnerkit']['scores']
-    return {name: value for name, (value, _) in scores.items()}
+def scores_of(checkpoint):
+    """The iterations of a checkpoint, and the scores that it has of that moment."""
+    content = load_tensors(checkpoint)
+    done = content['meta']['iter']
+    return done, {name: value for name, (value, at) in content['runnerkit']['scores'].items() if at == done}
 
 
 def test_the_recorded_command_gives_the_recorded_score(whole):
@@ -56,7 +57,9 @@ def test_the_recorded_command_gives_the_recorded_score(whole):
         program, command, *words = shlex.split(record.command)
         assert (program, command) == ('runnerkit', 'train')
         assert train_command(words) == 0
-        assert scores_of(f'{record.work_dir}_again') == scores_of(record.work_dir) == record.performance
+        assert record.moment == 'best error'
+        again = Path(f'{record.work_dir}_again') / Path(record.weights_file).name
+        assert scores_of(again) == scores_of(record.weights_file) == (record.iter, record.performance)
         # A pruned trial stops where it was pruned, with the schedule of the whole run.
         assert ('--stop-after' in words) == (record.status == 'pruned')
 

@@ -139,7 +139,7 @@ def test_the_end_of_a_long_output_is_told(tmp_path):
 
 def test_a_slot_sees_its_device_and_its_threads():
     executor = LocalExecutor(2, devices=[3, 5])
-    environment = executor._environment(Job(0, '', {}, '', 0, (), threads=2), 1)
+    environment = executor._environment(Job(0, '', {}, '', 0, {}, threads=2), 1)
     assert environment['CUDA_VISIBLE_DEVICES'] == '5'
     assert environment['OMP_NUM_THREADS'] == '2'
 
