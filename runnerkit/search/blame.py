@@ -23,6 +23,8 @@ _CODES: dict[int, str] = {
 _TEXTS: tuple[tuple[str, str], ...] = (
     *((os.strerror(code), kind) for code, kind in _CODES.items() if code != errno.EAGAIN),
     ('PytorchStreamWriter failed writing', MACHINE),
+    ('iostream error', MACHINE),
+    ('inline_container.cc', MACHINE),
     ('insufficient shared memory', MACHINE),
     ('received 0 items of ancdata', MACHINE),  # a tensor of a loader's worker, for which there was no descriptor
     ("can't start new thread", MACHINE),
