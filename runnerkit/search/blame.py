@@ -24,7 +24,7 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     *((os.strerror(code), kind) for code, kind in _CODES.items() if code != errno.EAGAIN),
     ('PytorchStreamWriter failed writing', MACHINE),
     ('iostream error', MACHINE),
-    ('inline_container.cc', MACHINE),
+    ('unexpected pos', MACHINE),  # torch.save on a full disk
     ('insufficient shared memory', MACHINE),
     ('received 0 items of ancdata', MACHINE),  # a tensor of a loader's worker, for which there was no descriptor
     ("can't start new thread", MACHINE),
