@@ -172,7 +172,7 @@ class BenchmarkPipeStep(PipeStep):
             test(record.work_dir, self.get('split'), checkpoint=os.fspath(record.weights_file), device=device)
         )
         with preserved_rng():
-            record.performance.update(counted(cfg))
+            record.performance.update(self.pipeline.in_its_units(counted(cfg)))
             model = load_model(record.weights_file, path, device=device or best_device())
             size = (self.get('latency') or {}).get('batch_size', LATENCY['batch_size'])
             batch = batch_of(cfg, self.get('split'), size, next(model.parameters()).device)

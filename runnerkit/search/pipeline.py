@@ -18,6 +18,7 @@ from runnerkit.flow.from_python import config_from
 from runnerkit.flow.instance import choose_device
 from runnerkit.registry import placed_errors
 from runnerkit.search import benchmark, search_pipe_step, train_pipe_step  # noqa: F401  # they register their steps
+from runnerkit.search.model_statistics import UNITS
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record, read_json
 from runnerkit.search.report import Report
@@ -142,6 +143,11 @@ class Pipeline:
         self.stop_signal = number
         if self.current is not None:
             self.steps[self.current].stop(number)
+
+    def in_its_units(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """``params`` and ``flops`` in the units of the whole report: those of Vega, if a step is in Vega's shape."""
+        in_vegas = any(step.vega is not None for step in self.steps.values())
+        return {name: count * (UNITS[name] if in_vegas else 1) for name, count in counts.items()}
 
     def changed(self, report: Report | None = None) -> None:
         """Keep the report's files up to date, and tell the listener."""

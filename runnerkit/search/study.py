@@ -83,6 +83,7 @@ class Study:
         report: where the records go; None: a new one.
         on_change: called with the report after each change.
         known: ``known(proposal)`` gives the scores that are known before the training, such as ``params``.
+        changes: ``changes(values)`` gives what chosen values change in the config, by dotted key; None: they are that.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Study:
         report: Report | None = None,
         on_change: Callable[[Report], None] | None = None,
         known: Callable[[Proposal], dict[str, float]] | None = None,
+        changes: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.config, self.objectives = os.path.abspath(config), checked_objectives(objectives)
         self.space = as_space(space)
@@ -116,7 +118,7 @@ class Study:
         self.executor = executor if isinstance(executor, Executor) else EXECUTORS.build(as_type(executor))
         self.report = Report() if report is None else report
         self.on_change = on_change or (lambda report: None)
-        self.known = known or (lambda proposal: {})
+        self.known, self.changes = known or (lambda proposal: {}), changes or dict
         self.logger = get_logger('runnerkit')
         self.stop_signal: int | None = None
         self._is_stopping = False
@@ -374,7 +376,7 @@ class Study:
         return Job(
             number=record.number,
             config=self.config,
-            overrides={**self.overrides, **overrides_of(record.hps, record.desc, self.network)},
+            overrides={**self.overrides, **overrides_of(self.changes(record.hps), record.desc, self.network)},
             work_dir=record.work_dir,
             seed=record.seed,
             objectives=dict(self.objectives),

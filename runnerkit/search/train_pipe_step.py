@@ -72,7 +72,7 @@ class TrainPipeStep(StudyStep):
             self.source()
         elif self.get('config') is None or self.get('objectives') is None:
             raise WrongKey('hps trains given values of a config: config and objectives are needed, too')
-        self.base_config()
+        self.check_loggers()
         self.executor()
 
     def do(self) -> None:
@@ -112,6 +112,11 @@ class TrainPipeStep(StudyStep):
             return super().network
         source = None if self.get('hps') is not None else self.source()
         return source.network if isinstance(source, StudyStep) else 'model'
+
+    def changes(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """As this step's section means them, else as that of the step whose models are trained does."""
+        source = None if self.vega is not None or self.get('hps') is not None else self.source()
+        return source.changes(values) if isinstance(source, StudyStep) else super().changes(values)
 
     def objectives(self) -> dict[str, str]:
         """What counts: by default what has counted in the search."""
