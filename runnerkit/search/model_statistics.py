@@ -12,7 +12,6 @@ from runnerkit.flow.summary import measured
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
 from runnerkit.parallel import unwrap
 
-
 #: What one operation, and one parameter, counts in Vega's scores.
 UNITS = {'flops': 1e-9, 'params': 1e-3}
 

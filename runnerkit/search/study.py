@@ -293,8 +293,8 @@ class Study:
         if all(len({repr(each.get(key)) for each in drawn}) > 1 for key in drawn[0]):
             self._why_not_on = (
                 f'{self.name}: all of the first {len(ended)} trials have failed with the same error before their first '
-                f'iteration, whatever their values: {ended[0].message}. Mend it and remove {path_shown(self.work_dir)}; '
-                'or the same command goes on with other values'
+                f'iteration, whatever their values: {ended[0].message}. Mend it and remove '
+                f'{path_shown(self.work_dir)}; or the same command goes on with other values'
             )
 
     def _is_tried_again(self, record: Record, result: Result) -> bool:

@@ -244,10 +244,10 @@ class VegaStep:
 
     def overrides_of_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Values as changes of the training's config; keys of that config itself stay as they are."""
-        network, own, rest = self.network(), {}, {}
-        for key, value in values.items():
-            first = key.partition('.')[0]
-            (rest if first in self.config and first not in network else own)[key] = value
+        network = self.network()
+        names = {key: key.partition('.')[0] for key in values}
+        rest = {key: values[key] for key, name in names.items() if name in self.config and name not in network}
+        own = {key: value for key, value in values.items() if key not in rest}
         return {**(self.changes(own) if own else {}), **rest}
 
     def network(self) -> Any:

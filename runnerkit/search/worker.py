@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-
 _CHUNK = 1 << 16  # bytes that are read at once
 _LONGEST = 1 << 26  # bytes of a line
 

@@ -11,8 +11,8 @@ from studies import config_file
 
 import runnerkit
 from runnerkit.checkpoint.loader import load_tensors
-from runnerkit.hooks.hook import Outcome
 from runnerkit.cli.train import parser
+from runnerkit.hooks.hook import Outcome
 from runnerkit.search.job import Job, as_option, command_of, flattened, overrides_of, run_job, same
 
 

@@ -170,7 +170,7 @@ def test_a_study_hears_a_signal_beside_half_a_line(tmp_path, monkeypatch):
 def test_lines_may_come_in_pieces(tmp_path, monkeypatch):
     said = []
     commands = ['printf \'{"step": 1, "sc\' >&9', 'sleep 0.1', 'printf \'ores": {"loss": 0.\' >&9', 'sleep 0.1']
-    commands += ['echo \'5}}\' >&9', 'read -r answer <&9', f"echo '{RESULT}' >&9"]
+    commands += ["echo '5}}' >&9", 'read -r answer <&9', f"echo '{RESULT}' >&9"]
     job = says(tmp_path, monkeypatch, *commands)
     (result,) = run(LocalExecutor(1), job, report=lambda *each: said.append(each) or False).values()
     assert said == [(1, {'loss': 0.5})]
