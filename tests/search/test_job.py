@@ -1,11 +1,16 @@
 """A trial as a run: the command that repeats it, and how it can end."""
 
+import json
+import os
+import re
+import resource
 import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forks import Fork
 from plans import BY_ITER, CONFIG
 from studies import config_file
 
@@ -13,6 +18,7 @@ import runnerkit
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import parser
 from runnerkit.hooks.hook import Outcome
+from runnerkit.search.blame import MACHINE
 from runnerkit.search.job import Job, as_option, command_of, flattened, overrides_of, run_job, same
 
 
@@ -182,6 +188,32 @@ class Constant(Hook):
         yield
         runner.log_buffer.output['constant'] = 0.8
 """
+
+
+def run_limited(folder, kind, soft):
+    """Run a job where the system refuses more than ``soft`` of a resource; write down how it has ended."""
+    found = job(folder, overrides={'log_config': None})
+    with open(folder / 'result.json', 'w') as file:  # open already, and small
+        if kind == resource.RLIMIT_NOFILE:
+            soft += os.open(os.devnull, os.O_RDONLY)  # the lowest number that was free
+        resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
+        result = run_job(found, lambda step, scores: False)
+        json.dump([result.status, result.blame, result.message[:1000]], file)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'soft', 'words'),
+    [
+        (resource.RLIMIT_NOFILE, 2, 'Too many open files'),
+        (resource.RLIMIT_FSIZE, 7000, 'its last checkpoint is missing: .*File too large'),
+    ],
+)
+def test_what_the_machine_refuses_is_told_as_such(tmp_path, kind, soft, words):
+    (tmp_path / 'out').mkdir()
+    assert Fork(run_limited, tmp_path, kind, soft, folder=tmp_path / 'out').code() == 0
+    status, blame, message = json.loads((tmp_path / 'result.json').read_text())
+    assert (status, blame) == ('failed', MACHINE), message
+    assert re.search(words, message)
 
 
 def test_an_outcome_of_another_kind_is_a_failure(tmp_path, monkeypatch):
