@@ -301,7 +301,7 @@ class Study:
         """Whether the failure of a run is not its trial's: it is tried again, at once or when the study goes on."""
         record.message = result.message
         if result.blame == MEMORY and not record.repeated:
-            record.repeated = True
+            record.repeated, record.performance = True, dict(self._known[record.number])
             record.save(self.folder(record.number))
             self.logger.warning(
                 'Trial %d: %s. The memory may have been short for other reasons: it is tried once more',

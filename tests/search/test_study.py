@@ -238,6 +238,7 @@ class Scripted(AtOnce):
     def start(self, job, report):
         self.started.append((job.number, job.again))
         if self.failures.get(job.number):
+            report(1, {'a score of another moment': 0.5})
             self._ended.append(Ended(job, self.failures[job.number].pop(0)))
         else:
             super().start(job, report)
@@ -309,6 +310,7 @@ def test_out_of_memory_is_repeated_once(times, tmp_path):
     assert executor.started == [(0, False), (1, False), (1, True), (2, False)]
     assert (report.get('search', 1).status == 'failed') == (times == 2)
     assert report.get('search', 1).repeated
+    assert ('a score of another moment' in report.get('search', 1).performance) == (times == 2)
 
 
 def test_out_of_memory_is_repeated_once_also_across_a_kill(tmp_path):
@@ -321,6 +323,8 @@ def test_out_of_memory_is_repeated_once_also_across_a_kill(tmp_path):
     oom = failed('CUDA out of memory', blame=MEMORY)
     with pytest.raises(KeyboardInterrupt):
         small_study(tmp_path, {'trials': 2}, executor=Dies({1: [oom]})).run()
+    kept = json.loads((tmp_path / 'study' / 'trials' / '0001' / 'record.json').read_text())
+    assert (kept['status'], kept['repeated'], kept['performance']) == ('running', True, {})
     again = Scripted({1: [oom]})
     assert small_study(tmp_path, {'trials': 2}, executor=again).run().get('search', 1).status == 'failed'
     assert again.started == [(1, True)]
