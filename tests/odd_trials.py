@@ -42,7 +42,7 @@ def job(folder, what, number=0):
     Path(folder, 'odd.py').write_text(MODEL)
     config = config_file(folder, model={'type': f'{folder}/odd.py:Odd'}, evaluation={'interval': 1})
     work_dir = f'{folder}/{number}/run'
-    return Job(number, str(config), {'model.what': what}, work_dir, 5, ('loss',))
+    return Job(number, str(config), {'model.what': what}, work_dir, 5, {'loss': 'min'})
 
 
 def run(executor, *jobs, report=lambda step, scores: False):

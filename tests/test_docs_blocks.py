@@ -689,9 +689,8 @@ def test_the_first_search_and_parts_of_ones_own(shell, tmp_path):
     first, best, checkpoint, report = said[said.index('search: 6 trials') :].splitlines()[:4]
     assert first == shown[0].replace('12', '6')
     assert re.fullmatch(r'  \d: loss \S+; optimizer.lr=\S+, data.batch_size=\d+ \(accuracy \S+\)', best)
-    assert re.fullmatch(
-        r'  checkpoint of (\d): work_dirs/tune/search/trials/000\1/search_000\1/best_accuracy_epoch_\d.pth', checkpoint
-    )
+    path = r'work_dirs/tune/search/trials/000\1/search_000\1/epoch_10.pth'
+    assert re.fullmatch(rf'  checkpoint of (\d): {path} \(last evaluation\)', checkpoint)
     assert report == shown[3]
     records = json.loads((tmp_path / 'work_dirs' / 'tune' / 'reports.json').read_text())
     assert told(Record.from_dict({**records[5], 'performance': {}})) in shown[1]

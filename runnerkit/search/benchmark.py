@@ -86,10 +86,12 @@ class BenchmarkPipeStep(PipeStep):
             if record.number in models:
                 record.status, record.end = COMPLETED, time.time()
                 missing = [name for name in record.objectives if name not in record.performance]
-                if missing:
+                if record.values is None:
                     record.status = FAILED
                     record.message = (
                         f'nothing gave the objective {", ".join(missing)}; there are {", ".join(record.performance)}'
+                        if missing
+                        else f'a score is no finite number: {record.performance}'
                     )
             self.pipeline.changed()
         if not any(record.status == COMPLETED for record in made):
@@ -147,6 +149,8 @@ class BenchmarkPipeStep(PipeStep):
             threads=source.threads,
             work_dir=source.work_dir,
             weights_file=source.weights_file,
+            moment=source.moment,
+            iter=source.iter,
             source=source.uid,
             start=time.time(),
         )
@@ -155,7 +159,10 @@ class BenchmarkPipeStep(PipeStep):
         """Count and evaluate a model; returns it with a batch."""
         path = config_of(record.work_dir)
         if path is None or record.weights_file is None:
-            raise FileNotFoundError(f'{record.work_dir} holds no config with a checkpoint: the run has saved none')
+            raise FileNotFoundError(
+                f'{record.work_dir} holds no config with a checkpoint of the moment at which the trial was scored '
+                f'({record.moment}, iteration {record.iter})'
+            )
         if not (self.pipeline.trust or is_made_here(path)):
             raise ValueError(f'{record.work_dir}: {NOT_MADE_HERE}')
         cfg = Config.fromfile(path)
@@ -168,7 +175,7 @@ class BenchmarkPipeStep(PipeStep):
             test(path, self.get('split'), checkpoint=os.fspath(record.weights_file), device=device)
         )
         with preserved_rng():
-            record.performance.update(counted(cfg))
+            record.performance.update(self.pipeline.in_its_units(counted(cfg)))
             model = load_model(record.weights_file, path, device=device or best_device())
             size = (self.get('latency') or {}).get('batch_size', LATENCY['batch_size'])
             batch = batch_of(cfg, self.get('split'), size, next(model.parameters()).device)

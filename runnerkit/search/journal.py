@@ -10,6 +10,8 @@ from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 
+from runnerkit.utils.exceptions import WrongValue
+
 
 class Journal(BaseJournalBackend):
     """Optuna's journal file, written by one process, the one that holds the lock of the study's work dir.
@@ -35,7 +37,13 @@ class Journal(BaseJournalBackend):
     def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
         """The entries from number ``log_number_from`` on."""
         if log_number_from < self._count:
-            yield from self._reader.read_logs(log_number_from)
+            try:
+                yield from self._reader.read_logs(log_number_from)
+            except ValueError as error:
+                raise WrongValue(
+                    f'{self._file.name} is damaged: {error}. Put back a copy of it, or remove the folder of the whole '
+                    'search'
+                ) from None
         yield from (self._held or [])[max(0, log_number_from - self._count) :]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:

@@ -12,6 +12,9 @@ from runnerkit.flow.summary import measured
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
 from runnerkit.parallel import unwrap
 
+#: What one operation, and one parameter, counts in Vega's scores.
+UNITS = {'flops': 1e-9, 'params': 1e-3}
+
 
 def calc_model_flops_params(model: nn.Module, *inputs: Any, **named: Any) -> tuple[float, int]:
     """Return the floating-point operations of one forward pass, and the number of parameters.
@@ -65,7 +68,7 @@ class ModelStatistics(Callback):
             return
         args, kwargs = self.inputs
         flops, params = calc_model_flops_params(self.trainer.model, *args, **kwargs)
-        logs.setdefault('summary_perfs', {}).update(flops=flops * 1e-9, params=params * 1e-3)
+        logs.setdefault('summary_perfs', {}).update(flops=flops * UNITS['flops'], params=params * UNITS['params'])
 
 
 def _first(value: Any) -> Any:

@@ -18,8 +18,9 @@ from runnerkit.flow.from_python import config_from
 from runnerkit.flow.instance import choose_device
 from runnerkit.registry import placed_errors
 from runnerkit.search import benchmark, search_pipe_step, train_pipe_step  # noqa: F401  # they register their steps
+from runnerkit.search.model_statistics import UNITS
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
-from runnerkit.search.record import Record
+from runnerkit.search.record import Record, read_json
 from runnerkit.search.report import Report
 from runnerkit.search.sections import local_folder
 from runnerkit.search.study import described
@@ -147,6 +148,11 @@ class Pipeline:
         if self.current is not None:
             self.steps[self.current].stop(number)
 
+    def in_its_units(self, counts: Mapping[str, float]) -> dict[str, float]:
+        """``params`` and ``flops`` in the units of the whole report: those of Vega, if a step is in Vega's shape."""
+        in_vegas = any(step.vega is not None for step in self.steps.values())
+        return {name: count * (UNITS[name] if in_vegas else 1) for name, count in counts.items()}
+
     def changed(self, report: Report | None = None) -> None:
         """Keep the report's files up to date, and tell the listener."""
         self.report.keep(self.work_dir)
@@ -180,18 +186,24 @@ class Pipeline:
         path = step.work_dir / STATE
         if not path.exists():
             return False
-        state = json.loads(path.read_text(encoding='utf-8'))
-        if state['mark'] != mark:
+        way_out = 'put back a copy of it, or remove it: the step is done again, without its trials that have ended'
+        before, records = read_json(path, _mark_and_records, way_out)
+        if before != mark:
             self.logger.info('Step %s is done again: it, or a step before it, has changed in the config', step.name)
             return False
-        for content in state['records']:
-            self.report.update(Record.from_dict(content))
+        for record in records:
+            self.report.update(record)
         return True
 
     def _keep(self, step: PipeStep, mark: str) -> None:
         records = [record.as_dict() for record in self.report.of(step.name)]
         text = json.dumps({'mark': mark, 'records': records}, indent=2)
         write_atomically(step.work_dir / STATE, methodcaller('write', text.encode()))
+
+
+def _mark_and_records(state: Any) -> tuple[str, list[Record]]:
+    """What `STATE` holds."""
+    return state['mark'], [Record.from_dict(content) for content in state['records']]
 
 
 def default_work_dir(cfg: Config) -> str:

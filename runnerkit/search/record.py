@@ -5,19 +5,27 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.utils.exceptions import WrongValue, one_line
 
 #: How a trial can stand.
-RUNNING, COMPLETED, PRUNED, FAILED = 'running', 'completed', 'pruned', 'failed'
+RUNNING, COMPLETED, PRUNED, FAILED = STATUSES = 'running', 'completed', 'pruned', 'failed'
 
 #: The file of a record, in the folder of its trial.
 RECORD = 'record.json'
+
+
+_KINDS: dict[str, Any] = {
+    'str': str, 'int': int, 'float': (int, float), 'bool': bool, 'dict': Mapping, 'None': type(None),
+}  # fmt: skip
+
+T = TypeVar('T')
 
 
 @dataclass
@@ -30,7 +38,8 @@ class Record:
         hps: the values that were chosen, by dotted key of the config.
         desc: the network that was chosen, as the config of a model; None if the space is one of values alone.
         objectives: the scores that count, by name, each with ``'max'`` or ``'min'``.
-        performance: all scores at the end, by name.
+        performance: its scores, by name: of one moment, which ``moment`` names; what no evaluation measures has its
+            latest value.
         status: ``'running'``, ``'completed'``, ``'pruned'`` or ``'failed'``.
         message: why it was pruned or failed.
         epoch: completed epochs, or iterations in an iteration runner, at the last report.
@@ -38,13 +47,17 @@ class Record:
         threads: torch's CPU threads.
         command: the command line that repeats it.
         work_dir: its work dir.
-        weights_file: its best checkpoint, else the last one.
+        weights_file: the checkpoint of that moment; None if there is none.
+        moment: which moment of the run the trial is: ``'best accuracy'``, the best checkpoint, if the run keeps it by
+            the first objective (``evaluation.save_best``), else ``'last evaluation'``.
+        iter: the training iterations that were completed then.
         parent: the checkpoint that it began with, if any.
         source: the `uid` of the record of an earlier step that it goes on with, if any.
         start: seconds since the epoch.
         end: the same.
         asked: how many trials had ended when this one was proposed.
         told: how many had ended when this one did.
+        repeated: whether it was started again because the memory was too small.
     """
 
     step: str
@@ -61,12 +74,15 @@ class Record:
     command: str = ''
     work_dir: str = ''
     weights_file: str | None = None
+    moment: str = ''
+    iter: int = 0
     parent: str | None = None
     source: str | None = None
     start: float = 0.0
     end: float = 0.0
     asked: int = 0
     told: int | None = None
+    repeated: bool = False
 
     @property
     def uid(self) -> str:
@@ -104,9 +120,23 @@ class Record:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Record:
-        """The record of which `as_dict` gave ``content``."""
-        known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in content.items() if name in known})
+        """The record of which `as_dict` gave ``content``.
+
+        Raises:
+            WrongValue: it is none of a record.
+        """
+        known = {each.name: str(each.type) for each in fields(cls)}
+        try:
+            found = cls(**{name: value for name, value in content.items() if name in known})
+        except (AttributeError, TypeError) as error:
+            raise WrongValue(f'it is no record of a trial: {error}') from None
+        for name, kind in known.items():
+            value = getattr(found, name)
+            if not any(isinstance(value, _KINDS[part.partition('[')[0]]) for part in kind.split(' | ')):
+                raise WrongValue(f'{name} must be of the type {kind}, but got {value!r}')
+        if found.status not in STATUSES:
+            raise WrongValue(f'status must be one of {", ".join(STATUSES)}, but got {found.status!r}')
+        return found
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write it to `RECORD` in ``folder``, whole or not at all."""
@@ -122,7 +152,19 @@ def records_in(folder: str | os.PathLike[str]) -> list[Record]:
 
 
 def _read(path: Path) -> Record:
-    return Record.from_dict(json.loads(path.read_text(encoding='utf-8')))
+    return read_json(path, Record.from_dict, 'put back a copy of it, or remove the folder of the whole search')
+
+
+def read_json(path: Path, parse: Callable[[Any], T], way_out: str) -> T:
+    """What ``parse`` makes of the JSON in a file.
+
+    Raises:
+        WrongValue: the file is damaged; the message names it, and ends with ``way_out``.
+    """
+    try:
+        return parse(json.loads(path.read_text(encoding='utf-8')))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise WrongValue(f'{path} is damaged: {one_line(error)}. {way_out[0].upper()}{way_out[1:]}') from None
 
 
 def dominates(one: list[float], other: list[float]) -> bool:

@@ -106,12 +106,11 @@ class Report:
         scores = list(dict.fromkeys(name for record in ended for name in record.performance))
         text = io.StringIO()
         writer = csv.writer(text, lineterminator='\n')
-        writer.writerow(['step', 'number', 'status', *keys, *scores, 'epoch', 'runtime', 'work_dir'])
+        writer.writerow(['step', 'number', 'status', *keys, *scores, 'epoch', 'moment', 'runtime', 'work_dir'])
         for each in ended:
             values = [each.hps.get(key, '') for key in keys] + [each.performance.get(name, '') for name in scores]
-            writer.writerow(
-                [each.step, each.number, each.status, *values, each.epoch, f'{each.runtime:.1f}', each.work_dir]
-            )
+            rest = [each.epoch, each.moment, f'{each.runtime:.1f}', each.work_dir]
+            writer.writerow([each.step, each.number, each.status, *values, *rest])
         return text.getvalue()
 
 

@@ -78,6 +78,7 @@ class SearchPipeStep(StudyStep):
                 f'work dir, but got {storage!r}'
             )
         self.executor()
+        self.check_loggers()
 
     def refuse_unbuildable(self, algorithm: SearchAlgorithm, cfg: Any) -> None:
         """Refuse a network of which no pruned one can be built, as the first one cannot.
@@ -133,18 +134,17 @@ class SearchPipeStep(StudyStep):
 
     def config_of(self, proposal: Proposal) -> Config:
         """The config of a trial."""
-        return config_from(
-            self.config_file, {**self.overrides, **overrides_of(proposal.hps, proposal.desc, self.network)}
-        )
+        chosen = overrides_of(self.changes(proposal.hps), proposal.desc, self.network)
+        return config_from(self.config_file, {**self.overrides, **chosen})
 
     def known(self, proposal: Proposal) -> dict[str, float]:
         """``params`` and ``flops`` of the model, if they are objectives."""
         names = [name for name in COUNTED if name in self.get('objectives')]
-        if not names or self.vega is not None:  # Vega's callback ModelStatistics counts, in other units
+        if not names or self.vega is not None:  # Vega's callback ModelStatistics counts
             return {}
 
         try:
-            found = counted(self.config_of(proposal))
+            found = self.pipeline.in_its_units(counted(self.config_of(proposal)))
         except Exception as error:  # the trial is going to fail for the same reason, and says so
             self.pipeline.logger.warning('%s: the model of a trial cannot be counted: %s', self.name, error)
             return {}

@@ -15,12 +15,14 @@ from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
+from runnerkit.fileio.paths import shown as path_shown
 from runnerkit.flow.earlier import finish_move, free_name, move_aside
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, plain
+from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
 from runnerkit.search.optuna_algorithm import JOURNAL, OptunaAlgorithm
-from runnerkit.search.record import COMPLETED, FAILED, Record, records_in
+from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record, read_json, records_in
 from runnerkit.search.report import REPORTS, TABLE, Report
 from runnerkit.search.sections import (
     as_space,
@@ -44,8 +46,13 @@ TRIALS = 'trials'
 #: The file in a study's work dir that says what is searched there.
 STUDY = 'study.json'
 
+_ALIKE = 3  # trials that must fail alike, before any other has ended, for the search to end
 _ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended
+
+
+class NotATrialsFault(RuntimeError):
+    """A study has ended because of what is no trial's fault: the machine, or what all trials have in common."""
 
 
 class Study:
@@ -76,6 +83,7 @@ class Study:
         report: where the records go; None: a new one.
         on_change: called with the report after each change.
         known: ``known(proposal)`` gives the scores that are known before the training, such as ``params``.
+        changes: ``changes(values)`` gives what chosen values change in the config, by dotted key; None: they are that.
     """
 
     def __init__(
@@ -97,6 +105,7 @@ class Study:
         report: Report | None = None,
         on_change: Callable[[Report], None] | None = None,
         known: Callable[[Proposal], dict[str, float]] | None = None,
+        changes: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
         self.config, self.objectives = os.path.abspath(config), checked_objectives(objectives)
         self.space = as_space(space)
@@ -109,17 +118,22 @@ class Study:
         self.executor = executor if isinstance(executor, Executor) else EXECUTORS.build(as_type(executor))
         self.report = Report() if report is None else report
         self.on_change = on_change or (lambda report: None)
-        self.known = known or (lambda proposal: {})
+        self.known, self.changes = known or (lambda proposal: {}), changes or dict
         self.logger = get_logger('runnerkit')
         self.stop_signal: int | None = None
         self._is_stopping = False
+        self._why_not_on: str | None = None  # what ends the study, if the machine or all trials are to blame
+        self._early: list[str] = []  # the errors of trials that have failed before their first iteration
+        self._known: dict[int, dict[str, float]] = {}  # of the running trials: the scores known before the training
 
     def run(self) -> Report:
         """Search, or go on, until the algorithm has what it wants or a signal ends the study.
 
         Raises:
             BlockingIOError: another process works in the work dir.
-            ValueError: the work dir lacks the records of some trials.
+            ValueError: the work dir lacks the records of some trials, or one is damaged.
+            NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the first trials
+                fail alike. Trials that the machine has refused are repeated when the study goes on.
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
@@ -143,6 +157,8 @@ class Study:
                 for record in [each for each in records if not each.has_ended]:
                     self._start(record, again=True)
                 self._search(waiting, len(records))
+            if self._why_not_on is not None:
+                raise NotATrialsFault(self._why_not_on)
         finally:
             try:
                 self.report.save(self.work_dir, self.name)
@@ -158,7 +174,7 @@ class Study:
 
     def _search(self, waiting: Proposal | None, number: int) -> None:
         while True:
-            while self.stop_signal is None and self.executor.running < self.executor.slots:
+            while not self._is_ending and self.executor.running < self.executor.slots:
                 proposal = waiting or self._propose()
                 waiting = None
                 if proposal is None:
@@ -167,11 +183,15 @@ class Study:
                 number += 1
             if not self.executor.running:
                 return
-            if self.stop_signal is not None and not self._is_stopping:
+            if self._is_ending and not self._is_stopping:
                 self._is_stopping = True
                 self.executor.stop()
             for ended in self.executor.wait(_WAIT):
                 self._finish(self.report.get(self.name, ended.job.number), ended.result)
+
+    @property
+    def _is_ending(self) -> bool:
+        return self.stop_signal is not None or self._why_not_on is not None
 
     def _propose(self) -> Proposal | None:
         """What the algorithm wants to try next; None: nothing, or nothing yet."""
@@ -214,6 +234,7 @@ class Study:
         return record
 
     def _start(self, record: Record, again: bool = False) -> None:
+        self._known.setdefault(record.number, dict(record.performance))
         self.report.update(record)
         self._tell_change()
         self.executor.start(self._job(record, again), partial(self._report, record))
@@ -228,14 +249,19 @@ class Study:
     def _finish(self, record: Record, result: Result) -> None:
         """A trial's run has ended."""
         if result.status == 'stopped':
-            if self.stop_signal is not None or self.executor.shares_signals:  # it goes on when the study does
-                self.stop_signal = self.stop_signal or result.signal or signal.SIGINT
+            if self._is_ending or self.executor.shares_signals:  # it goes on when the study does
+                if self._why_not_on is None:
+                    self.stop_signal = self.stop_signal or result.signal or signal.SIGINT
                 return
             result.status = FAILED
             result.message = f'its process was stopped, but not by the study: {result.message}'
+        if result.status == FAILED and self._is_tried_again(record, result):
+            return
+        known = self._known.pop(record.number)
         record.status, record.message, record.end = result.status, result.message, time.time()
-        record.performance, record.epoch = {**record.performance, **result.scores}, result.step or record.epoch
-        record.weights_file = result.weights_file
+        record.performance = {**(known if record.status == COMPLETED else record.performance), **result.scores}
+        record.epoch, record.weights_file = result.step or record.epoch, result.weights_file
+        record.moment, record.iter = result.moment, result.iter
         missing: list[str] = []
         if record.status == COMPLETED and record.values is None:
             missing = [name for name in self.objectives if name not in record.performance]
@@ -254,6 +280,50 @@ class Study:
         self._tell_change()
         if missing and not any(each.status == COMPLETED for each in self.report.of(self.name)):
             raise WrongKey(no_score(missing, list(record.performance)))  # nor will another trial give it
+        if record.status == FAILED and not result.has_begun:
+            self._early.append(record.message.replace(record.work_dir, ''))
+        self._end_if_alike()
+
+    def _end_if_alike(self) -> None:
+        """End the study if all trials so far have failed with one error before they began, whatever was drawn."""
+        ended = [each for each in self.report.of(self.name) if each.has_ended]
+        if not _ALIKE <= len(ended) == len(self._early) or len(set(self._early)) > 1:
+            return
+        drawn = [{'network': each.desc, **each.hps} if each.desc else each.hps for each in ended]
+        if all(len({repr(each.get(key)) for each in drawn}) > 1 for key in drawn[0]):
+            self._why_not_on = (
+                f'{self.name}: all of the first {len(ended)} trials have failed with the same error before their first '
+                f'iteration, whatever their values: {ended[0].message}. Mend it and remove '
+                f'{path_shown(self.work_dir)}; or the same command goes on with other values'
+            )
+
+    def _is_tried_again(self, record: Record, result: Result) -> bool:
+        """Whether the failure of a run is not its trial's: it is tried again, at once or when the study goes on."""
+        record.message = result.message
+        if result.blame == MEMORY and not record.repeated:
+            record.repeated, record.performance = True, dict(self._known[record.number])
+            record.save(self.folder(record.number))
+            self.logger.warning(
+                'Trial %d: %s. The memory may have been short for other reasons: it is tried once more',
+                record.number,
+                record.message,
+            )
+            if not self._is_ending:
+                self._start(record, again=True)
+            return True
+        others = [each for each in self.report.of(self.name) if each is not record]
+        is_first = not any(each.epoch or each.status in (COMPLETED, PRUNED) for each in others)
+        way_out = {
+            MACHINE: 'Make room, or mend what the machine refuses',
+            PACKAGE: 'Install the package, or mend the import' if is_first else None,  # else a value has chosen it
+        }.get(result.blame)
+        if way_out is None:
+            return False
+        self._why_not_on = self._why_not_on or (
+            f'{self.name}: trial {record.number} could not run on this machine: {record.message}. It does not count as '
+            f'failed. {way_out}; the same command repeats it and goes on'
+        )
+        return True
 
     def _tell_change(self) -> None:
         """Keep the report's files and the listener up to date."""
@@ -264,7 +334,9 @@ class Study:
         """Move what a study of something else has left here to ``earlier/<timestamp>``; say what this one is of."""
         finish_move(self.work_dir)
         path, now = self.work_dir / STUDY, json.loads(json.dumps(self._identity(), default=described))
-        before = json.loads(path.read_text(encoding='utf-8')) if path.exists() else now
+        before = now
+        if path.exists():
+            before = read_json(path, dict, 'if the search is the same as before, remove this file')
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
             names = [name for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY) if (self.work_dir / name).exists()]
@@ -304,10 +376,10 @@ class Study:
         return Job(
             number=record.number,
             config=self.config,
-            overrides={**self.overrides, **overrides_of(record.hps, record.desc, self.network)},
+            overrides={**self.overrides, **overrides_of(self.changes(record.hps), record.desc, self.network)},
             work_dir=record.work_dir,
             seed=record.seed,
-            objectives=tuple(self.objectives),
+            objectives=dict(self.objectives),
             device=self.device,
             threads=record.threads,
             parent=record.parent,

@@ -14,7 +14,8 @@ from runnerkit.config import Config, refuse_unread_keys
 from runnerkit.config.findings import PreflightError
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.from_python import config_from
-from runnerkit.registry import placed_errors
+from runnerkit.hooks import HOOKS, TensorboardLoggerHook
+from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.search.algorithm import Proposal, plain
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import as_option, flattened
@@ -111,6 +112,20 @@ class StudyStep(PipeStep):
             raise WrongKey(f'{self.name}: {str(error).replace("(--cfg-options)", "(overrides)")}') from None
         return cfg
 
+    def check_loggers(self) -> None:
+        """Build the loggers of the trials once: all trials would fail for a package that is missing.
+
+        Raises:
+            ImportError: one is.
+        """
+        cfg = self.base_config()
+        for each in [*((cfg.get('log_config') or {}).get('hooks') or ()), *(cfg.get('custom_hooks') or ())]:
+            if isinstance(each, Mapping) and str(each.get('type')).endswith('LoggerHook'):
+                # A tracker imports its client in its constructor.
+                hook = build_from_cfg({key: each[key] for key in each if key != 'priority'}, HOOKS)
+                if isinstance(hook, TensorboardLoggerHook):
+                    hook.check_client()
+
     def executor(self) -> Any:
         """Where the trials run."""
         found = as_type(self.get('executor'))
@@ -126,6 +141,10 @@ class StudyStep(PipeStep):
             if devices and not torch.cuda.is_available():
                 raise WrongValue(f'devices is {devices!r}, but there is no GPU here: leave it out, to train on the CPU')
         return built
+
+    def changes(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What the chosen values of a trial change in its config, by dotted key."""
+        return dict(values) if self.vega is None else self.vega.overrides_of_values(values)
 
     def search(self, space: Any, objectives: Mapping[str, str], algorithm: Any, **more: Any) -> None:
         """Run a study.
@@ -155,6 +174,7 @@ class StudyStep(PipeStep):
             report=self.report,
             on_change=self.pipeline.changed,
             known=self.known,
+            changes=self.changes,
             **more,
         )
         self.study, self.slots = study, study.executor.slots

@@ -72,7 +72,7 @@ class TrainPipeStep(StudyStep):
             self.source()
         elif self.get('config') is None or self.get('objectives') is None:
             raise WrongKey('hps trains given values of a config: config and objectives are needed, too')
-        self.base_config()
+        self.check_loggers()
         self.executor()
 
     def do(self) -> None:
@@ -113,6 +113,11 @@ class TrainPipeStep(StudyStep):
         source = None if self.get('hps') is not None else self.source()
         return source.network if isinstance(source, StudyStep) else 'model'
 
+    def changes(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """As this step's section means them, else as that of the step whose models are trained does."""
+        source = None if self.vega is not None or self.get('hps') is not None else self.source()
+        return source.changes(values) if isinstance(source, StudyStep) else super().changes(values)
+
     def objectives(self) -> dict[str, str]:
         """What counts: by default what has counted in the search."""
         given = self.get('objectives')
@@ -140,10 +145,15 @@ class TrainPipeStep(StudyStep):
         if given is not None:
             several = [given] if isinstance(given, Mapping) else list(given)
             return [Proposal(hps=dict(each)) for each in several]
-        loads = self.get('load_weights')
+        loads, records = self.get('load_weights'), self.front()
+        bare = [record.uid for record in records if record.weights_file is None]
+        if loads and bare:
+            raise NothingUsable(
+                f'{self.name}: load_weights begins with the weights of the trials, but {", ".join(bare)} have no '
+                'checkpoint of the moment at which they were scored'
+            )
         return [
-            Proposal(record.hps, record.desc, record.weights_file if loads else None, record.uid)
-            for record in self.front()
+            Proposal(record.hps, record.desc, record.weights_file if loads else None, record.uid) for record in records
         ]
 
     def record_of(self, proposal: Proposal) -> Record | None:

@@ -242,6 +242,19 @@ class VegaStep:
             raise WrongValue(f'{keys} would take {gone[0]} out of the config, which no command line can')
         return {key: value for key, value in after.items() if key not in before or not same(before[key], value)}
 
+    def overrides_of_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values as changes of the training's config; keys of that config itself stay as they are."""
+        network = self.network()
+        names = {key: key.partition('.')[0] for key in values}
+        rest = {key: values[key] for key, name in names.items() if name in self.config and name not in network}
+        own = {key: value for key, value in values.items() if key not in rest}
+        return {**(self.changes(own) if own else {}), **rest}
+
+    def network(self) -> Any:
+        """The section that describes the network."""
+        model = self.section.get('model')
+        return self.section['search_space'] if model is None else model.get('model_desc', model)
+
     def place_of(self, key: str) -> str:
         """Where a key of the space lies in the section of the step."""
         first, _, rest = key.removeprefix('network.').partition('.')
@@ -257,7 +270,7 @@ class VegaStep:
             return key if part in ('common', 'train', 'val', 'test') else f'dataset.train.{rest}'
         model = self.section.get('model')
         place = 'search_space' if model is None else 'model.model_desc' if 'model_desc' in model else 'model'
-        network = self.section['search_space'] if model is None else model.get('model_desc', model)
+        network = self.network()
         if rest and first not in network:
             known = ('trainer', 'dataset', *map(str, network))
             raise WrongKey(f'the key {key!r} leads nowhere in the step{suggestion(first, known)}')
@@ -265,11 +278,11 @@ class VegaStep:
 
 
 class VegaSpace:
-    """A space whose keys are those of Vega's sections, drawn as changes of the config here.
+    """A space whose keys are those of Vega's sections.
 
     Args:
         space: by Vega's keys.
-        changes: of the config, for values by these keys.
+        changes: of the config, for values by these keys; it refuses those that lead nowhere.
     """
 
     def __init__(self, space: Space, changes: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
@@ -290,7 +303,7 @@ class VegaSpace:
 
     def draw(self, suggest: Suggest) -> Proposal:
         """Draw values; see `Space.draw`."""
-        return Proposal(self.changes(self.space.draw(suggest)))
+        return Proposal(self.space.draw(suggest))
 
     def grid(self, points: int | None = None) -> Any:
         """All combinations, by Vega's keys; see `Space.grid`."""

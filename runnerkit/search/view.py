@@ -113,7 +113,8 @@ class View:
             if len(found) > MOST:
                 lines.append(f'  … and {len(found) - MOST} more')
             if found and found[0].weights_file is not None:
-                lines.append(f'  checkpoint of {found[0].number}: {path_shown(found[0].weights_file)}')
+                moment = f' ({found[0].moment})' if found[0].moment else ''
+                lines.append(f'  checkpoint of {found[0].number}: {path_shown(found[0].weights_file)}{moment}')
         return [*lines, f'Report {path_shown(self.pipeline.work_dir / "reports.json")}']
 
     @staticmethod

@@ -17,6 +17,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+_CHUNK = 1 << 16  # bytes that are read at once
+_LONGEST = 1 << 26  # bytes of a line
+
 
 def end_with_all() -> None:
     """End this process, with all that it has started."""
@@ -36,7 +39,7 @@ def main(descriptor: int, when_gone: Callable[[], None] = end_with_all) -> None:
         return
     from runnerkit.search.job import Job, run_job
 
-    job = Job(**{**described, 'objectives': tuple(described['objectives'])})
+    job = Job(**described)
     answers = Answers(link, when_gone)
     answers.start()
 
@@ -53,19 +56,45 @@ class Link:
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        self._file = connection.makefile('rb')
+        self._parts: list[bytes] = []  # of a line whose end has not come
+        self._length = 0  # their bytes
+        self._messages: list[Any] = []
 
     def send(self, content: Any) -> None:
         """Send one line."""
         self.socket.sendall(json.dumps(content).encode() + b'\n')
 
-    def receive(self) -> Any:
-        """The next line; None if the other side is gone."""
+    def poll(self) -> list[Any] | None:
+        """What has come, once there is something to read: the lines that are whole; None if the other side is gone.
+
+        Raises:
+            ValueError: it is no JSON, or a line without an end.
+        """
         try:
-            line = self._file.readline()
+            data = self.socket.recv(_CHUNK)
         except OSError:
             return None
-        return json.loads(line) if line.endswith(b'\n') else None
+        if not data:
+            return None
+        *lines, rest = data.split(b'\n')
+        if lines:
+            lines[0] = b''.join([*self._parts, lines[0]])
+            self._parts.clear()
+            self._length = 0
+        self._parts.append(rest)
+        self._length += len(rest)
+        if self._length > _LONGEST:
+            raise ValueError(f'a line of more than {_LONGEST} bytes')
+        return [json.loads(line) for line in lines]
+
+    def receive(self) -> Any:
+        """Wait for the next message; None if the other side is gone."""
+        while not self._messages:
+            found = self.poll()
+            if found is None:
+                return None
+            self._messages += found
+        return self._messages.pop(0)
 
 
 class Answers(threading.Thread):

@@ -15,6 +15,7 @@ from studies import config_file  # noqa: E402
 import runnerkit  # noqa: E402
 from runnerkit.config import Config  # noqa: E402
 from runnerkit.search.benchmark import called, counted, latencies  # noqa: E402
+from runnerkit.search.pipe_step import NothingUsable  # noqa: E402
 from runnerkit.search.pipeline import Pipeline  # noqa: E402
 
 FEW = dict(search_algorithm=dict(type='RandomSearch', trials=2), overrides={'runner.max_epochs': 1})
@@ -53,7 +54,8 @@ def test_the_split_and_the_objectives_can_be_chosen(searched):
     assert len(found) == 1
     source = next(each for each in sources if each.uid == found[0].source)
     expected = runnerkit.test(source.work_dir, 'val', checkpoint=source.weights_file)
-    assert found[0].performance['error'] == expected['error']
+    assert found[0].performance['error'] == expected['error'] == pytest.approx(source.performance['error'])
+    assert (found[0].moment, found[0].iter) == (source.moment, source.iter) == ('best error', source.iter)
     assert found[0].objectives == objectives
 
 
@@ -64,6 +66,21 @@ def test_what_cannot_be_measured_is_told(searched):
     assert {each.status for each in found} == {'completed'}
     with pytest.raises(RuntimeError, match='nothing gave the objective accuracy; there are '):
         measured(searched, 'no_score', objectives={'accuracy': 'max'})
+
+
+def test_a_score_that_is_not_finite_is_no_measurement(searched, monkeypatch):
+    monkeypatch.setattr('runnerkit.search.benchmark.test', lambda *args, **options: {'error': float('nan')})
+    with pytest.raises(NothingUsable, match='none of 2 models could be measured. a score is no finite number'):
+        measured(searched, 'not_finite')
+
+
+def test_without_weights_of_that_moment_there_is_nothing_to_measure_or_to_load(tmp_path):
+    unsaved = {'checkpoint_config': None, 'evaluation.save_best': None, 'runner.max_epochs': 1}
+    nas = dict(FEW, search_algorithm=dict(type='RandomSearch', trials=1), overrides=unsaved)
+    with pytest.raises(NothingUsable, match=r'no config with a checkpoint of .* \(last evaluation, iteration \d+\)'):
+        small_pipeline(tmp_path, nas=nas, fullytrain=None).run()
+    with pytest.raises(NothingUsable, match='load_weights begins with the weights of the trials, but nas_0 have no'):
+        small_pipeline(tmp_path, nas=nas, fullytrain=dict(load_weights=True), benchmark=None).run()
 
 
 def test_one_broken_model_does_not_stop_the_others(searched):

@@ -1,19 +1,31 @@
 """A trial as a run: the command that repeats it, and how it can end."""
 
+import json
+import os
+import re
+import resource
 import shlex
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from forks import Fork
+from plans import BY_ITER, CONFIG
 from studies import config_file
 
+import runnerkit
+from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import parser
+from runnerkit.hooks.hook import Outcome
+from runnerkit.search.blame import MACHINE
 from runnerkit.search.job import Job, as_option, command_of, flattened, overrides_of, run_job, same
 
 
 def job(folder, **changes):
     path = config_file(folder)
     given = {'optimizer.lr': 0.05, **changes.pop('overrides', {})}
-    return Job(0, str(path), given, str(folder / 'run'), 7, ('error',), **changes)
+    return Job(0, str(path), given, str(folder / 'run'), 7, {'error': 'min'}, **changes)
 
 
 def test_a_run_and_its_reports(tmp_path):
@@ -21,9 +33,200 @@ def test_a_run_and_its_reports(tmp_path):
     result = run_job(job(tmp_path), lambda step, scores: said.append((step, scores)) or False)
     assert result.status == 'completed'
     assert [step for step, _ in said] == [1, 2, 3]
-    assert result.scores == said[-1][1]
+    assert result.scores in [scores for _, scores in said]
     assert result.step == 3
-    assert result.weights_file.endswith('.pth')
+
+
+def scored(path):
+    """The completed iterations of a checkpoint, and the error of its own weights, measured anew."""
+    error = runnerkit.test(Path(path).parent, 'val', checkpoint=path, device='cpu')['error']
+    return load_tensors(path)['meta']['iter'], error
+
+
+BEST, LAST = 'best error', 'last evaluation'
+NONE = {'evaluation.save_best': None}
+ERROR = {'error': 'min'}
+
+
+@pytest.mark.parametrize(
+    ('changes', 'objectives', 'moment', 'name'),
+    [
+        ({}, ERROR, BEST, 'best_error_epoch_1.pth'),
+        ({'evaluation.save_best': 'auto'}, {**ERROR, 'loss': 'min'}, BEST, 'best_error_epoch_1.pth'),
+        # Another score keeps the best, or none does, or it is kept in the other direction.
+        ({'evaluation.save_best': 'loss'}, ERROR, LAST, 'epoch_3.pth'),
+        ({**NONE, 'checkpoint_config.async_save': True}, ERROR, LAST, 'epoch_3.pth'),
+        ({}, {'error': 'max'}, LAST, 'epoch_3.pth'),
+        # The run ends early, or in iterations, or its end is not evaluated.
+        ({**NONE, 'custom_hooks': [{'type': 'StopAfterHook', 'number': 2}]}, ERROR, LAST, 'epoch_2.pth'),
+        ({'evaluation.by_epoch': False, 'evaluation.interval': 4}, ERROR, BEST, 'best_error_iter_4.pth'),
+        ({**NONE, 'evaluation.interval': 2}, ERROR, LAST, 'epoch_2.pth'),
+        ({**NONE, 'evaluation.interval': 2, 'checkpoint_config.max_keep_ckpts': 1}, ERROR, LAST, None),
+        ({**NONE, 'checkpoint_config': None}, ERROR, LAST, None),
+    ],
+)
+def test_scores_and_weights_are_of_one_moment(tmp_path, changes, objectives, moment, name):
+    # The error rises after the first epoch, so that the best and the last moment differ.
+    path = config_file(tmp_path, lr_config=None)
+    overrides = {'optimizer.lr': 0.15, 'log_config': None, **changes}
+    result = run_job(Job(0, str(path), overrides, str(tmp_path / 'run'), 7, objectives), lambda step, scores: False)
+    assert (result.status, result.moment) == ('completed', moment)
+    assert (result.weights_file and Path(result.weights_file).name) == name
+    if name is not None:
+        assert scored(result.weights_file) == (result.iter, pytest.approx(result.scores['error'], rel=1e-6))
+        assert result.message == ''
+    else:
+        saves = 'checkpoint_config' not in changes
+        assert ('it has no checkpoint of iteration 10, at which it was scored' in result.message) == saves
+
+
+def test_of_an_iteration_runner_too(tmp_path):
+    path = config_file(tmp_path, **BY_ITER)
+    result = run_job(Job(0, str(path), NONE, str(tmp_path / 'run'), 7, ERROR), lambda step, scores: False)
+    assert (result.moment, result.iter, Path(result.weights_file).name) == (LAST, 15, 'iter_15.pth')
+
+
+def test_scores_of_another_moment_are_left_out(tmp_path):
+    """A second evaluation, on other data, comes between the epochs."""
+    path = config_file(tmp_path, lr_config=None, custom_hooks=[{'type': f'{write_second(tmp_path)}:Second'}])
+    overrides = {'optimizer.lr': 0.15}
+    result = run_job(Job(0, str(path), overrides, str(tmp_path / 'run'), 7, ERROR), lambda step, scores: False)
+    assert (result.moment, result.iter) == (BEST, 5)
+    assert sorted(result.scores) == ['counted', 'error', 'loss']  # counted once, at the end, by no evaluation
+
+
+def write_second(folder):
+    path = folder / 'second.py'
+    path.write_text(SECOND)
+    return path
+
+
+SECOND = """
+from runnerkit.hooks import Hook
+from runnerkit.hooks.hook import Score
+
+class Second(Hook):
+    def after_train_iter(self, runner):
+        if runner.completed_iters == 17:
+            with runner.around_val() as found:
+                found.update(noisy=0.5)
+
+    def after_run(self, runner):
+        runner.scores['counted'] = Score(3.0, runner.completed_iters)
+"""
+
+
+DIVERGING = """
+import torch
+from runnerkit.nn import Supervised
+
+class Model(Supervised):
+    def __init__(self, *args, weights=None, trained=None, scored=None, value='nan', **kwargs):
+        super().__init__(*args, **kwargs)
+        self.weights, self.trained, self.scored, self.value = weights, trained, scored, float(value)
+        self.register_buffer('mask', torch.tensor([0.0, -torch.inf]))  # infinite on purpose
+        self.steps = self.evaluations = 0
+
+    def train_step(self, data, optimizer):
+        self.steps += 1
+        if self.steps == self.weights:
+            with torch.no_grad():
+                next(self.parameters()).view(-1)[0] = self.value
+        found = super().train_step(data, optimizer)
+        if self.steps == self.trained:
+            found['log_vars']['loss'] = self.value
+        return found
+
+    def val_step(self, data, optimizer=None):
+        found = super().val_step(data, optimizer)
+        self.evaluations += 1
+        name, number = self.scored or ('other', 0)
+        found['log_vars'][name] = self.value if self.evaluations == number else 0.5
+        return found
+"""
+
+
+@pytest.mark.parametrize(
+    ('model', 'why'),
+    [
+        ({}, None),
+        ({'weights': 11}, 'model.0.weight is not finite'),
+        ({'weights': 11, 'value': 'inf'}, 'model.0.weight is not finite'),
+        ({'trained': 14}, 'loss is nan in the last training log'),
+        ({'scored': ['aux_loss', 6], 'value': 'inf'}, 'aux_loss is inf in the last evaluation'),
+        # A class without samples; and what was not finite for a while only.
+        ({'scored': ['recall_of_cats', 6]}, None),
+        ({'trained': 4}, None),
+        ({'scored': ['aux_loss', 2]}, None),
+    ],
+)
+def test_a_trial_that_has_diverged_is_not_completed(tmp_path, model, why):
+    """The best epoch, the first one, was finite in each of them; so is the objective, which is a constant."""
+    (tmp_path / 'model.py').write_text(DIVERGING)
+    config = dict(CONFIG['model'], type=f'{tmp_path}/model.py:Model', **model)
+    path = config_file(tmp_path, model=config, evaluation={'interval': 1}, custom_hooks=[constant_score(tmp_path)])
+    result = run_job(Job(0, str(path), {}, str(tmp_path / 'run'), 7, {'constant': 'max'}), lambda step, scores: False)
+    assert result.scores['constant'] == 0.8
+    assert (result.status, result.message) == (
+        ('completed', '') if why is None else ('failed', f'it has diverged: {why}')
+    )
+
+
+def constant_score(folder):
+    path = folder / 'constant.py'
+    path.write_text(CONSTANT)
+    return {'type': f'{path}:Constant'}
+
+
+CONSTANT = """
+from contextlib import contextmanager
+from runnerkit.hooks import Hook
+
+class Constant(Hook):
+    @contextmanager
+    def around_val(self, runner):
+        yield
+        runner.log_buffer.output['constant'] = 0.8
+"""
+
+
+def run_limited(folder, kind, soft):
+    """Run a job where the system refuses more than ``soft`` of a resource; write down how it has ended."""
+    found = job(folder, overrides={'log_config': None})
+    with open(folder / 'result.json', 'w') as file:  # open already, and small
+        if kind == resource.RLIMIT_NOFILE:
+            soft += os.open(os.devnull, os.O_RDONLY)  # the lowest number that was free
+        resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
+        result = run_job(found, lambda step, scores: False)
+        json.dump([result.status, result.blame, result.message[:1000]], file)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'soft', 'words'),
+    [
+        (resource.RLIMIT_NOFILE, 2, 'Too many open files'),
+        (resource.RLIMIT_FSIZE, 7000, 'its last checkpoint is missing: .*File too large'),
+    ],
+)
+def test_what_the_machine_refuses_is_told_as_such(tmp_path, kind, soft, words):
+    (tmp_path / 'out').mkdir()
+    assert Fork(run_limited, tmp_path, kind, soft, folder=tmp_path / 'out').code() == 0
+    status, blame, message = json.loads((tmp_path / 'result.json').read_text())
+    assert (status, blame) == ('failed', MACHINE), message
+    assert re.search(words, message)
+
+
+def test_an_outcome_of_another_kind_is_a_failure(tmp_path, monkeypatch):
+    from runnerkit.flow import from_python
+
+    real = from_python.train
+
+    def train(*args, **kwargs):
+        return replace(real(*args, **kwargs), outcome=Outcome('diverged', 'the weights are not finite'))
+
+    monkeypatch.setattr(from_python, 'train', train)
+    result = run_job(job(tmp_path), lambda step, scores: False)
+    assert (result.status, result.message) == ('failed', 'diverged: the weights are not finite')
 
 
 def test_a_pruned_run(tmp_path):

@@ -17,9 +17,12 @@ from runnerkit.cli.train import main as train_command
 from runnerkit.config import Config
 from runnerkit.search import Float
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
+from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
+from runnerkit.search.executors import Ended
+from runnerkit.search.job import Result
 from runnerkit.search.journal import Journal
 from runnerkit.search.record import Record
-from runnerkit.search.study import Study, no_score, replayed
+from runnerkit.search.study import NotATrialsFault, Study, no_score, replayed
 
 
 @pytest.fixture(scope='module')
@@ -45,10 +48,11 @@ def test_a_study_finds_something(whole):
     assert len({each.seed for each in report.all_records}) == 5
 
 
-def scores_of(work_dir):
-    """The scores in the last checkpoint of a run."""
-    scores = load_tensors(Path(work_dir) / 'latest.pth')['runnerkit']['scores']
-    return {name: value for name, (value, _) in scores.items()}
+def scores_of(checkpoint):
+    """The iterations of a checkpoint, and the scores that it has of that moment."""
+    content = load_tensors(checkpoint)
+    done = content['meta']['iter']
+    return done, {name: value for name, (value, at) in content['runnerkit']['scores'].items() if at == done}
 
 
 def test_the_recorded_command_gives_the_recorded_score(whole):
@@ -56,7 +60,9 @@ def test_the_recorded_command_gives_the_recorded_score(whole):
         program, command, *words = shlex.split(record.command)
         assert (program, command) == ('runnerkit', 'train')
         assert train_command(words) == 0
-        assert scores_of(f'{record.work_dir}_again') == scores_of(record.work_dir) == record.performance
+        assert record.moment == 'best error'
+        again = Path(f'{record.work_dir}_again') / Path(record.weights_file).name
+        assert scores_of(again) == scores_of(record.weights_file) == (record.iter, record.performance)
         # A pruned trial stops where it was pruned, with the schedule of the whole run.
         assert ('--stop-after' in words) == (record.status == 'pruned')
 
@@ -220,6 +226,200 @@ def test_errors_of_the_study_are_not_those_of_a_trial(tmp_path):
     assert caught.value is full
     report = small_study(tmp_path, {'trials': 2}).run()  # the lock is released, and the trial goes on
     assert [each.status for each in report.all_records] == ['completed', 'completed']
+
+
+class Scripted(AtOnce):
+    """Trials that fail as often as ``failures`` says: a list of results for each number of a trial."""
+
+    def __init__(self, failures):
+        super().__init__()
+        self.failures, self.started = failures, []
+
+    def start(self, job, report):
+        self.started.append((job.number, job.again))
+        if self.failures.get(job.number):
+            report(1, {'a score of another moment': 0.5})
+            self._ended.append(Ended(job, self.failures[job.number].pop(0)))
+        else:
+            super().start(job, report)
+
+
+def failed(message='it failed', **more):
+    return Result('failed', message=message, **more)
+
+
+@pytest.mark.parametrize('blame', [MACHINE, PACKAGE])
+def test_what_the_machine_refuses_is_no_trials_failure(blame, tmp_path):
+    wanted = outcome(small_study(tmp_path / 'whole', {'trials': 3}, executor=AtOnce()).run())
+    number = 1 if blame == MACHINE else 0  # a package that only some trials lack has been chosen by a value
+    refusing = Scripted({number: [failed('No space left on device', blame=blame)]})
+    study = small_study(tmp_path, {'trials': 3}, executor=refusing)
+    with pytest.raises(NotATrialsFault, match=f'trial {number} could not run on this machine: No space left on device'):
+        study.run()
+    assert refusing.started == [(each, False) for each in range(number + 1)]
+    kept = json.loads((study.work_dir / 'trials' / f'{number:04d}' / 'record.json').read_text())
+    assert kept['status'] == 'running'
+    again = Scripted({})
+    assert outcome(small_study(tmp_path, {'trials': 3}, executor=again).run()) == wanted
+    assert again.started[0] == (number, True)
+
+
+def test_the_others_are_stopped_and_go_on_too(tmp_path):
+    class Two(Scripted):
+        """The second trial is refused while the first one runs, which is asked to stop then."""
+
+        slots, shares_signals = 2, False
+
+        @property
+        def running(self):
+            return len(self._ended) + bool(self.open)
+
+        open = None
+
+        def start(self, job, report):
+            self.started.append((job.number, job.again))
+            if self.open is None:
+                self.open = job
+            else:
+                self._ended.append(Ended(job, failed('Too many open files', blame=MACHINE)))
+
+        def stop(self):
+            self._ended.append(Ended(self.open, Result('stopped', signal=15)))
+            self.open = None
+
+    executor = Two({})
+    study = small_study(tmp_path, {'trials': 4}, executor=executor)
+    with pytest.raises(NotATrialsFault, match='Too many open files'):
+        study.run()
+    assert (executor.started, study.stop_signal) == ([(0, False), (1, False)], None)
+    report = small_study(tmp_path, {'trials': 4}, executor=AtOnce()).run()
+    assert {each.status for each in report.all_records} <= {'completed', 'pruned'}
+
+
+def test_a_package_that_a_value_has_chosen_fails_its_trial(tmp_path):
+    executor = Scripted({2: [failed('ImportError: no jax', blame=PACKAGE)]})
+    report = small_study(tmp_path, {'trials': 4}, executor=executor).run()
+    assert [each.status for each in report.all_records].count('failed') == 1
+
+
+@pytest.mark.parametrize('times', [1, 2])
+def test_out_of_memory_is_repeated_once(times, tmp_path):
+    executor = Scripted({1: [failed('CUDA out of memory', blame=MEMORY)] * times})
+    study = small_study(tmp_path, {'trials': 3}, executor=executor)
+    report = study.run()
+    assert executor.started == [(0, False), (1, False), (1, True), (2, False)]
+    assert (report.get('search', 1).status == 'failed') == (times == 2)
+    assert report.get('search', 1).repeated
+    assert ('a score of another moment' in report.get('search', 1).performance) == (times == 2)
+
+
+def test_out_of_memory_is_repeated_once_also_across_a_kill(tmp_path):
+    class Dies(Scripted):
+        def start(self, job, report):
+            if job.again:
+                raise KeyboardInterrupt
+            super().start(job, report)
+
+    oom = failed('CUDA out of memory', blame=MEMORY)
+    with pytest.raises(KeyboardInterrupt):
+        small_study(tmp_path, {'trials': 2}, executor=Dies({1: [oom]})).run()
+    kept = json.loads((tmp_path / 'study' / 'trials' / '0001' / 'record.json').read_text())
+    assert (kept['status'], kept['repeated'], kept['performance']) == ('running', True, {})
+    again = Scripted({1: [oom]})
+    assert small_study(tmp_path, {'trials': 2}, executor=again).run().get('search', 1).status == 'failed'
+    assert again.started == [(1, True)]
+
+
+FULL = """
+from support import Tiny
+import os
+
+class Full(Tiny):
+    def train_step(self, data, optimizer, **kwargs):
+        self.steps = getattr(self, 'steps', 0) + 1
+        if self.steps == 7 and os.path.exists(os.path.join(os.path.dirname(__file__), 'is_full')):
+            with open('/dev/full', 'w') as file:
+                file.write('x')
+        return super().train_step(data, optimizer)
+"""
+
+
+def test_room_is_made_and_the_study_ends_as_if_there_had_been_room(tmp_path):
+    def study(folder):
+        space, algorithm = {'optimizer.lr': [0.1, 0.05]}, {'type': 'GridSearch'}
+        return Study(tmp_path / 'config.py', space, {'loss': 'min'}, tmp_path / folder, algorithm)
+
+    (tmp_path / 'full.py').write_text(FULL)
+    config_file(tmp_path, model={'type': f'{tmp_path}/full.py:Full'}, evaluation={'interval': 1})
+    wanted = outcome(study('whole').run())
+    (tmp_path / 'is_full').touch()
+    with pytest.raises(NotATrialsFault, match=r'\[Errno 28\] No space left.*Make room.*the same command repeats it'):
+        study('study').run()
+    (tmp_path / 'is_full').unlink()
+    assert outcome(study('study').run()) == wanted
+
+
+EARLY = [failed('KeyError: no folder of data', has_begun=False) for _ in range(9)]
+
+
+def test_trials_that_all_fail_alike_before_they_begin_end_the_study(tmp_path):
+    executor = Scripted(dict(enumerate([[each] for each in EARLY])))
+    space = {'optimizer.lr': Float(1e-3, 1e-1)}
+    with pytest.raises(NotATrialsFault, match='all of the first 3 trials .*, whatever their values: KeyError'):
+        small_study(tmp_path, {'trials': 9}, space, executor=executor).run()
+    assert len(executor.started) == 3
+    report = small_study(tmp_path, {'trials': 9}, space, executor=Scripted({3: [EARLY[0]]})).run()  # it can go on
+    assert [each.status for each in report.all_records][:5] == [*['failed'] * 4, 'completed']
+
+
+@pytest.mark.parametrize(
+    ('space', 'results'),
+    [
+        # A value that all of them have; errors that differ; one that has begun; one that has completed.
+        ({'optimizer.lr': Float(1e-3, 1e-1), 'optimizer.type': ['SGD']}, EARLY[:4]),
+        ({'optimizer.lr': Float(1e-3, 1e-1)}, [failed(f'error {number}', has_begun=False) for number in range(4)]),
+        ({'optimizer.lr': Float(1e-3, 1e-1)}, [*EARLY[:2], failed('KeyError: no folder of data'), EARLY[0]]),
+        ({'optimizer.lr': Float(1e-3, 1e-1)}, [*EARLY[:1], None, *EARLY[:3]]),
+    ],
+)
+def test_others_are_failures_of_single_trials(space, results, tmp_path):
+    executor = Scripted({number: [each] for number, each in enumerate(results) if each is not None})
+    report = small_study(tmp_path, {'trials': 6, 'pruner': None}, space, executor=executor).run()
+    statuses = [each.status for each in report.all_records]
+    assert statuses == ['failed' if each else 'completed' for each in [*results, *[None] * (6 - len(results))]]
+
+
+@pytest.mark.parametrize(
+    ('file', 'text', 'words'),
+    [
+        ('trials/0001/record.json', '', r'trials/0001/record.json is damaged: Expecting value'),
+        ('trials/0001/record.json', '{"step": "sea', r'trials/0001/record.json is damaged: Unterminated string'),
+        ('trials/0001/record.json', '[' * 100000, r'record.json is damaged: .*recursion'),
+        ('trials/0001/record.json', '[1]', r'record.json is damaged: it is no record of a trial'),
+        ('trials/0001/record.json', '{"step": "search"}', r"record.json is damaged: .*missing .* 'number'"),
+        ('trials/0001/record.json', ('"status": "', '"status": "in'), 'status must be one of running, .* but got .in'),
+        ('trials/0001/record.json', ('"number": 1', '"number": "1"'), "number must be of the type int, but got '1'"),
+        ('study.json', '{', r'study.json is damaged: .*If the search is the same as before, remove this file'),
+        ('optuna.journal', ('{"op_code"', '{op_code'), r'optuna.journal is damaged: '),
+    ],
+)
+def test_a_damaged_study_names_the_file(file, text, words, tmp_path):
+    study = small_study(tmp_path, {'trials': 3}, executor=AtOnce())
+    study.run()
+    path = study.work_dir / file
+    path.write_text(text if isinstance(text, str) else path.read_text().replace(*text))
+    with pytest.raises(ValueError, match=words):
+        small_study(tmp_path, {'trials': 3}, executor=AtOnce()).run()
+
+
+def test_an_endless_error_is_shortened_everywhere(tmp_path):
+    message = 'ValueError: ' + 'x' * 10_000_000 + ' the end'
+    study = small_study(tmp_path, {'trials': 2}, executor=Scripted({0: [failed(message)]}))
+    told = study.run().get('search', 0).message
+    assert told.startswith('ValueError: xxx')
+    assert told.endswith('xxx the end')
+    assert '(10000020 characters)' in told
+    assert max(path.stat().st_size for path in study.work_dir.rglob('*') if path.is_file()) < 50_000
 
 
 def test_a_trial_whose_process_is_stopped_by_somebody_else_has_failed(tmp_path):

@@ -77,10 +77,12 @@ def test_a_pipeline_in_vegas_shape_runs(pipeline, tmp_path):
     nas, trained, measured = (report.of(name) for name in ('nas', 'fullytrain', 'benchmark'))
     assert [each.status for each in report.all_records] == ['completed'] * len(report.all_records)
     assert len(nas) == 3
-    # The values are those of the config here, so that the recorded command repeats the trial.
+    # What was drawn stands once, by its own key, also where it is what the file has already.
     for each in nas:
-        assert {key for key in each.hps if SEEN not in key} <= {'optimizer.lr', 'data.train_dataloader.batch_size'}
-        assert 0.001 <= each.hps['optimizer.lr'] <= 0.1
+        assert list(each.hps) == ['trainer.optimizer.params.lr', 'dataset.batch_size', 'network.out_features']
+        assert 0.001 <= each.hps['trainer.optimizer.params.lr'] <= 0.1
+        assert each.hps['network.out_features'] == 1
+        assert f'optimizer.lr={each.hps["trainer.optimizer.params.lr"]!r} ' in each.command
         assert f'train {tmp_path / "work" / "nas" / "config.py"} ' in each.command
         assert each.objectives == {'MeanSquaredError': 'min', 'params': 'min'}
         assert each.performance['params'] == pytest.approx(0.005)
@@ -95,6 +97,9 @@ def test_a_pipeline_in_vegas_shape_runs(pipeline, tmp_path):
     assert {each.epoch for each in trained} == {2}
     assert [each.source for each in measured] == [each.uid for each in trained]
     assert all({'latency', 'flops', 'MeanSquaredError'} <= each.performance.keys() for each in measured)
+    # In one unit: Vega's.
+    assert {each.performance['params'] for each in report.all_records} == {0.005}
+    assert len({each.performance['flops'] for each in report.all_records}) == 1
 
 
 def test_what_a_step_leaves_out_is_that_of_the_step_before(pipeline):
@@ -126,6 +131,29 @@ def test_values_by_vegas_keys_are_changes_of_the_config(pipeline):
     assert step.changes({'network.out_features': 3}) == {'model.model.out_features': 3}
     with pytest.raises(ValueError, match='take optimizer.momentum out of the config'):
         step.changes({'trainer.optim.params': {'lr': 0.1, '_delete_': True}})
+
+
+def test_values_may_have_keys_of_the_config_too(pipeline):
+    """As those of a TrainPipeStep's hps, and of records of an earlier version."""
+    step = pipeline().steps['nas'].vega
+    values = {'optimizer.lr': 0.25, f'{SEEN}.optimizer.params.lr': 0.25, 'dataset.batch_size': 2}
+    assert step.overrides_of_values(values) == {
+        'data.train_dataloader.batch_size': 2,
+        'optimizer.lr': 0.25,
+        f'{SEEN}.optimizer.params.lr': 0.25,
+    }
+
+
+def test_what_is_trained_has_the_drawn_values_whatever_its_own_section_says(pipeline):
+    """Its trainer has the learning rate that was drawn, and the search another one; or it has no section of its own."""
+    values = {'trainer.optimizer.params.lr': 0.05}
+    ref = 'trainer: {ref: nas.trainer, epochs: 2}'
+    steps = pipeline(ref, f'{ref[:-1]}, optim: {{type: SGD, params: {{lr: 0.9}}}}}}').steps
+    assert steps['nas'].changes(values) == {}
+    assert steps['fullytrain'].changes(values)['optimizer.lr'] == 0.05
+    steps = pipeline(f'    {ref}\n', '').steps
+    assert steps['fullytrain'].vega is None
+    assert steps['fullytrain'].changes({'trainer.optimizer.params.lr': 0.25})['optimizer.lr'] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -190,7 +218,7 @@ def test_of_a_space_with_forbidden_values_all_keys_are_checked(pipeline):
     old = '        hyperparameters:\n'
     forbidden = '        forbidden: [{dataset.batch_size: 4}]\n' + old
     space = pipeline(old, forbidden).steps['nas'].space()
-    assert draw_allowed(space, RandomSuggest(random.Random(0))).hps['data.train_dataloader.batch_size'] == 2
+    assert draw_allowed(space, RandomSuggest(random.Random(0))).hps['dataset.batch_size'] == 2
     # A parameter that hardly ever exists.
     rare = '- {key: trainer.optimizr.lr, type: INT, range: [1, 2]}\n'
     condition = '{child: trainer.optimizr.lr, parent: trainer.seed, type: EQUAL, range: [77]}'

@@ -61,13 +61,21 @@ class TensorboardLoggerHook(LoggerHook):
     def writer(self, writer: Any) -> None:
         self._writer, self._purge_step = writer, None
 
+    def check_client(self) -> None:
+        """Check that TensorBoard is installed.
+
+        Raises:
+            ImportError: it is not.
+        """
+        if find_spec('tensorboard') is None:
+            raise ImportError('TensorboardLoggerHook needs tensorboard: pip install tensorboard')
+
     def before_run(self, runner: RunnerView) -> None:
         """Check that TensorBoard is installed and that there is a folder to write to."""
         super().before_run(runner)
         if runner.rank != 0:
             return
-        if find_spec('tensorboard') is None:
-            raise ImportError('TensorboardLoggerHook needs tensorboard: pip install tensorboard')
+        self.check_client()
         if self.log_dir is None:
             if runner.work_dir is None:
                 raise ValueError(

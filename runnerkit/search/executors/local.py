@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
+from runnerkit.search.blame import MEMORY, blame_of_text
 from runnerkit.search.executors.executor import EXECUTORS, Ended, Executor
 from runnerkit.search.executors.serial import OUTPUT
 from runnerkit.search.job import Job, Report, Result
@@ -36,6 +37,7 @@ class _Running:
     slot: int
     deadline: float | None
     result: Result | None = None
+    is_silent: bool = False  # nothing more comes through its socket
 
 
 @EXECUTORS.register_module('Local')
@@ -84,6 +86,7 @@ class LocalExecutor(Executor):
                 start_new_session=True,
             )
         theirs.close()
+        ours.settimeout(_GRACE)  # a trial that does not read what it is sent must not hold up the study
         link = Link(ours)
         deadline = None if self.limit is None else time.monotonic() + self.limit
         self._running.append(_Running(job, report, process, link, slot, deadline))
@@ -102,14 +105,14 @@ class LocalExecutor(Executor):
         return ended
 
     def _ended(self, seconds: float) -> list[Ended]:
-        sockets = {each.link.socket: each for each in self._running}
+        sockets = {each.link.socket: each for each in self._running if not each.is_silent}
         # A process may end and leave its socket to a process that it has started: then nothing comes through it.
         gone = [each for each in self._running if each.process.poll() is not None]
         ready, _, _ = select.select(list(sockets), [], [], 0.0 if gone else seconds)
         for each in (sockets[one] for one in ready):
             self._hear(each)
         for each in gone:
-            if each.result is None and each.link.socket not in ready:
+            if each.result is None and (each.is_silent or each.link.socket not in ready):
                 each.result = self._crashed(each)
         ended = []
         for each in list(self._running):
@@ -149,20 +152,28 @@ class LocalExecutor(Executor):
         return found
 
     def _hear(self, each: _Running) -> None:
-        said: Any = each.link.receive()
-        if said is None:
-            each.result = self._crashed(each)
-        elif 'result' in said:
-            each.result = Result(**said['result'])
-        else:
-            with suppress(OSError):
-                each.link.send({'prune': each.report(said['step'], said['scores'])})
+        """Take in what a trial has said; half a line stays where it is until the rest comes."""
+        try:
+            lines = each.link.poll()
+            messages = [_understood(line) for line in lines or ()]
+        except (ValueError, KeyError, TypeError) as error:
+            each.result = Result('failed', message=f'something else has written to the socket of its study: {error!r}')
+            return
+        each.is_silent = lines is None  # how its process ends is the result then
+        for message in messages:
+            if isinstance(message, Result):
+                each.result = message
+            else:
+                with suppress(OSError):
+                    each.link.send({'prune': each.report(*message)})
 
     def _crashed(self, each: _Running) -> Result:
         code = each.process.wait()
         if self._is_stopping:  # it had not begun to listen to signals
             return Result('stopped', message=f'its process has ended: {ending(code)}')
-        return Result('failed', message=f'its process has ended: {ending(code)}{tail(each.job)}')
+        printed = tail(each.job)
+        blame = MEMORY if code == -signal.SIGKILL else blame_of_text(printed)  # the system kills what takes too much
+        return Result('failed', message=f'its process has ended: {ending(code)}{printed}', blame=blame)
 
     def _leave(self, each: _Running) -> Ended:
         with suppress(subprocess.TimeoutExpired):
@@ -171,6 +182,13 @@ class LocalExecutor(Executor):
         each.link.socket.close()
         self._running.remove(each)
         return Ended(each.job, each.result or Result('failed'))
+
+
+def _understood(message: Any) -> Result | tuple[int, dict[str, float]]:
+    """What a line of a trial means: its result, or the step and the scores of a report."""
+    if 'result' in message:
+        return Result(**message['result'])
+    return int(message['step']), {str(name): float(value) for name, value in dict(message['scores']).items()}
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
+from runnerkit.search.blame import blame_of
 from runnerkit.search.executors.executor import EXECUTORS, Ended, Executor
 from runnerkit.search.executors.local import LocalExecutor
 from runnerkit.search.job import Job, Report, Result
@@ -165,7 +166,8 @@ class RayExecutor(Executor):
         try:
             result = Result(**self._ray.get(each.task, timeout=_ANSWER))
         except errors.RayTaskError as error:
-            result = Result('failed', message=f'{type(error.cause).__name__}: {error.cause}')
+            cause = error.cause
+            result = Result('failed', message=f'{type(cause).__name__}: {cause}', blame=blame_of(cause))
         except errors.RayError as error:
             why = f'its Ray task was lost ({type(error).__name__})'
             if self._is_stopping:
@@ -294,7 +296,7 @@ def run_here(described: dict[str, Any], attempt: int, mailbox: Any, limit: float
     """
     import ray
 
-    job = Job(**{**described, 'objectives': tuple(described['objectives'])})
+    job = Job(**described)
     key, stopping = key_of(job, attempt), mailbox.stopping.remote()
 
     def report(step: int, scores: dict[str, float]) -> bool:

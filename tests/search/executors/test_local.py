@@ -9,6 +9,7 @@ import pytest
 from odd_trials import job, members, run
 from studies import outcome, small_study
 
+from runnerkit.search.blame import MACHINE, MEMORY
 from runnerkit.search.executors import LocalExecutor
 from runnerkit.search.executors.local import tail
 from runnerkit.search.job import Job
@@ -128,6 +129,68 @@ def test_a_trial_that_does_not_stop_is_ended(tmp_path, monkeypatch):
     assert (result.status, result.message) == ('stopped', 'it has not ended within 1 s after SIGTERM')
 
 
+RESULT = '{"result": {"status": "completed", "scores": {"loss": 0.5}}}'
+
+
+def says(folder, monkeypatch, *commands):
+    """Let the process of a trial do ``commands`` of a shell; the socket of the study is its file 9."""
+    script = folder / 'worker'
+    script.write_text('#!/bin/bash\neval "exec 9>&$3"\n' + '\n'.join(commands) + '\n')
+    script.chmod(0o755)
+    monkeypatch.setattr('sys.executable', str(script))
+    return Job(0, 'config.py', {}, f'{folder}/0/run', 5, {'loss': 'min'})
+
+
+@pytest.mark.parametrize(
+    ('commands', 'words'),
+    [
+        (['printf \'{"step": 1\' >&9', 'sleep 600'], 'it took longer than 0.5 s, the limit'),
+        (['eval "exec $3>&- 9>&-"', 'sleep 600'], 'it took longer than 0.5 s, the limit'),
+        (['echo "This is no JSON" >&9', 'sleep 600'], 'something else has written to the socket of its study'),
+        (["echo '[1]' >&9", 'sleep 600'], 'something else has written to the socket of its study'),
+        (['echo \'{"result": {"state": 1}}\' >&9', 'sleep 600'], 'something else has written to the socket'),
+        (['printf "%02000d" 0 >&9', 'sleep 600'], 'a line of more than 1000 bytes'),
+        (['printf \'{"step": 1\' >&9', 'exit 5'], 'exit code 5'),
+    ],
+)
+def test_whatever_a_trial_says_the_study_hears_the_rest(commands, words, tmp_path, monkeypatch):
+    monkeypatch.setattr('runnerkit.search.worker._LONGEST', 1000)
+    limit = 0.5 if 'limit' in words else 60
+    (result,) = run(LocalExecutor(1, limit=limit), says(tmp_path, monkeypatch, *commands)).values()
+    assert result.status == 'failed'
+    assert words in result.message
+
+
+def test_a_study_hears_a_signal_beside_half_a_line(tmp_path, monkeypatch):
+    long = says(tmp_path, monkeypatch, 'printf \'{"step": 1\' >&9', f'touch {tmp_path}/said', 'exec sleep 600')
+    (result,) = stopped(LocalExecutor(1), long, when=lambda reports: (tmp_path / 'said').exists()).values()
+    assert result.status == 'stopped'
+
+
+def test_lines_may_come_in_pieces(tmp_path, monkeypatch):
+    said = []
+    commands = ['printf \'{"step": 1, "sc\' >&9', 'sleep 0.1', 'printf \'ores": {"loss": 0.\' >&9', 'sleep 0.1']
+    commands += ["echo '5}}' >&9", 'read -r answer <&9', f"echo '{RESULT}' >&9"]
+    job = says(tmp_path, monkeypatch, *commands)
+    (result,) = run(LocalExecutor(1), job, report=lambda *each: said.append(each) or False).values()
+    assert said == [(1, {'loss': 0.5})]
+    assert (result.status, result.scores) == ('completed', {'loss': 0.5})
+
+
+@pytest.mark.parametrize(
+    ('command', 'blame'),
+    [
+        ('kill -KILL $$', MEMORY),
+        ('echo "OSError: [Errno 24] Too many open files"; exit 1', MACHINE),
+        ('echo "terminate called after throwing an instance of std::bad_alloc"; kill -ABRT $$', MEMORY),
+        ('kill -SEGV $$', ''),
+    ],
+)
+def test_what_is_to_blame_for_a_crash(command, blame, tmp_path, monkeypatch):
+    (result,) = run(LocalExecutor(1), says(tmp_path, monkeypatch, command)).values()
+    assert (result.status, result.blame) == ('failed', blame)
+
+
 def test_the_end_of_a_long_output_is_told(tmp_path):
     output = Path(job(tmp_path, 'well').work_dir).parent / 'output.log'
     output.parent.mkdir()
@@ -139,7 +202,7 @@ def test_the_end_of_a_long_output_is_told(tmp_path):
 
 def test_a_slot_sees_its_device_and_its_threads():
     executor = LocalExecutor(2, devices=[3, 5])
-    environment = executor._environment(Job(0, '', {}, '', 0, (), threads=2), 1)
+    environment = executor._environment(Job(0, '', {}, '', 0, {}, threads=2), 1)
     assert environment['CUDA_VISIBLE_DEVICES'] == '5'
     assert environment['OMP_NUM_THREADS'] == '2'
 

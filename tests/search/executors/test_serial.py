@@ -7,7 +7,7 @@ from runnerkit.search.job import Job
 
 
 def job(folder):
-    return Job(0, str(config_file(folder)), {}, str(folder / 'run'), 3, ('error',))
+    return Job(0, str(config_file(folder)), {}, str(folder / 'run'), 3, {'error': 'min'})
 
 
 def test_it_runs_at_once_and_prints_to_a_file(tmp_path, capsys):

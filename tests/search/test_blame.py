@@ -1,0 +1,147 @@
+"""Whose fault a failure is, by real refusals of the machine wherever they can be had."""
+
+import errno
+import gc
+import os
+import resource
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE, blame_of, blame_of_text
+from runnerkit.utils.lock import FolderLock
+
+
+def write_to_full_disk(folder):
+    with open('/dev/full', 'wb') as file:
+        file.write(b'x')
+
+
+def save_to_full_disk(folder):
+    torch.save({'weights': torch.zeros(1 << 16)}, '/dev/full')  # its writer in C++ loses the number
+
+
+class Full(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        write_to_full_disk(None)
+
+
+def read_in_a_worker(folder):
+    list(DataLoader(Full(), num_workers=1))  # the main process gets the worker's traceback as a text
+
+
+@contextmanager
+def limited(kind, soft):
+    before = resource.getrlimit(kind)
+    resource.setrlimit(kind, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, before)
+
+
+def open_too_many(folder):
+    with limited(resource.RLIMIT_NOFILE, 3):
+        open(folder / 'file', 'w').close()
+
+
+def write_too_much(folder):
+    with open(folder / 'file', 'wb', buffering=0) as file, limited(resource.RLIMIT_FSIZE, 10):
+        file.write(b'x' * 10)
+        file.write(b'x')
+
+
+def take_too_much(folder):
+    bytearray(1 << 62)
+
+
+def take_too_large_a_tensor(folder):
+    torch.empty(1 << 55)
+
+
+def import_nothing(folder):
+    try:
+        import no_such_package  # noqa: F401
+    except ImportError as error:
+        raise KeyError('Model: it needs no_such_package') from error
+
+
+def take_a_locked_folder(folder):
+    locks = [FolderLock(folder)]
+    try:
+        FolderLock(folder)
+    finally:
+        locks[0].release()
+
+
+def hide_a_full_disk(folder):
+    try:
+        write_to_full_disk(folder)
+    except OSError:
+        raise ValueError('the width is wrong') from None
+
+
+def open_nothing(folder):
+    open(folder / 'nothing')
+
+
+@pytest.mark.parametrize(
+    ('fail', 'blame'),
+    [
+        (write_to_full_disk, MACHINE),
+        (save_to_full_disk, MACHINE),
+        (read_in_a_worker, MACHINE),
+        (open_too_many, MACHINE),
+        (write_too_much, MACHINE),
+        (take_too_much, MEMORY),
+        (take_too_large_a_tensor, MEMORY),
+        (import_nothing, PACKAGE),
+        (take_a_locked_folder, ''),
+        (hide_a_full_disk, ''),
+        (open_nothing, ''),
+    ],
+)
+def test_who_is_to_blame(fail, blame, tmp_path):
+    found = None
+    try:
+        fail(tmp_path)
+    except Exception as error:
+        found = blame_of(error)
+    gc.collect()  # ends the worker of a loader that the error has referred to
+    assert found == blame
+
+
+@pytest.mark.parametrize(
+    ('number', 'blame'),
+    [
+        *((number, MACHINE) for number in (errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EROFS, errno.EAGAIN)),
+        (errno.ENOMEM, MEMORY),  # of fork, too
+        (errno.EACCES, ''),
+    ],
+)
+def test_what_cannot_be_had_here(number, blame):
+    assert blame_of(OSError(number, os.strerror(number))) == blame
+    told = RuntimeError('Model: it failed')
+    told.__context__ = OSError(number, os.strerror(number), 'a file')
+    assert blame_of(told) == blame
+    assert blame_of_text(f'output\nOSError: [Errno {number}] {os.strerror(number)}: a file') == blame
+
+
+@pytest.mark.parametrize(
+    ('text', 'blame'),
+    [
+        ('RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB', MEMORY),
+        ('terminate called after throwing an instance of std::bad_alloc', MEMORY),
+        ('RuntimeError: DataLoader worker (pid 3) is killed by signal: Killed. ', MEMORY),
+        ('RuntimeError: received 0 items of ancdata', MACHINE),
+        ('it might be caused by insufficient shared memory (shm)', MACHINE),
+        ('ValueError: lr must be positive', ''),
+    ],
+)
+def test_what_is_read_of_a_text(text, blame):
+    assert blame_of_text(text) == blame
