@@ -40,14 +40,20 @@ class Stream(IterableDataset[Any]):
 
     Args:
         source: a `Source`, or the config of one.
-        decode: makes a sample of an event's payload: a function, or the config of a transform. What it raises makes the
-            record a malformed one. None: the payload is the sample.
+        decode: makes a sample of an event's payload: a function, its name, or the config of a transform. What it
+            raises makes the record a malformed one. None: the payload is the sample.
         buffer: how many records are read ahead, at least 1.
         aside: the file for malformed records, a line of JSON for each, up to 100 MiB; by default ``malformed.jsonl`` in
             the work dir.
     """
 
-    def __init__(self, source: Any, decode: Any = None, buffer: int = 1024, aside: str | None = None) -> None:
+    def __init__(
+        self,
+        source: Any,
+        decode: Callable[[Any], Any] | dict[str, Any] | None = None,
+        buffer: int = 1024,
+        aside: str | None = None,
+    ) -> None:
         check_whole_number('buffer', buffer)
         self.source: Source = SOURCES.build(source) if isinstance(source, dict) else source
         if not isinstance(self.source, Source):

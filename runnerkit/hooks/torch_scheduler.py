@@ -22,6 +22,7 @@ from runnerkit.optim.torch_schedules import (
     plain_state,
     scheduler_names,
     takes_epoch,
+    with_functions,
 )
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
@@ -76,6 +77,7 @@ class TorchLrUpdaterHook(Hook):
         **kwargs: Any,
     ) -> None:
         check_arguments(scheduler, monitor, kwargs)
+        kwargs = with_functions(scheduler, kwargs)
         self.scheduler = scheduler
         self.by_epoch = by_epoch
         self.monitor = monitor

@@ -28,7 +28,7 @@ from runnerkit.optim import OPTIMIZER_BUILDERS
 from runnerkit.optim.default_constructor import CUSTOM_KEY_OPTIONS, PARAMWISE_DEFAULTS
 from runnerkit.parallel import MODULE_WRAPPERS
 from runnerkit.parallel.fsdp import MP_POLICY
-from runnerkit.registry import _parameters
+from runnerkit.utils.signatures import parameters_of
 from runnerkit.runner import RUNNERS, BaseRunner
 from runnerkit.utils.imports import import_modules_from_strings
 
@@ -38,9 +38,9 @@ CLASSES = [name for name in KEYS if name[0].isupper()]
 @pytest.mark.parametrize('name', CLASSES)
 def test_classes(name):
     if name in DDP:
-        assert set(KEYS[name]) < set(_parameters(MODULE_WRAPPERS.get('DDP')))  # the others are not for configs
+        assert set(KEYS[name]) < set(parameters_of(MODULE_WRAPPERS.get('DDP')))  # the others are not for configs
         return
-    taken = set(_parameters(HOOKS.get(name) or RUNNERS.get(name) or MODULE_WRAPPERS.get(name)))
+    taken = set(parameters_of(HOOKS.get(name) or RUNNERS.get(name) or MODULE_WRAPPERS.get(name)))
     if name == 'FSDP2':
         taken -= {'module', 'device'}  # the flow's
     if name.endswith('Runner'):
