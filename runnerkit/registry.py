@@ -19,6 +19,7 @@ from __future__ import annotations
 import builtins
 import copy
 import inspect
+import os
 import re
 import sys
 import warnings
@@ -446,6 +447,8 @@ def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[...,
         try:
             found = registry.get(named)
         except Exception as error:
+            if isinstance(error, FileNotFoundError):
+                error.args = (f'{error}{_near_files(named, cfg)}',)
             _raise_annotated(error, named, {}, cfg)
         if found is None:
             raise _placed(KeyError(_unknown_type(named, registry, cfg)), cfg)
@@ -457,6 +460,14 @@ def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[...,
         )
         raise _placed(TypeError(message), cfg)
     return named
+
+
+def _near_files(named: str, cfg: Any) -> str:
+    """Files with a name similar to that in ``named``, beside the config file that says it."""
+    origin = cfg._origin_ if hasattr(type(cfg), '_origin_') else None
+    folder = os.path.dirname(origin.place_of('type').file) if origin else ''
+    names = [name for name in os.listdir(folder) if name.endswith('.py')] if os.path.isdir(folder) else []
+    return suggestion(os.path.basename(named.rpartition(':')[0]), names)
 
 
 def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:

@@ -489,7 +489,7 @@ CONFIGS = (
     ),
     Wrong(
         "data = dict(train=dict(type='nowhere.py:Noisy'))",
-        "nowhere.py:Noisy: there is no file 'nowhere.py' … fileDirname",
+        "nowhere.py:Noisy: there is no file 'nowhere.py', neither in … nor beside",
         1,
     ),
     Wrong(

@@ -28,9 +28,9 @@ from runnerkit.optim import OPTIMIZER_BUILDERS
 from runnerkit.optim.default_constructor import CUSTOM_KEY_OPTIONS, PARAMWISE_DEFAULTS
 from runnerkit.parallel import MODULE_WRAPPERS
 from runnerkit.parallel.fsdp import MP_POLICY
-from runnerkit.utils.signatures import parameters_of
 from runnerkit.runner import RUNNERS, BaseRunner
 from runnerkit.utils.imports import import_modules_from_strings
+from runnerkit.utils.signatures import parameters_of
 
 CLASSES = [name for name in KEYS if name[0].isupper()]
 
