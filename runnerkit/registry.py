@@ -132,7 +132,8 @@ def _find_functions(args: dict[str, Any], constructor: Callable[..., Any], cfg: 
         value = args.get(name)
         if isinstance(value, dict):
             named = value.get('type')
-            is_name = not reads_dicts and (not isinstance(named, str) or FUNCTIONS.get(named) is not None)
+            found = FUNCTIONS.get(named) if isinstance(named, str) and not reads_dicts else named
+            is_name = callable(found) and not reads_dicts
         else:
             each = value if isinstance(value, list | tuple) else [value]
             is_name = all(isinstance(item, str) or callable(item) for item in each)

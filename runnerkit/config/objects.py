@@ -52,7 +52,7 @@ def why_nameless(value: Any) -> tuple[str, str] | None:
     what = 'so the work dir does not keep it: predict, test, export and a resume elsewhere need this config again'
     if isinstance(value, partial):
         bound = "dict(type='my_file.py:function', key=value)"
-        return f'is a partial function, for which there is no text, {what}', f'Write {bound}, which binds arguments.'
+        return f'is a partial function, {what}', f'Write {bound}, which binds arguments.'
     if inspect.isroutine(value) and not has_text(value):
         kind = 'is a lambda' if value.__name__ == '<lambda>' else 'is a function that no import finds'
         return (

@@ -27,7 +27,7 @@ class Compose:
         for transform in transforms:
             if isinstance(transform, dict):
                 transform = TRANSFORMS.build(transform)
-            elif isinstance(transform, str) and ':' in transform:
+            elif isinstance(transform, str) and '.py:' in transform:
                 transform = find_function(transform, 'a transform')
             if not callable(transform):
                 raise TypeError(

@@ -211,7 +211,7 @@ def _parts_read(cfg: Config, inputs: Inputs | Callable[[Config], Inputs] | None)
     key, dataset = _read_by(cfg, split_meant(cfg, inputs(cfg) if callable(inputs) else inputs))
     others = {split for split in splits_in(data) if split not in KEYS['data']}
     others |= {f'{split}_dataloader' for split in others if split != key}
-    return [cfg.get('model'), dataset, *(value for name, value in data.items() if name not in others)]
+    return [cfg.get('model'), dataset, {name: value for name, value in data.items() if name not in others}]
 
 
 def words_of(inputs: Inputs) -> list[str]:

@@ -10,13 +10,16 @@ from typing import Any
 
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
+from runnerkit.config.known_keys import LOADER_FUNCTIONS
 from runnerkit.config.literals import read_literals
 from runnerkit.config.pretty import path_of
-from runnerkit.data.builder import DATASETS, TRANSFORMS
+from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
 from runnerkit.nn import Supervised
 from runnerkit.nn.builder import LOSSES, MODELS
-from runnerkit.registry import Registry
+from runnerkit.nn.weight_init import INITIALIZERS
+from runnerkit.registry import FUNCTIONS, Registry
 from runnerkit.utils.logging import printable
+from runnerkit.utils.signatures import function_arguments
 from runnerkit.utils.user_files import name_of_file
 
 #: Where a ``type`` may be registered. Metrics are left out, see `config_in`.
@@ -35,6 +38,7 @@ def config_in(
 
     Its text is never executed. Unless it is trusted, its ``custom_imports`` must be imported already, and every dotted
     or ``file.py:Class`` type in its ``parts`` must be a class that is registered already; it is replaced by that class.
+    A function may be named only as it is registered.
     Metrics are removed: predictions need none, and some of those in torchmetrics load models by name. So is
     ``num_threads``, since a number of threads that is much too large crashes the process.
 
@@ -96,6 +100,8 @@ def _not_imported(cfg: Config) -> Iterator[str]:
 
 def _use_registered(section: Any) -> Iterator[str]:
     """Replace paths to registered classes in ``section`` by the classes, and remove metrics; yield the other paths."""
+    if isinstance(section, str) and '.py:' in section:
+        yield f'function {section!r}'
     if isinstance(section, list | tuple):
         for item in section:
             yield from _use_registered(item)
@@ -110,8 +116,25 @@ def _use_registered(section: Any) -> Iterator[str]:
             section['type'] = found
     if inspect.isclass(found) and issubclass(found, Supervised):
         section.pop('metrics', None)
-    for item in section.values():
-        yield from _use_registered(item)
+    others = (each._get_by_name(named) for each in (SAMPLERS, INITIALIZERS) if isinstance(named, str))
+    yield from _functions_named(section, found or next(filter(None, others), None))
+    for key, item in section.items():
+        if key != 'type':
+            yield from _use_registered(item)
+
+
+def _functions_named(section: Mapping[str, Any], constructor: Any) -> Iterator[str]:
+    """The paths in ``section`` where functions may stand.
+
+    Args:
+        section: a part of a config.
+        constructor: what is built of it; None for the options of a loader.
+    """
+    for key in LOADER_FUNCTIONS if constructor is None else function_arguments(constructor):
+        value = section.get(key)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(each, str) and set('.:') & set(each) and FUNCTIONS._get_by_name(each) is None:
+                yield f'function {each!r}'
 
 
 def _registered(name: str) -> Any:
