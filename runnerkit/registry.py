@@ -121,6 +121,26 @@ def find_function(value: Any, key: str, cfg: Any = None) -> Any:
         return partial(found, **arguments) if arguments else found
 
 
+def build_or_bind(cfg: dict[str, Any], registry: Registry) -> Any:
+    """Build from a config something that is called later: a function that still lacks arguments gets those of ``cfg``
+    bound (``dict(type='my_losses.py:focal', gamma=2)``); what has all of them, or is a class, is called as ever.
+
+    Raises:
+        Exception: as `build_from_cfg` and `find_function`.
+    """
+    named = cfg.get('type')
+    found = registry.get(named) if isinstance(named, str) else named
+    if inspect.isroutine(found):
+        arguments = {key: value for key, value in cfg.items() if key != 'type'}
+        try:
+            inspect.signature(found).bind(**arguments)
+        except TypeError:
+            return find_function({**arguments, 'type': found}, registry.name)
+        except ValueError:  # some C functions have no signature
+            pass
+    return registry.build(cfg)
+
+
 def _find_functions(args: dict[str, Any], constructor: Callable[..., Any], cfg: Any) -> None:
     """Replace names of functions in ``args`` by the functions, where annotations of ``constructor`` ask for functions.
 

@@ -201,9 +201,11 @@ RUN = {
 WALKED = (
     'README.md',
     'README.zh-CN.md',  # whose blocks are those of README.md
+    'docs/class_imbalance.md',
     'docs/configs.md',
     'docs/first_steps.md',
     'docs/python.md',
+    'docs/unequal_samples.md',
     'docs/your_own_data_and_model.md',
 )
 

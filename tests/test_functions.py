@@ -275,7 +275,8 @@ def test_a_wrong_name_elsewhere(project, line, key):
 
 
 def test_functions_without_a_name_are_told_with_the_line_and_the_way_out(project, caplog):
-    first = 'from functools import partial\nfrom lib.words import Pad, pad\ndef made():\n    def inner(): ...\n    return inner'
+    made = 'def made():\n    def inner(): ...\n    return inner'
+    first = f'from functools import partial\nfrom lib.words import Pad, pad\n{made}'
     path = write(project, first=first, collate='partial(pad, least=2)', schedule='[lambda epoch: 0.5]')
     path.write_text(path.read_text() + 'hook = dict(fn=made(),\n    bound=Pad().__call__, kept=len)\n')
     runnerkit.train(path, work_dir=project.parent / 'run')

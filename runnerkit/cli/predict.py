@@ -79,6 +79,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
     classes = as_class_names(meta.get('CLASSES')) if args.apply in ('argmax', 'softmax') else None
     if args.out:
         write_predictions(args.out, inputs, found, classes)
+        print_out(f'{len(found)} prediction{"s" * (len(found) != 1)} in {args.out}, with the weights of {trained.path}')
     else:
         print_out(as_json(inputs, found, classes))
     return 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from runnerkit.data.builder import TRANSFORMS
-from runnerkit.registry import find_function
+from runnerkit.registry import build_or_bind, find_function
 
 
 @TRANSFORMS.register_module()
@@ -26,7 +26,7 @@ class Compose:
         self.transforms: list[Callable[[Any], Any]] = []
         for transform in transforms:
             if isinstance(transform, dict):
-                transform = TRANSFORMS.build(transform)
+                transform = build_or_bind(transform, TRANSFORMS)
             elif isinstance(transform, str) and '.py:' in transform:
                 transform = find_function(transform, 'a transform')
             if not callable(transform):

@@ -19,6 +19,7 @@ from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_
 from runnerkit.data.source import SOURCES, Event, Malformed, Source, is_offset
 from runnerkit.data.stream_buffer import StreamBuffer
 from runnerkit.distributed import broadcast_object, get_dist_info
+from runnerkit.registry import build_or_bind
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongType, WrongValue
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import check_whole_number
@@ -58,7 +59,9 @@ class Stream(IterableDataset[Any]):
         self.source: Source = SOURCES.build(source) if isinstance(source, dict) else source
         if not isinstance(self.source, Source):
             raise WrongType(f'source must be a runnerkit.data.Source or the config of one, but got {source!r}')
-        self.decode: Callable[[Any], Any] | None = TRANSFORMS.build(decode) if isinstance(decode, dict) else decode
+        self.decode: Callable[[Any], Any] | None = (
+            build_or_bind(decode, TRANSFORMS) if isinstance(decode, dict) else decode
+        )
         if self.decode is not None and not callable(self.decode):
             raise WrongType(f'decode must be a function or the config of a transform, but got {decode!r}')
         self.buffer = buffer

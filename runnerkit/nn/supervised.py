@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
 from runnerkit.nn.failures import note_layer, note_loss
+from runnerkit.registry import build_or_bind
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.suggest import did_you_mean
@@ -42,9 +43,10 @@ class Supervised(BaseModule):
 
     Args:
         model: a config for `build_model`, or a module.
-        loss: a config for `LOSSES`, any callable, or a function's name (``'my_losses.py:focal'``). It returns a tensor,
-            or a dict of terms. A term called 'loss' is the total; otherwise the terms with 'loss' in their names are
-            summed, or all terms if there are none. Each term is logged.
+        loss: a config for `LOSSES`, any callable, or a function's name (``'my_losses.py:focal'``, or a dict with that
+            ``type`` and some of its arguments). It returns a tensor, or a dict of terms. A term called 'loss' is the
+            total; otherwise the terms with 'loss' in their names are summed, or all terms if there are none. Each term
+            is logged.
         metrics: torchmetrics: a dict of configs or metrics by name; or a list, or a single one, named by their classes.
             They are not sub-modules: they are not in the ``state_dict``, and DDP ignores them.
         inputs: fields of the batch that the model gets; by default the first.
@@ -67,7 +69,7 @@ class Supervised(BaseModule):
     ) -> None:
         super().__init__(init_cfg)
         self.model = build_model(model)
-        self.loss = LOSSES.build(loss) if isinstance(loss, dict) else loss
+        self.loss = build_or_bind(loss, LOSSES) if isinstance(loss, dict) else loss
         if not callable(self.loss):
             raise TypeError(
                 f'loss={loss!r} is neither a config nor something to call: '
