@@ -178,7 +178,7 @@ def test_class_imbalance(walk):
     walk('docs/class_imbalance.md')
     keys = ('accuracy', 'recall_1', 'precision_1', 'balanced')
     told = {}
-    for run, *numbers in re.findall(r'^\| `(\w+)\.py` \|' + r' ([\d.]+) \|' * 4, read('docs/class_imbalance.md'), re.M):
+    for run, *numbers in re.findall(r'^\| `(\w+)` \|' + r' ([\d.]+) \|' * 4, read('docs/class_imbalance.md'), re.M):
         told[run] = [float(number) for number in numbers]
         assert [last_scores(run)[key] for key in keys] == pytest.approx(told[run], abs=0.02), run
     assert list(told) == ['plain', 'weighted', 'sampled']

@@ -266,7 +266,7 @@ def _existing(files: list[str], names: list[str]) -> list[str]:
 def _function(apply: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     if apply is None or callable(apply):
         return apply or (lambda batch: batch)
-    if set('.:') & set(apply):
+    if isinstance(apply, str) and set('.:') & set(apply):
         return find_function(apply, 'apply')
     if apply not in APPLY:
         raise ValueError(

@@ -16,6 +16,7 @@ from runnerkit.config import Config
 from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.flow.as_trained import as_trained
 from runnerkit.flow.defaults import required_section
 from runnerkit.flow.earlier import read_record
 from runnerkit.flow.instance import choose_device
@@ -63,7 +64,8 @@ def load_model(
 
     Args:
         source: a work dir; or a checkpoint, by its path or URL.
-        config: the model's config or its file, in place of the one in ``source``. A file is executed.
+        config: the model's config or its file, in place of the one in ``source``. A file is executed. With a work dir
+            and a dict (or a `Config` of one), the model is as the run had it, and objects are those of ``config``.
         which: of a work dir, the ``'best'`` checkpoint (the latest if there is no best one), or the ``'latest'``.
         device: where the model is to be, such as ``'cuda'``.
         trust: import what the config in a checkpoint names: ``custom_imports``, files and dotted paths.
@@ -120,8 +122,9 @@ def find_trained(
         content = {**content, 'meta': {}}
     if file is None:
         return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
-    if isinstance(file, Mapping):
-        return Trained(path, content, Config(dict(file)))
+    if isinstance(file, Mapping) or (isinstance(file, Config) and file.filename is None):
+        cfg, kept = file if isinstance(file, Config) else Config(dict(file)), config_of(source)
+        return Trained(path, content, cfg if kept is None else as_trained(cfg, kept))
     return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))
 
 

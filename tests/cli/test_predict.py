@@ -42,7 +42,8 @@ def said(capsys):
     def call(*words):
         code = main([*map(str, words), '--device', 'cpu'])
         printed = capsys.readouterr()
-        return (code, json.loads(printed.out)) if code == 0 and printed.out else (code, printed.err.strip())
+        is_json = code == 0 and '--out' not in words
+        return code, json.loads(printed.out) if is_json else (printed.out + printed.err).strip()
 
     return call
 
