@@ -20,7 +20,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from runnerkit.config.known_keys import LOADER_FUNCTIONS
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.sampler import EpochSampler, FirstBatches
 from runnerkit.data.seeding import mix_seed
@@ -50,6 +49,9 @@ for _sampler in (
 
 #: Data sets made of others, and the argument that holds the others' configs.
 _NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
+
+#: Options that are functions: `runnerkit.config.known_keys.LOADER_FUNCTIONS`, without importing configs.
+LOADER_FUNCTIONS = ('collate_fn', 'worker_init_fn')
 
 #: Options that mean something only where there are workers.
 _WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')

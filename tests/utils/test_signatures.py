@@ -1,7 +1,7 @@
 """The arguments of classes and functions, and those that are functions."""
 
 from collections.abc import Callable
-from typing import Any, Optional, Union
+from typing import Any
 
 import pytest
 from torch.optim.lr_scheduler import CyclicLR, LambdaLR
@@ -10,12 +10,12 @@ from runnerkit.utils.signatures import function_arguments, parameters_of
 
 
 class Base:
-    def __init__(self, first: Callable[[int], int], second: 'Optional[Callable]' = None, third: int = 1):
+    def __init__(self, first: Callable[[int], int], second: 'Callable | None' = None, third: int = 1):
         pass
 
 
 class Child(Base):
-    def __init__(self, fourth: Union[list[Callable], Callable, None] = None, **others: Any):
+    def __init__(self, fourth: list[Callable] | Callable | None = None, **others: Any):
         pass
 
 
