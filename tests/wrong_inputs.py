@@ -260,7 +260,11 @@ CONFIGS = (
     Wrong("model = dict(loss=dict(type='MSELoss', reducton='sum'))", "MSELoss … 'reducton' … 'reduction'", 1),
     Wrong('model = dict(loss=3)', 'Supervised: loss=3 is neither a config nor something to call', 1),
     Wrong('model = dict(loss=None)', 'Supervised: loss=None is neither a config nor something to call', 1),
-    Wrong("model = dict(loss='MSELoss')", "Supervised: loss='MSELoss' is neither a config nor something to", 1),
+    Wrong(
+        "model = dict(loss='MSELoss')",
+        "Supervised: loss: MSELoss is not in the function registry … dict(type='MSELoss')",
+        1,
+    ),
     Wrong('model = dict(model=3)', "Supervised: cfg must be a dict, but got <class 'int'>: 3", 1),
     Wrong('model = dict(model=[])', 'SGD: optimizer got an empty parameter list … good.py:15', 1),
     Wrong("model = dict(model=[dict(type='Linear', in_features=4)])", "Linear … 'out_features'", 1),
