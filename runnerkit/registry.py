@@ -19,6 +19,7 @@ from __future__ import annotations
 import builtins
 import copy
 import inspect
+import os
 import re
 import sys
 import warnings
@@ -30,6 +31,7 @@ from weakref import WeakSet
 
 from runnerkit.utils.exceptions import WrongKey, raise_with_context
 from runnerkit.utils.imports import UnknownObject, import_object
+from runnerkit.utils.signatures import function_arguments, parameters_of
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
 #: The maximum number of registered names in an error message.
@@ -76,9 +78,88 @@ def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[s
         raise _placed(KeyError(message + _written_at(cfg)), cfg)
     constructor = _find_constructor(args.pop('type'), registry, cfg)
     try:
+        _find_functions(args, constructor, cfg)
         return constructor(**args)
     except Exception as error:
         _raise_annotated(error, constructor, args, cfg)
+
+
+def find_function(value: Any, key: str, cfg: Any = None) -> Any:
+    """The function that a config says for ``key``: wherever a function may stand, its name may stand.
+
+    Args:
+        value: a function, which is returned, as None is; its name (registered in `FUNCTIONS`, a dotted path, or
+            ``path/to/file.py:function``); a dict with the name as its ``type`` and keyword arguments to bind; or a list
+            of these. A class whose objects can be called is built; other classes are called themselves.
+        key: what the function is for, for messages.
+        cfg: the section of the config that has ``key``, for the place in messages.
+
+    Raises:
+        KeyError: the name is not known.
+        TypeError: ``value`` is something else, or the function does not take the arguments.
+        ImportError: a file or module has no such function.
+    """
+    if value is None or callable(value):
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)(find_function(each, key, cfg) for each in value)
+    if not isinstance(value, str) and not (isinstance(value, dict) and 'type' in value):
+        raise TypeError(
+            f'{key} must be a function or its name ({_FUNCTION_NAMES}), or dict(type=name, …) with arguments, but got '
+            f'{value!r}'
+        )
+    with placed_errors(cfg, key), _naming(key):
+        arguments = {name: _own_copy(each) for name, each in value.items()} if isinstance(value, dict) else {}
+        found = _find_constructor(arguments.pop('type', value), FUNCTIONS, value)
+        if inspect.isclass(found) and any('__call__' in vars(cls) for cls in found.__mro__):
+            return build_from_cfg({**arguments, 'type': found}, FUNCTIONS)
+        try:
+            inspect.signature(found).bind_partial(**arguments)
+        except ValueError:  # some C functions have no signature
+            pass
+        except TypeError as error:
+            _raise_annotated(error, found, arguments, value)
+        return partial(found, **arguments) if arguments else found
+
+
+def build_or_bind(cfg: dict[str, Any], registry: Registry) -> Any:
+    """Build from a config something that is called later: a function that still lacks arguments gets those of ``cfg``
+    bound (``dict(type='my_losses.py:focal', gamma=2)``); what has all of them, or is a class, is called as ever.
+
+    Raises:
+        Exception: as `build_from_cfg` and `find_function`.
+    """
+    named = cfg.get('type')
+    found = registry.get(named) if isinstance(named, str) else named
+    if inspect.isroutine(found):
+        arguments = {key: value for key, value in cfg.items() if key != 'type'}
+        try:
+            inspect.signature(found).bind(**arguments)
+        except TypeError:
+            return find_function({**arguments, 'type': found}, registry.name)
+        except ValueError:  # some C functions have no signature
+            pass
+    return registry.build(cfg)
+
+
+def _find_functions(args: dict[str, Any], constructor: Callable[..., Any], cfg: Any) -> None:
+    """Replace names of functions in ``args`` by the functions, where annotations of ``constructor`` ask for functions.
+
+    A dict is left to a constructor that reads dicts, or may look its ``type`` up in a registry of its own.
+    """
+    if not any(isinstance(value, str | dict | list | tuple) for value in args.values()):
+        return
+    for name, reads_dicts in function_arguments(constructor).items():
+        value = args.get(name)
+        if isinstance(value, dict):
+            named = value.get('type')
+            found = FUNCTIONS.get(named) if isinstance(named, str) and not reads_dicts else named
+            is_name = callable(found) and not reads_dicts
+        else:
+            each = value if isinstance(value, list | tuple) else [value]
+            is_name = all(isinstance(item, str) or callable(item) for item in each)
+        if is_name:
+            args[name] = find_function(value, name, cfg)
 
 
 @contextmanager
@@ -332,6 +413,25 @@ class Registry:
         return found
 
 
+#: Functions of users by name. A path names a function, too, so that few need to be registered.
+FUNCTIONS = Registry('function')
+
+_FUNCTION_NAMES = "'my_file.py:function', 'package.module.function', or one registered in FUNCTIONS"
+
+
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Begin the message of an error raised inside with ``key``."""
+    try:
+        yield
+    except Exception as error:
+        raise_with_context(error, f'{key}: ')
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, '__name__', None) or repr(function)
+
+
 def _is_list_of_str(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
 
@@ -373,6 +473,8 @@ def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[...,
         try:
             found = registry.get(named)
         except Exception as error:
+            if isinstance(error, FileNotFoundError):
+                error.args = (f'{error}{_near_files(named, cfg)}',)
             _raise_annotated(error, named, {}, cfg)
         if found is None:
             raise _placed(KeyError(_unknown_type(named, registry, cfg)), cfg)
@@ -384,6 +486,14 @@ def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[...,
         )
         raise _placed(TypeError(message), cfg)
     return named
+
+
+def _near_files(named: str, cfg: Any) -> str:
+    """Files with a name similar to that in ``named``, beside the config file that says it."""
+    origin = cfg._origin_ if hasattr(type(cfg), '_origin_') else None
+    folder = os.path.dirname(origin.place_of('type').file) if origin else ''
+    names = [name for name in os.listdir(folder) if name.endswith('.py')] if os.path.isdir(folder) else []
+    return suggestion(os.path.basename(named.rpartition(':')[0]), names)
 
 
 def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
@@ -401,6 +511,9 @@ def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
             import_object(name)
         except UnknownObject as error:
             parts.append(f' As an import path: {error}.')
+    if registry is FUNCTIONS:
+        parts.append(f' A function of your own: write {_FUNCTION_NAMES}; a class: dict(type={name!r}).')
+        return ''.join(parts)
     parts.append(
         ' A class of your own: import its module before, or let the config do so, '
         "custom_imports=dict(imports=['your.module'])."
@@ -410,11 +523,11 @@ def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
 
 def _raise_annotated(error: Exception, constructor: Any, args: dict[str, Any], cfg: Any) -> NoReturn:
     """Raise ``error`` again, with the class (or name, if there is none) being built, and the place of its config."""
-    name = constructor if isinstance(constructor, str) else getattr(constructor, '__name__', None) or repr(constructor)
+    name = constructor if isinstance(constructor, str) else _name_of(constructor)
     detail, where = '', _written_at(cfg)
     unknown = _UNKNOWN_ARGUMENT.search(str(error)) if isinstance(error, TypeError) else None
     key = unknown[1] or unknown[2] if unknown else None
-    accepted = _parameters(constructor) if key in args else []
+    accepted = list(parameters_of(constructor)) if key in args else []
     if key in args and key not in accepted:
         # Python 3.13 adds its own suggestion for some functions.
         hint = '' if 'Did you mean' in str(error) else suggestion(key, accepted)
@@ -430,21 +543,3 @@ def _placed(error: _Error, cfg: Any) -> _Error:
     if _written_at(cfg):
         setattr(error, _PLACED, True)
     return error
-
-
-def _parameters(constructor: Any) -> list[str]:
-    """The keyword arguments of ``constructor``, including those of base classes if it has ``**kwargs``."""
-    functions = [constructor]
-    if inspect.isclass(constructor):
-        functions = [cls.__dict__['__init__'] for cls in constructor.__mro__[:-1] if '__init__' in cls.__dict__]
-    names: dict[str, None] = {}
-    for function in functions:
-        try:
-            parameters = inspect.signature(function).parameters.values()
-        except (TypeError, ValueError):  # some C functions have no signature
-            break
-        names.update(dict.fromkeys(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)))
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
-    names.pop('self', None)
-    return list(names)

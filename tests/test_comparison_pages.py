@@ -69,7 +69,7 @@ def test_sections_are_those_of_a_run(line, config, tmp_path):
     more = ''
     if 'D=dict' in line:  # for a model with parts of these names, whose step updates them
         (tmp_path / 'parts.py').write_text(PARTS)
-        more = "model = dict(_delete_=True, type='{{ fileDirname }}/parts.py:Parts')\n"
+        more = "model = dict(_delete_=True, type='parts.py:Parts')\n"
         more += 'lr_config = dict(_delete_=True, policy="fixed")\nevaluation = custom_hooks = None\n'
         line = line.replace('dict(', 'dict(_delete_=True, ', 1)
     line = line.replace('backbone', 'model.0' if 'patterns' not in line else '0')

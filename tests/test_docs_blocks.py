@@ -71,7 +71,7 @@ RUN = {
     'CONTRIBUTING.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
     'docs/from_lightning.md': {
         'import torch',
-        "model = dict(type='{{ fileDirname }}/my_denoiser.py:Denoiser', hidden=8)",
+        "model = dict(type='my_denoiser.py:Denoiser', hidden=8)",
         'runnerkit train my_config.py --cfg-options model.hidden=16',
     },
     'docs/from_pytorch.md': {
@@ -84,7 +84,7 @@ RUN = {
         'model = dict(',
         'data = dict(',
         'optimizer = dict(',
-        "custom_imports = dict(imports=['{{ fileDirname }}/networks.py'])",
+        "custom_imports = dict(imports=['networks.py'])",
         "runner = dict(type='EpochBasedRunner', max_epochs=2)",
         "workflow = [('train', 1)]",
         'optimizer_config = dict(grad_clip=dict(max_norm=10.0), cumulative_iters=2)',
@@ -100,7 +100,7 @@ RUN = {
     'docs/flow.md': {
         'from runnerkit.flow import StartupBase',
         'from contextlib import contextmanager',
-        "flow = dict(startup='{{ fileDirname }}/my_startup.py')",
+        "flow = dict(startup='my_startup.py')",
         'from runnerkit.config import Config',
         'workspace: configs/mnist',
         'runnerkit train configs/recommendation/deepfm.yaml',
@@ -136,7 +136,7 @@ RUN = {
         'def train_step(self, data, optimizer):',
         'def train_batch(self):',
         '# halves.py',
-        "model = dict(type='{{ fileDirname }}/halves.py:Halves')",
+        "model = dict(type='halves.py:Halves')",
         'model = dict(',
         "_base_ = ['first.py']",
     },
@@ -205,9 +205,11 @@ RUN = {
 WALKED = (
     'README.md',
     'README.zh-CN.md',  # whose blocks are those of README.md
+    'docs/class_imbalance.md',
     'docs/configs.md',
     'docs/first_steps.md',
     'docs/python.md',
+    'docs/unequal_samples.md',
     'docs/your_own_data_and_model.md',
 )
 
@@ -636,7 +638,7 @@ def test_the_page_about_vega(shell, tmp_path, monkeypatch, capsys):
     assert 'hpo: 2 trials (2 completed); best:' in shell(text_of('docs/vega.md', 'runnerkit search hpo.yml'))
     (tmp_path / 'my_networks.py').write_text(text_of('docs/vega.md', '# my_networks.py'))
     described = 'model_desc: {modules: [backbone], backbone: {type: Perceptron, width: 32}}'
-    imported = 'custom_imports: {imports: ["{{ fileDirname }}/my_networks.py"]}'
+    imported = 'custom_imports: {imports: ["my_networks.py"]}'
     assert all(part in read('docs/vega.md') for part in (described, imported))
     text = text.replace('model_desc: {type: "configs/mnist/networks.py:LeNet"}', f'{described}\n  {imported}')
     (tmp_path / 'hpo.yml').write_text(text)
@@ -696,8 +698,8 @@ def test_the_first_search_and_parts_of_ones_own(shell, tmp_path):
     assert told(Record.from_dict({**records[5], 'performance': {}})) in shown[1]
     for name in ('my_algorithm.py', 'my_executor.py'):
         (tmp_path / name).write_text(text_of('docs/search.md', f'# {name}'))
-    own = "search_algorithm=dict(type='{{ fileDirname }}/my_algorithm.py:OneByOne', trials=12)"
-    rested = "executor=dict(type='{{ fileDirname }}/my_executor.py:Rested', seconds=10)"
+    own = "search_algorithm=dict(type='my_algorithm.py:OneByOne', trials=12)"
+    rested = "executor=dict(type='my_executor.py:Rested', seconds=10)"
     assert own in read('docs/search.md')
     assert rested in read('docs/search.md')
     text = text.replace("search_algorithm=dict(type='TPE', trials=12)", f'{own},\n    {rested}')
@@ -713,7 +715,7 @@ def test_the_search_of_the_page_about_searching(shell, tmp_path, capsys):
     for slow, fast in (('trials=24', 'trials=3'), ("max_epochs': 24", "max_epochs': 1"), ('repeats=3', 'repeats=2')):
         assert slow in text
         text = text.replace(slow, fast)
-    average = "average = dict(pipe_step=dict(type='{{ fileDirname }}/my_steps.py:Average'))"
+    average = "average = dict(pipe_step=dict(type='my_steps.py:Average'))"
     assert average in read('docs/search.md')
     (tmp_path / 'my_steps.py').write_text(text_of('docs/search.md', '# my_steps.py'))
     more = f"{average}\npipeline.insert(2, 'average')\ntest['source'] = 'best'\n"

@@ -9,6 +9,7 @@
   within five percent, since the last bits of a sum depend on the processor; what a clock has measured may be anything.
 """
 
+import json
 import re
 import shlex
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from test_docs import BLOCK, ROOT, dedent, read
 from test_docs_blocks import MNIST, NOT_RUN, called, shell  # noqa: F401  # a fixture
 
@@ -169,6 +171,38 @@ def test_first_steps(walk, tmp_path):
 def test_your_own_data_and_model(walk):
     write_table()
     walk('docs/your_own_data_and_model.md')
+
+
+def last_scores(run):
+    """The scores of the last evaluation in a work dir."""
+    (log,) = Path('work_dirs', run).glob('*.log.json')
+    return [row for row in map(json.loads, log.read_text().splitlines()) if row.get('mode') == 'val'][-1]
+
+
+def test_unequal_samples(walk):
+    walk('docs/unequal_samples.md')
+    assert last_scores('texts')['accuracy'] > 0.95
+    assert last_scores('boxes')['recall'] > 0.8
+    boxes = json.loads(Path('boxes.json').read_text())
+    assert {len(each['prediction']) for each in boxes} > {1, 2, 3}
+    program = torch.export.load('texts.pt2').module()
+    short, long = (program(torch.full((2, n), 1), torch.ones(2, n)) for n in (4, 90))
+    assert torch.allclose(short, long, atol=1e-5)  # the mean of equal words
+    assert short.argmax(1).tolist() == [1, 1]
+
+
+def test_class_imbalance(walk):
+    walk('docs/class_imbalance.md')
+    keys = ('accuracy', 'recall_1', 'precision_1', 'balanced')
+    told = {}
+    for run, *numbers in re.findall(r'^\| `(\w+)` \|' + r' ([\d.]+) \|' * 4, read('docs/class_imbalance.md'), re.M):
+        told[run] = [float(number) for number in numbers]
+        assert [last_scores(run)[key] for key in keys] == pytest.approx(told[run], abs=0.02), run
+    assert list(told) == ['plain', 'weighted', 'sampled']
+    accuracy, recall, precision, _ = zip(*told.values())
+    assert min(recall[1:]) > 0.8 > 0.3 > recall[0]  # what the page says of them
+    assert max(precision[1:]) < precision[0]
+    assert max(accuracy[1:]) < accuracy[0]
 
 
 def test_the_python_api(walk):

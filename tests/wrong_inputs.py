@@ -260,7 +260,11 @@ CONFIGS = (
     Wrong("model = dict(loss=dict(type='MSELoss', reducton='sum'))", "MSELoss … 'reducton' … 'reduction'", 1),
     Wrong('model = dict(loss=3)', 'Supervised: loss=3 is neither a config nor something to call', 1),
     Wrong('model = dict(loss=None)', 'Supervised: loss=None is neither a config nor something to call', 1),
-    Wrong("model = dict(loss='MSELoss')", "Supervised: loss='MSELoss' is neither a config nor something to", 1),
+    Wrong(
+        "model = dict(loss='MSELoss')",
+        "Supervised: loss: MSELoss is not in the function registry … dict(type='MSELoss')",
+        1,
+    ),
     Wrong('model = dict(model=3)', "Supervised: cfg must be a dict, but got <class 'int'>: 3", 1),
     Wrong('model = dict(model=[])', 'SGD: optimizer got an empty parameter list … good.py:15', 1),
     Wrong("model = dict(model=[dict(type='Linear', in_features=4)])", "Linear … 'out_features'", 1),
@@ -489,7 +493,7 @@ CONFIGS = (
     ),
     Wrong(
         "data = dict(train=dict(type='nowhere.py:Noisy'))",
-        "nowhere.py:Noisy: there is no file 'nowhere.py' … fileDirname",
+        "nowhere.py:Noisy: there is no file 'nowhere.py', neither in … nor beside",
         1,
     ),
     Wrong(
@@ -979,7 +983,7 @@ CONFIGS = (
     ),
     Wrong('runner = dict(model=3)', 'EpochBasedRunner: int has no train_step(data, optimizer):', 1),
     Wrong('runner = dict(work_dir=3)', 'EpochBasedRunner: "work_dir" must be a str, a path or None', 1),
-    Wrong('runner = dict(batch_processor=3)', 'EpochBasedRunner: batch_processor must be callable, but got', 1),
+    Wrong('runner = dict(batch_processor=3)', 'runner.batch_processor … must be a function, its name', 1),
     Wrong("runner = dict(constructor='X')", 'X is not in the runner builder registry.', 1),
     Wrong("total_epochs = '12'\nrunner = None", "total_epochs … Write 12 in place of '12'", 1),
     # --- workflow
@@ -1675,7 +1679,7 @@ COMMANDS = (
     Wrong('export trained --out nowhere/x.pt2', '--out nowhere/x.pt2 … no folder nowhere'),
     Wrong('export trained --format onnx', '--format … --out FILE.onnx'),
     Wrong('export trained --out x.pt2 --imgsz 224', '--imgsz … --shape 3,224,224'),
-    Wrong('export trained --out x.pt2 --dynamic', '--dynamic … batches of any size'),
+    Wrong('export trained --out x.pt2 --dynamic', '--dynamic … expected at least one argument'),
     Wrong('export trained --out x.pt2 --shape 4,x', "--shape … 1,28,28 … '4,x'"),
     Wrong('export trained --out x.pt2 --shape 4 4', 'does not fit forward … --shape', 1),
     Wrong('export trained --out x.pt2 --shape 5', 'does not compute anything from input (2, 5)', 1),
@@ -1821,7 +1825,7 @@ SEARCHES = (
     Wrong("nas = dict(objective=dict(error='min'))", "nas has no key 'objective'; did you mean 'objectives'?"),
     Wrong("nas = dict(objectives=dict(error='mim'))", "'error' … 'mim'; did you mean 'min'"),
     Wrong("nas = dict(config='god.py')", "config: there is no file god.py … did you mean 'good.py'"),
-    Wrong("nas = dict(config='search.py')", 'config: search.py is a search itself; give the config of one training'),
+    Wrong("nas = dict(config='search.py')", 'search.py is a search itself; give the config of one training'),
     Wrong("nas = dict(search_space={'optimzer.lr': [1.0]})", "optimzer.lr … did you mean 'optimizer'"),
     Wrong("nas = dict(search_algorithm=dict(type='TEPE'))", "no search algorithm 'TEPE' … TPE"),
     Wrong("nas = dict(search_algorithm='HeboAdaptor')", 'HeboAdaptor is not built … GP'),

@@ -3,11 +3,11 @@
 
 _base_ = ['modes.py']
 
-runner = dict(_delete_=True, type='{{ fileDirname }}/adversaries.py:Adversaries')
+runner = dict(_delete_=True, type='adversaries.py:Adversaries')
 training = dict(max_iteration=2100, save_interval=700)
 batch_size = 50
 data = None
 workflow = None
 optimizer_config = None  # the batch updates by itself
 checkpoint_config = dict(interval=700)
-custom_hooks = [dict(type='{{ fileDirname }}/samples.py:SampleGridHook', size=32, interval=700)]
+custom_hooks = [dict(type='samples.py:SampleGridHook', size=32, interval=700)]

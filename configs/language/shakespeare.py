@@ -9,11 +9,11 @@ seed = 0
 
 model = dict(
     type='Supervised',
-    model=dict(type='{{ fileDirname }}/networks.py:ByteModel', width=256, blocks=4, heads=4, longest=128),
+    model=dict(type='networks.py:ByteModel', width=256, blocks=4, heads=4, longest=128),
     loss=dict(type='CrossEntropyLoss'),
 )
 
-texts = '{{ fileDirname }}/plays.py:Bytes'
+texts = 'plays.py:Bytes'
 data = dict(
     samples_per_gpu=16,
     workers_per_gpu=0,

@@ -10,13 +10,13 @@ num_threads = 1  # layers this small gain nothing from a second thread, and lose
 # What is trained: any module, a loss of torch.nn and metrics of torchmetrics, each by its name.
 model = dict(
     type='Supervised',
-    model=dict(type='{{ fileDirname }}/networks.py:LeNet', channels=(16, 32), hidden=128, dropout=0.25),
+    model=dict(type='networks.py:LeNet', channels=(16, 32), hidden=128, dropout=0.25),
     loss=dict(type='CrossEntropyLoss'),
     metrics=dict(accuracy=dict(type='MulticlassAccuracy', num_classes=10, average='micro')),
 )
 
 # What it learns from: 3,500 digits to train, 500 to choose the best epoch, 1,000 to test once at the end.
-dataset = '{{ fileDirname }}/digits.py:Digits'
+dataset = 'digits.py:Digits'
 data = dict(
     samples_per_gpu=64,
     workers_per_gpu=0,  # a sample takes 0.1 ms to make: more processes would only cost their start

@@ -11,12 +11,12 @@ num_threads = 1
 
 model = dict(
     type='Supervised',
-    model=dict(type='{{ fileDirname }}/networks.py:LeNet', channels=(16, 32), hidden=128, dropout=0.25),
+    model=dict(type='networks.py:LeNet', channels=(16, 32), hidden=128, dropout=0.25),
     loss=dict(type='CrossEntropyLoss', label_smoothing=0.1),
     metrics=dict(accuracy=dict(type='MulticlassAccuracy', num_classes=10, average='micro')),
 )
 
-digits = '{{ fileDirname }}/digits.py:Digits'
+digits = 'digits.py:Digits'
 data = dict(
     batch_size=64,
     train=dict(type=digits, part='train', augment=True),

@@ -1,12 +1,12 @@
 # Learns from ratings as they come: see docs/online.md.
-model = dict(type='{{ fileDirname }}/ratings.py:Liking')
+model = dict(type='ratings.py:Liking')
 data = dict(
     samples_per_gpu=32,
     workers_per_gpu=0,
     train=dict(
         type='Stream',
         source=dict(type='EndpointSource', url='tcp://127.0.0.1:7007'),
-        decode=dict(type='{{ fileDirname }}/ratings.py:Decode'),
+        decode=dict(type='ratings.py:Decode'),
     ),
 )
 optimizer = dict(type='Adagrad', lr=0.1)

@@ -9,10 +9,10 @@
 seed = 0
 num_threads = 1
 
-model = dict(type='{{ fileDirname }}/supernet.py:SuperNetwork', depth=4, width=8)
+model = dict(type='supernet.py:SuperNetwork', depth=4, width=8)
 
 workflow = [('weights', 1), ('architecture', 1)]
-dataset = '{{ fileDirname }}/../mnist/digits.py:Digits'
+dataset = '../mnist/digits.py:Digits'
 data = dict(
     samples_per_gpu=64,
     workers_per_gpu=0,
@@ -28,4 +28,4 @@ runner = dict(type='IterBasedRunner', max_iters=1100)  # 10 epochs of 55 batches
 
 checkpoint_config = dict(interval=110, max_keep_ckpts=1)
 log_config = dict(interval=55, hooks=[dict(type='TextLoggerHook')])
-custom_hooks = [dict(type='{{ fileDirname }}/supernet.py:DescriptionHook')]
+custom_hooks = [dict(type='supernet.py:DescriptionHook')]

@@ -10,7 +10,7 @@ _base_ = ['../mnist/lenet.py']
 model = dict(
     model=dict(
         _delete_=True,
-        type='{{ fileDirname }}/supernet.py:FoundNetwork',
+        type='supernet.py:FoundNetwork',
         operations=['conv_5', 'conv_3', 'conv_5', 'conv_5'],
         width=8,
     ),

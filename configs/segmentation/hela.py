@@ -6,15 +6,15 @@ seed = 0
 
 model = dict(
     type='Supervised',
-    model=dict(type='{{ fileDirname }}/networks.py:UNet', width=8),
-    loss=dict(type='{{ fileDirname }}/networks.py:MaskLoss', dice_weight=1.0),
+    model=dict(type='networks.py:UNet', width=8),
+    loss=dict(type='networks.py:MaskLoss', dice_weight=1.0),
     metrics=dict(iou=dict(type='BinaryJaccardIndex')),
     inputs='image',
     targets='mask',
 )
 
 # Random crops of frames 1 to 15 to train on; whole frames, 16 to choose the best weights, 17 to 20 to test.
-dataset = '{{ fileDirname }}/cells.py:Cells'
+dataset = 'cells.py:Cells'
 iterations = 300
 data = dict(
     samples_per_gpu=4,

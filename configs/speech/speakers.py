@@ -4,7 +4,7 @@
 
 seed = 0
 
-runner = dict(type='{{ fileDirname }}/experiment.py:Speakers')
+runner = dict(type='experiment.py:Speakers')
 training = dict(max_iteration=900, valid_interval=45, save_interval=225, log_interval=45)
 
 # The experiment reads these. With fold=0, a fifth of the training utterances is kept for the validation: the settings

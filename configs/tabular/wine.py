@@ -19,7 +19,7 @@ model = dict(
     metrics=dict(accuracy=dict(type='MulticlassAccuracy', num_classes=3, average='micro')),
 )
 
-wines = '{{ fileDirname }}/table.py:wines'
+wines = 'table.py:wines'
 data = dict(
     batch_size=16,
     train=dict(type=wines, part='train'),

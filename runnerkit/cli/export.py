@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -27,6 +28,14 @@ def sizes(text: str) -> tuple[int, ...]:
             f'a shape is whole numbers above 0 with commas, such as 1,28,28 (without the batch), but got {text!r}'
         )
     return tuple(map(int, words))
+
+
+def free_size(text: str) -> tuple[str, str]:
+    """A size of an input on the command line, and its name: ``words.1=length``."""
+    key, _, name = text.partition('=')
+    if not re.fullmatch(r'\w+\.[1-9]\d*', key):
+        raise argparse.ArgumentTypeError(f'a size is an input and a dimension, as words.1=length, but got {text!r}')
+    return key, name or key.replace('.', '_')
 
 
 def tolerance(text: str) -> float:
@@ -73,6 +82,13 @@ def parser(prog: str = 'runnerkit export') -> Parser:
         help='the shape of a sample, as 1,28,28, for each input: random numbers are the example',
     )
     parse.add_argument(
+        '--dynamic',
+        nargs='+',
+        type=free_size,
+        metavar='INPUT.DIM=NAME',
+        help='sizes that may be any beside the batch, as words.1=length; those of one NAME are equal',
+    )
+    parse.add_argument(
         '--tolerance',
         type=tolerance,
         default=1e-4,
@@ -114,5 +130,6 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> i
         trained = find_to_export(source, args.checkpoint, None, args.which, args.trust, *example)
         if cfg is None and args.cfg_options:
             trained.cfg.merge_from_dict(args.cfg_options)
-        print_out(str(export_found(trained, args.out, args.method, *example, args.tolerance)))
+        dynamic = dict(args.dynamic or ())
+        print_out(str(export_found(trained, args.out, args.method, *example, args.tolerance, dynamic)))
     return 0

@@ -195,7 +195,6 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'input-size': '--shape 3,VALUE,VALUE',
     'input-shape': '--shape VALUE (of one sample, without the batch)',
     'verify': '--out FILE is always compared with the model',
-    'dynamic': '--out FILE always takes batches of any size',
     'dynamic-export': '--out FILE always takes batches of any size',
 }
 

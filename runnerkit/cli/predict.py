@@ -10,6 +10,7 @@ from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared, load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
+from runnerkit.utils.suggest import suggestion
 
 #: `runnerkit.flow.prediction.APPLY` and `runnerkit.flow.prediction_files.FORMATS`, which need torch.
 APPLY, FORMATS = ('argmax', 'softmax', 'sigmoid'), ('.json', '.csv', '.npy')
@@ -29,7 +30,11 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
     )
     parse.add_argument('--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir')
     parse.add_argument('--batch-size', type=int, metavar='N', help="samples in a batch (default: the split's)")
-    parse.add_argument('--apply', choices=APPLY, help="what to do to the model's output")
+    parse.add_argument(
+        '--apply',
+        metavar='FUNCTION',
+        help=f"what to do to the model's output: {', '.join(APPLY)}, or a function of yours, my_file.py:function",
+    )
     parse.add_argument(
         '--out', metavar='FILE', help=f'{", ".join(FORMATS)}: write to this file (default: JSON to stdout)'
     )
@@ -49,6 +54,9 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
     args = parser(prog).parse_args(argv)
     if args.batch_size is not None and args.batch_size < 1:
         raise UsageError(f'--batch-size must be at least 1, but got {args.batch_size}')
+    if args.apply and args.apply not in APPLY and not set('.:') & set(args.apply):
+        hint = suggestion(args.apply, APPLY)
+        raise UsageError(f'--apply {args.apply}{hint}: give {", ".join(APPLY)}, or a function, my_file.py:function')
     if args.out and not args.out.lower().endswith(FORMATS):
         raise UsageError(f'--out {args.out}: predictions are written as {", ".join(FORMATS)}')
     if args.out:
@@ -74,6 +82,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
     classes = as_class_names(meta.get('CLASSES')) if args.apply in ('argmax', 'softmax') else None
     if args.out:
         write_predictions(args.out, inputs, found, classes)
+        print_out(f'{len(found)} prediction{"s" * (len(found) != 1)} in {args.out}, with the weights of {trained.path}')
     else:
         print_out(as_json(inputs, found, classes))
     return 0

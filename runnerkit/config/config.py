@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.config.action import parse_value
+from runnerkit.config.beside import find_beside
 from runnerkit.config.config_dict import ConfigDict, as_config, walk
 from runnerkit.config.data_text import as_data, format_data
 from runnerkit.config.merge import merge, nested_options
@@ -64,6 +65,9 @@ class Config:
     ) -> Config:
         """Read a config file and merge it into the files in its ``_base_``.
 
+        Code that it names by a relative path (``'my_data.py:Table'``) is beside the file that says so, or else in the
+        working directory.
+
         A Python file is executed. Its variables are the config, except modules, functions, names with two leading
         underscores, and classes under their own names.
 
@@ -77,7 +81,8 @@ class Config:
             FileNotFoundError: the file, or one of its bases, does not exist.
             IsADirectoryError: it is a folder.
             OSError: its type is not supported.
-            ValueError: its bases are circular, it uses one before ``_base_`` is assigned, or it is not valid JSON.
+            ValueError: its bases are circular, it uses one before ``_base_`` is assigned, it is not valid JSON, or a
+                relative path leads to two files, from the config and from the working directory.
             KeyError: two bases have a key in common, ``{{ _base_.key }}`` does not exist, or a key is reserved.
             TypeError: the file has a dict where its base has something else.
             SyntaxError: the file is not valid Python.
@@ -159,9 +164,12 @@ class Config:
         Raises:
             TypeError: a key leads into a value that is not a dict (or list).
             KeyError: a list has no such item, or a key is reserved.
+            ValueError: a relative path leads to two files, from the config and from the working directory.
         """
         tree = nested_options(dict(options))
         _refuse_reserved(tree)
+        if self._filename is not None:
+            find_beside(tree, os.path.dirname(os.path.abspath(self._filename)))
         merged = merge(tree, self._cfg_dict, allow_list_keys)
         super().__setattr__('_cfg_dict', merged)
 

@@ -147,10 +147,13 @@ _WITHOUT_DOCSTRING = (
     'mp_policy',
 )
 
+#: The options of a loader that are functions.
+LOADER_FUNCTIONS = ('collate_fn', 'worker_init_fn')
+
 #: The keys that readers of sections know; for a class, without ``type``.
 KEYS: dict[str, tuple[str, ...]] = {
     **{name: tuple(MEANINGS[name]) for name in _WITHOUT_DOCSTRING},
-    'data': (*_PAIRS, 'persistent_workers', 'pin_memory', 'seeded'),
+    'data': (*_PAIRS, 'persistent_workers', 'pin_memory', 'seeded', *LOADER_FUNCTIONS),
     'dataloader': (
         *_PAIRS,
         'num_gpus',

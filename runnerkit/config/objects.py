@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from runnerkit.config.origin import dotted
@@ -12,7 +14,8 @@ from runnerkit.utils.logging import shortened
 #: What to do about a mark in a config that has been read.
 WAY_OUT = (
     'Give a config that has them (from Python config=dict(model=net, …), on the command line the config file), or name '
-    "the class where the config is made, dict(type='path/to/file.py:Net', …), so that it can be built again"
+    "the class or function where the config is made, dict(type='file.py:Net', …) or 'file.py:function', so that it "
+    'can be found again'
 )
 
 
@@ -42,6 +45,21 @@ def refuse_marks(value: Any, *path: Any) -> None:
 def is_mark(value: Any) -> bool:
     """Whether ``value`` stands for an object that could not be written."""
     return isinstance(value, str) and value.startswith(OBJECT)
+
+
+def why_nameless(value: Any) -> tuple[str, str] | None:
+    """If ``value`` is a function that a written config cannot name: what follows, and the way out."""
+    what = 'so the work dir does not keep it: predict, test, export and a resume elsewhere need this config again'
+    if isinstance(value, partial):
+        bound = "dict(type='my_file.py:function', key=value)"
+        return f'is a partial function, {what}', f'Write {bound}, which binds arguments.'
+    if inspect.isroutine(value) and not has_text(value):
+        kind = 'is a lambda' if value.__name__ == '<lambda>' else 'is a function that no import finds'
+        return (
+            f'{kind}, {what}',
+            "Write it with def at the top level of a file, and give its name, 'my_file.py:function'.",
+        )
+    return None
 
 
 def _leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:

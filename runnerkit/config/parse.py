@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runnerkit.config.beside import find_beside
 from runnerkit.config.config_dict import ConfigDict, as_config
 from runnerkit.config.limits import MAX_BASES, TOO_DEEP, check_depth, check_yaml
 from runnerkit.config.merge import merge
@@ -109,6 +110,8 @@ def read_text(
         return _read_bases(names, path, use_predefined_variables, (*chain, path))
 
     own, bases = (_read_python if extension == '.py' else _read_data)(source, path, read_bases)
+    if use_predefined_variables and os.path.isfile(path):
+        find_beside(own, os.path.dirname(path))
     _warn_of_deprecation(own.pop(DEPRECATION_KEY, None), path)
     return merge(own, bases.config), '\n'.join([*bases.texts, f'{path}\n{text}'])
 

@@ -7,6 +7,7 @@ import keyword
 import math
 import os
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -51,8 +52,16 @@ def format_values(config: dict[Any, Any]) -> str:
 
 def path_of(value: Any) -> str:
     """The path under which a registry finds a class or function: ``package.module.Name``, or ``file.py:Name``."""
-    file = file_of_module(value.__module__ or 'builtins')
-    return f'{file}:{value.__qualname__}' if file else f'{value.__module__}.{value.__qualname__}'
+    module, name = _place_of(value)
+    file = file_of_module(module)
+    return f'{file}:{name}' if file else f'{module}.{name}'
+
+
+def _place_of(value: Any) -> tuple[str, str]:
+    """The module of a class or function, and its name there."""
+    module = getattr(value, '__module__', None) or 'builtins'
+    is_short = getattr(sys.modules.get(module), value.__name__, None) is value  # torch.stack says another qualname
+    return module, value.__name__ if is_short else value.__qualname__
 
 
 def _is_name(key: Any) -> bool:
@@ -200,5 +209,14 @@ def has_text(value: Any) -> bool:
 
 
 def _is_named(value: Any) -> bool:
-    """Whether ``value`` is a class or function that a path finds: neither a lambda, nor made inside a function."""
-    return (inspect.isclass(value) or inspect.isroutine(value)) and '<' not in value.__qualname__
+    """Whether ``value`` is a class or function that a path finds: neither a lambda, nor made inside a function, nor a
+    method of an object."""
+    if inspect.isclass(value) or not inspect.isroutine(value):
+        return inspect.isclass(value) and '<' not in value.__qualname__
+    place, name = _place_of(value)
+    found: Any = sys.modules.get(place)
+    if found is None:  # a config file, which is executed without being a module
+        return '<' not in name
+    for part in name.split('.'):
+        found = getattr(found, part, None)
+    return bool(found == value)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours
-from runnerkit.config.known_keys import REQUIRED, SCHEDULES
-from runnerkit.config.objects import WAY_OUT, is_mark
+from runnerkit.config.known_keys import LOADER_FUNCTIONS, REQUIRED, SCHEDULES
+from runnerkit.config.objects import WAY_OUT, is_mark, why_nameless
 from runnerkit.config.origin import dotted, written_at
 from runnerkit.config.pretty import OBJECT
 from runnerkit.utils.logging import printable
@@ -101,6 +101,14 @@ LOSS_SCALE = Kind(
 NORM_TYPE = Kind('a number', lambda value: value == 'inf' or _is_number(value))
 NAMES = Kind('a list of texts', lambda value: TEXT.fits(value) or (_is_list(value) and all(map(TEXT.fits, value))))
 NAME_LIST = Kind('a list of names', lambda value: _is_list(value) and bool(value) and all(map(TEXT.fits, value)))
+FUNCTION = Kind(
+    "a function, its name such as 'my_file.py:function', or a dict with the name as type",
+    lambda value: callable(value) or isinstance(value, str) or (isinstance(value, Mapping) and 'type' in value),
+)
+FUNCTIONS = Kind(
+    f'{FUNCTION.needed}, or a list of these',
+    lambda value: all(map(FUNCTION.fits, value)) if _is_list(value) else FUNCTION.fits(value),
+)
 SAMPLER = Kind('a dict or a sampler', lambda value: isinstance(value, Mapping) or hasattr(value, '__iter__'))
 DATASET = Kind(
     'a dict with a type, a list of them or a data set',
@@ -131,6 +139,8 @@ _SCHEDULE: dict[str, Kind] = {
     **dict.fromkeys(('T_max', 'T_0', 'T_mult', 'total_iters', 'step_size', 'step_size_up', 'step_size_down'), NUMBER),
     **dict.fromkeys(('eta_min', 'factor', 'start_factor', 'end_factor', 'patience', 'cooldown', 'threshold'), NUMBER),
     'milestones': WHOLES,
+    'lr_lambda': FUNCTIONS,
+    'scale_fn': FUNCTION,
 }
 
 _OPTIMIZER: dict[str, Kind] = {
@@ -187,6 +197,7 @@ _LOADER: dict[str, Kind] = {
     **dict.fromkeys(('persistent_workers', 'pin_memory', 'seeded', 'shuffle', 'drop_last', 'round_up'), BOOL),
     'timeout': NUMBER,
     **dict.fromkeys(('sampler', 'batch_sampler'), SAMPLER),
+    **dict.fromkeys(LOADER_FUNCTIONS, FUNCTION),
 }
 
 #: Options of hooks that mean the same in each of ours. The hooks of others may mean something else by them.
@@ -261,6 +272,7 @@ KINDS: dict[str, Kind] = {
     **_below('momentum_config', _SCHEDULE),
     'runner.max_epochs': whole(0),
     'runner.max_iters': whole(0),
+    'runner.batch_processor': FUNCTION,
     'optimizer_config.cumulative_iters': whole(1),
     'optimizer_config.detect_anomalous_params': BOOL,
     'optimizer_config.grad_clip': SECTION,
@@ -294,6 +306,7 @@ KINDS: dict[str, Kind] = {
     'evaluation.start': whole(0),
     'evaluation.by_epoch': BOOL,
     'evaluation.gpu_collect': BOOL,
+    'evaluation.test_fn': FUNCTION,
     'evaluation.save_best': TEXT,
     'evaluation.rule': one_of('greater', 'less'),
     'evaluation.greater_keys': NAMES,
@@ -337,9 +350,14 @@ _TRUTHS = {'true': True, 'yes': True, 'on': True, '1': True, 'false': False, 'no
 
 
 def wrong_values(cfg: Any) -> Iterator[Finding]:
-    """Every value of a wrong type: an error where the key is known (`KINDS`), a warning elsewhere."""
+    """Every value of a wrong type: an error where the key is known (`KINDS`), a warning elsewhere.
+
+    A function without a name, which a work dir cannot keep, gets a warning.
+    """
     for path, value in _walk(getattr(cfg, '_cfg_dict', cfg)):
         kind = KINDS.get(_pattern(path))
+        if why := why_nameless(value):
+            yield Finding('warning', dotted(path), written_at(cfg, path), *why)
         if is_mark(value):
             what = f'held an object when this config was written, for which there is no text: {value[len(OBJECT) :]}'
             level: Any = 'error' if path[0] in _ROOTS else 'warning'
@@ -391,7 +409,7 @@ def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from _walk(value, (*path, key))
     elif type(node) in (list, tuple):
         for index, value in enumerate(node):
-            if isinstance(value, (Mapping, str, list, tuple)):  # lists of numbers may be long
+            if isinstance(value, (Mapping, str, list, tuple)) or callable(value):  # lists of numbers may be long
                 yield from _walk(value, (*path, index))
 
 

@@ -27,7 +27,7 @@ from runnerkit.data.shares import shared_out
 from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.data.wrappers import RepeatDataset
 from runnerkit.distributed.info import get_dist_info
-from runnerkit.registry import Registry
+from runnerkit.registry import Registry, find_function
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
@@ -50,6 +50,9 @@ for _sampler in (
 
 #: Data sets made of others, and the argument that holds the others' configs.
 _NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
+
+#: Options that are functions: `runnerkit.config.known_keys.LOADER_FUNCTIONS`, without importing configs.
+LOADER_FUNCTIONS = ('collate_fn', 'worker_init_fn')
 
 #: Options that mean something only where there are workers.
 _WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')
@@ -175,7 +178,8 @@ def build_dataloader(
         max_batches: how many batches an epoch has at most on each rank, at least 1; None for all. A shuffled epoch
             sees other samples each time; one in the data set's order always the first. With a limit, a stream
             has a length, and needs ``seeded``.
-        kwargs: other arguments of torch's DataLoader.
+        kwargs: other arguments of torch's DataLoader. ``collate_fn`` and ``worker_init_fn`` may be names, see
+            `runnerkit.registry.find_function`.
 
     Raises:
         TypeError: an unknown argument, or one that is missing.
@@ -184,6 +188,7 @@ def build_dataloader(
     samples_per_gpu = _one_of('samples_per_gpu', samples_per_gpu, 'batch_size', batch_size, at_least=1)
     workers_per_gpu = _one_of('workers_per_gpu', workers_per_gpu, 'num_workers', num_workers, at_least=0)
     _check_arguments(num_gpus, kwargs)
+    kwargs.update({name: find_function(kwargs[name], name) for name in LOADER_FUNCTIONS if name in kwargs})
     if prefetch_to is not None and not seeded:
         raise ValueError(
             'prefetch_to draws batches early, which would change what a loader with seeded=False gives: leave out one '

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from runnerkit.data.builder import TRANSFORMS
+from runnerkit.registry import build_or_bind, find_function
 from runnerkit.utils.nameable import nameable
 
 
@@ -15,21 +16,24 @@ class Compose:
     """Applies transforms one after the other.
 
     Args:
-        transforms: configs for TRANSFORMS, or callables that take a sample and return it. A transform that returns None
-            gives the sample up: those after it are not called, and the result is None.
+        transforms: configs for TRANSFORMS, or functions that take a sample and return it, which may be named
+            (``'my_data.py:flip'``). A transform that returns None gives the sample up: those after it are not called,
+            and the result is None.
 
     Raises:
         TypeError: a transform is neither a config nor callable.
     """
 
-    def __init__(self, transforms: Sequence[dict[str, Any] | Callable[[Any], Any]]) -> None:
+    def __init__(self, transforms: Sequence[dict[str, Any] | Callable[[Any], Any] | str]) -> None:
         self.transforms: list[Callable[[Any], Any]] = []
         for transform in transforms:
             if isinstance(transform, dict):
-                transform = TRANSFORMS.build(transform)
+                transform = build_or_bind(transform, TRANSFORMS)
+            elif isinstance(transform, str) and '.py:' in transform:
+                transform = find_function(transform, 'a transform')
             if not callable(transform):
                 raise TypeError(
-                    f'a transform must be a config (a dict with a type) or callable, but got '
+                    f'a transform must be a config (a dict with a type), callable or the name of a function, but got '
                     f'{type(transform).__name__}: {transform!r}'
                 )
             self.transforms.append(transform)

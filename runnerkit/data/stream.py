@@ -19,6 +19,7 @@ from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_
 from runnerkit.data.source import SOURCES, Event, Malformed, Source, is_offset
 from runnerkit.data.stream_buffer import StreamBuffer
 from runnerkit.distributed import broadcast_object, get_dist_info
+from runnerkit.registry import build_or_bind
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongType, WrongValue
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import check_whole_number
@@ -40,19 +41,27 @@ class Stream(IterableDataset[Any]):
 
     Args:
         source: a `Source`, or the config of one.
-        decode: makes a sample of an event's payload: a function, or the config of a transform. What it raises makes the
-            record a malformed one. None: the payload is the sample.
+        decode: makes a sample of an event's payload: a function, its name, or the config of a transform. What it
+            raises makes the record a malformed one. None: the payload is the sample.
         buffer: how many records are read ahead, at least 1.
         aside: the file for malformed records, a line of JSON for each, up to 100 MiB; by default ``malformed.jsonl`` in
             the work dir.
     """
 
-    def __init__(self, source: Any, decode: Any = None, buffer: int = 1024, aside: str | None = None) -> None:
+    def __init__(
+        self,
+        source: Any,
+        decode: Callable[[Any], Any] | dict[str, Any] | None = None,
+        buffer: int = 1024,
+        aside: str | None = None,
+    ) -> None:
         check_whole_number('buffer', buffer)
         self.source: Source = SOURCES.build(source) if isinstance(source, dict) else source
         if not isinstance(self.source, Source):
             raise WrongType(f'source must be a runnerkit.data.Source or the config of one, but got {source!r}')
-        self.decode: Callable[[Any], Any] | None = TRANSFORMS.build(decode) if isinstance(decode, dict) else decode
+        self.decode: Callable[[Any], Any] | None = (
+            build_or_bind(decode, TRANSFORMS) if isinstance(decode, dict) else decode
+        )
         if self.decode is not None and not callable(self.decode):
             raise WrongType(f'decode must be a function or the config of a transform, but got {decode!r}')
         self.buffer = buffer

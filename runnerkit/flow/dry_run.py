@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from runnerkit.data.kinds import dataset_of
 from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
 from runnerkit.flow.preview import preview_curves
@@ -15,7 +16,8 @@ from runnerkit.flow.summary import measured
 from runnerkit.flow.training import RunnerBase
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
-from runnerkit.parallel import DataContainer
+from runnerkit.nn import Supervised
+from runnerkit.parallel import DataContainer, unwrap
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.workflow import first_training_loader, length_of
 from runnerkit.utils.logging import print_result
@@ -25,11 +27,8 @@ class DryRun(RunnerBase):
     """The runner stage of ``--dry-run``."""
 
     def run(self, context: Context) -> None:
-        """Show what a run would do, and run one iteration of each mode."""
-        self.show_plan(context)
-        validates = any(mode == 'val' for mode, _ in context.workflow)
-        printer(context)(f'Hooks:\n{HookTable(context.runner.hooks).info(validates)}')
-        self.show_schedules(context)
+        """Show what would be trained on what, and what one iteration of each mode gives; then everything else."""
+        say = printer(context)
         loaders = {
             (mode, name_of_scores(loader)): loader
             for (mode, _), loader in zip(context.workflow, context.loaders, strict=True)
@@ -38,7 +37,14 @@ class DryRun(RunnerBase):
         for name, loader in named.items():
             if loader is not None:
                 loaders.setdefault(('val', name), loader)
-        self.try_batches(context, loaders)
+        say('\n'.join(summary_of(context, loaders)))
+        tried = self.try_batches(context, loaders)
+        say('\n'.join([*(text.rpartition('\n')[2] for text in tried), 'The run would start.', '']))
+        self.show_plan(context)
+        validates = any(mode == 'val' for mode, _ in context.workflow)
+        say(f'Hooks:\n{HookTable(context.runner.hooks).info(validates)}')
+        self.show_schedules(context)
+        say('\n'.join(text.rpartition('\n')[0] for text in tried))
 
     def show_plan(self, context: Context) -> None:
         """Show the config, and where each stage comes from."""
@@ -46,13 +52,15 @@ class DryRun(RunnerBase):
         say(f'Config:\n{context.cfg.pretty_text}')
         say('Stages:\n' + '\n'.join(f'{name:<9} {origin}' for name, origin in context.stages.items()))
 
-    def try_batches(self, context: Context, loaders: Mapping[tuple[str, str], Any]) -> None:
-        """Show the first batch of each loader, and run one iteration with it; keys are mode and name."""
-        say = printer(context)
+    def try_batches(self, context: Context, loaders: Mapping[tuple[str, str], Any]) -> list[str]:
+        """What the first batch of each loader holds and, in the last line, what one iteration with it gives; keys are
+        mode and name."""
+        texts = []
         for (mode, name), loader in loaders.items():
             batch = next(iter(loader))
-            say('\n'.join([f'First batch of mode {mode!r}{f" on {name}" if name else ""}:', *describe(batch)]))
-            say(self.one_iteration(context, mode, batch))
+            head = f'First batch of mode {mode!r}{f" on {name}" if name else ""}:'
+            texts.append('\n'.join([head, *describe(batch), self.one_iteration(context, mode, batch)]))
+        return texts
 
     def show_schedules(self, context: Context) -> None:
         """Plot the learning rate over the whole run, and the momentum if it has a schedule."""
@@ -72,7 +80,7 @@ class DryRun(RunnerBase):
 
     def one_iteration(self, context: Context, mode: str, batch: Any) -> str:
         """Run one step of ``mode``, with an update if the mode trains; returns what came of it, as text."""
-        runner = context.runner
+        runner, before = context.runner, ''
         runner.mode = mode
         if mode == 'val':
             with runner.around_val():
@@ -87,7 +95,7 @@ class DryRun(RunnerBase):
                 runner.run_iter(batch, train_mode=True)
             outputs = runner.outputs
             summary.samples = outputs.get('num_samples')
-            printer(context)(str(summary))
+            before = f'{summary}\n'
             for hook in hooks:
                 hook.after_train_iter(runner)
         loss = outputs.get('loss')
@@ -95,7 +103,26 @@ class DryRun(RunnerBase):
             value = ', '.join(f'{name} {value_of(each)}' for name, each in loss.items())
         else:
             value = value_of(loss)
-        return f'One iteration of mode {mode!r}: loss {value}'
+        return f'{before}One iteration of mode {mode!r}: loss {value}'
+
+
+def summary_of(context: Context, loaders: Mapping[tuple[str, str], Any]) -> list[str]:
+    """What would be trained, by what, on what and for how long: a line for each."""
+    model, optimizer, runner = unwrap(context.model), context.optimizer, context.runner
+    parts = optimizer if isinstance(optimizer, Mapping) else {'': optimizer} if optimizer is not None else {}
+    named = ', '.join(f'{type(each).__name__} {name}'.rstrip() for name, each in parts.items())
+    count = sum(each.numel() for each in model.parameters())
+    inner = f' ({type(model.model).__name__})' if isinstance(model, Supervised) else ''
+    lines = [f'Model: {type(model).__name__}{inner}, {count:,} parameters; optimizer: {named or "none"}']
+    for (mode, name), loader in loaders.items():
+        data = dataset_of(loader)
+        sizes = [f'{len(data):,} samples'] if hasattr(data, '__len__') else []
+        sizes += [f'{len(loader):,} batches'] if hasattr(loader, '__len__') else []
+        lines.append(
+            f'Data of mode {mode!r}{f" on {name}" if name else ""}: {", ".join([type(data).__name__, *sizes])}'
+        )
+    length = f'{runner.max_epochs} epochs' if runner.by_epoch else f'{runner.max_iters} iterations'
+    return [*lines, f'Length: {length}']
 
 
 def value_of(loss: Any) -> str:

@@ -81,6 +81,7 @@ def export(
     method: str | None = None,
     inputs: Inputs | None = None,
     shape: Shapes | None = None,
+    dynamic: Mapping[str, str] | None = None,
     tolerance: float = 1e-4,
     trust: bool = False,
 ) -> Exported:
@@ -91,8 +92,8 @@ def export(
         runnerkit.export('work_dirs/lenet', 'lenet.onnx')
 
     What is exported is the network of a `Supervised`; else the model's ``forward_dummy`` (MMCV), if it has one; else
-    its ``forward``. The number of samples in a batch may be any, other sizes are those of the example. A
-    ``.safetensors`` file holds the weights of the whole model, which `load_checkpoint` reads.
+    its ``forward``. The number of samples in a batch may be any, other sizes are those of the example unless they are
+    ``dynamic``. A ``.safetensors`` file holds the weights of the whole model, which `load_checkpoint` reads.
 
     Args:
         source: a work dir; a config or its file, whose work dir has the model; or a checkpoint. See `load_model` about
@@ -107,6 +108,8 @@ def export(
             splits test, val and train that the config has.
         shape: of one sample, ``(1, 28, 28)``, or of each input, ``[(3, 224, 224), (10,)]``: random numbers are the
             example, and no data are read.
+        dynamic: sizes that may be any, too, by input and dimension (0 is the batch), with a name; sizes of one name are
+            equal: ``{'words.1': 'length', 'mask.1': 'length'}``. The file is compared at other sizes, too.
         tolerance: how far outputs may differ, relative to the largest one; below 1, whole numbers must be equal.
         trust: see `load_model`.
 
@@ -120,7 +123,7 @@ def export(
     check_format(os.fspath(out))
     inputs = None if inputs is None else words_of(inputs)  # which may be a generator
     trained = find_to_export(source, checkpoint, config, which, trust, inputs, shape)
-    return export_found(trained, out, method, inputs, shape, tolerance)
+    return export_found(trained, out, method, inputs, shape, tolerance, dynamic)
 
 
 def find_to_export(
@@ -150,6 +153,7 @@ def export_found(
     inputs: Inputs | None = None,
     shape: Shapes | None = None,
     tolerance: float = 1e-4,
+    dynamic: Mapping[str, str] | None = None,
 ) -> Exported:
     """Export a model that has been found; see `export`."""
     extension = check_format(os.fspath(out))
@@ -163,12 +167,19 @@ def export_found(
             example = _of_shape(model, module, shape)
         else:
             example = _first_batch(trained.cfg, model, module, inputs)
-        batches = {count: _resized(example, count) for count in (_TRACED, *_COMPARED)}
+        dynamic = {} if dynamic is None else _checked(dynamic, example)
+        batches = {count: _resized(example, count, dynamic) for count in (_TRACED, *_COMPARED)}
         with _unchanged(model):
             expected = {count: _called(module, batches[count], name) for count in batches}
         _check_comparable(name, [expected[n] for n in _COMPARED])
         network = Network(
-            name, module, model, lambda weights: _rebuilt(trained, weights, method), batches[_TRACED], _origin(trained)
+            name,
+            module,
+            model,
+            lambda weights: _rebuilt(trained, weights, method),
+            batches[_TRACED],
+            _origin(trained),
+            dynamic,
         )
         content, run = FORMATS[extension](network)
         difference = max(_difference(path, expected[n], run, batches[n], n, tolerance) for n in _COMPARED)
@@ -298,11 +309,38 @@ def _bound(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return bound
 
 
-def _resized(example: BoundArguments, count: int) -> BoundArguments:
-    """``example`` with ``count`` samples: its own, repeated if it has fewer."""
-    size = batch_of(example)
+def _checked(dynamic: Mapping[str, str], example: BoundArguments) -> dict[str, str]:
+    """``dynamic``, if the example has these inputs and dimensions."""
+    inputs = inputs_of(example)
+    known = [f'{name}.{index}' for name, each in inputs.items() for index in range(1, each.dim())]
+    for key, name in dynamic.items():
+        if key not in known:
+            raise ValueError(
+                f'dynamic={key!r} is no size of the inputs{suggestion(key, known)}; they have {", ".join(known)} '
+                '(input.dimension; the batch, 0, may always be any)'
+            )
+        if not name.isidentifier() or name == 'batch':
+            raise ValueError(f'the name of the size {key!r} must be a word other than batch, but got {name!r}')
+    return dict(dynamic)
+
+
+def _resized(example: BoundArguments, count: int, dynamic: Mapping[str, str] = {}) -> BoundArguments:
+    """``example`` with ``count`` samples: its own, repeated if it has fewer. Unless it is to be traced, its dynamic
+    sizes are larger than its own."""
+    size, names = batch_of(example), iter(inputs_of(example))
     rows = torch.arange(count) % size
-    return mapped(example, lambda each: each[rows] if each.dim() and len(each) == size else each)
+
+    def change(each: Tensor) -> Tensor:
+        name = next(names)
+        for key in dynamic:
+            of, _, index = key.rpartition('.')
+            if of == name:
+                length = max(2, each.shape[int(index)])  # a size of 1 would be traced as fixed
+                length += 0 if count == _TRACED else count
+                each = each.index_select(int(index), torch.arange(length) % each.shape[int(index)])
+        return each[rows] if each.dim() and len(each) == size else each
+
+    return mapped(example, change)
 
 
 # --- the comparison --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from inspect import BoundArguments
 from pathlib import Path
@@ -46,6 +46,8 @@ class Network:
         rebuild: returns `module` of a new model with the given weights.
         example: arguments of ``forward``: two samples, on the CPU.
         metadata: what is written into the file about its origin.
+        dynamic: names of the sizes that may be any, beside the batch's, by ``input.dimension``; those of one name are
+            equal.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Network:
     rebuild: Callable[[Mapping[str, Tensor]], nn.Module]
     example: BoundArguments
     metadata: dict[str, str]
+    dynamic: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_format(path: str) -> str:
@@ -165,7 +168,7 @@ def _onnx(network: Network) -> tuple[bytes, Run]:
                 verbose=False,
                 input_names=names,
                 output_names=answers,
-                dynamic_shapes=_dynamic(network.example, 'batch'),
+                dynamic_shapes=_dynamic(network, str),
             )
         except Exception as error:
             while error.__cause__ is not None:  # the first one names the operation
@@ -204,14 +207,14 @@ def _names_of_outputs(network: Network, inputs: Sequence[str]) -> list[str]:
 
 
 def _traced(network: Network) -> Any:
-    """The network as a program whose batch may have any size."""
+    """The network as a program whose batch, and whose dynamic sizes, may be any."""
     example = network.example
     try:
         return torch.export.export(
             network.module,
             example.args,
             example.kwargs,
-            dynamic_shapes=_dynamic(example, torch.export.Dim('batch')),
+            dynamic_shapes=_dynamic(network, torch.export.Dim),
             strict=False,
         )
     except Exception as error:
@@ -222,18 +225,30 @@ def _traced(network: Network) -> Any:
         ) from None
 
 
-def _dynamic(example: BoundArguments, batch: Any) -> dict[str, Any]:
-    """What `torch.export` wants to know about the sizes of the arguments: which dimensions are ``batch``."""
-    count = batch_of(example)
+def _dynamic(network: Network, size: Callable[[str], Any]) -> dict[str, Any]:
+    """What `torch.export` wants to know about the sizes of the arguments: which may be any, and which are equal.
 
-    def of(value: Any) -> Any:
+    Args:
+        network: its example and its dynamic sizes.
+        size: makes of a name what stands for a size of that name.
+    """
+    count = batch_of(network.example)
+    sizes = {name: size(name) for name in ('batch', *network.dynamic.values())}
+
+    def of(value: Any, name: str) -> Any:
         if isinstance(value, Tensor):
-            return {0: batch} if value.dim() and len(value) == count else None
+            free = {0: sizes['batch']} if value.dim() and len(value) == count else {}
+            for key, called in network.dynamic.items():
+                if key.rpartition('.')[0] == name:
+                    free[int(key.rpartition('.')[2])] = sizes[called]
+            return free or None
         if isinstance(value, Mapping):
-            return {key: of(item) for key, item in value.items()}
-        return type(value)(map(of, value)) if type(value) in (list, tuple) else None
+            return {key: of(item, f'{name}_{key}') for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(of(item, f'{name}_{index}') for index, item in enumerate(value))
+        return None
 
-    return {name: of(value) for name, value in example.arguments.items()}
+    return {name: of(value, name) for name, value in network.example.arguments.items()}
 
 
 def _told(error: Exception) -> str:

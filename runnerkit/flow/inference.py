@@ -18,7 +18,7 @@ from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.curve import draw_and_tell, picture
 from runnerkit.flow.defaults import required_section
-from runnerkit.flow.dry_run import DryRun
+from runnerkit.flow.dry_run import DryRun, printer
 from runnerkit.flow.loading import build_loaders
 from runnerkit.flow.network import NetworkBase
 from runnerkit.flow.places import is_in
@@ -79,7 +79,8 @@ class Infer(RunnerBase):
         """Evaluate one batch of each data set with the initial weights: the checkpoints may not be there yet."""
         dry, loaders = DryRun(context), context.loaders
         dry.show_plan(context)
-        dry.try_batches(context, {('val', name_of_scores(loader)): loader for loader in loaders})
+        for text in dry.try_batches(context, {('val', name_of_scores(loader)): loader for loader in loaders}):
+            printer(context)(text)
 
     def begin(self, context: Context) -> None:
         """Make the work dir this run's; if it is the folder of the checkpoints, it stays that of their run."""

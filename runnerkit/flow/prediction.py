@@ -30,7 +30,7 @@ from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.splits import splits_in
 from runnerkit.flow.trained import Trained, build_trained, find_trained
 from runnerkit.parallel import scatter, to_device
-from runnerkit.registry import placed_errors
+from runnerkit.registry import find_function, placed_errors
 from runnerkit.utils.logging import is_terminal
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.progress import ProgressBar
@@ -85,7 +85,7 @@ def predict(
         device: where to compute; by default a GPU if there is one.
         batch_size: samples in a batch; by default the split's.
         apply: what to do to the predictions of each batch: ``'argmax'`` and ``'softmax'`` (of ``[n, classes, …]``),
-            ``'sigmoid'``, or any function.
+            ``'sigmoid'``, or any function, itself or by its name (``'my_file.py:function'``).
         trust: see `load_model`.
 
     Returns:
@@ -266,9 +266,12 @@ def _existing(files: list[str], names: list[str]) -> list[str]:
 def _function(apply: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     if apply is None or callable(apply):
         return apply or (lambda batch: batch)
+    if isinstance(apply, str) and set('.:') & set(apply):
+        return find_function(apply, 'apply')
     if apply not in APPLY:
         raise ValueError(
-            f'apply must be a function or one of {", ".join(APPLY)}, but got {apply!r}{suggestion(str(apply), APPLY)}'
+            f'apply must be a function, its name (my_file.py:function) or one of {", ".join(APPLY)}, but got '
+            f'{apply!r}{suggestion(str(apply), APPLY)}'
         )
 
     def applied(batch: Any) -> Any:

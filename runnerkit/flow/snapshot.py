@@ -14,7 +14,7 @@ from typing import Any
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.config.config_dict import walk
-from runnerkit.config.pretty import path_of
+from runnerkit.config.pretty import has_text, path_of
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
 from runnerkit.hooks import HOOKS
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS
@@ -120,8 +120,10 @@ def _values(cfg: Any) -> Iterator[Any]:
 
 def _text_of(value: Any) -> str:
     """A string itself; the path of a class or function, with its file if it is the user's; '' for other values."""
-    if isinstance(value, str) or not (inspect.isclass(value) or inspect.isroutine(value)):
-        return value if isinstance(value, str) else ''
+    if isinstance(value, str):
+        return value
+    if not (inspect.isclass(value) or inspect.isroutine(value)) or not has_text(value):
+        return ''
     module = value.__module__ or ''
     if file_of_module(module) is None and '.' not in module and _is_of_user(module):
         return f'{sys.modules[module].__file__}:{value.__qualname__}'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runnerkit.config.known_keys import LOADER_FUNCTIONS
 from runnerkit.config.objects import is_mark
 
 #: What the names of splits that are evaluated on begin with, and of those that are trained on.
@@ -39,7 +40,7 @@ def validates(workflow: Any, data: Any) -> list[str]:
 
 
 def _holds_data(key: str, value: Any) -> bool:
-    if key.endswith('_dataloader'):
+    if key.endswith('_dataloader') or key in LOADER_FUNCTIONS:
         return False
     if isinstance(value, str):
         return is_mark(value)  # an object has been there

@@ -19,6 +19,7 @@ from runnerkit.config import Config
 from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.fileio.paths import is_url
+from runnerkit.flow.as_trained import as_trained
 from runnerkit.flow.defaults import required_section
 from runnerkit.flow.instance import choose_device
 from runnerkit.flow.made_here import config_of, is_made_here
@@ -70,7 +71,8 @@ def load_model(
 
     Args:
         source: a work dir; or a checkpoint, by its path or URL.
-        config: the model's config or its file, in place of the one in ``source``. A file is executed.
+        config: the model's config or its file, in place of the one in ``source``. A file is executed. With a work dir
+            and a dict (or a `Config` of one), the model is as the run had it, and objects are those of ``config``.
         which: of a work dir, the ``'best'`` checkpoint (the latest if there is no best one), or the ``'latest'``.
         device: where the model is to be, such as ``'cuda'``.
         trust: execute the config and the code of a work dir, whoever has made it; and import what the config in a
@@ -130,8 +132,9 @@ def find_trained(
     file = config_to_use(source if work_dir is None else work_dir, trust, parts) if config is None else config
     if file is None:
         return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
-    if isinstance(file, Mapping):
-        return Trained(path, content, Config(dict(file)))
+    if isinstance(file, Mapping) or (isinstance(file, Config) and file.filename is None):
+        cfg, kept = file if isinstance(file, Config) else Config(dict(file)), config_of(source)
+        return Trained(path, content, cfg if kept is None else as_trained(cfg, kept))
     return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))
 
 

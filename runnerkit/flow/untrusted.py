@@ -15,13 +15,15 @@ from typing import Any
 
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
+from runnerkit.config.known_keys import LOADER_FUNCTIONS
 from runnerkit.config.literals import read_literals
 from runnerkit.config.pretty import path_of
 from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
 from runnerkit.nn import METRICS, Supervised
-from runnerkit.registry import Registry
+from runnerkit.registry import FUNCTIONS, Registry
 from runnerkit.utils.logging import printable
 from runnerkit.utils.nameable import is_listed, is_nameable, names_place
+from runnerkit.utils.signatures import function_arguments
 from runnerkit.utils.user_files import name_of_file
 
 #: Where a model's weights come from before those of the checkpoint replace them.
@@ -31,7 +33,7 @@ _FIRST_WEIGHTS = ('init_cfg', 'pretrained')
 _NAMING = ('type', 'loss')
 
 #: The registries of runnerkit in which there is something that may be named, by their names.
-_OF_WHAT_COMPUTES = ('model', 'loss', 'dataset', 'transform', 'sampler', 'initializer')
+_OF_WHAT_COMPUTES = ('model', 'loss', 'dataset', 'transform', 'sampler', 'initializer', 'function')
 
 Parts = Callable[[Config], Iterable[Any]]
 
@@ -51,7 +53,7 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool, parts: Parts = mo
     Its text is never executed. Unless it is trusted, nothing is imported, and what its ``parts`` name must be
     nameable (`runnerkit.utils.nameable`): ``custom_imports`` must be imported already; a dotted or ``file.py:Class``
     type must be a registered class, which replaces it, or one of the list; and a class of the user's own gets no path,
-    URL or host from the config.
+    URL or host from the config. A function may be named only as it is registered.
 
     What a prediction does not need is left out: metrics; the first weights of the model, which the checkpoint replaces;
     and ``num_threads``, since a number that is much too large crashes the process.
@@ -134,6 +136,20 @@ def _not_imported(cfg: Config) -> Iterator[str]:
             yield f'custom_imports {name!r}'
 
 
+def _functions_named(section: Mapping[str, Any], constructor: Any) -> Iterator[str]:
+    """The paths in ``section`` where functions may stand.
+
+    Args:
+        section: a part of a config.
+        constructor: what is built of it; None for the options of a loader.
+    """
+    for key in LOADER_FUNCTIONS if constructor is None else function_arguments(constructor):
+        value = section.get(key)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(each, str) and set('.:') & set(each) and FUNCTIONS._get_by_name(each) is None:
+                yield f'function {each!r}'
+
+
 def _check(section: Any, owner: Any, code: list[str], places: list[str], key: Any = None) -> None:
     """Look at everything in ``section``; make it what may be built, and add what it may not name to the lists.
 
@@ -153,6 +169,8 @@ def _check(section: Any, owner: Any, code: list[str], places: list[str], key: An
             key: _use_nameable(section, key, code, of_user) for key in _NAMING if isinstance(section.get(key), str)
         }
         made = named.get('type')
+        if made is not None or owner is None:
+            code += _functions_named(section, made)
         owner = owner if made is None else made
         for name in _FIRST_WEIGHTS:
             if section.get(name):
@@ -162,6 +180,8 @@ def _check(section: Any, owner: Any, code: list[str], places: list[str], key: An
         for name, item in section.items():
             if name not in named:
                 _check(item, owner, code, places, name)
+    elif isinstance(section, str) and '.py:' in section:
+        code.append(f'function {section!r}')
     elif (owner is None or (is_nameable(owner) and not is_listed(owner))) and names_place(key, section):
         places.append(f'{key}={section!r}' + ('' if owner is None else f' of {owner.__name__}'))
 

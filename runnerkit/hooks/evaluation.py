@@ -29,7 +29,7 @@ from runnerkit.evaluation import (
 from runnerkit.hooks.hook import HOOKS, VAL_POINTS, Hook, RunnerView, listens, overrides
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
-from runnerkit.registry import build_from_cfg
+from runnerkit.registry import build_from_cfg, find_function
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean
@@ -105,7 +105,7 @@ class EvalHook(StoringHook):
         self.save_best = save_best
         self.given_rule = rule
         # Looked up in the module at this moment, because downstream code replaces these functions there.
-        self.test_fn: Callable[..., Any] = test_fn or self._default_test_fn()
+        self.test_fn: Callable[..., Any] = find_function(test_fn, 'test_fn') or self._default_test_fn()
         self._is_default_test = test_fn is None
         self.greater_keys = _names(greater_keys, self._default_greater_keys)
         self.less_keys = _names(less_keys, self._default_less_keys)

@@ -26,7 +26,7 @@ class NestedRunHook(Hook):
                 child.register_training_hooks(lr_config=None, optimizer_config=dict())
                 return child, [build_dataloader(…)], [('train', 1)]
 
-        custom_hooks = [dict(type='{{ fileDirname }}/my_probe.py:Probe', name='probe', interval=200)]
+        custom_hooks = [dict(type='my_probe.py:Probe', name='probe', interval=200)]
 
     The nested run has hooks, counters, a log, and random generators of its own, and ``child.parent`` is the run around
     it. Its scores become the outer run's as ``<name>/<score>``. When the outer run is asked to end, so is the nested

@@ -17,6 +17,7 @@ from torch.profiler import (
 )
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.registry import find_function
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import did_you_mean
 
@@ -193,6 +194,8 @@ class ProfilerHook(Hook):
         if kind == 'tb_trace':
             options['dir_name'] = os.path.join(runner.work_dir or '', options.get('dir_name', 'tf_tracing_logs'))
             return tensorboard_trace_handler(**options)
+        if isinstance(kind, str) and set('.:') & set(kind):
+            return find_function(given, 'on_trace_ready')
         hint = did_you_mean(str(kind), ['log_trace', 'tb_trace'])
         raise ValueError(
             f"on_trace_ready's type should be 'log_trace' or 'tb_trace', but got {kind!r}; {hint}".rstrip('; ')

@@ -21,6 +21,7 @@ from runnerkit.optim.torch_schedules import (
     plain_state,
     scheduler_names,
     takes_epoch,
+    with_functions,
 )
 from runnerkit.utils.numbers import check_finite
 from runnerkit.utils.suggest import did_you_mean, suggestion
@@ -80,6 +81,7 @@ class TorchLrUpdaterHook(Hook):
         **kwargs: Any,
     ) -> None:
         check_arguments(scheduler, monitor, kwargs)
+        kwargs = with_functions(scheduler, kwargs)
         check_finite(scheduler, kwargs)
         self.scheduler = scheduler
         self.by_epoch = by_epoch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
 from runnerkit.nn.failures import note_layer, note_loss
+from runnerkit.registry import build_or_bind
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.nameable import nameable
@@ -44,9 +45,10 @@ class Supervised(BaseModule):
 
     Args:
         model: a config for `build_model`, or a module.
-        loss: a config for `LOSSES`, or any callable. It returns a tensor, or a dict of terms. A term called 'loss' is
-            the total; otherwise the terms with 'loss' in their names are summed, or all terms if there are none. Each
-            term is logged.
+        loss: a config for `LOSSES`, any callable, or a function's name (``'my_losses.py:focal'``, or a dict with that
+            ``type`` and some of its arguments). It returns a tensor, or a dict of terms. A term called 'loss' is the
+            total; otherwise the terms with 'loss' in their names are summed, or all terms if there are none. Each term
+            is logged.
         metrics: torchmetrics: a dict of configs or metrics by name; or a list, or a single one, named by their classes.
             They are not sub-modules: they are not in the ``state_dict``, and DDP ignores them.
         inputs: fields of the batch that the model gets; by default the first.
@@ -60,7 +62,7 @@ class Supervised(BaseModule):
     def __init__(
         self,
         model: nn.Module | dict[str, Any] | list[dict[str, Any]],
-        loss: Any,
+        loss: Callable[..., Any] | dict[str, Any],
         metrics: Any = None,
         inputs: Fields = 0,
         targets: Fields = -1,
@@ -69,11 +71,11 @@ class Supervised(BaseModule):
     ) -> None:
         super().__init__(init_cfg)
         self.model = build_model(model)
-        self.loss = LOSSES.build(loss) if isinstance(loss, dict) else loss
+        self.loss = build_or_bind(loss, LOSSES) if isinstance(loss, dict) else loss
         if not callable(self.loss):
             raise TypeError(
                 f'loss={loss!r} is neither a config nor something to call: '
-                f"give dict(type='CrossEntropyLoss') or a function"
+                f"give dict(type='CrossEntropyLoss'), a function, or in a config its name"
             )
         self.metrics = _build_metrics(metrics)
         self.inputs, self.targets, self.outputs = inputs, targets, outputs

@@ -10,7 +10,8 @@ from typing import Any
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
-from runnerkit.registry import Registry
+from runnerkit.registry import Registry, find_function
+from runnerkit.utils.signatures import function_arguments
 
 #: Schedulers of users: classes like torch's, which are built with an optimizer and have ``step`` and a state.
 LR_SCHEDULERS = Registry('learning-rate scheduler')
@@ -28,6 +29,23 @@ def find_scheduler(name: str) -> type[LRScheduler] | None:
 def scheduler_names() -> list[str]:
     """Return the names of all schedulers: torch's, and the registered ones."""
     return [*(name for name in vars(lr_scheduler) if find_scheduler(name)), *LR_SCHEDULERS.names()]
+
+
+def with_functions(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the scheduler ``name`` with functions in the place of their names, also in ``schedulers``.
+
+    Raises:
+        KeyError: a name is not known; or see `find_function`.
+    """
+    found, scheduler = dict(arguments), find_scheduler(name)
+    for key in function_arguments(scheduler) if scheduler else ():
+        if key in found:
+            found[key] = find_function(found[key], key, arguments)
+    if 'schedulers' in found:
+        found['schedulers'] = [
+            dict(with_functions(policy, own), policy=policy) for policy, own in _parts(found['schedulers'])
+        ]
+    return found
 
 
 def takes_epoch(scheduler: Any) -> bool:

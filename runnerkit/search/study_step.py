@@ -57,9 +57,8 @@ class StudyStep(PipeStep):
             folder = os.path.dirname(path)
             names = os.listdir(folder) if os.path.isdir(folder) else []
             raise FileNotFoundError(
-                f'config: there is no file {os.fspath(given)} (looked for from {os.getcwd()})'
-                f'{suggestion(os.path.basename(path), names)}; a file that lies beside this config is '
-                f"'{{{{ fileDirname }}}}/{os.path.basename(path)}'"
+                f'config: there is no file {os.fspath(given)}{suggestion(os.path.basename(path), names)}; a relative '
+                f'path starts from the folder of the config file that names it, or from {os.getcwd()}'
             )
         return path
 

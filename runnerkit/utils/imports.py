@@ -57,7 +57,7 @@ def _import_module(name: str, allow_failure: bool) -> ModuleType | None:
         if not allow_failure:
             hint = ''
             if isinstance(error, ModuleNotFoundError) and name.split('.')[0] == error.name:
-                file = '' if '.' in name else f", or name the file: '{{{{ fileDirname }}}}/{name}.py'"
+                file = '' if '.' in name else f", or name the file: '{name}.py'"
                 hint = f' (install it, put the folder that holds it on PYTHONPATH{file})'
             raise ImportError(f'Failed to import {name}: {error}{hint}', name=error.name, path=error.path) from error
         warnings.warn(f'{name} failed to import and is ignored: {error}', UserWarning, stacklevel=3)

@@ -58,10 +58,8 @@ def module_of_file(file: str) -> ModuleType:
         raise ValueError(f'{file!r} must be a .py file with no other dot in its name, to be imported')
     if not path.is_file():
         near = suggestion(path.name, [each.name for each in path.parent.glob('*.py')])
-        raise FileNotFoundError(
-            f'there is no file {file!r} (looked for from {Path.cwd()}){near}; a config names a file that '
-            f"lies beside it as '{{{{ fileDirname }}}}/{path.name}:Name'"
-        )
+        places = f', neither in the working directory {Path.cwd()} nor beside a config file that names it'
+        raise FileNotFoundError(f'there is no file {file!r}{"" if os.path.isabs(file) else places}{near}')
     name = name_of_file(path)
     if name in sys.modules and path in _imported and _texts(path) != _imported[path][1]:
         warnings.warn(

@@ -42,7 +42,8 @@ def said(capsys):
     def call(*words):
         code = main([*map(str, words), '--device', 'cpu'])
         printed = capsys.readouterr()
-        return (code, json.loads(printed.out)) if code == 0 and printed.out else (code, printed.err.strip())
+        is_json = code == 0 and '--out' not in words
+        return code, json.loads(printed.out) if is_json else (printed.out + printed.err).strip()
 
     return call
 
@@ -124,7 +125,8 @@ def test_pickles_are_loaded_only_if_they_are_trusted(trained, said):
 def test_formats(trained, said, tmp_path):
     run, found = trained / 'run', {}
     for name in ('x.json', 'x.csv', 'x.npy'):
-        assert said(run, 'test', '--out', tmp_path / name) == (0, '')
+        code, printed = said(run, 'test', '--out', tmp_path / name)
+        assert (code, printed.split(', with')[0]) == (0, f'6 predictions in {tmp_path / name}')
     found = np.load(tmp_path / 'x.npy')
     assert found.shape == (6, 1)
     rows = list(csv.DictReader((tmp_path / 'x.csv').open()))

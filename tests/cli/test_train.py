@@ -508,6 +508,16 @@ def test_results_are_on_stdout_and_the_log_is_not(project, capsys, monkeypatch):
 def test_a_dry_run_shows_everything_on_stdout(project, capsys):
     assert main([str(project / 'cfg.py'), '--dry-run']) == 0
     out, err = capsys.readouterr()
+    first = out.partition('Config:')[0].splitlines()
+    assert [line.partition(':')[0] for line in first if line] == [
+        'Model',
+        "Data of mode 'train' on train",
+        "Data of mode 'val'",
+        'Length',
+        "One iteration of mode 'train'",
+        "One iteration of mode 'val'",
+        'The run would start.',
+    ]
     for part in ('Config:', 'Hooks:', 'Learning rate: Step', "First batch of mode 'train'", 'One iteration of mode'):
         assert part in out
         assert part not in err

@@ -12,6 +12,7 @@ from runnerkit.config.known_keys import (
     DEFAULT_READERS,
     FOREIGN,
     KEYS,
+    LOADER_FUNCTIONS,
     MMCV_TOOLS,
     OF_TORCH,
     OWN_CONSTRUCTOR,
@@ -20,7 +21,7 @@ from runnerkit.config.known_keys import (
     SCHEDULES,
     TOP,
 )
-from runnerkit.data import build_dataloader
+from runnerkit.data import build_dataloader, builder
 from runnerkit.data.loader import LOADER_OPTIONS
 from runnerkit.flow import defaults, instance, network, slots, startup, switches, terminal, training, wrapping
 from runnerkit.hooks import HOOKS
@@ -28,9 +29,9 @@ from runnerkit.optim import OPTIMIZER_BUILDERS
 from runnerkit.optim.default_constructor import CUSTOM_KEY_OPTIONS, PARAMWISE_DEFAULTS
 from runnerkit.parallel import MODULE_WRAPPERS
 from runnerkit.parallel.fsdp import MP_POLICY
-from runnerkit.registry import _parameters
 from runnerkit.runner import RUNNERS, BaseRunner
 from runnerkit.utils.imports import import_modules_from_strings
+from runnerkit.utils.signatures import parameters_of
 
 CLASSES = [name for name in KEYS if name[0].isupper()]
 
@@ -38,9 +39,9 @@ CLASSES = [name for name in KEYS if name[0].isupper()]
 @pytest.mark.parametrize('name', CLASSES)
 def test_classes(name):
     if name in DDP:
-        assert set(KEYS[name]) < set(_parameters(MODULE_WRAPPERS.get('DDP')))  # the others are not for configs
+        assert set(KEYS[name]) < set(parameters_of(MODULE_WRAPPERS.get('DDP')))  # the others are not for configs
         return
-    taken = set(_parameters(HOOKS.get(name) or RUNNERS.get(name) or MODULE_WRAPPERS.get(name)))
+    taken = set(parameters_of(HOOKS.get(name) or RUNNERS.get(name) or MODULE_WRAPPERS.get(name)))
     if name == 'FSDP2':
         taken -= {'module', 'device'}  # the flow's
     if name.endswith('Runner'):
@@ -65,6 +66,7 @@ def test_loaders():
     taken -= {'dataset', 'dist', 'seed', 'kwargs'}  # the flow's
     assert set(KEYS['dataloader']) == taken | {'batch_size', 'num_workers'}
     assert set(KEYS['data']) < set(KEYS['dataloader'])
+    assert builder.LOADER_FUNCTIONS == LOADER_FUNCTIONS
     assert set(KEYS['custom_imports']) == set(inspect.signature(import_modules_from_strings).parameters)
 
 

@@ -414,3 +414,32 @@ def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
     ):
         runnerkit.export(cfg, 'x.onnx')
     assert not path.exists()
+
+
+class Lengths(torch.nn.Module):
+    """The mean of the words of a text that the mask leaves."""
+
+    def forward(self, words, mask):
+        return (words * mask).sum(1) / mask.sum(1)
+
+
+def test_named_sizes_may_be_any(tmp_path, monkeypatch):
+    monkeypatch.setitem(MODELS.module_dict, 'Lengths', Lengths)
+    cfg = Config(dict(model=dict(type='Lengths'), data={}))
+    save_checkpoint(Lengths(), f'{tmp_path}/x.pth', meta={'config': cfg.pretty_text})
+    both = {'words.1': 'length', 'mask.1': 'length'}
+    told = runnerkit.export(f'{tmp_path}/x.pth', tmp_path / 'x.pt2', shape=[(5,), (5,)], dynamic=both)
+    assert told.inputs == {'words': 'float32 [batch, any]', 'mask': 'float32 [batch, any]'}
+    program = torch.export.load(tmp_path / 'x.pt2').module()
+    assert program(torch.ones(2, 9), torch.ones(2, 9)).tolist() == [1, 1]
+    fixed = runnerkit.export(f'{tmp_path}/x.pth', tmp_path / 'y.pt2', shape=[(5,), (5,)])
+    assert fixed.inputs['words'] == 'float32 [batch, 5]'
+    for dynamic, message in (
+        ({'wrods.1': 'n'}, r"'wrods.1' is no size of the inputs; did you mean 'words.1'|'wrods.1' is no size"),
+        ({'words.2': 'n'}, r'they have words.1, mask.1'),
+        ({'words.0': 'n'}, 'the batch, 0, may always be any'),
+        ({'words.1': 'batch'}, 'must be a word other than batch'),
+        ({'words.1': 'one', 'mask.1': 'other'}, 'torch.export cannot take'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            runnerkit.export(f'{tmp_path}/x.pth', tmp_path / 'z.pt2', shape=[(5,), (5,)], dynamic=dynamic)

@@ -182,6 +182,42 @@ def test_a_work_dir_of_objects_says_what_it_lacks(of_objects):
     assert len(runnerkit.predict(work_dir, 'test', config=config)) == 6
 
 
+@pytest.fixture
+def narrow():
+    """A config of classes and a data set, as a notebook has it."""
+    layers = [
+        dict(type=torch.nn.Linear, in_features=4, out_features=3),
+        dict(type='ReLU'),
+        dict(type='LazyLinear', out_features=1),
+    ]
+    data = {**CONFIG['data'], 'test': Noisy(6)}
+    return {**CONFIG, 'model': {**CONFIG['model'], 'model': layers}, 'data': data}
+
+
+def test_what_a_training_has_changed_in_the_model_is_not_lost(narrow, tmp_path, caplog):
+    changes = {'model.model.0.out_features': 5, 'model.model.1.type': 'Tanh', 'optimizer.lr': 0.01}
+    result = train(narrow, tmp_path, cfg_options=changes, **QUICK)
+    caplog.clear()
+    assert len(runnerkit.predict(tmp_path, 'test', config=narrow)) == 6
+    model = runnerkit.load_model(tmp_path, narrow, 'latest')
+    assert [type(layer).__name__ for layer in model.model[:2]] == ['Linear', 'Tanh']
+    assert torch.equal(weights(model), weights(result.model))
+    for told in ('model.model[0].out_features 5 (not 3)', "model.model[1].type 'Tanh' (not 'ReLU')", str(tmp_path)):
+        assert told in caplog.text
+    assert 'optimizer' not in caplog.text
+    assert narrow['model']['model'][0]['out_features'] == 3
+    with pytest.raises(ValueError, match='does not fit'):
+        runnerkit.load_model(tmp_path / 'latest.pth', narrow)
+
+
+def test_what_a_training_has_not_changed_is_not_told(narrow, tmp_path, caplog):
+    train(narrow, tmp_path, **QUICK)
+    caplog.clear()
+    for config in (narrow, Config(narrow)):
+        assert len(runnerkit.predict(tmp_path, 'test', config=config)) == 6
+    assert 'as the run' not in caplog.text
+
+
 @pytest.mark.parametrize(
     'model, error, words',
     [

@@ -278,10 +278,10 @@ def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match='there is nothing to predict: name files, or one of the splits test, noisy'):
         runnerkit.predict(cfg, [])
     with pytest.raises(
-        ValueError, match="apply must be a function or one of .* but got 'argmx'; did you mean 'argmax'"
+        ValueError, match="apply must be a function, its name .* or one of .* but got 'argmx'; did you mean 'argmax'"
     ):
         runnerkit.predict(cfg, apply='argmx')
-    with pytest.raises(ValueError, match='apply must be a function or one of .* but got 3$'):
+    with pytest.raises(ValueError, match='apply must be a function, .* but got 3$'):
         runnerkit.predict(cfg, apply=3)
     for inputs in (None, 3, torch.ones(2, 4), [np.ones(4)]):
         with pytest.raises(

@@ -58,7 +58,7 @@ def test_objects():
         (
             'nope.py:Name',
             FileNotFoundError,
-            "there is no file 'nope.py' .looked for from .*fileDirname }}/nope.py:Name",
+            "there is no file 'nope.py', neither in the working directory .* nor beside a config file",
         ),
     ],
 )

@@ -68,7 +68,7 @@ TABLE = {
     'pipe step': ('', 'BenchmarkPipeStep SearchPipeStep TrainPipeStep'),
     'search parameter': ('', 'Categorical Bool Int Float BinaryCode AdjacencyList'),
     'executor': ('', 'Serial Local Ray'),
-    **dict.fromkeys(('backbone', 'neck', 'head', 'rpn', 'block', 'super_network', 'custom'), ('', '')),
+    **dict.fromkeys(('backbone', 'neck', 'head', 'rpn', 'block', 'super_network', 'custom', 'function'), ('', '')),
 }
 
 
