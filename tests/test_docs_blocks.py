@@ -120,6 +120,7 @@ RUN = {
     'docs/mmcv.md': {
         'import runnerkit.compat',
         'python -m runnerkit.compat tools/train.py my_config.py --work-dir work_dirs/run',
+        'python -m runnerkit.compat --as-mmcv 1.4.0 tools/train.py my_config.py',
     },
     'docs/nested_runs.md': {'import torch', "_base_ = ['configs/mnist/lenet.py']", 'from runnerkit.hooks import Hook'},
     'docs/online.md': {
@@ -168,7 +169,10 @@ RUN = {
         'runnerkit train config.py --overfit 32',
         'torchrun --nproc_per_node 2 -m runnerkit train config.py --launcher pytorch',
     },
-    'docs/resuming.md': {'runnerkit train configs/mnist/lenet.py --auto-resume'},
+    'docs/resuming.md': {
+        'runnerkit train configs/mnist/lenet.py --auto-resume',
+        'runnerkit train configs/mnist/lenet.py --auto-resume --cfg-options optimizer.lr=0.001',
+    },
     'docs/seeing_everything.md': {
         'import torch',
         'class HardestBatch(Hook):',
@@ -599,6 +603,8 @@ def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
     assert 'THE WEIGHTS' not in said
     said = shell(text_of('docs/resuming.md', 'runnerkit train configs/mnist/lenet.py --auto-resume'))
     assert said.count('resumed from') == 3
+    said = shell(text_of('docs/resuming.md', 'runnerkit train configs/mnist/lenet.py --auto-resume --cfg-options optimizer.lr=0.001'))
+    assert re.search(r'was +is\n.*optimizer: lr +0\.05 +0\.001 +the learning rate is rescaled', said, re.DOTALL)
     said = shell(text_of('docs/profiling.md', 'runnerkit profile'))
     assert 'whole' in said
     assert (tmp_path / 'trace.json').stat().st_size > 0
@@ -798,6 +804,9 @@ def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):
     said = shell(text_of('docs/mmcv.md', 'python -m runnerkit.compat'))
     assert said.count('trained by runnerkit.runner.epoch_based_runner') == 4  # the last command has two processes
     assert {path.name for path in (tmp_path / 'work_dirs').iterdir()} == {'mine', 'run'}
+    gate = 'import mmcv\nassert mmcv.__version__ <= "1.5.0", mmcv.__version__\nprint("let in by", mmcv.__version__)\n'
+    (tmp_path / 'tools' / 'train.py').write_text(gate)
+    assert 'let in by 1.4.0' in shell(text_of('docs/mmcv.md', 'python -m runnerkit.compat --as-mmcv'))
 
 
 def test_installing_the_old_names_in_python():

@@ -17,16 +17,7 @@ if TYPE_CHECKING:
 
 class NestedRunHook(Hook):
     """Runs another runner inside the run, every so often: an evaluation, a probe, a short training. Subclass it and
-    implement `make`. ::
-
-        class Probe(NestedRunHook):
-            def make(self, runner):
-                model = LinearProbe(runner.model.backbone)
-                child = EpochBasedRunner(model, optimizer=SGD(model.parameters(), lr=0.1), max_epochs=2)
-                child.register_training_hooks(lr_config=None, optimizer_config=dict())
-                return child, [build_dataloader(…)], [('train', 1)]
-
-        custom_hooks = [dict(type='my_probe.py:Probe', name='probe', interval=200)]
+    implement `make`; ``docs/nested_runs.md`` has one that is run.
 
     The nested run has hooks, counters, a log, and random generators of its own, and ``child.parent`` is the run around
     it. Its scores become the outer run's as ``<name>/<score>``. When the outer run is asked to end, so is the nested

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
+from runnerkit.utils.env import acts_as_mmcv
 from runnerkit.utils.exceptions import WrongValue
 
 _STAGES = {'a': -3, 'b': -2, 'rc': -1}
@@ -46,16 +47,17 @@ def get_git_hash(fallback: str = 'unknown', digits: int | None = None) -> str:
     """The commit checked out in the current folder.
 
     Args:
-        fallback: the result if this is not a git checkout, or git is missing.
-        digits: how many characters to return; None for all.
+        fallback: the result if this is not a git checkout, or git is missing. In code written for MMCV, the result
+            outside of a checkout is empty, as there.
+        digits: how many characters of the commit to return; None for all.
     """
     if digits is not None and not isinstance(digits, int):
         raise TypeError(f'digits must be None or an integer, but got {type(digits)}: {digits!r}')
     try:
         commit = _minimal_ext_cmd(['git', 'rev-parse', 'HEAD']).strip().decode('ascii')
     except OSError:
-        commit = ''
-    return (commit or fallback)[:digits]
+        return fallback
+    return commit[:digits] or ('' if acts_as_mmcv() else fallback)
 
 
 def _minimal_ext_cmd(cmd: list[str]) -> bytes:

@@ -54,7 +54,10 @@ def test_the_commit_of_a_checkout(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('GIT_CEILING_DIRECTORIES', str(tmp_path.parent))
     assert get_git_hash() == 'unknown'
-    assert get_git_hash(fallback='n/a', digits=6) == 'n/a'
+    assert get_git_hash(fallback='not known', digits=6) == 'not known'
+    with monkeypatch.context() as patch:
+        patch.setattr(version, 'acts_as_mmcv', lambda: True)
+        assert get_git_hash() == ''
     author = ['-c', 'user.name=a', '-c', 'user.email=a@b.c']
     for command in (['init', '-q'], [*author, 'commit', '-q', '--allow-empty', '-m', 'x']):
         subprocess.run(['git', *command], check=True)
