@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Mapping
-from math import isclose
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -44,7 +45,7 @@ class _NotPlain(Exception):
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Tensor) and value.numel() == 1:
+    if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
         value = value.item()
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
@@ -109,7 +110,7 @@ def schedules(hooks: Iterable[Hook]) -> dict[str, list[list[str | None]]]:
 def differs(was: Any, now: Any) -> bool:
     """Whether two plain values are other settings; rounding is no difference, and NaN equals itself."""
     if isinstance(was, float) and isinstance(now, float):
-        return not (isclose(was, now, rel_tol=1e-12) or (was != was and now != now))
+        return not (math.isclose(was, now, rel_tol=1e-12) or (was != was and now != now))
     return bool(was != now)
 
 
