@@ -35,6 +35,7 @@ from runnerkit.runner.settings import (
     hook_settings,
     rescheduled,
     schedules,
+    sets_own_rates,
     settled_group,
     why_not_settled,
     why_other_parameters,
@@ -403,7 +404,8 @@ class Checkpoints(Updates):
             self.logger.info(
                 'auto_scale_lr: the learning rates stay those of %d ranks, not %d', ranks, self._world_size
             )
-        self._optimizer_changes += optimizer_changes(name, was, now, self.config_wins)
+        replaced = sets_own_rates(name, schedules(self._hook_table))
+        self._optimizer_changes += optimizer_changes(name, was, now, self.config_wins, replaced)
         if not self.config_wins:
             self._group_settings[name] = optimizer, was  # what is in effect, and what the next checkpoint says
             return state

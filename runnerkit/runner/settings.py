@@ -39,6 +39,9 @@ _ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum
 #: torch's schedulers that set momenta, too.
 _CYCLES = ('OneCycleLR', 'CyclicLR')
 
+#: Schedules that set learning rates from their own arguments, whatever the optimizer's is.
+_WITH_OWN_RATES = (*_CYCLES, 'OneCycleLrUpdaterHook')
+
 
 class _NotPlain(Exception):
     """A value that a checkpoint cannot hold, such as a function."""
@@ -117,6 +120,12 @@ def differs(was: Any, now: Any) -> bool:
 def changed(was: Settings, now: Settings) -> list[str]:
     """The names of the settings that both have, with other values."""
     return [name for name in now if name in was and differs(was[name], now[name])]
+
+
+def sets_own_rates(name: str, found: Mapping[str, Any]) -> bool:
+    """Whether one of these schedules (see `schedules`) sets the learning rate of the optimizer ``name`` from its own
+    arguments."""
+    return any(kind in _WITH_OWN_RATES and optimizer in (None, name) for kind, optimizer in found['lr'])
 
 
 # --- optimizers ------------------------------------------------------------------------------------------------------

@@ -81,7 +81,9 @@ def test_auto_scale_lr_takes_effect_where_it_was_not(begun):
 
 
 @pytest.mark.parametrize('change, rate', [
-    ({}, 0.04), ({'optimizer__lr': 0.2}, 0.08), ({'data__samples_per_gpu': 8}, 0.04),  # the last: the whole batch is the same
+    ({}, 0.04),
+    ({'optimizer__lr': 0.2}, 0.08),
+    ({'data__samples_per_gpu': 8}, 0.04),  # the whole batch is the same
 ])  # fmt: skip
 def test_another_number_of_processes_keeps_the_factor_of_auto_scale_lr(change, rate, tmp_path, caplog):
     """The checkpoint is edited to be one of two processes, whose rate was twice as high."""
@@ -113,6 +115,14 @@ def test_a_start_does_not_speak_of_resuming(tmp_path, caplog):
     train(tmp_path, stop_after=1, auto_scale_lr={'enable': True, 'base_batch_size': 2})
     assert 'lr scaled from 0.1 to 0.2 for a batch of 4 instead of 2' in caplog.text
     assert 'keeps the number of ranks' not in caplog.text
+
+
+def test_a_rate_that_the_schedule_replaces_has_no_effect_and_the_table_says_so(tmp_path, caplog):
+    schedule = {'lr_config': {'_delete_': True, 'policy': 'OneCycle', 'max_lr': 0.2}}
+    train(tmp_path, stop_after=1, **schedule)
+    other = train(tmp_path, resume=True, optimizer__lr=0.01, **schedule)
+    assert 'no effect: the schedule sets the rate' in caplog.text
+    assert other[0] > 0.1
 
 
 def test_numbers_of_numpy_are_compared(tmp_path, caplog):
