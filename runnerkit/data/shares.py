@@ -6,7 +6,7 @@ import logging
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import count, cycle, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.data import (
     BatchSampler,
@@ -18,9 +18,10 @@ from torch.utils.data import (
 )
 
 from runnerkit.data.held import Held
+from runnerkit.data.kinds import length_of
 from runnerkit.data.sampler import EpochSampler, SeededBatchSampler, share
 from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams
-from runnerkit.data.walk import kind_of
+from runnerkit.data.walk import Around, kind_of
 from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, together
 
 #: torch's classes that know of no ranks.
@@ -43,7 +44,7 @@ class DrawnSampler(EpochSampler):
     def __init__(self, whole: Any, **options: Any) -> None:
         super().__init__(whole, **options)
         self.whole = whole
-        self._drawn: list[Any] = []
+        self._drawn: tuple[int | None, list[Any]] = None, []  # of the epoch that was asked for last
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch (0-based) of iterations that begin from now on, also of the sampler inside."""
@@ -52,15 +53,17 @@ class DrawnSampler(EpochSampler):
 
     def begin(self, epoch: int) -> None:
         """Draw the order of ``epoch``."""
-        self._drawn = list(drawn(self.whole, self.seed, epoch))
-        self.length = len(self._drawn)
+        self._drawn = epoch, list(drawn(self.whole, self.seed, epoch))
+        self.length = len(self._drawn[1])
 
     def indices(self, epoch: int, positions: range) -> list[Any]:
-        """The samples at these positions of the order that was drawn."""
-        return [self._drawn[position % self.length] for position in positions]
+        """The samples at these positions of an epoch's order, which is drawn again if another pass drew its own."""
+        if self._drawn[0] != epoch:
+            self.begin(epoch)
+        return [self._drawn[1][position % self.length] for position in positions]
 
 
-class Shares(Sampler[Any]):
+class Shares(Around, Sampler[Any]):
     """A rank's share of what a sampler or batch sampler gives: of ``world_size`` items in a row, one for each rank.
 
     Every rank draws all items, as a function of (seed, epoch). Attributes that are not found here are ``whole``'s.
@@ -193,23 +196,39 @@ def is_torchs(sampler: Any) -> bool:
     return all(type(each) in (*_SAMPLERS, BatchSampler) for each in parts_of(sampler))
 
 
-def checksums(sampler: Any) -> list[int | None]:
-    """What each rank's ``sampler`` gives first, as a checksum: the samplers do not move. A collective.
+class First(NamedTuple):
+    """What a rank's sampler gives first.
+
+    Attributes:
+        checksum: of its first items.
+        samples: how many indices it gives in all, estimated where there are many; 0 if that is unknown.
+    """
+
+    checksum: int
+    samples: int
+
+
+def first_items(sampler: Any) -> list[First | None]:
+    """What each rank's ``sampler`` gives first: the samplers do not move. A collective.
 
     None stands for a sampler that cannot be looked at, since it holds a live iterator.
     """
 
-    def of_first() -> int | None:
+    def look() -> First | None:
         held = Held(sampler)
         if kind_of(sampler).is_iterator or held.unsaved():
             return None
         before = held.states()
         try:
-            return zlib.crc32(repr(list(islice(drawn(sampler, 0, 0), _COMPARED))).encode())
+            items = list(islice(drawn(sampler, 0, 0), _COMPARED))
         finally:
             held.go_back(before)
+        samples = sum(len(item) if isinstance(item, list) else 1 for item in items)
+        if len(items) == _COMPARED:
+            samples = samples * (length_of(sampler) or 0) // _COMPARED
+        return First(zlib.crc32(repr(items).encode()), samples)
 
-    return all_gather_objects(together(of_first))
+    return all_gather_objects(together(look))
 
 
 def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
@@ -218,22 +237,25 @@ def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
     generators = held.generators()
     if is_torchs(sampler) and not generators:
         return True
-    name = type(sampler).__name__
-    found = checksums(sampler)
-    if None in found:
-        _log(logging.INFO, f'{name} holds a live iterator, and is not compared between ranks: they share its indices')
+    name, keep = type(sampler).__name__, 'give it the attributes rank and world_size'
+    found = first_items(sampler)
+    first = found[0]  # by which all ranks go, since they have to do the same
+    if first is None or None in found:
+        _log(
+            logging.WARNING,
+            f'{name} holds a live iterator, so the ranks cannot compare what it gives. Each of its items goes to one '
+            f'rank. If it gives each rank its share already, {keep}',
+        )
         return True
     if len(set(found)) == 1:
         _log(logging.INFO, f'{name} knows of no ranks: each of its items goes to one of them')
         return True
-    # As rank 0 sees it, since all ranks have to do the same.
-    length = len(sampler) * (getattr(sampler, 'batch_size', None) or 1) if hasattr(sampler, '__len__') else 0
-    own = held.states()
-    length, first = broadcast_object((length, own))
-    gives_all = length * world_size > samples + world_size
+    gives_all = 2 * first.samples * world_size > samples * (world_size + 1)  # more like all of them than like a share
     if gives_all:
-        held.restore({place: each for place, each in first.items() if place in generators})
-        if len(set(checksums(sampler))) == 1:
+        own = held.states()
+        of_first = broadcast_object(own)
+        held.restore({place: each for place, each in of_first.items() if place in generators})
+        if len(set(first_items(sampler))) == 1:
             _log(
                 logging.WARNING,
                 f'{name}: its generators ({", ".join(generators)}) differ between ranks. All ranks take the state of '
@@ -242,12 +264,11 @@ def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
             return True
         held.restore(own)
     text = (
-        f'{name} gives each rank other indices ({length} on rank 0, of {samples} samples): it is not shared out again'
+        f'{name} gives each rank other indices ({first.samples or "an unknown number"} on rank 0, of {samples} '
+        'samples): it is not shared out again'
     )
     if gives_all:
-        text += (
-            '. To share it out, draw the same on all ranks; to keep it so, give it the attributes rank and world_size'
-        )
+        text += f'. To share it out, draw the same on all ranks; to keep it so, {keep}'
     _log(logging.WARNING if gives_all else logging.INFO, text)
     return False
 

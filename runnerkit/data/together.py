@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, is_unbounded, length_of, named, order_of
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.shares import Shares, checksums, is_torchs, knows_ranks, parts_of
+from runnerkit.data.shares import Shares, first_items, is_torchs, knows_ranks, parts_of
 from runnerkit.distributed import all_gather_objects, cpu_group, get_dist_info, reduce_extremes
 from runnerkit.distributed.info import ranks_in_words
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
@@ -71,7 +71,7 @@ def warn_if_not_shared(loader: Any) -> None:
     world_size, whole = get_dist_info()[1], _drawn_from(loader)
     if world_size == 1 or whole is None or knows_ranks(whole, world_size) or _shares_of(loader) is not None:
         return
-    found = [0] if is_torchs(whole) else checksums(whole)
+    found = [True] if is_torchs(whole) else first_items(whole)
     if found[0] is not None and len(set(found)) == 1 and _is_new(loader) and get_dist_info()[0] == 0:
         logger.warning(
             '%s: its sampler knows of no ranks. Each of the %d ranks goes through all samples, so that an epoch has as '

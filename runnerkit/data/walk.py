@@ -39,6 +39,11 @@ class Opaque:
     """A base for what a loader holds and no checkpoint is to look into."""
 
 
+class Around:
+    """A base for what has no state and stands around an object of the user, ``whole``, which has its place: the same
+    with and without it."""
+
+
 #: Values without parts.
 SCALARS = (type(None), bool, float, complex, str, bytes, int)
 _PLAIN_CONTAINERS = (list, tuple, set, frozenset, deque, dict)
@@ -110,6 +115,7 @@ def look(loader: Any) -> Parts:
             if not is_batches:
                 parts = ((f'.{name}', part) for name, part in attributes if not _is_leaf(part))
         for name, part in parts:
+            name = '' if name == '.whole' and isinstance(each, Around) else name
             known = _PARTS.get(name[1:]) if is_of_order is None else is_of_order
             waiting.append((f'{place}{name}', part, True if known is None and isinstance(part, Sampler) else known))
     return Parts(objects, values, of_order)

@@ -14,6 +14,7 @@ from runnerkit.flow.built_once import built_once
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import required_section
 from runnerkit.flow.loading import load_data, loader_settings
+from runnerkit.flow.places import resume_from, resumes
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.switches import compile_options, use_channels_last
 from runnerkit.flow.wrapping import placed, wrapped
@@ -100,7 +101,6 @@ class NetworkBase(Stage):
         if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             with placed_errors(cfg, 'auto_scale_lr'):
                 config = scaled_lr(config, cfg, context)
-            context.scales_lr = True
         with placed_errors(cfg, 'optimizer'):
             context.optimizer = build_optimizer(context.model, config)
 
@@ -137,10 +137,16 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
             '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the config: the batch size the lr is '
             'meant for'
         )
-    batch = context.world_size * loader_settings(cfg.data, 'train')['samples_per_gpu']
+    context.lr_scaled_for = loader_settings(cfg.data, 'train')['samples_per_gpu']
+    batch = context.world_size * context.lr_scaled_for
     scaled = config.copy()
     scaled['lr'] = config['lr'] * batch / base
     context.logger.info(
-        'lr scaled from %g to %g for a batch of %d instead of %d', config['lr'], scaled['lr'], batch, base
+        'lr scaled from %g to %g for a batch of %d instead of %d%s',
+        config['lr'],
+        scaled['lr'],
+        batch,
+        base,
+        '; a resumed run keeps the number of ranks of its start' if resumes(context) or resume_from(context) else '',
     )
     return scaled

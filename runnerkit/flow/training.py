@@ -37,6 +37,7 @@ class RunnerBase(Stage):
         self.build_runner(context)
         # A wrapper of the user's own may spread plain tensors over the ranks.
         context.runner.repairs_weights = isinstance(context.runner.model, (DistributedDataParallel, FSDP2))
+        context.runner.lr_scaled_for = context.lr_scaled_for
         self.register_hooks(context)
         # Rank 0 looks for all: others may lack its hooks, or a part of a small data set.
         context.findings = from_first_rank(lambda: preflight(Plan.of(context)))
@@ -80,7 +81,7 @@ class RunnerBase(Stage):
         """Resume from the checkpoint that the startup stage has noted, if any."""
         checkpoint = context.resume_from
         if checkpoint is not None:
-            context.runner.config_wins, context.runner.scales_lr = True, context.scales_lr
+            context.runner.config_wins = True
             with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
                 context.runner.resume(checkpoint)
             context.findings += is_complete(Plan.of(context), checkpoint)

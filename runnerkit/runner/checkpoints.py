@@ -35,6 +35,7 @@ from runnerkit.runner.settings import (
     hook_settings,
     rescheduled,
     schedules,
+    sets_own_rates,
     settled_group,
     why_not_settled,
     why_other_parameters,
@@ -206,6 +207,7 @@ class Checkpoints(Updates):
             'groups': {name: groups for name, (_, groups) in self._group_settings.items()},
             'hooks': {name: found[1] for name, found in known.items() if found is not None},
             'schedules': schedules(self._hook_table),
+            'lr_scaled_for': self.lr_scaled_for,
         }
 
     def _kept_gradients(self) -> dict[int, Any]:
@@ -395,9 +397,15 @@ class Checkpoints(Updates):
         if name not in settings.get('groups', {}):
             return state  # a file that does not say what its run was configured with
         was, now = settings['groups'][name], self._group_settings[name][1]
-        if self.scales_lr:  # a changed number of processes leaves the rates as they are
-            now = with_rates_of(now, saved['world_size'] / self._world_size)
-        self._optimizer_changes += optimizer_changes(name, was, now, self.config_wins)
+        scaled_for, ranks = self.lr_scaled_for, saved['world_size']
+        # A changed number of ranks alone leaves the rates as they are.
+        if scaled_for and settings.get('lr_scaled_for', scaled_for) == scaled_for and ranks != self._world_size:
+            now = with_rates_of(now, ranks / self._world_size)
+            self.logger.info(
+                'auto_scale_lr: the learning rates stay those of %d ranks, not %d', ranks, self._world_size
+            )
+        replaced = sets_own_rates(name, schedules(self._hook_table))
+        self._optimizer_changes += optimizer_changes(name, was, now, self.config_wins, replaced)
         if not self.config_wins:
             self._group_settings[name] = optimizer, was  # what is in effect, and what the next checkpoint says
             return state

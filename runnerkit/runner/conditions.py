@@ -107,7 +107,9 @@ _HOOK_FOLLOWS = {
 _TOLD_ELSEWHERE = ('cumulative_iters', 'amp')
 
 
-def optimizer_changes(name: str, was: list[Settings], now: list[Settings], takes_effect: bool) -> list[Change]:
+def optimizer_changes(
+    name: str, was: list[Settings], now: list[Settings], takes_effect: bool, replaced: bool = False
+) -> list[Change]:
     """What differs of the settings of an optimizer's parameter groups: one line for each setting.
 
     Args:
@@ -115,7 +117,9 @@ def optimizer_changes(name: str, was: list[Settings], now: list[Settings], takes
         was: of each group, when the checkpoint was saved.
         now: of each group.
         takes_effect: whether the run goes on with those of now.
+        replaced: whether a schedule sets the learning rate from its own arguments.
     """
+    own = {**_OPTIMIZER_FOLLOWS, 'lr': 'no effect: the schedule sets the rate by its own arguments'}
     names = dict.fromkeys(key for each in zip(was, now, strict=False) for key in changed(*each) if key != 'parameters')
     found = []
     for key in names:
@@ -123,7 +127,7 @@ def optimizer_changes(name: str, was: list[Settings], now: list[Settings], takes
             (str(b[key]), str(a[key])) for b, a in zip(was, now, strict=False) if key in changed(b, a)
         )
         before, after = (', '.join(texts[:3]) + (' …' if len(texts) > 3 else '') for texts in zip(*pairs, strict=True))
-        follows = _OPTIMIZER_FOLLOWS.get(key, 'it takes effect') if takes_effect else STATE_WINS
+        follows = (own if replaced else _OPTIMIZER_FOLLOWS).get(key, 'it takes effect') if takes_effect else STATE_WINS
         found.append(Change(f'optimizer{name and " " + name}: {key}', before, after, follows))
     return found
 

@@ -150,10 +150,10 @@ class Resuming(Checkpoints):
                 if progress.epoch_is_open:
                     progress.batches, progress.samples = 0, 0
                 self.logger.warning(
-                    '%s: the open epoch begins anew, since ranks or batch size are others and the shares of its ranks '
-                    'are its own affair; %s, which goes on with the same sample',
+                    '%s: the open epoch begins anew, since ranks or batch size are others and its order is its own '
+                    'affair. A loader of runnerkit.data.build_dataloader goes on with the same sample, if it has no '
+                    "sampler or one of torch's that the config names",
                     named(reader.dataloader),
-                    WAY_OUT,
                     extra=EXACTNESS,
                 )
             else:

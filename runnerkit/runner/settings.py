@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable, Mapping
-from math import isclose
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -38,13 +39,16 @@ _ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum
 #: torch's schedulers that set momenta, too.
 _CYCLES = ('OneCycleLR', 'CyclicLR')
 
+#: Schedules that set learning rates from their own arguments, whatever the optimizer's is.
+_WITH_OWN_RATES = (*_CYCLES, 'OneCycleLrUpdaterHook')
+
 
 class _NotPlain(Exception):
     """A value that a checkpoint cannot hold, such as a function."""
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Tensor) and value.numel() == 1:
+    if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
         value = value.item()
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
@@ -109,13 +113,19 @@ def schedules(hooks: Iterable[Hook]) -> dict[str, list[list[str | None]]]:
 def differs(was: Any, now: Any) -> bool:
     """Whether two plain values are other settings; rounding is no difference, and NaN equals itself."""
     if isinstance(was, float) and isinstance(now, float):
-        return not (isclose(was, now, rel_tol=1e-12) or (was != was and now != now))
+        return not (math.isclose(was, now, rel_tol=1e-12) or (was != was and now != now))
     return bool(was != now)
 
 
 def changed(was: Settings, now: Settings) -> list[str]:
     """The names of the settings that both have, with other values."""
     return [name for name in now if name in was and differs(was[name], now[name])]
+
+
+def sets_own_rates(name: str, found: Mapping[str, Any]) -> bool:
+    """Whether one of these schedules (see `schedules`) sets the learning rate of the optimizer ``name`` from its own
+    arguments."""
+    return any(kind in _WITH_OWN_RATES and optimizer in (None, name) for kind, optimizer in found['lr'])
 
 
 # --- optimizers ------------------------------------------------------------------------------------------------------

@@ -96,6 +96,44 @@ class OwnRanks(Plain):
         return iter(range(rank, self.length, world_size))
 
 
+class WithoutLength(OwnRanks):
+    def __len__(self):
+        raise NotImplementedError
+
+
+class ByGroups(OwnRanks):
+    """As MMCV's DistributedGroupSampler: each group is padded, so that the shares hold more than all samples."""
+
+    def __len__(self):
+        return 16
+
+    def __iter__(self):
+        rank, world_size = get_dist_info()
+        groups = [[*range(13), 0, 1, 2], [*range(13, LENGTH), *range(13, 20)]]
+        return iter([i for group in groups for i in group[rank::world_size]])
+
+
+class Resetting(OwnRanks):
+    """Its own iterator, which begins again."""
+
+    def __iter__(self):
+        self.rest = super().__iter__()
+        return self
+
+    def __next__(self):
+        return next(self.rest)
+
+
+class HeldPairs(Held):
+    """A batch sampler without a ``batch_size``, whose generator is seeded by chance."""
+
+    def __len__(self):
+        return 11
+
+    def __iter__(self):
+        return iter(self.rng.permutation(LENGTH).reshape(11, 2).tolist())
+
+
 class Declared(Held):
     """Says that its share is its own."""
 
@@ -254,6 +292,34 @@ def test_a_pass_is_left_and_entered_anywhere(make, workers):
         assert (rest, second.found) == (expected[place:], [])
 
 
+def test_passes_over_torchs_sampler_may_be_interleaved():
+    loader = loaders(SHARED['weighted, config'], 1)[0]
+    expected = [samples(loader, epoch) for epoch in (0, 1)]
+    assert expected[0] != expected[1]
+    set_epoch(loader, 0)
+    first = iter(loader)
+    found = [next(first).tolist()]
+    set_epoch(loader, 1)  # as an evaluation on the training loader does, inside an epoch
+    second = [i for batch in loader for i in batch.tolist()]
+    found += [batch.tolist() for batch in first]
+    assert [sum(found, []), second] == expected
+
+
+def test_a_generator_goes_on_with_other_numbers_of_ranks():
+    make = SHARED['own generator']
+    for before, after in ((2, 1), (1, 2)):
+        first = Reader(loaders(make, before)[0])
+        list(first.begin(0)), first.close()
+        expected = Held(lambda: np.random.default_rng(3))
+        list(expected), (order := list(expected))
+        readers = [Reader(loader) for loader in loaders(make, after)]
+        for reader in readers:
+            reader.load_state_dict(first.state_dict())
+        found = [[i for batch in reader.begin(1) for i in batch.tolist()] for reader in readers]
+        assert in_order(found) == order, (before, after)
+        assert not any(reader.found for reader in readers)
+
+
 def test_a_pass_over_torchs_sampler_is_entered_by_other_numbers_of_ranks():
     make = SHARED['weighted, config']
     order = samples(loaders(make, 1)[0])
@@ -321,11 +387,16 @@ def of_ranks(rank):
         'weighted by rank': lambda: weighted(generator=torch.Generator().manual_seed(rank)),
         'own half': lambda: WeightedRandomSampler([1.0] * LENGTH, 11, generator=torch.Generator().manual_seed(rank)),
         'iterator': lambda: iter(DATA),
+        'no length': WithoutLength,
+        'groups': ByGroups,
+        'resetting': Resetting,
+        'batches': HeldPairs,
         "torch's": lambda: DistributedSampler(DATA, 2, rank, shuffle=False),
     }
     for name, make in makers.items():
         told.texts.clear()
-        loader = build_dataloader(DATA, 2, 0, seed=3, sampler=make())
+        which = 'batch_sampler' if name == 'batches' else 'sampler'
+        loader = build_dataloader(DATA, 2, 0, seed=3, **{which: make()})
         found[name] = [i for batch in loader for i in batch.tolist()], list(told.texts)
     told.texts.clear()
     data = TensorDataset(torch.arange(24)[:, None].expand(-1, 5))
@@ -356,7 +427,16 @@ def test_ranks_compare_what_their_samplers_give(on_ranks):
     assert told('shared') == 'INFO Plain knows of no ranks: each of its items goes to one of them'
     assert 'WARNING Held: its generators (loader.rng) differ between ranks' in told('entropy')
     assert 'WARNING WeightedRandomSampler: its generators (loader.generator) differ' in told('weighted by rank')
-    assert 'holds a live iterator' in told('iterator')
+    for name in ('iterator', 'resetting'):  # which nobody can look at without moving it
+        assert 'holds a live iterator' in told(name)
+        assert told(name).startswith('WARNING'), name
+
+    for name in ('no length', 'groups'):
+        assert 'not shared out again' in told(name)
+        assert told(name).startswith('INFO'), name
+    assert shares('no length') == shares('own ranks')
+    assert sorted(sum(shares('batches'), [])) == sorted([*DATA, *first['batches'][0][:2]])
+    assert 'HeldPairs: its generators' in told('batches')
 
     assert shares('own ranks') == (list(DATA)[::2], list(DATA)[1::2])
     assert 'INFO OwnRanks gives each rank other indices' in told('own ranks')

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from experiments import Line, config
@@ -79,17 +80,55 @@ def test_auto_scale_lr_takes_effect_where_it_was_not(begun):
     assert train(begun, resume=True, auto_scale_lr={'enable': True, 'base_batch_size': 1}) == pytest.approx([0.04] * 4)
 
 
-@pytest.mark.parametrize('change, rate', [({}, 0.04), ({'optimizer__lr': 0.2}, 0.08)])
-def test_another_number_of_processes_keeps_the_factor_of_auto_scale_lr(change, rate, tmp_path, monkeypatch):
+@pytest.mark.parametrize('change, rate', [
+    ({}, 0.04),
+    ({'optimizer__lr': 0.2}, 0.08),
+    ({'data__samples_per_gpu': 8}, 0.04),  # the whole batch is the same
+])  # fmt: skip
+def test_another_number_of_processes_keeps_the_factor_of_auto_scale_lr(change, rate, tmp_path, caplog):
     """The checkpoint is edited to be one of two processes, whose rate was twice as high."""
     scaled = {'auto_scale_lr': {'enable': True, 'base_batch_size': 2}}
+    caplog.set_level('INFO')
     train(tmp_path, stop_after=1, **scaled)
     file = torch.load(tmp_path / 'epoch_1.pth')
     file['runnerkit']['world_size'] = 2
     for group in (*file['runnerkit']['settings']['groups'][''], *file['optimizer']['param_groups']):
         group |= {key: 2 * group[key] for key in ('lr', 'initial_lr') if key in group}
     torch.save(file, tmp_path / 'epoch_1.pth')
-    assert train(tmp_path, resume=str(tmp_path / 'epoch_1.pth'), **scaled, **change) == pytest.approx([rate] * 4)
+    resumed = train(tmp_path, resume=str(tmp_path / 'epoch_1.pth'), **scaled, **change)
+    assert resumed == pytest.approx([rate] * len(resumed))
+    assert 'instead of 2; a resumed run keeps the number of ranks of its start' in caplog.text
+    assert ('the learning rates stay those of 2 ranks, not 1' in caplog.text) == ('data__samples_per_gpu' not in change)
+    assert ('optimizer: lr' in caplog.text) == ('optimizer__lr' in change)
+
+
+def test_auto_scale_lr_that_is_new_at_a_resume_is_for_the_ranks_of_now(begun):
+    file = torch.load(begun / 'epoch_1.pth')
+    file['runnerkit']['world_size'] = 2
+    torch.save(file, begun / 'epoch_1.pth')
+    scaled = {'auto_scale_lr': {'enable': True, 'base_batch_size': 1}}
+    assert train(begun, resume=str(begun / 'epoch_1.pth'), **scaled) == pytest.approx([0.04] * 4)
+
+
+def test_a_start_does_not_speak_of_resuming(tmp_path, caplog):
+    caplog.set_level('INFO')
+    train(tmp_path, stop_after=1, auto_scale_lr={'enable': True, 'base_batch_size': 2})
+    assert 'lr scaled from 0.1 to 0.2 for a batch of 4 instead of 2' in caplog.text
+    assert 'keeps the number of ranks' not in caplog.text
+
+
+def test_a_rate_that_the_schedule_replaces_has_no_effect_and_the_table_says_so(tmp_path, caplog):
+    schedule = {'lr_config': {'_delete_': True, 'policy': 'OneCycle', 'max_lr': 0.2}}
+    train(tmp_path, stop_after=1, **schedule)
+    other = train(tmp_path, resume=True, optimizer__lr=0.01, **schedule)
+    assert 'no effect: the schedule sets the rate' in caplog.text
+    assert other[0] > 0.1
+
+
+def test_numbers_of_numpy_are_compared(tmp_path, caplog):
+    train(tmp_path, stop_after=1, optimizer__lr=np.float32(0.5))
+    assert train(tmp_path, resume=True, optimizer__lr=np.float32(0.25)) == pytest.approx([0.025] * 4)
+    assert 'optimizer: lr' in caplog.text
 
 
 def test_an_experiment_takes_its_settings(tmp_path):
