@@ -66,7 +66,7 @@ class Context:
         closing: what to close after the terminal stage, last opened first.
         hooks: hooks to register after the config's, each with its priority.
         guard: makes a context to enter around the training alone.
-        scales_lr: whether the learning rate was multiplied by the number of processes (``auto_scale_lr``).
+        scales_lr: the factor by which ``auto_scale_lr`` has multiplied the learning rate; 0 without it.
         workflow: the config's, in which each entry on a split is one of a mode, ``('val', 1)`` for ``('val_hard', 1)``.
         loaders: one per workflow entry.
         val_loader: the loader for `EvalHook`, if any, or several by name.
@@ -86,7 +86,7 @@ class Context:
     work_dir: Path = Path('.')
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger('runnerkit'))
     meta: dict[str, Any] = field(default_factory=dict)
-    scales_lr: bool = False
+    scales_lr: float = 0.0
     workflow: list[tuple[str, int]] = field(default_factory=lambda: [('train', 1)])
     resume_from: str | None = None
     continues: bool = False

@@ -79,8 +79,9 @@ class RunnerBase(Stage):
     def resume(self, context: Context) -> None:
         """Resume from the checkpoint that the startup stage has noted, if any."""
         checkpoint = context.resume_from
+        context.runner.scales_lr = context.scales_lr
         if checkpoint is not None:
-            context.runner.config_wins, context.runner.scales_lr = True, context.scales_lr
+            context.runner.config_wins = True
             with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
                 context.runner.resume(checkpoint)
             context.findings += is_complete(Plan.of(context), checkpoint)

@@ -6,9 +6,11 @@ import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
+from runnerkit.checkpoint.finite import why_file_not_finite
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in
 from runnerkit.distributed import allreduce_params
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -104,6 +106,7 @@ class CheckpointHook(StoringHook):
         self.async_save = async_save
         self._missed: set[int] = set()  # numbers of the checkpoints that could not be written, or are deleted
         self._non_finite: int | None = None  # the number of the last one, if it is not finite
+        self._finite: set[int] = set()  # numbers of those that are known to be finite
         self._stops: list[str] = []  # names of those saved at the end of stopped runs, until there is a newer one
         self.args = kwargs
 
@@ -312,6 +315,7 @@ class CheckpointHook(StoringHook):
         newest_name = self._name_of(newest)
         is_finite = runner.last_finite == self.store(runner).path(newest_name)
         useless, self._non_finite = self._non_finite, None if is_finite else newest
+        (self._finite.add if is_finite else self._finite.discard)(newest)
         if self.max_keep_ckpts <= 0:
             return
         if useless not in (None, newest):
@@ -328,13 +332,23 @@ class CheckpointHook(StoringHook):
         # are not finite, do not count.
         to_keep = self.max_keep_ckpts - (newest != last_regular and is_finite)
         for number in range(last_regular, 0, -step):
-            missed = number in self._missed
             if number == newest and not is_finite:
                 continue
+            if to_keep > 0 and self._is_useless(runner, number):
+                self._delete_quietly(runner, self._name_of(number))
+                self._missed.add(number)
+            missed = number in self._missed
             if to_keep > 0:
                 to_keep -= not missed
             elif not self._delete_quietly(runner, self._name_of(number)) and not missed:
                 break
+
+    def _is_useless(self, runner: RunnerView, number: int) -> bool:
+        """Whether a checkpoint that an earlier run has saved is not finite; looked up once, and on disks only."""
+        if number in self._finite or number in self._missed or not self.store(runner).is_local:
+            return False
+        self._finite.add(number)
+        return why_file_not_finite(Path(self.store(runner).path(self._name_of(number)))) is not None
 
     def _name_of(self, number: int) -> str:
         return self._template.format(number, epoch=number, iter=number)

@@ -56,8 +56,8 @@ class RunnerState:
     #: Whether a resume takes this run's settings where the checkpoint has others, as in every run by config. If not,
     #: the checkpoint's optimizer settings stay in effect, as in MMCV, and a warning lists them.
     config_wins = False
-    #: Whether the learning rates were multiplied by the number of processes, as ``auto_scale_lr`` does.
-    scales_lr = False
+    #: The factor by which ``auto_scale_lr`` has multiplied the learning rates; 0 without it.
+    scales_lr = 0.0
 
     # Of the current run, or of the last one.
     #: The signal that asked the last run to stop, also if that came too late to change its outcome.
