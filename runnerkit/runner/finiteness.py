@@ -73,8 +73,9 @@ class Finiteness:
         skips = skips or any(getattr(hook, 'skips_updates', False) for hook in runner.hooks)
         if not skips and not runner._train_log.losses_are_finite():
             found['loss'] = 'a training loss since the last checkpoint'
-        for each in () if alone else all_gather_objects(found):
-            found = {**each, **found}
+        if not alone:
+            for each in reversed(all_gather_objects(found)):  # of two ranks with the same kind, the first one's words
+                found = {**found, **each}
         return found
 
     def facts(self, found: Mapping[str, str]) -> dict[str, Any]:
