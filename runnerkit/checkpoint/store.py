@@ -425,8 +425,8 @@ def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
 
 
 def finite_beside(checkpoint: str) -> str | None:
-    """The newest other checkpoint in the folder of ``checkpoint`` that is intact and finite; None if there is none, or if the
-    folder is a URL."""
+    """The newest other checkpoint in the folder of ``checkpoint`` that is intact and finite; None if there is none, or
+    if the folder is a URL."""
     store, own = Store.of(checkpoint)
     if not store.is_local:
         return None

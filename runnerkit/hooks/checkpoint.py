@@ -106,7 +106,7 @@ class CheckpointHook(StoringHook):
         self.async_save = async_save
         self._missed: set[int] = set()  # numbers of the checkpoints that could not be written, or are deleted
         self._non_finite: int | None = None  # the number of the last one, if it is not finite
-        self._finite: set[int] = set()  # numbers of those that are known to be finite
+        self._counted: dict[int, bool] = {}  # which of those that were looked at are there and finite
         self._stops: list[str] = []  # names of those saved at the end of stopped runs, until there is a newer one
         self.args = kwargs
 
@@ -315,7 +315,7 @@ class CheckpointHook(StoringHook):
         newest_name = self._name_of(newest)
         is_finite = runner.last_finite == self.store(runner).path(newest_name)
         useless, self._non_finite = self._non_finite, None if is_finite else newest
-        (self._finite.add if is_finite else self._finite.discard)(newest)
+        self._counted[newest] = is_finite
         if self.max_keep_ckpts <= 0:
             return
         if useless not in (None, newest):
@@ -334,21 +334,22 @@ class CheckpointHook(StoringHook):
         for number in range(last_regular, 0, -step):
             if number == newest and not is_finite:
                 continue
-            if to_keep > 0 and self._is_useless(runner, number):
-                self._delete_quietly(runner, self._name_of(number))
-                self._missed.add(number)
             missed = number in self._missed
             if to_keep > 0:
-                to_keep -= not missed
+                to_keep -= not missed and self._counts(runner, number)
             elif not self._delete_quietly(runner, self._name_of(number)) and not missed:
                 break
 
-    def _is_useless(self, runner: RunnerView, number: int) -> bool:
-        """Whether a checkpoint that an earlier run has saved is not finite; looked up once, and on disks only."""
-        if number in self._finite or number in self._missed or not self.store(runner).is_local:
-            return False
-        self._finite.add(number)
-        return why_file_not_finite(Path(self.store(runner).path(self._name_of(number)))) is not None
+    def _counts(self, runner: RunnerView, number: int) -> bool:
+        """Whether a checkpoint is there and finite, as one of an earlier run may not be; looked up once, on disks only.
+        One that is not finite is deleted."""
+        if number not in self._counted and (store := self.store(runner)).is_local:
+            path = Path(store.path(self._name_of(number)))
+            is_useless = why_file_not_finite(path) is not None
+            self._counted[number] = path.exists() and not is_useless
+            if is_useless:
+                self._delete_quietly(runner, path.name)
+        return self._counted.get(number, True)
 
     def _name_of(self, number: int) -> str:
         return self._template.format(number, epoch=number, iter=number)

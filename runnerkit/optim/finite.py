@@ -38,8 +38,9 @@ def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
 def find_non_finite(tensors: Mapping[Any, Any]) -> dict[Any, str]:
     """Which of ``tensors`` have values that are NaN or infinite, and how many, such as ``'3 of 10 values'``.
 
-    While all are finite, this is one sum per tensor on the CPU, elsewhere one fused reduction and transfer per device. Of sharded tensors it looks at this
-    rank's part. What is neither a floating-point tensor nor a sparse one is left out.
+    While all are finite, this is one sum per tensor on the CPU, elsewhere one fused reduction and one transfer per
+    device. Of sharded tensors it looks at this rank's part. What is neither a floating-point tensor nor a sparse one is
+    left out.
     """
     local = {name: each for name, value in tensors.items() if (each := _numbers(value)) is not None}
     if _seem_finite(local.values()):

@@ -11,6 +11,9 @@ from torch import nn
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, NonFiniteHook, OptimizerHook
+from runnerkit.parallel import FSDP2
+from runnerkit.parallel.dtensors import local_part
+from runnerkit.runner import EpochBasedRunner
 
 NAN, INF = math.nan, math.inf
 
@@ -406,3 +409,34 @@ def test_the_command_lowers_every_rate_as_the_config_has_it(tmp_path, caplog, op
     runner.register_hook(CheckpointHook(interval=1))
     runner.run([loader(4)], [('train', 1)])
     assert f'--resume-from {tmp_path}/epoch_1.pth{options} (or clip' in caplog.text
+
+
+def sharded_ranks(rank, folder, async_save):
+    """The weights of the second rank's part break in epoch 3; a second run goes on from what is broken."""
+    found = []
+    for epochs in (4, 6):
+        model = FSDP2(Masked())
+        optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.01, momentum=0.9)
+        runner = EpochBasedRunner(model, optimizer=optimizer, work_dir=folder, max_epochs=epochs, meta={'seed': 1})
+        runner.register_hook(OptimizerHook())
+        part = local_part(model.module.body[0].weight).detach()
+        runner.register_hook(Breaks(lambda runner, part=part: rank and part.fill_(NAN), at=3))
+        runner.register_hook(Flattering(loader(4), save_best='acc', rule='greater'))
+        runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=1, async_save=async_save))
+        if epochs == 6:
+            runner.resume(f'{folder}/epoch_4.pth')
+        runner.run([loader(4)], [('train', 1)])
+        found.append((runner.outcome.kind, runner.non_finite(), names(folder), os.readlink(folder / 'latest.pth')))
+    return found
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+def test_a_sharded_run_whose_second_part_breaks(on_ranks, tmp_path, async_save):
+    first, second = on_ranks(__file__, 'sharded_ranks', tmp_path, async_save)
+    assert first == second
+    for (kind, found, files, latest), last in zip(first, (4, 6), strict=True):
+        assert kind == 'diverged'
+        assert 'body.0.weight' in found['weights']
+        assert 'mask' not in found['weights']
+        assert files == ['best_acc_epoch_2.pth', 'epoch_2.pth', f'epoch_{last}.pth', 'latest.pth']
+        assert latest == 'epoch_2.pth'
