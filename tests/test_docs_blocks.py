@@ -603,7 +603,11 @@ def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
     assert 'THE WEIGHTS' not in said
     said = shell(text_of('docs/resuming.md', 'runnerkit train configs/mnist/lenet.py --auto-resume'))
     assert said.count('resumed from') == 3
-    said = shell(text_of('docs/resuming.md', 'runnerkit train configs/mnist/lenet.py --auto-resume --cfg-options optimizer.lr=0.001'))
+    said = shell(
+        text_of(
+            'docs/resuming.md', 'runnerkit train configs/mnist/lenet.py --auto-resume --cfg-options optimizer.lr=0.001'
+        )
+    )
     assert re.search(r'was +is\n.*optimizer: lr +0\.05 +0\.001 +the learning rate is rescaled', said, re.DOTALL)
     said = shell(text_of('docs/profiling.md', 'runnerkit profile'))
     assert 'whole' in said

@@ -425,13 +425,14 @@ def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
 
 
 def finite_beside(checkpoint: str) -> str | None:
-    """The newest other checkpoint in the folder of ``checkpoint`` that is finite; None if there is none, or if the
-    folder is a URL."""
+    """The newest other checkpoint in the folder of ``checkpoint`` that is intact and finite; None if there is none, or
+    if the folder is a URL."""
     store, own = Store.of(checkpoint)
     if not store.is_local:
         return None
     paths = (Path(each.path) for each in sorted([*store.numbered(), *store.best()], reverse=True))
-    return next((str(path) for path in paths if path.name != own and why_file_not_finite(path) is None), None)
+    usable = (path for path in paths if path.name != own and why_file_not_finite(path) is None)
+    return next((str(path) for path in usable if why_damaged(path) is None), None)
 
 
 def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:

@@ -100,7 +100,7 @@ class NetworkBase(Stage):
         config = required_section(cfg, 'optimizer')
         if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             with placed_errors(cfg, 'auto_scale_lr'):
-                config = scaled_lr(config, cfg, context)
+                config, context.lr_factor = scaled_lr(config, cfg, context)
         with placed_errors(cfg, 'optimizer'):
             context.optimizer = build_optimizer(context.model, config)
 
@@ -126,8 +126,9 @@ class Network(NetworkBase):
         build_experiment(context)  # which has the rest
 
 
-def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
-    """The optimizer's config with its learning rate scaled by batch size over ``auto_scale_lr.base_batch_size``.
+def scaled_lr(config: Any, cfg: Any, context: Context) -> tuple[Any, float]:
+    """The optimizer's config with its learning rate scaled by batch size over ``auto_scale_lr.base_batch_size``; and
+    that factor.
 
     Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017 (the linear scaling rule).
     """
@@ -149,4 +150,4 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
         base,
         '; a resumed run keeps the number of ranks of its start' if resumes(context) or resume_from(context) else '',
     )
-    return scaled
+    return scaled, batch / base

@@ -62,7 +62,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
     meta = meta if isinstance(meta, Mapping) else {}
     trained = Trained(path, {'state_dict': held, 'meta': meta}, _config(meta))
     weights = weights_of(trained)
-    warn_if_not_finite(trained, weights)
+    warn_if_not_finite(trained)
     for name in [ema_name(name) for name in weights]:
         weights.pop(name, None)
     published = {

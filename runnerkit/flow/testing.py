@@ -25,7 +25,7 @@ from runnerkit.flow.network import Network
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.process_state import preserved_process_state
 from runnerkit.flow.scoring import scoring
-from runnerkit.flow.trained import check_which
+from runnerkit.flow.trained import Trained, check_which, warn_if_not_finite
 from runnerkit.registry import placed_errors
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import set_random_seed
@@ -127,6 +127,7 @@ def evaluated(
                     f'nothing. {error}.\nGive the checkpoint of this model, or the config of that one (it lies in the '
                     'work dir of the training). --allow-partial (allow_partial=True) evaluates all the same'
                 ) from None
+            warn_if_not_finite(Trained(checkpoint, loaded, cfg))
             scores = score(loaded)
     return scores if context.rank == 0 else {}
 

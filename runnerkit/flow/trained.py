@@ -174,8 +174,8 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     refuse_marks(section, 'model')
     with placed_errors(trained.cfg, 'model'):
         model: Any = build_model(section)
+    warn_if_not_finite(trained)
     weights = weights_of(trained)
-    warn_if_not_finite(trained, weights)
     try:
         load_state_dict(model, weights, strict=True)
     except WeightsDoNotFit as error:
@@ -189,13 +189,13 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
     return model.to(target).eval()
 
 
-def warn_if_not_finite(trained: Trained, weights: Mapping[str, Any]) -> None:
-    """Log a warning if the ``weights`` of a checkpoint are NaN or infinite.
+def warn_if_not_finite(trained: Trained) -> None:
+    """Log a warning if the weights that are used of a checkpoint are NaN or infinite.
 
     Infinities may be on purpose, in masks for example: those that the run had from its start do not count, nor any in a
     file that does not say which these were.
     """
-    meta = trained.content.get('meta', {})
+    meta, weights = trained.content.get('meta', {}), weights_of(trained)
     twins = {ema_name(name) for name in weights}  # the weights behind averages, which are not used
     ignored = twins | set(meta.get(AT_START, ()))
     bad = find_non_finite({name: each for name, each in weights.items() if name not in ignored})

@@ -6,9 +6,11 @@ import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
+from runnerkit.checkpoint.finite import why_file_not_finite
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in
 from runnerkit.distributed import allreduce_params
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -104,6 +106,7 @@ class CheckpointHook(StoringHook):
         self.async_save = async_save
         self._missed: set[int] = set()  # numbers of the checkpoints that could not be written, or are deleted
         self._non_finite: int | None = None  # the number of the last one, if it is not finite
+        self._counted: dict[int, bool] = {}  # which of those that were looked at are there and finite
         self._stops: list[str] = []  # names of those saved at the end of stopped runs, until there is a newer one
         self.args = kwargs
 
@@ -312,6 +315,7 @@ class CheckpointHook(StoringHook):
         newest_name = self._name_of(newest)
         is_finite = runner.last_finite == self.store(runner).path(newest_name)
         useless, self._non_finite = self._non_finite, None if is_finite else newest
+        self._counted[newest] = is_finite
         if self.max_keep_ckpts <= 0:
             return
         if useless not in (None, newest):
@@ -328,13 +332,24 @@ class CheckpointHook(StoringHook):
         # are not finite, do not count.
         to_keep = self.max_keep_ckpts - (newest != last_regular and is_finite)
         for number in range(last_regular, 0, -step):
-            missed = number in self._missed
             if number == newest and not is_finite:
                 continue
+            missed = number in self._missed
             if to_keep > 0:
-                to_keep -= not missed
+                to_keep -= not missed and self._counts(runner, number)
             elif not self._delete_quietly(runner, self._name_of(number)) and not missed:
                 break
+
+    def _counts(self, runner: RunnerView, number: int) -> bool:
+        """Whether a checkpoint is there and finite, as one of an earlier run may not be; looked up once, on disks only.
+        One that is not finite is deleted."""
+        if number not in self._counted and (store := self.store(runner)).is_local:
+            path = Path(store.path(self._name_of(number)))
+            is_useless = why_file_not_finite(path) is not None
+            self._counted[number] = path.exists() and not is_useless
+            if is_useless:
+                self._delete_quietly(runner, path.name)
+        return self._counted.get(number, True)
 
     def _name_of(self, number: int) -> str:
         return self._template.format(number, epoch=number, iter=number)

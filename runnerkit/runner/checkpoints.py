@@ -306,6 +306,7 @@ class Checkpoints(Updates):
         self._note_settings()
         loaded = dict(loaded)
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
+        self._finiteness.resume(loaded, checkpoint)  # before hooks add what the file does not have
         for hook in self._hook_table:
             hook.before_resume(self, loaded)  # type: ignore[arg-type]
         self._leave_averages_behind(loaded)
@@ -318,7 +319,6 @@ class Checkpoints(Updates):
             ) from error
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint, loaded.get('runnerkit') or {})
-        self._finiteness.resume(loaded, checkpoint)
         hook_msgs = loaded['meta'].get('hook_msgs', {})
         self.meta.setdefault('hook_msgs', {}).update({**hook_msgs, **moved_along(hook_msgs, checkpoint)})
         self._load_counters(loaded)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.finite import AT_START, NON_FINITE, described, why_not_finite
+from runnerkit.checkpoint.store import finite_beside
 from runnerkit.distributed import all_gather_objects
 from runnerkit.optim.finite import find_non_finite
 from runnerkit.optim.named import named_optimizers
@@ -26,27 +27,32 @@ class Finiteness:
     """Looks when a checkpoint is saved, and when a run ends: never in between.
 
     Attributes:
-        exempt: the names of buffers and frozen parameters that were not finite when the run began, such as masks; None
-            before that.
+        exempt: the names of buffers and frozen parameters that were not finite when they were first seen, such as
+            masks: when the run began, or with the first checkpoint after a module had made them.
         last: on rank 0, the newest checkpoint that is finite, once it is written.
     """
 
     def __init__(self) -> None:
-        self.exempt: frozenset[str] | None = None
+        self.exempt: set[str] = set()
         self.last: str | None = None
+        self._seen: set[str] = set()
 
     def begin(self, runner: Updates) -> None:
         """Note what is not finite on purpose, unless the resumed run has noted it; all ranks call it."""
-        if self.exempt is None:
-            names = list(find_non_finite({k: v for k, v in _weights(runner).items() if not v.requires_grad}))
-            each = all_gather_objects(names) if is_sharded(runner.model) else [names]
-            self.exempt = frozenset().union(*each)
+        self._note(_weights(runner))
+        if is_sharded(runner.model):
+            self.exempt.update(*all_gather_objects(sorted(self.exempt)))
+
+    def _note(self, weights: Mapping[str, Tensor]) -> None:
+        new = {name: each for name, each in weights.items() if name not in self._seen}
+        self._seen.update(new)
+        self.exempt.update(find_non_finite({name: each for name, each in new.items() if not each.requires_grad}))
 
     def resume(self, loaded: Mapping[str, Any], checkpoint: str) -> None:
         """Know what the run has noted that ``checkpoint`` is of, a file with the content ``loaded``."""
         if NON_FINITE in loaded['meta']:
-            self.exempt = frozenset(loaded['meta'].get(AT_START, ()))
-        self.last = checkpoint if why_not_finite(loaded) is None else None
+            self.exempt, self._seen = set(loaded['meta'].get(AT_START, ())), set(loaded['state_dict'])
+        self.last = checkpoint if why_not_finite(loaded) is None else finite_beside(checkpoint)
 
     def look(self, runner: Updates, alone: bool = False) -> dict[str, str]:
         """What is not finite, in words, under ``'weights'``, ``'optimizer'`` and ``'loss'``; empty if all is.
@@ -54,9 +60,10 @@ class Finiteness:
         Losses are those since the last checkpoint; they do not count where a loss scaler or a hook skips updates with
         bad gradients. All ranks call it and get the same answer, unless it is asked ``alone``.
         """
-        weights, exempt = _weights(runner), self.exempt or ()
+        weights = _weights(runner)
+        self._note(weights)
         states = dict(_states(runner, weights))
-        checked = {('weights', name): each for name, each in weights.items() if name not in exempt}
+        checked = {('weights', name): each for name, each in weights.items() if name not in self.exempt}
         bad = find_non_finite({**checked, **{('optimizer', name): each for name, each in states.items()}})
         found = {}
         for kind in ('weights', 'optimizer'):
@@ -66,8 +73,9 @@ class Finiteness:
         skips = skips or any(getattr(hook, 'skips_updates', False) for hook in runner.hooks)
         if not skips and not runner._train_log.losses_are_finite():
             found['loss'] = 'a training loss since the last checkpoint'
-        for each in () if alone else all_gather_objects(found):
-            found = {**each, **found}
+        if not alone:
+            for each in reversed(all_gather_objects(found)):  # of two ranks with the same kind, the first one's words
+                found = {**found, **each}
         return found
 
     def facts(self, found: Mapping[str, str]) -> dict[str, Any]:
@@ -114,8 +122,12 @@ def _command(runner: Updates, checkpoint: str) -> str:
     if not os.path.isfile(config):
         return f'runner.resume({checkpoint!r})'
     words = ['runnerkit', 'train', config, '--work-dir', str(runner.work_dir), '--resume-from', checkpoint]
-    optimizers = named_optimizers(runner.optimizer)
-    rates = {float(group.get('initial_lr', group['lr'])) for each in optimizers.values() for group in each.param_groups}
-    if len(rates) == 1 and '' in optimizers:
-        words += ['--cfg-options', f'optimizer.lr={rates.pop() / 10:.3g}']
+    scale = runner.lr_factor or 1.0
+    rates = {name: each.defaults.get('lr') for name, each in named_optimizers(runner.optimizer).items()}
+    lower = [
+        f'optimizer{name and "." + name}.lr={float(rate) / scale / 10:.3g}'
+        for name, rate in rates.items()
+        if isinstance(rate, (int, float, Tensor))
+    ]
+    words += ['--cfg-options', *lower] if lower else []
     return shlex.join(words)

@@ -96,6 +96,7 @@ class Saver:
             failed(NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}'))
             return None
         path, take_back = self._path(folder, given), self._set_messages(messages)
+        self._warn(path, found)
 
         def written() -> None:
             if not found:
@@ -226,6 +227,10 @@ class Saver:
         """Whether ``latest.pth`` is to lead to the checkpoint; it stays at a finite one."""
         return wanted and not (found and self._runner._finiteness.last)
 
+    def _warn(self, path: str, found: Mapping[str, str]) -> None:
+        if found and self._runner.rank == 0:
+            self._runner.logger.warning('%s has NaN or infinite values in %s', path, ', '.join(found.values()))
+
     def write(
         self,
         out_dir: str | os.PathLike[str],
@@ -245,6 +250,8 @@ class Saver:
             raise RuntimeError(NO_FILE)
         store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
         found = request.found if request else runner._finiteness.look(runner, alone=True)
+        if request is None:
+            self._warn(store.path(name), found)
         latest = self._moves_latest(create_symlink, found)
         ranks = request.ranks if request else [runner._rank_state()]
         # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number. Before the

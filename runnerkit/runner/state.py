@@ -59,6 +59,8 @@ class RunnerState:
     #: With ``auto_scale_lr``: the samples of each rank's batch. The learning rates were multiplied by them and by the
     #: number of ranks.
     lr_scaled_for: int | None = None
+    #: The factor by which ``auto_scale_lr`` has multiplied the learning rates; 0 without it.
+    lr_factor = 0.0
 
     # Of the current run, or of the last one.
     #: The signal that asked the last run to stop, also if that came too late to change its outcome.

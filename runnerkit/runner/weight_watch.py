@@ -133,7 +133,7 @@ def iters_to_first_update(runner: Updates) -> int:
 def rates(runner: Updates) -> list[float]:
     """The learning rates of all parameter groups of all optimizers."""
     groups = (group for each in named_optimizers(runner.optimizer).values() for group in each.param_groups)
-    return [float(group.get('lr', 1.0)) for group in groups]
+    return [1.0 if group.get('lr') is None else float(group['lr']) for group in groups]  # None: it finds its own
 
 
 def reason(runner: Updates, weights: Sequence[Tensor]) -> str:

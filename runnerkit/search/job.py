@@ -147,14 +147,15 @@ def _judged(result: TrainResult, hook: ReportHook, objectives: Mapping[str, str]
     from runnerkit.hooks.report import PRUNED
 
     outcome, step = result.outcome, 0 if hook.last is None else hook.last[0]
-    if outcome.kind == 'stopped' and result.signal is not None:
+    if outcome.kind in ('stopped', 'diverged') and result.signal is not None:
         return Result('stopped', dict(result.scores), str(outcome), None, step, result.signal)
     moment, message = _moment_of(result, hook, objectives), str(outcome)
+    what = _not_finite(result, objectives)
     if outcome.kind not in ('completed', 'stopped'):
-        status = 'failed'
+        status, message = 'failed', message if what is None else f'it has diverged: {what}'
     elif outcome.reason == PRUNED:
         status = 'pruned'
-    elif (what := _not_finite(result, objectives)) is not None:
+    elif what is not None:
         status, message = 'failed', f'it has diverged: {what}'
     else:
         status, message = 'completed', ''

@@ -11,6 +11,9 @@ from torch import nn
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, NonFiniteHook, OptimizerHook
+from runnerkit.parallel import FSDP2
+from runnerkit.parallel.dtensors import local_part
+from runnerkit.runner import EpochBasedRunner
 
 NAN, INF = math.nan, math.inf
 
@@ -301,3 +304,139 @@ def test_all_ranks_give_the_same_answer(on_ranks, tmp_path):
     assert kind == 'diverged'
     assert found['weights'] == 'head.weight (1 of 8 values)'
     assert files == ['best_acc_epoch_2.pth', 'epoch_2.pth', 'epoch_4.pth', 'latest.pth']
+
+
+class Lazy(Masked):
+    """Makes another mask with its first batch."""
+
+    def forward(self, x):
+        if not hasattr(self, 'causal'):
+            self.register_buffer('causal', torch.full((3, 3), -INF).triu(1))
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(('model', 'later'), [(Lazy, []), (Masked, [EMAHook()])])
+def test_infinities_of_buffers_that_come_later_do_not_count(tmp_path, model, later):
+    """Made in a forward pass, or by a hook that the run did not have when it was saved."""
+    for epochs, hooks in ((2, []), (3, later)):
+        runner = tiny_runner(model=model(), work_dir=tmp_path, max_epochs=epochs)
+        for hook in [OptimizerHook(), *hooks, CheckpointHook(interval=1)]:
+            runner.register_hook(hook)
+        if epochs == 3:
+            runner.model(torch.zeros(2, 4))
+            runner.resume(str(tmp_path / 'epoch_2.pth'))
+        runner.run([loader(4)], [('train', 1)])
+        assert runner.outcome.kind == 'completed'
+    assert runner.non_finite() == {}
+    with torch.no_grad():
+        runner.model.body[1].running_mean[0] = INF
+    assert runner.non_finite() == {'weights': 'body.1.running_mean (1 of 8 values)'}
+
+
+def test_a_run_that_goes_on_from_a_broken_checkpoint_keeps_the_finite_one_of_the_run_before(tmp_path, caplog):
+    train(tmp_path, weight(NAN, 'body.0.bias'), epochs=4, keep=1)
+    (tmp_path / 'best_acc_epoch_3.pth').unlink()
+    assert names(tmp_path) == ['epoch_3.pth', 'epoch_4.pth', 'latest.pth']
+    (tmp_path / 'iter_99.pth').write_bytes(b'damaged')
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=7)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=1))
+    runner.resume(str(tmp_path / 'epoch_4.pth'))
+    runner.run([loader(4)], [('train', 1)])
+    assert names(tmp_path) == ['epoch_3.pth', 'epoch_7.pth', 'iter_99.pth', 'latest.pth']
+    assert os.readlink(tmp_path / 'latest.pth') == 'epoch_3.pth'
+    assert runner.last_finite == str(tmp_path / 'epoch_3.pth')
+    assert f'Continue from the newest finite checkpoint, {tmp_path}/epoch_3.pth' in caplog.text
+
+
+class Fails(Hook):
+    def after_train_epoch(self, runner):
+        if runner.epoch == 3:
+            raise RuntimeError('of a hook')
+
+
+def test_what_a_failed_run_has_saved_pushes_out_nothing_finite_either(tmp_path):
+    """Neither then, nor when a run goes on and finds it among the last ones."""
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=6)
+    for hook in (OptimizerHook(), Breaks(weight(NAN)), Fails(), CheckpointHook(interval=1, max_keep_ckpts=1)):
+        runner.register_hook(hook)
+    with pytest.raises(RuntimeError, match='of a hook'):
+        runner.run([loader(4)], [('train', 1)])
+    assert names(tmp_path) == ['epoch_3.pth', 'epoch_4.pth', 'latest.pth']
+    assert os.readlink(tmp_path / 'latest.pth') == 'epoch_3.pth'
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=5)
+    for hook in (OptimizerHook(), CheckpointHook(interval=1, max_keep_ckpts=1)):
+        runner.register_hook(hook)
+    runner.resume(str(tmp_path / 'epoch_4.pth'))
+    runner.run([loader(4)], [('train', 1)])
+    assert names(tmp_path) == ['epoch_3.pth', 'epoch_5.pth', 'latest.pth']
+
+
+class Still(torch.optim.Optimizer):
+    """Has a rate or not, and does nothing."""
+
+    def __init__(self, parameters, **settings):
+        super().__init__(parameters, {'pace': 1, **settings})
+
+    def step(self, closure=None):
+        pass
+
+
+@pytest.mark.parametrize(
+    ('optimizer', 'scale', 'options'),
+    [
+        (lambda model: Still(model.parameters()), 0.0, ''),
+        (lambda model: Still(model.parameters(), lr=None), 0.0, ''),
+        (lambda model: Still(model.parameters(), lr=0.8), 8.0, ' --cfg-options optimizer.lr=0.01'),
+        (
+            lambda model: Still([{'params': [each], 'lr': 3.0} for each in model.parameters()], lr=0.5),
+            0.0,
+            ' --cfg-options optimizer.lr=0.05',
+        ),
+        (
+            lambda model: {'a': Still(model.body.parameters(), lr=0.2), 'b': Still(model.head.parameters(), lr=0.4)},
+            0.0,
+            ' --cfg-options optimizer.a.lr=0.02 optimizer.b.lr=0.04',
+        ),
+    ],
+)
+def test_the_command_lowers_every_rate_as_the_config_has_it(tmp_path, caplog, optimizer, scale, options):
+    (tmp_path / 'cfg.py').write_text('')
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=2, optimizer=optimizer)
+    runner.meta['exp_name'], runner.lr_factor = 'cfg.py', scale
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(Breaks(weight(NAN), at=2))
+    runner.register_hook(CheckpointHook(interval=1))
+    runner.run([loader(4)], [('train', 1)])
+    assert f'--resume-from {tmp_path}/epoch_1.pth{options} (or clip' in caplog.text
+
+
+def sharded_ranks(rank, folder, async_save):
+    """The weights of the second rank's part break in epoch 3; a second run goes on from what is broken."""
+    found = []
+    for epochs in (4, 6):
+        model = FSDP2(Masked())
+        optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.01, momentum=0.9)
+        runner = EpochBasedRunner(model, optimizer=optimizer, work_dir=folder, max_epochs=epochs, meta={'seed': 1})
+        runner.register_hook(OptimizerHook())
+        part = local_part(model.module.body[0].weight).detach()
+        runner.register_hook(Breaks(lambda runner, part=part: rank and part.fill_(NAN), at=3))
+        runner.register_hook(Flattering(loader(4), save_best='acc', rule='greater'))
+        runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=1, async_save=async_save))
+        if epochs == 6:
+            runner.resume(f'{folder}/epoch_4.pth')
+        runner.run([loader(4)], [('train', 1)])
+        found.append((runner.outcome.kind, runner.non_finite(), names(folder), os.readlink(folder / 'latest.pth')))
+    return found
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+def test_a_sharded_run_whose_second_part_breaks(on_ranks, tmp_path, async_save):
+    first, second = on_ranks(__file__, 'sharded_ranks', tmp_path, async_save)
+    assert first == second
+    for (kind, found, files, latest), last in zip(first, (4, 6), strict=True):
+        assert kind == 'diverged'
+        assert 'body.0.weight' in found['weights']
+        assert 'mask' not in found['weights']
+        assert files == ['best_acc_epoch_2.pth', 'epoch_2.pth', f'epoch_{last}.pth', 'latest.pth']
+        assert latest == 'epoch_2.pth'

@@ -229,6 +229,20 @@ def test_an_outcome_of_another_kind_is_a_failure(tmp_path, monkeypatch):
     assert (result.status, result.message) == ('failed', 'diverged: the weights are not finite')
 
 
+def test_a_signal_counts_more_than_that_the_trial_has_diverged(tmp_path, monkeypatch):
+    """The study ends, and so it must hear of the signal."""
+    from runnerkit.flow import from_python
+
+    real = from_python.train
+
+    def train(*args, **kwargs):
+        return replace(real(*args, **kwargs), outcome=Outcome('diverged', 'SIGTERM'), signal=15)
+
+    monkeypatch.setattr(from_python, 'train', train)
+    result = run_job(job(tmp_path), lambda step, scores: False)
+    assert (result.status, result.signal) == ('stopped', 15)
+
+
 def test_a_pruned_run(tmp_path):
     result = run_job(job(tmp_path), lambda step, scores: step == 2)
     assert (result.status, result.step) == ('pruned', 2)
