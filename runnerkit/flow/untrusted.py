@@ -180,8 +180,7 @@ def _check(section: Any, owner: Any, code: list[str], places: list[str], key: An
         for name, item in section.items():
             if name not in named:
                 _check(item, owner, code, places, name)
-            if not (isinstance(name, str) and name.isidentifier()):
-                _check(name if isinstance(name, str | bytes | tuple | frozenset) else str(name), owner, code, places)
+        _check([each for each in section if not str(each).isidentifier()], owner, code, places)
     elif isinstance(section, str) and '.py:' in section:
         code.append(f'function {section!r}')
     elif (owner is None or (is_nameable(owner) and not is_listed(owner))) and names_place(key, section):

@@ -179,14 +179,13 @@ def test_trust_executes_it(run, monkeypatch, tmp_path, capsys):
 
 def test_a_config_from_python_is_not_changed_by_a_work_dir_from_elsewhere(run, tmp_path):
     mine = {'model': dict(type='Supervised', model=dict(type='Linear', in_features=4, out_features=1), loss=len)}
-    (run / 'cfg.py').write_text(
-        f"model = dict(type='Supervised', model=dict(type='os.mkdir', path={str(tmp_path / 'made')!r}), loss='builtins.len')"
-    )
-    for use in (
-        runnerkit.load_model,
-        lambda run, config: runnerkit.export(run, tmp_path / 'x.pt2', config=config, shape=(4,)),
-    ):
-        use(run, config=mine)
+    made = dict(type='os.mkdir', path=str(tmp_path / 'made'))
+    (run / 'cfg.py').write_text(f"model = dict(type='Supervised', model={made!r}, loss='builtins.len')")
+    network = torch.nn.Module()
+    network.model = torch.nn.Linear(4, 1)
+    save_checkpoint(network, run / 'epoch_1.pth')
+    runnerkit.load_model(run, config=mine)
+    runnerkit.export(run, tmp_path / 'x.pt2', config=mine, shape=(4,))
     assert runnerkit.load_model(run, config=runnerkit.Config(mine)).model.weight.shape == (1, 4)
     assert not (tmp_path / 'made').exists()
     with pytest.raises(TypeError, match='torch.nn.Module is needed'):

@@ -149,8 +149,8 @@ def test_places(value):
 
 
 @pytest.mark.parametrize('key', [
-    'data_root', 'path', 'ann_file', 'HOST', 'cache_dir', 'log', 'weights', 'root_dir', 'img_dirs', 'filepath', 'outfile',
-    'dataRoot', 'servers', 'proxy', 'dst',
+    'data_root', 'path', 'ann_file', 'HOST', 'cache_dir', 'log', 'weights', 'root_dir', 'img_dirs', 'filepath',
+    'outfile', 'dataRoot', 'servers', 'proxy', 'dst',
 ])  # fmt: skip
 def test_words_under_the_name_of_a_place(key):
     assert names_place(key, 'word')
