@@ -63,13 +63,27 @@ def files_of_a_run(work_dir: Path) -> list[str]:
 
 
 def read_record(work_dir: Path) -> dict[str, Any]:
-    """What `write_record` has written; of a run of an older version, the config that its log names."""
+    """What `write_record` has written; of a run of an older version, the config that its log names.
+
+    What is of another kind than that is left out: the file may be anybody's, and files are written where it says.
+    """
     try:
         found = read_json(work_dir / RECORD)
     except (OSError, ValueError):
         logs = logs_in(work_dir)
         found = {'config': name} if logs and (name := _config_in(logs[-1])) else {}
-    return found if isinstance(found, dict) else {}
+    kinds = {'config': _is_name, 'code': _is_name, 'jobs': _are_texts}
+    found = found if isinstance(found, dict) else {}
+    return {key: value for key, value in found.items() if key not in kinds or kinds[key](value)}
+
+
+def _is_name(value: Any) -> bool:
+    """Whether ``value`` is the name of a file in a folder, and leads nowhere else."""
+    return isinstance(value, str) and re.fullmatch(r'[^/\\\0]+', value) is not None and value not in ('.', '..')
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def write_record(work_dir: Path, **items: Any) -> None:
@@ -130,7 +144,7 @@ def finish_move(work_dir: Path) -> Path | None:
 def _carry_out(work_dir: Path, folder: Path) -> Path:
     """Do what the plan in ``folder`` says and is not done yet; without a plan, all is done."""
     plan = folder / _PLAN
-    for name, stays in json.loads(plan.read_text()).items() if plan.exists() else ():
+    for name, stays in _read_plan(plan).items() if plan.exists() else ():
         source, target = work_dir / name, folder / name
         if not os.path.lexists(source):
             continue
@@ -152,6 +166,24 @@ def _carry_out(work_dir: Path, folder: Path) -> Path:
     for changed in (final, folder.parent, work_dir):
         flush_folder(changed)
     return final
+
+
+def _read_plan(plan: Path) -> dict[str, bool]:
+    """What `move_aside` has written; it may move nothing but what lies in the work dir.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        found = read_json(plan)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(map(_is_name, found)):
+        raise ValueError(
+            f'{plan} does not list files of the work dir, so no run has written it: remove {plan.parent}, or choose '
+            'another work dir (--work-dir)'
+        )
+    return found
 
 
 def left_behind(work_dir: Path, names: Collection[str]) -> list[str]:

@@ -75,10 +75,18 @@ def _seal(key: bytes, work_dir: Path, record: Mapping[str, Any]) -> str:
     config, code = record['config'], os.path.basename(str(record.get('code') or CODE))
     text = (work_dir / config).read_bytes()
     named = f'{{{{ fileDirname }}}}/{code}/'.encode() in text
-    files = sorted(filter(_is_importable, (work_dir / code).rglob('*'))) if named else []
-    held = [(path.relative_to(work_dir).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+    files = sorted((work_dir / code).rglob('*')) if named else []
+    held = [
+        (path.relative_to(work_dir).as_posix(), _digest(path))
+        for path in files
+        if _is_importable(path) or (path.is_symlink() and path.is_dir())  # a folder may be a package
+    ]
     content = json.dumps([config, hashlib.sha256(text).hexdigest(), held])
     return hmac.new(key, content.encode(), hashlib.sha256).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    return 'a link' if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_importable(path: Path) -> bool:

@@ -148,7 +148,17 @@ def _copies(files: list[Path]) -> dict[Path, Path]:
 
 
 def _write_code(folder: Path, copies: dict[Path, Path]) -> None:
+    """Write the copies into the work dir.
+
+    Raises:
+        ValueError: a link leads out of it, to files that may be anybody's.
+    """
     for file, copy in copies.items():
+        if not (folder / copy).parent.resolve().is_relative_to(folder.parent.resolve()):
+            raise ValueError(
+                f'{(folder / copy).parent} leads out of the work dir, so the code of the run is not written there: '
+                'remove the link, or choose another work dir (--work-dir)'
+            )
         if not _is_same(folder / copy, file):
             write_atomically(folder / copy, methodcaller('write', file.read_bytes()))
 

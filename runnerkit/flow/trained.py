@@ -134,7 +134,8 @@ def find_trained(
         return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
     if isinstance(file, Mapping) or (isinstance(file, Config) and file.filename is None):
         cfg, kept = file if isinstance(file, Config) else Config(dict(file)), config_of(source)
-        return Trained(path, content, cfg if kept is None else as_trained(cfg, kept))
+        is_known = kept is not None and (trust or is_made_here(kept))  # else it could name what the user has not
+        return Trained(path, content, as_trained(cfg, kept) if kept is not None and is_known else cfg)
     return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))
 
 

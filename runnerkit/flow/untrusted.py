@@ -180,10 +180,12 @@ def _check(section: Any, owner: Any, code: list[str], places: list[str], key: An
         for name, item in section.items():
             if name not in named:
                 _check(item, owner, code, places, name)
+        _check([each for each in section if not str(each).isidentifier()], owner, code, places)
     elif isinstance(section, str) and '.py:' in section:
         code.append(f'function {section!r}')
     elif (owner is None or (is_nameable(owner) and not is_listed(owner))) and names_place(key, section):
-        places.append(f'{key}={section!r}' + ('' if owner is None else f' of {owner.__name__}'))
+        named_so = f'the key {section!r}' if key is None else f'{key}={section!r}'
+        places.append(named_so + ('' if owner is None else f' of {owner.__name__}'))
 
 
 def _use_nameable(section: dict[Any, Any], key: str, code: list[str], of_user: bool) -> Any:

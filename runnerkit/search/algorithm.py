@@ -49,6 +49,11 @@ def as_proposal(drawn: Any) -> Proposal:
     return replace(found, hps=plain(found.hps), desc=plain(found.desc))
 
 
+def is_of(record: Record, proposal: Proposal) -> bool:
+    """Whether ``record`` is of a trial of ``proposal``. What it says becomes a part of a config, so it is compared."""
+    return (record.hps, record.desc, record.parent) == (proposal.hps, proposal.desc, proposal.parent)
+
+
 def plain(value: Any) -> Any:
     """``value`` with lists for tuples, and Python's numbers for those of numpy, at any depth."""
     if isinstance(value, Mapping):

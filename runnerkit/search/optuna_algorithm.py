@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm, as_proposal
+from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm, as_proposal, is_of
 from runnerkit.search.record import COMPLETED, PRUNED, Record
 from runnerkit.search.seeds import derived_seed
 from runnerkit.search.space import Forbidden
@@ -224,8 +224,13 @@ class OptunaAlgorithm(SearchAlgorithm):
         waiting = None
         # What these have drawn is stored; a sequence would move on if it were asked again.
         self.study.sampler = self._optuna.samplers.RandomSampler()
-        for frozen in self.study.get_trials(states=(self._optuna.trial.TrialState.RUNNING,)):
+        running = self._optuna.trial.TrialState.RUNNING
+        for frozen in self.study.get_trials():
             number = frozen.user_attrs.get(_NUMBER)
+            if number in known:
+                self._check_same(known[number], frozen)
+            if frozen.state != running:
+                continue
             if number is None:
                 # Drawn again: what is stored already stays, and the rest follows from the same seed.
                 self._draws_again = frozen.number
@@ -236,6 +241,16 @@ class OptunaAlgorithm(SearchAlgorithm):
             elif known[number].has_ended:
                 self.update(known[number])
         return waiting
+
+    def _check_same(self, record: Record, frozen: Any) -> None:
+        """Refuse a record of something else than the storage has drawn: its values would become those of a config."""
+        trial = self._optuna.trial.Trial(self.study, frozen._trial_id)
+        is_open = frozen.state == self._optuna.trial.TrialState.RUNNING
+        if not (is_open or record.has_ended) or not is_of(record, as_proposal(self.space.draw(trial))):
+            raise WrongValue(
+                f'the record of trial {record.number} is not of what the storage of the study '
+                f'{self.study.study_name!r} has drawn: put back copies of both, or take a new work dir'
+            )
 
     _draws_again: int | None = None
 

@@ -17,7 +17,7 @@ from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.fileio.paths import shown as path_shown
 from runnerkit.flow.earlier import finish_move, free_name, move_aside
-from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, plain
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, is_of, plain
 from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
@@ -150,6 +150,8 @@ class Study:
                 )
             self.algorithm = self._make_algorithm()
             for record in records:
+                if not record.has_ended:  # the file may name any folder, or the one from which the study has moved
+                    record.work_dir = self._work_dir_of(record.number)
                 self.report.update(record)
             waiting = self._restore(records)
             self._told = max((record.told + 1 for record in records if record.told is not None), default=0)
@@ -223,9 +225,7 @@ class Study:
             parent=proposal.parent,
             seed=derived_seed(self.seed, number),
             threads=self.threads,
-            work_dir=str(
-                self.folder(number) / f'{self.name}_{number:04d}'
-            ),  # its name must be its own below an `out_dir`
+            work_dir=self._work_dir_of(number),
             start=time.time(),
             asked=self._told,
         )
@@ -372,6 +372,9 @@ class Study:
         """The folder of a trial."""
         return self.work_dir / TRIALS / f'{number:04d}'
 
+    def _work_dir_of(self, number: int) -> str:
+        return str(self.folder(number) / f'{self.name}_{number:04d}')  # its name must be its own below an `out_dir`
+
     def _job(self, record: Record, again: bool = False) -> Job:
         return Job(
             number=record.number,
@@ -452,7 +455,7 @@ def replayed(
         while ended and (ended[0].told or 0) < record.asked:
             algorithm.update(ended.pop(0))
         proposal = allowed(algorithm, why_not, record.objectives)
-        if proposal is None or (proposal.hps, proposal.desc) != (record.hps, record.desc):
+        if proposal is None or not is_of(record, proposal):
             raise WrongValue(
                 f'{type(algorithm).__name__} does not propose again what it proposed for trial {record.number} when '
                 'the study began, so the study cannot go on: it must draw from self.rng alone, and be given the same '

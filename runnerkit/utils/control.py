@@ -162,7 +162,8 @@ class ControlServer:
 def _is_of_a_run(path: str, folder: Path) -> bool:
     """Whether ``path`` is a socket where a run in ``folder`` has it: there, or in a temporary folder of its own."""
     place, name = os.path.split(path)
-    if name != SOCKET or not (place == str(folder) or os.path.basename(place).startswith(_PREFIX)):
+    is_there = os.path.isabs(place) and os.path.realpath(place) == os.path.realpath(folder)
+    if name != SOCKET or not (is_there or os.path.basename(place).startswith(_PREFIX)):
         return False
     try:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
@@ -214,6 +215,8 @@ def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
+            if not _is_of_a_run(address['socket'], Path(folder)):  # the file may be anybody's
+                raise FileNotFoundError(address['socket'])
             connection.connect(address['socket'])
             connection.sendall(_as_line({'command': command, 'value': value}))
             with connection.makefile('rb') as file:

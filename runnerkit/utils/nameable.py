@@ -58,13 +58,15 @@ _ROWS = {
 _LIBRARIES = {module.partition('.')[0] for module in _ROWS}
 
 #: A path, a URL, a host, a file in the current folder, or the dotted name of something that could be imported.
-_PLACE = re.compile(r'[/\\:\0]|^[~$%]|\.[^\W\d]|^\.+$|^\d+(\.\d+){3}$|^localhost$|^-$')
+_PLACE = re.compile(r'[/\\:\0$]|^\s*[~%]|\.\d*[^\W\d]|^\.+$|^\d+(\.\d+){3}$|^localhost$|^-$')
 #: Words in the names of arguments that say where something is, or what to download.
 _PLACES = re.compile(
-    r'(?:^|_)(paths?|files?|filename|dir|folder|root|ur[li]|host|hostname|address|server|endpoint|bucket|socket|cache|'
-    r'storage|database|db|log|save|checkpoint|ckpt|weights)(?:_|$)',
+    r'(?:^|_)((data|image|img|ann|work|out|in|log|save|base|cache|meta|file)?(path|file|dir|folder|root)s?|'
+    r'(path|file|folder|dir|host)names?|(ur[li]|host|server|endpoint|bucket|socket|proxy|checkpoint|ckpt)s?|'
+    r'address(es)?|dest|dst|destination|cache|storage|database|db|log|save|weights)(?:_|$)',
     re.IGNORECASE,
 )
+_DOWNLOADS = re.compile(r'(?:^|_)download(?:_|$)', re.IGNORECASE)
 _DEVICE = re.compile(r'(cpu|cuda|xpu|mps|meta|npu|mlu)(:\d+)?')
 
 
@@ -107,13 +109,13 @@ def names_place(key: Any, value: Any) -> bool:
     the current folder.
 
     Args:
-        key: the name of the argument.
+        key: the name of the argument; of a key in a dict, None.
         value: neither a list nor a dict.
     """
-    if isinstance(value, bytes):
+    if isinstance(value, bytes) or (value and _DOWNLOADS.search(str(key))):
         return True
     if not isinstance(value, str) or _DEVICE.fullmatch(value):
-        return value is True and key == 'download'
+        return False
     return bool(value and (_PLACES.search(str(key)) or _PLACE.search(value) or _is_file(value)))
 
 

@@ -144,6 +144,19 @@ def test_a_kill_before_the_first_move_leaves_the_choice(used):
     assert [path.name for path in (used / 'earlier').iterdir()] == ['20260101_000000']
 
 
+@pytest.mark.parametrize('plan', ['{"../kept": false}', '{"a/../../kept": true}', '{"..": false}', '["kept"]', '{', ''])
+def test_a_plan_moves_nothing_but_what_lies_in_the_work_dir(tmp_path, plan):
+    (tmp_path / 'kept').write_text('mine')
+    folder = tmp_path / 'run' / 'earlier' / 'x.unfinished'
+    folder.mkdir(parents=True)
+    (folder / '.plan.json').write_text(plan)
+    (folder / 'moved').touch()
+    with pytest.raises(ValueError, match='no run has written it: remove .*x.unfinished'):
+        finish_move(tmp_path / 'run')
+    assert (tmp_path / 'kept').read_text() == 'mine'
+    assert sorted(os.listdir(folder)) == ['.plan.json', 'moved']
+
+
 def test_what_cannot_be_moved_is_told(used, monkeypatch):
     def busy(source, target):
         raise OSError(16, 'Device or resource busy')

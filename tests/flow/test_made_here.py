@@ -133,6 +133,7 @@ CHANGES = {
         (run / 'code' / 'parts').mkdir(),
         (run / 'code' / 'parts' / '__init__.py').touch(),
     ),
+    'a neighbour in a linked folder': lambda run: (run / 'code' / 'more').symlink_to(run),
     'a neighbour less': lambda run: (run / 'code' / 'parts.py').unlink(),
     'edited config': lambda run: (run / 'cfg.py').write_text((run / 'cfg.py').read_text() + 'import os\n'),
     'another config': other_config,
@@ -174,6 +175,54 @@ def test_trust_executes_it(run, monkeypatch, tmp_path, capsys):
     assert runnerkit.test(run, device='cpu', trust=True)
     assert runnerkit.load_model(run, trust=True).model.weight.shape == (1, 4)
     assert not (tmp_path / 'elsewhere').exists()  # to use a work dir writes nothing
+
+
+def test_a_config_from_python_is_not_changed_by_a_work_dir_from_elsewhere(run, tmp_path):
+    mine = {'model': dict(type='Supervised', model=dict(type='Linear', in_features=4, out_features=1), loss=len)}
+    made = dict(type='os.mkdir', path=str(tmp_path / 'made'))
+    (run / 'cfg.py').write_text(f"model = dict(type='Supervised', model={made!r}, loss='builtins.len')")
+    network = torch.nn.Module()
+    network.model = torch.nn.Linear(4, 1)
+    save_checkpoint(network, run / 'epoch_1.pth')
+    runnerkit.load_model(run, config=mine)
+    runnerkit.export(run, tmp_path / 'x.pt2', config=mine, shape=(4,))
+    assert runnerkit.load_model(run, config=runnerkit.Config(mine)).model.weight.shape == (1, 4)
+    assert not (tmp_path / 'made').exists()
+    with pytest.raises(TypeError, match='torch.nn.Module is needed'):
+        runnerkit.load_model(run, config=mine, trust=True)
+    assert (tmp_path / 'made').exists()
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name, text in (('nets.py', NETS), ('parts.py', 'WIDTH = 4\n'), ('cfg.py', CONFIG)):
+        (tmp_path / name).write_text(text)
+    (tmp_path / 'victim').mkdir()
+    (tmp_path / 'victim' / 'nets.py').write_text('# mine')
+    (tmp_path / 'foreign').mkdir()
+    return tmp_path
+
+
+RECORDS = ['../victim', 'ABSOLUTE', '..', '.', '', 'a\0b', ['code'], 3]
+
+
+@pytest.mark.parametrize('code', RECORDS, ids=map(str, range(len(RECORDS))))
+def test_a_run_writes_nowhere_else_than_its_work_dir(project, code):
+    code = str(project / 'victim') if code == 'ABSOLUTE' else code
+    (project / 'foreign' / '.flow.json').write_text(json.dumps({'config': ['x'], 'code': code, 'jobs': 5}))
+    run = runnerkit.train(project / 'cfg.py', project / 'foreign', resume=True, device='cpu').work_dir
+    assert [path.name for path in (project / 'victim').iterdir()] == ['nets.py']
+    assert (project / 'victim' / 'nets.py').read_text() == '# mine'
+    assert {path.name for path in (run / 'code').iterdir()} >= {'nets.py', 'parts.py'}
+    assert is_made_here(config_of(run))
+
+
+def test_a_link_in_the_work_dir_is_not_written_through(project):
+    (project / 'foreign' / '.flow.json').write_text(json.dumps({'config': 'cfg.py', 'code': 'code'}))
+    (project / 'foreign' / 'code').symlink_to(project / 'victim')
+    with pytest.raises(ValueError, match='leads out of the work dir'):
+        runnerkit.train(project / 'cfg.py', project / 'foreign', resume=True, device='cpu')
+    assert (project / 'victim' / 'nets.py').read_text() == '# mine'
 
 
 def test_compiled_files_are_not_believed(run):

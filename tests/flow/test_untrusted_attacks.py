@@ -190,6 +190,10 @@ DATA = {
     'places in a dict': dict(type='Points', where=dict(path='tcp://127.0.0.1:PORT')),
     'places in tuples': dict(type='Points', where=('a', ('b', 'DIR/written'))),
     'bytes': dict(type='Points', where=b'written'),
+    'a place as a key': dict(type='Points', where={'tcp://127.0.0.1:PORT': 1}),
+    'a place as an inner key': dict(type='Points', where=[{'a/written': dict(mode='w')}]),
+    'a place in a key': dict(type='Points', where={('a', 'a/written'): 1}),
+    'bytes as a key': dict(type='Points', where={b'written': 1}),
     'a place in several data sets': [dict(type='Points'), dict(type='Points', where='DIR/written')],
     'a place for a transform': dict(type='Points', transforms=[dict(type='Twist', table='DIR/written')]),
     'a place in Compose': dict(

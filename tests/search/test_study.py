@@ -664,3 +664,47 @@ def test_a_stale_lock_of_the_journal(tmp_path):
 
 def test_the_config_is_not_changed(whole):
     assert Config.fromfile(whole[0] / 'config.py').optimizer.lr == 0.1
+
+
+@pytest.mark.parametrize(
+    'forged',
+    [
+        dict(hps={'optimizer.lr': 0.01, 'custom_hooks': [dict(type='os.mkdir', path='made')]}),
+        dict(hps={'optimizer.lr': 0.5}),
+        dict(desc=dict(type='os.mkdir', path='made')),
+        dict(parent='http://127.0.0.1:9/x.pth'),
+    ],
+)
+@pytest.mark.parametrize('status', ['running', 'completed'])
+def test_a_record_adds_nothing_to_what_was_drawn(tmp_path, forged, status):
+    small_study(tmp_path, dict(trials=2), executor=AtOnce()).run()
+    file = tmp_path / 'study' / 'trials' / '0001' / 'record.json'
+    file.write_text(json.dumps({**json.loads(file.read_text()), **forged, 'status': status}))
+    jobs = Stopping()
+    with pytest.raises(ValueError, match='the record of trial 1 is not of what the storage'):
+        small_study(tmp_path, dict(trials=3), executor=jobs).run()
+    assert not jobs.started
+
+
+class Stopping(AtOnce):
+    """Notes what it is to start; ends the study before it does so."""
+
+    def __init__(self):
+        super().__init__()
+        self.started = []
+
+    def start(self, job, report):
+        self.started.append(job)
+        raise InterruptedError
+
+
+def test_a_trial_goes_on_in_the_folder_of_its_study(tmp_path):
+    """Whatever its record says, which may be anybody's; or the study has moved."""
+    with pytest.raises(InterruptedError):
+        small_study(tmp_path, dict(trials=2), executor=Stopping()).run()
+    file = tmp_path / 'study' / 'trials' / '0000' / 'record.json'
+    file.write_text(json.dumps({**json.loads(file.read_text()), 'work_dir': str(tmp_path / 'elsewhere')}))
+    jobs = Stopping()
+    with pytest.raises(InterruptedError):
+        small_study(tmp_path, dict(trials=2), executor=jobs).run()
+    assert jobs.started[0].work_dir == str(tmp_path / 'study' / 'trials' / '0000' / 'search_0000')

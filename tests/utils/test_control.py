@@ -41,6 +41,28 @@ def test_a_command_is_answered_and_only_the_owner_can_open_the_socket(server, tm
         ask(tmp_path, 'status')
 
 
+@pytest.mark.parametrize('name', ['other.sock', 'control.sock'])
+def test_a_folder_cannot_name_the_socket_of_somebody_else(tmp_path, name):
+    (tmp_path / 'run').mkdir()
+    address = {'socket': str(tmp_path / name), 'host': socket.gethostname()}
+    (tmp_path / 'run' / ADDRESS).write_text(json.dumps(address))
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / name))
+        other.listen()
+        other.setblocking(False)
+        with pytest.raises(ControlError, match='nobody answers'):
+            ask(tmp_path / 'run', 'stop')
+        with pytest.raises(BlockingIOError):
+            other.accept()
+
+
+def test_the_folder_may_be_named_in_any_way(server, tmp_path, monkeypatch):
+    (tmp_path / 'link').symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for folder in ('.', 'link', tmp_path / 'link' / '..' / tmp_path.name):
+        assert ask(folder, 'status') == {'command': 'status', 'value': None}
+
+
 @pytest.mark.parametrize('line', [b'not json\n', b'[1]\n', b'{"command": 3}\n', b'x' * 4000, b'[' * 4000, b''])
 def test_nonsense_harms_nobody(server, tmp_path, line):
     with socket.socket(socket.AF_UNIX) as connection:

@@ -139,7 +139,7 @@ def test_permission_is_not_inherited():
 PLACES = [
     '/etc/passwd', 'a/b', '../a', '..', '.', '~', '~root', '$HOME', '%TEMP%', 'http://x', 's3:x', r'\\host\share',
     r'C:\x', 'x.json', 'os.system', 'x.py:Name', 'host.org', '127.0.0.1', 'localhost', 'localhost:1', '::1', b'x',
-    '-', 'a\0b', '.hidden',
+    '-', 'a\0b', '.hidden', 'x.7z', 'a$HOME', ' ~',
 ]  # fmt: skip
 
 
@@ -148,7 +148,10 @@ def test_places(value):
     assert names_place('word', value)
 
 
-@pytest.mark.parametrize('key', ['data_root', 'path', 'ann_file', 'HOST', 'cache_dir', 'log', 'weights', 'root_dir'])
+@pytest.mark.parametrize('key', [
+    'data_root', 'path', 'ann_file', 'HOST', 'cache_dir', 'log', 'weights', 'root_dir', 'img_dirs', 'filepath',
+    'outfile', 'dataRoot', 'servers', 'proxy', 'dst',
+])  # fmt: skip
 def test_words_under_the_name_of_a_place(key):
     assert names_place(key, 'word')
     assert not names_place(key, '')
@@ -157,7 +160,8 @@ def test_words_under_the_name_of_a_place(key):
 
 
 def test_downloads():
-    assert names_place('download', True)
+    for key, value in (('download', True), ('download', 1), ('download', 'yes'), ('auto_download', True)):
+        assert names_place(key, value)
     assert not names_place('download', False)
     assert not names_place('augment', True)
 
