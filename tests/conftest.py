@@ -50,6 +50,7 @@ def no_process_stays_behind():
     """
     processes.adopt_orphans()
     yield
+    gc.collect()
     left = processes.left_by(os.getpid())
     if left:
         pytest.fail('these processes outlive the tests, not only the last one:\n' + '\n'.join(left), pytrace=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import select
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
@@ -21,7 +23,8 @@ class OutlivingSignals:
     its parent is gone, or by SIGTERM: by one after ``GRACE`` seconds, by a second one at once.
 
     torch's own workers look for their parent every five seconds. So long, a forked one holds what the parent has held:
-    the connections of a killed rank to the others, who wait in a collective and do not learn that it has gone.
+    the connections of a killed rank to the others, who wait in a collective and do not learn that it has gone. On Linux
+    the system itself ends one that is stopped, or stuck in C++ with Python's lock.
 
     Args:
         worker_init: the function that would be called without this one.
@@ -33,6 +36,7 @@ class OutlivingSignals:
     def __call__(self, worker_id: int) -> None:
         """Run in the worker ``worker_id``, before it makes its first sample."""
         outlive_signals()
+        _die_with_parent()
         if self.worker_init is not None:
             self.worker_init(worker_id)
 
@@ -48,6 +52,14 @@ def outlive_signals(grace: float | None = None) -> None:
     signal.set_wakeup_fd(outbox, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     threading.Thread(target=_await_end, args=(inbox, GRACE if grace is None else grace), daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """Let Linux kill this process with its parent: in fact with the thread that has forked it, so only if that was the
+    main one, which lives as long as the parent."""
+    if sys.platform == 'linux' and threading.main_thread().name == 'MainThread':
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
 def _await_end(inbox: int, grace: float) -> None:

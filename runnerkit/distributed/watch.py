@@ -336,6 +336,9 @@ class Watch:
         pid = self._neighbours[rank]
         return is_alive(pid) and start_of(pid) == self._starts[rank] is not None
 
+    def _has_gone(self, rank: int) -> bool:
+        return rank in self._neighbours and not self._lives(rank)
+
     def _is_stopped(self, rank: int) -> bool:
         return rank in self._neighbours and state_of(self._neighbours[rank]) == 'T'
 
@@ -376,7 +379,7 @@ class Watch:
 
     def _time(self) -> None:
         """See whether the run moves; rank 0 asks all ranks where they stand, where it does not."""
-        now, at = time.monotonic(), self._heartbeat()
+        now, at = self._looks * _BEAT, self._heartbeat()  # in looks, so that a job that is suspended as a whole goes on
         if at is None or at != self._at:
             self._at, self._since = at, now
             for stage in range(1, self._stage + 1):
@@ -404,7 +407,7 @@ class Watch:
         if self._stage == 2 and any(place is not None and place['waits'] for place in places):
             self._publish(culprit, text + _ENDED.format(self._hang_after), hangs=True)
         elif self._stage == 2:
-            self._answers_until = time.monotonic() + _ALL_ANSWER
+            self._answers_until = self._looks * _BEAT + _ALL_ANSWER
         else:
             self._answers_until = 0.0
             self._logger.warning('%s\nThe run is ended if this goes on for %g s', text, longest)
@@ -431,7 +434,7 @@ class Watch:
     def _await_log(self) -> None:
         """Stay until rank 0 has logged the failure: launchers end the other ranks as soon as one has gone."""
         with suppress(RuntimeError):
-            self._until(lambda: self._get('logged') is not None, 2 * _ANSWER)
+            self._until(lambda: self._get('logged') is not None or self._has_gone(0), 2 * _ANSWER)
 
     def _until(self, is_so: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds

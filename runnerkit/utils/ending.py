@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 #: Seconds within which the other ranks end when one has died or raised an error.
 END_WITHIN = 30.0
@@ -27,6 +27,9 @@ _timer = threading.Lock()
 
 #: How many seconds the exit of the interpreter may take; None: for ever.
 _exit_limit: Callable[[], float] | None = None
+
+#: The thread that waits for the end of the main thread.
+_waiter: threading.Thread | None = None
 
 
 def end_after(seconds: float) -> None:
@@ -46,19 +49,35 @@ def end_not() -> None:
 
 @contextmanager
 def ending_after(seconds: float, exit_within: float) -> Iterator[None]:
-    """End this process as `end_after` does, if what is inside takes longer.
+    """End this process, if what is inside takes longer, with exit code 1 and all stacks on stderr.
+
+    What is inside must let other threads run. faulthandler has one timer only, which may be the user's.
 
     Args:
         seconds: how long it may take.
         exit_within: after an error in it, how long the exit of the interpreter may take then.
     """
-    end_after(seconds)
+    over = threading.Event()
+    threading.Thread(target=_end_unless, args=(over, seconds), name='runnerkit-end', daemon=True).start()
     limit_exit(lambda: exit_within)
     try:
         yield
         limit_exit(None)
     finally:
-        end_not()
+        over.set()
+
+
+def _end_unless(over: threading.Event, seconds: float) -> None:
+    if not over.wait(seconds):
+        end_now(f'This has taken more than {seconds:g} s', 1)
+
+
+def end_now(why: str, code: int) -> NoReturn:
+    """End this process with all stacks on stderr."""
+    if (file := stderr()) is not None:
+        print(f'{why}; the process is ended at\n', file=file, flush=True)
+        faulthandler.dump_traceback(file, all_threads=True)
+    os._exit(code)
 
 
 def limit_exit(limit: Callable[[], float] | None) -> None:
@@ -69,11 +88,13 @@ def limit_exit(limit: Callable[[], float] | None) -> None:
     Args:
         limit: how many seconds it may take, asked when the exit begins; None: for ever. It replaces an earlier one.
     """
-    global _exit_limit
+    global _exit_limit, _waiter
     if limit is not None and _exit_limit is None:
         # Python waits for its threads before it calls what is registered with atexit; but then the main thread counts
         # as ended.
-        threading.Thread(target=_await_exit, name='runnerkit-exit', daemon=True).start()
+        if _waiter is None or not _waiter.is_alive():  # as in a forked process
+            _waiter = threading.Thread(target=_await_exit, name='runnerkit-exit', daemon=True)
+            _waiter.start()
         atexit.unregister(_begin_exit)
         atexit.register(_begin_exit)
     _exit_limit = limit
@@ -129,9 +150,4 @@ class Grace:
         if self.is_over:
             return
         name = signal.Signals(number).name
-        if (file := stderr()) is not None:
-            print(
-                f'{name}: the process has not left within {self.seconds:g} s, and is ended at\n', file=file, flush=True
-            )
-            faulthandler.dump_traceback(file, all_threads=True)
-        os._exit(128 + number)
+        end_now(f'{name}: the process has not left within {self.seconds:g} s', 128 + number)

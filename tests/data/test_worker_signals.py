@@ -1,8 +1,10 @@
 """Loader workers and signals."""
 
+import ctypes
 import os
 import select
 import signal
+import threading
 import time
 
 import pytest
@@ -55,14 +57,35 @@ def test_sigterm_ends_it_in_the_end(terms, seconds):
     assert seconds <= time.time() - began < 300
 
 
-def test_a_worker_goes_with_its_parent():
+def sigstop():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def keep_the_interpreter_lock():
+    ctypes.PyDLL(None).sleep(600)
+
+
+class Stuck(Pids):
+    """The worker that makes sample 1 is stuck."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def __getitem__(self, i):
+        if i == 1:
+            self.how()
+        return super().__getitem__(i)
+
+
+@pytest.mark.parametrize('data', [Pids(), Stuck(sigstop), Stuck(keep_the_interpreter_lock)])
+def test_a_worker_goes_with_its_parent(data):
     """It would hold the connections of a killed rank, whose death the other ranks would not notice."""
     inbox, outbox = os.pipe()
     pid = os.fork()
     if pid == 0:
         torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL = 1e6  # when torch's own workers look
         os.close(inbox)
-        batches = iter(build_dataloader(Pids(), 1, 2, prefetch_factor=1))
+        batches = iter(build_dataloader(data, 1, 2, prefetch_factor=1, shuffle=False))
         next(batches)
         os.write(outbox, b'x')
         time.sleep(1e6)
@@ -74,3 +97,16 @@ def test_a_worker_goes_with_its_parent():
     assert select.select([inbox], [], [], 100)[0] == [inbox]
     assert os.read(inbox, 1) == b''
     os.close(inbox)
+
+
+def test_a_worker_outlives_the_thread_that_began_it():
+    batches = []
+
+    def begin():
+        batches.append(iter(build_dataloader(Pids(), 1, 1, prefetch_factor=1)))
+        next(batches[0])
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join()
+    assert len(list(batches[0])) == 39

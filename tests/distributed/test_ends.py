@@ -17,7 +17,6 @@ TIMED_OUT = 'Timed out waiting'
 FAULTS = {
     'start of 1': ([1, -9], STOPPED.format(1)),
     'training of 1': ([1, -9], TIMED_OUT),
-    'evaluation of 1': ([1, -9], TIMED_OUT),
     'evaluation of 1, far': ([1, None], TIMED_OUT),  # on another machine, where nobody here can end it
     'evaluation of 0': ([-9, 1], 'rank 1 is ended where it stands'),  # as rank 0 keeps the store
     'lock of 1': ([1, -9], TIMED_OUT),

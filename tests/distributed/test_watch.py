@@ -16,6 +16,7 @@ import torch
 from forks import Fork
 
 from runnerkit.distributed import Watch
+from runnerkit.distributed import watch as watch_module
 from runnerkit.distributed.watch import describe, is_lost, record, stands_at, verdict
 
 CONFIG = """
@@ -271,9 +272,19 @@ def test_only_the_first_iteration_may_take_three_times_as_long(done, stage):
     watch = Watch(logging.getLogger('runnerkit'), heartbeat=lambda: (done, 5), hang_after=60)
     watch._main, watch._set = threading.get_ident(), lambda *args: None
     watch._time()
-    watch._since -= 61
+    watch._looks += int(61 / watch_module._BEAT)
     watch._time()
     assert watch._stage == stage
+
+
+def test_the_time_for_which_a_job_is_suspended_does_not_count(monkeypatch):
+    watch = Watch(logging.getLogger('runnerkit'), heartbeat=lambda: (1, 5), hang_after=60)
+    watch._main, watch._set = threading.get_ident(), lambda *args: None
+    watch._time()
+    monkeypatch.setattr(watch_module, 'time', SimpleNamespace(monotonic=lambda: time.monotonic() + 3600))
+    watch._looks += 1
+    watch._time()
+    assert watch._stage == 0
 
 
 def test_ranks_that_all_work_are_not_ended():
@@ -285,10 +296,10 @@ def test_ranks_that_all_work_are_not_ended():
     watch._stage = 1
     watch._judge([works, waits], 31, 60)
     assert 'The run is ended if this goes on for 60 s' in said[0]
-    watch._stage = 2
+    watch._stage, watch._looks = 2, 122
     watch._judge([works, None], 61, 60)
     assert told == []
-    assert watch._answers_until > 0  # they are asked again
+    assert watch._answers_until > 61  # they are asked again
     watch._judge([waits, works], 71, 60)
     ((culprit, text),) = told
     assert culprit == 1

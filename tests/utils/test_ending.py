@@ -1,6 +1,7 @@
 """Processes that are stuck, and end all the same."""
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -35,7 +36,7 @@ def fails_and_stays():
 
 def is_late():
     with ending_after(LIMIT, exit_within=300):
-        stuck_in_cpp()
+        threading.Event().wait()
 
 
 def leaves_with_a_thread():
@@ -62,7 +63,8 @@ def is_stuck_in_a_destructor():
 def test_it_ends_with_its_stacks(function, tmp_path):
     fork = Fork(function, folder=tmp_path)
     assert fork.code() == 1
-    assert f'Timeout (0:00:00.{int(10 * LIMIT)}' in fork.said()
+    told = f'more than {LIMIT} s' if function is is_late else f'Timeout (0:00:00.{int(10 * LIMIT)}'
+    assert told in fork.said()
     assert function.__name__ in fork.said()
 
 
@@ -92,6 +94,22 @@ def goes_on():
 
 def test_a_limit_can_be_taken_back(tmp_path):
     assert Fork(goes_on, folder=tmp_path).code() == 6
+
+
+def limits_often():
+    faulthandler.dump_traceback_later(2 * LIMIT)  # the user's
+    for _ in range(5):
+        with ending_after(300, exit_within=300):
+            pass
+    print(sum(thread.name == 'runnerkit-exit' for thread in threading.enumerate()))
+    threading.Event().wait(4 * LIMIT)
+
+
+def test_a_start_leaves_the_users_timer_and_one_thread(tmp_path):
+    fork = Fork(limits_often, folder=tmp_path)
+    assert fork.code() == 0
+    assert 'Timeout (0:00:00.6' in fork.said()
+    assert fork.said('stdout') == '1\n'
 
 
 def test_where_stacks_are_written(monkeypatch):
