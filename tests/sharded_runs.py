@@ -48,19 +48,19 @@ class Disturbs(Hook):
     """Stops the run after so many iterations, by itself or by a signal to the last rank; or spoils the weights."""
 
     def __init__(self, stop=None, signal=False, spoil=None):
-        self.stop, self.signal, self.spoil = stop, signal, spoil
+        self.ends, self.by_signal, self.spoils = stop, signal, spoil
 
     def after_train_iter(self, runner):
-        if runner.iter + 1 == self.stop:
-            if not self.signal:
+        if runner.iter + 1 == self.ends:
+            if not self.by_signal:
                 runner.stop('enough')
             elif runner.rank == runner.world_size - 1:
                 os.kill(os.getpid(), signal.SIGTERM)
                 deadline = time.monotonic() + 100
                 while not runner.is_ending and time.monotonic() < deadline:  # the run has few iterations left
                     time.sleep(0.01)
-        if runner.iter + 1 == self.spoil:
-            self.spoil = None
+        if runner.iter + 1 == self.spoils:
+            self.spoils = None
             with torch.no_grad():
                 for parameter in runner.model.parameters():
                     parameter.mul_(float('nan'))

@@ -43,7 +43,8 @@ few = ['data.samples_per_gpu=250', 'evaluation=None', 'lr_config=None', 'checkpo
 last = {}
 for name, parts in {'whole': [20], 'parts': [17, 20]}.items():
     for iters in parts:
-        options = ['--device', 'cpu', '--auto-resume', '--cfg-options', *few, f'runner.max_iters={iters}']
+        few_more = [*few, 'runner.max_iters=20']
+        options = ['--device', 'cpu', '--auto-resume', '--stop-after', str(iters), '--cfg-options', *few_more]
         assert main([sys.argv[2], '--work-dir', name, *options]) == 0
     last[name] = torch.load(f'{name}/latest.pth', weights_only=True)
 whole, parts = (each['state_dict'] for each in last.values())

@@ -1624,9 +1624,9 @@ COMMANDS = (
     Wrong('ctl trained status', "no run can be controlled in trained … custom_hooks=[dict(type='ControlHook')]", 1),
     Wrong('ctl nowhere status', 'there is no folder nowhere', 1),
     # --- flags of the others
-    Wrong('test', 'config, checkpoint'),
-    Wrong('test good.py', 'checkpoint'),
-    Wrong('test good.pth good.py', "good.pth' is none of them", 1),
+    Wrong('test', 'required: config'),
+    Wrong('test good.py', 'no checkpoint work_dirs/good … cannot be found', 1),
+    Wrong('test good.pth good.py', 'good.pth is neither a config nor a work dir … runnerkit test CONFIG good.pth'),
     Wrong('test good.py --checkpoint good.pth', '--checkpoint … second argument'),
     Wrong('test good.py good.pth --show', '--show'),
     Wrong('test good.py good.pth --device gpu', "'gpu'", 1),

@@ -41,13 +41,13 @@ class Dies(Hook):
     runs_last = True
 
     def __init__(self, moment):
-        self.moment = moment
+        self.when = moment
         self.passed = dict.fromkeys(POINTS, 0)
         self.losses = []
 
     def _pass(self, point, runner):
         self.passed[point] += 1
-        if self.moment == (point, self.passed[point]):
+        if self.when == (point, self.passed[point]):
             runner.save_checkpoint(runner.work_dir, filename_tmpl='saved.pth')
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.config.values import KINDS
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.numbers import check_finite
@@ -95,6 +94,8 @@ def check_numbers(optimizer: Optimizer) -> None:
     Raises:
         ValueError: one is NaN, or infinite where torch's optimizers have none that may be.
     """
+    from runnerkit.config.values import KINDS  # configs are read only by runs that have one
+
     for group in optimizer.param_groups:
         settings = {
             key: value.item() if isinstance(value, torch.Tensor) and value.device.type == 'cpu' else value

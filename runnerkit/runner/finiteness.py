@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.finite import AT_START, NON_FINITE, described, why_not_finite
 from runnerkit.checkpoint.store import finite_beside
-from runnerkit.distributed import all_gather_objects
+from runnerkit.distributed import all_gather_objects, reduce_extremes
 from runnerkit.optim.finite import find_non_finite
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel.dtensors import is_sharded
@@ -73,7 +73,7 @@ class Finiteness:
         skips = skips or any(getattr(hook, 'skips_updates', False) for hook in runner.hooks)
         if not skips and not runner._train_log.losses_are_finite():
             found['loss'] = 'a training loss since the last checkpoint'
-        if not alone:
+        if not alone and reduce_extremes(len(found))[1]:
             for each in reversed(all_gather_objects(found)):  # of two ranks with the same kind, the first one's words
                 found = {**found, **each}
         return found

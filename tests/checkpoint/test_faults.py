@@ -81,7 +81,8 @@ class SecondSave:
             self.running = True
         if 'epoch_3' in path:
             self.running = False
-        if not self.running:
+        reads = name == 'open' and args[1] & os.O_NONBLOCK  # what `Finds` looks for
+        if reads or not self.running:
             return real()
         self.names.append(name)
         if len(self.names) - 1 == self.at:

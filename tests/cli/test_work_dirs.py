@@ -83,7 +83,9 @@ def test_a_resumed_run_has_its_drawn_seed_again(project, train):
     ):
         said = train(*flags, '--cfg-options', f'runner.max_epochs={epochs}', work_dir=work_dir)[1]
         assert torch.load(project / work_dir / f'epoch_{epochs}.pth')['meta']['seed'] == seed
-        assert 'this has changed' not in said
+        changed = said.partition('this has changed:\n')[2].split('\n')
+        assert changed[1].startswith(f'length  {epochs - 1} epoch')  # and nothing else
+        assert changed[2].startswith('20')
     assert 'this has changed' in train('--auto-resume', '--seed', '1', '--cfg-options', 'runner.max_epochs=5')[1]
     train(work_dir='new')
     assert torch.load(project / 'new' / 'latest.pth')['meta']['seed'] != seed

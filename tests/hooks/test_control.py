@@ -317,7 +317,7 @@ def controlled_ranks(rank, work_dir):
 
         def script():
             lrs.some.wait(60)
-            paused.append(ask(work_dir, 'lr', 0.5)['iter'])
+            paused.append(ask(work_dir, 'lr', 0.01)['iter'])
             paused.append(ask(work_dir, 'pause')['iter'])
             ask(work_dir, 'save')
             ask(work_dir, 'resume')
@@ -339,8 +339,8 @@ def test_all_ranks_obey_at_the_same_iteration(on_ranks, tmp_path):
         __file__, 'controlled_ranks', str(tmp_path)
     )
     assert lrs == others
-    assert [lr for lr, _ in itertools.groupby(lrs)] == [0.1, 0.5, 0.1]
-    assert lrs.index(0.5) == asked[0]
+    assert [lr for lr, _ in itertools.groupby(lrs)] == [0.1, 0.01, 0.1]
+    assert lrs.index(0.01) == asked[0]
     assert (outcome, end) == (outcome_there, end_there) == ('stopped: runnerkit ctl stop', len(lrs))
     assert (tmp_path / f'iter_{asked[1]}.pth').exists()
 

@@ -137,7 +137,7 @@ def test_both_activities_by_default():
         ({'activities': ['gpu']}, ValueError, "activity should be 'cpu' or 'cuda', but got 'gpu'"),
         ({'schedule': 3}, TypeError, 'schedule must be a dict'),
         ({'schedule': {'rest': 1}}, TypeError, 'rest'),
-        ({'on_trace_ready': 'log_trace'}, ValueError, 'on_trace_ready should be a function of the profiler'),
+        ({'on_trace_ready': 'log_trace'}, KeyError, r"on_trace_ready: log_trace is not .* dict\(type='log_trace'\)"),
         ({'on_trace_ready': {'type': 'log_tracer'}}, ValueError, "but got 'log_tracer'; did you mean 'log_trace'"),
     ],
 )

@@ -69,13 +69,13 @@ class Sees(Hook):
     """Writes down which samples are trained on; stops after so many iterations."""
 
     def __init__(self, stop):
-        self.stop, self.seen = stop, []
+        self.ends, self.seen = stop, []
 
     def before_train_iter(self, runner):
         self.seen += runner.data_batch[1].tolist()
 
     def after_train_iter(self, runner):
-        if runner.iter + 1 == self.stop:
+        if runner.iter + 1 == self.ends:
             runner.stop('enough')
 
 
