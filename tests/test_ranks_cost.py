@@ -69,7 +69,8 @@ def test_a_rank_says_as_much_among_a_thousand_as_among_eight(runs):
     assert runs[1][0] == []
     for ranks in (8, 64, 1024):
         sizes = [size for size, _ in runs[ranks][0]]
-        assert [name for _, name in runs[ranks][0]] == ['all_reduce'] * (
+        # One for the lengths, one for the weights, four log lines, the end.
+        assert [name for _, name in runs[ranks][0]] == ['all_reduce'] * (1 + 1 + 4 + 1)
             1 + 1 + 4 + 1
         )  # lengths, weights, log lines, the end
         assert sizes[0] == 16  # the lengths of the loaders
