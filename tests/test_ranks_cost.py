@@ -71,8 +71,6 @@ def test_a_rank_says_as_much_among_a_thousand_as_among_eight(runs):
         sizes = [size for size, _ in runs[ranks][0]]
         # One for the lengths, one for the weights, four log lines, the end.
         assert [name for _, name in runs[ranks][0]] == ['all_reduce'] * (1 + 1 + 4 + 1)
-            1 + 1 + 4 + 1
-        )  # lengths, weights, log lines, the end
         assert sizes[0] == 16  # the lengths of the loaders
         assert max(sizes) <= 512 + 16 * ranks  # the times of each rank, if they are compared, are two numbers
 
