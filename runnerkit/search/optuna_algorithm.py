@@ -244,6 +244,8 @@ class OptunaAlgorithm(SearchAlgorithm):
 
     def _check_same(self, record: Record, frozen: Any) -> None:
         """Refuse a record of something else than the storage has drawn: its values would become those of a config."""
+        if not record.hps and record.desc is None:
+            return  # it changes no config
         trial = self._optuna.trial.Trial(self.study, frozen._trial_id)
         is_open = frozen.state == self._optuna.trial.TrialState.RUNNING
         if not (is_open or record.has_ended) or not is_of(record, as_proposal(self.space.draw(trial))):

@@ -308,7 +308,7 @@ def test_a_process_ends_whose_store_does_not_answer(tmp_path):
     try:
         fork = Fork(join_a_store_that_freezes, server.pid, port, tmp_path, folder=folders[1])
         assert fork.code() == 1
-        assert 'Timeout (0:00:03)' in fork.said()
+        assert 'This has taken more than 3 s' in fork.said()
         assert 'in _why_refused' in fork.said()
     finally:
         server.send(signal.SIGKILL)

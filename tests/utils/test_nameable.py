@@ -80,9 +80,13 @@ def registered():
             importlib.import_module(module.name)
     ours = [each for each in Registry.everywhere if any(each is held for held in registries_of_runnerkit())]
     return {
-        each.name: {name: made for name, made in each.module_dict.items() if made.__module__.startswith(OURS)}
-        for each in ours
+        each.name: {name: made for name, made in each.module_dict.items() if is_of_the_package(made)} for each in ours
     }
+
+
+def is_of_the_package(made):
+    """Not one of a user's file, whose module has a name below runnerkit's."""
+    return made.__module__.startswith(OURS[1:]) or is_ours(made.__module__)
 
 
 def registries_of_runnerkit():
