@@ -244,11 +244,10 @@ class OptunaAlgorithm(SearchAlgorithm):
 
     def _check_same(self, record: Record, frozen: Any) -> None:
         """Refuse a record of something else than the storage has drawn: its values would become those of a config."""
-        if not record.hps and record.desc is None:
-            return  # it changes no config
         trial = self._optuna.trial.Trial(self.study, frozen._trial_id)
         is_open = frozen.state == self._optuna.trial.TrialState.RUNNING
-        if not (is_open or record.has_ended) or not is_of(record, as_proposal(self.space.draw(trial))):
+        has_values = bool(record.hps) or record.desc is not None  # one without any changes no config
+        if not (is_open or record.has_ended) or (has_values and not is_of(record, as_proposal(self.space.draw(trial)))):
             raise WrongValue(
                 f'the record of trial {record.number} is not of what the storage of the study '
                 f'{self.study.study_name!r} has drawn: put back copies of both, or take a new work dir'
