@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test coverage downstream ray bench check format docs clean
+.PHONY: help demo test golden coverage downstream ray bench check format docs clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -27,6 +27,9 @@ demo: $(VENV)/.base ## train a network on real handwritten digits, then test its
 
 test: $(VENV)/.tests ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+golden: $(VENV)/.tests ## write the golden traces of the engine anew: tests/golden/
+	OMP_NUM_THREADS=1 $(BIN)/python tests/golden_runs.py
 
 coverage: $(VENV)/.tests ## all tests with branch coverage, which takes a third longer
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --cov --cov-report=term:skip-covered
