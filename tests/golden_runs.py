@@ -15,6 +15,7 @@ import re
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,6 @@ from runnerkit.hooks import (
     NestedRunHook,
     NonFiniteHook,
     OptimizerHook,
-    TextLoggerHook,
 )
 from runnerkit.hooks.hook import POINTS
 from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel
@@ -315,16 +315,13 @@ def make(kind, folder, *hooks, model=None, optimizer=sgd, lr='step', log=2, save
         None: None,
     }
     runner.register_training_hooks(
-        schedules.get(lr, lr) if not isinstance(lr, dict) else lr,
+        schedules[lr],
         update if update is not None else OptimizerHook(),
         CheckpointHook(**{'interval': 1, 'by_epoch': by_epoch, **save}) if save is not None else None,
         dict(interval=log, hooks=[dict(type='TextLoggerHook', by_epoch=by_epoch)]) if log else None,
     )
     for hook in hooks:
-        priority = 'NORMAL'
-        if isinstance(hook, tuple):
-            hook, priority = hook
-        runner.register_hook(hook, priority)
+        runner.register_hook(*(hook if isinstance(hook, tuple) else (hook, 'NORMAL')))
     return runner
 
 
@@ -372,146 +369,169 @@ def evaluates(kind='epoch', **options):
     )
 
 
-for _kind in ('epoch', 'iter'):
+def both(function):
+    """Keep a training of either runner."""
+    for kind in ('epoch', 'iter'):
+        RUNS[f'{kind}_{function.__name__}'] = partial(function, kind)
+    return function
 
-    def _rows(kind=_kind):
-        def named(name):
-            def keep(function):
-                RUNS[f'{kind}_{name}'] = function
-                return function
 
-            return keep
+@both
+def plain(kind, folder):
+    return whole(kind, folder)
 
-        @named('plain')
-        def plain(folder):
-            return whole(kind, folder)
 
-        @named('without_any_hook')
-        def bare(folder):
-            return whole(kind, folder, lr=None, log=None, save=None)
+@both
+def without_any_hook(kind, folder):
+    return whole(kind, folder, lr=None, log=None, save=None)
 
-        @named('train_val')
-        def train_val(folder):
-            return whole(kind, folder, workflow=TRAIN_VAL)
 
-        @named('two_train_one_val')
-        def two_train(folder):
-            return whole(kind, folder, workflow=(('train', 2), ('val', 1)))
+@both
+def train_val(kind, folder):
+    return whole(kind, folder, workflow=TRAIN_VAL)
 
-        @named('two_training_loaders')
-        def two_loaders(folder):
-            return whole(kind, folder, workflow=(('train', 1), ('train', 2)), loaders=[loader(8), loader(12)])
 
-        @named('evaluation')
-        def evaluation(folder):
-            return whole(kind, folder, evaluates(kind))
+@both
+def two_train_one_val(kind, folder):
+    return whole(kind, folder, workflow=(('train', 2), ('val', 1)))
 
-        @named('ema_and_evaluation')
-        def ema(folder):
-            return whole(kind, folder, EMAHook(momentum=0.5, interval=2, warm_up=1), evaluates(kind))
 
-        @named('accumulation')
-        def accumulation(folder):
-            return whole(kind, folder, update=OptimizerHook(cumulative_iters=3), loaders=[loader(20)])
+@both
+def two_training_loaders(kind, folder):
+    return whole(kind, folder, workflow=(('train', 1), ('train', 2)), loaders=[loader(8), loader(12)])
 
-        @named('clipping')
-        def clipping(folder):
-            return whole(kind, folder, update=OptimizerHook(grad_clip=dict(max_norm=1024.0)))
 
-        @named('warmup_and_momentum')
-        def warmup(folder):
-            def momentum(runner):
-                runner.register_momentum_hook(dict(policy='step', step=[2], gamma=0.5))
+@both
+def evaluation(kind, folder):
+    return whole(kind, folder, evaluates(kind))
 
-            return [*run(kind, folder, lr='warmup', before=momentum), *ended(folder)]
 
-        @named('bf16')
-        def bf16(folder):
-            return whole(kind, folder, model=Exact(torch.float32), update=OptimizerHook(amp='bf16'))
+@both
+def ema_and_evaluation(kind, folder):
+    return whole(kind, folder, EMAHook(momentum=0.5, interval=2, warm_up=1), evaluates(kind))
 
-        @named('hooks_with_rings')
-        def rings(folder):
-            return whole(kind, folder, (Draws(), 'LOW'), IterTimerHook())
 
-        @named('early_stop')
-        def early(folder):
-            hooks = evaluates(kind), EarlyStoppingHook('loss', patience=1, min_delta=1024.0)
-            return whole(kind, folder, *hooks)
+@both
+def accumulation(kind, folder):
+    return whole(kind, folder, update=OptimizerHook(cumulative_iters=3), loaders=[loader(20)])
 
-        @named('stop_after_an_iteration')
-        def stop(folder):
-            return whole(kind, folder, At(6, lambda runner: runner.stop('enough')))
 
-        @named('resumed_inside')
-        def inside(folder):
-            hooks = lambda: (Draws(),)  # noqa: E731
-            return resumed(kind, folder, 7, hooks, save=dict(interval=2, by_epoch=False))
+@both
+def clipping(kind, folder):
+    return whole(kind, folder, update=OptimizerHook(grad_clip=dict(max_norm=1024.0)))
 
-        @named('resumed_with_ema_inside_a_cycle')
-        def with_ema(folder):
-            hooks = lambda: (EMAHook(momentum=0.5), evaluates(kind))  # noqa: E731
-            options = dict(update=dict(cumulative_iters=2), save=dict(interval=3, by_epoch=False))
-            return resumed(kind, folder, 8, hooks, **options)
 
-        @named('resumed_in_an_evaluation_workflow')
-        def in_workflow(folder):
-            return resumed(kind, folder, 5, workflow=TRAIN_VAL)
+@both
+def warmup_and_momentum(kind, folder):
+    def momentum(runner):
+        runner.register_momentum_hook(dict(policy='step', step=[2], gamma=0.5))
 
-        @named('stopped_and_run_again')
-        def again(folder):
-            runner = make(kind, folder, At(6, lambda runner: runner.stop('enough')), **limit(kind))
-            loaders = [loader()]
-            with seen(runner) as trace:
-                runner.run(loaders, [('train', 1)])
-                trace.lines.append('--- again')
-                runner.run(loaders, [('train', 1)])
-            return [*trace.lines, *ended(folder)]
+    return [*run(kind, folder, lr='warmup', before=momentum), *ended(folder)]
 
-        @named('workers')
-        def workers(folder):
-            return whole(kind, folder, loaders=[loader(workers=2, persistent_workers=True)])
 
-        @named('roll_back')
-        def back(folder):
-            def go(runner):
-                runner.roll_back(str(Path(folder) / 'iter_4.pth'))
+@both
+def bf16(kind, folder):
+    return whole(kind, folder, model=Exact(torch.float32), update=OptimizerHook(amp='bf16'))
 
-            return whole(kind, folder, At(7, go), save=dict(interval=4, by_epoch=False))
 
-        @named('not_finite')
-        def not_finite(folder):
-            def poison(runner):
-                runner.model.weight.data[0] = float('nan')
+@both
+def hooks_with_rings(kind, folder):
+    return whole(kind, folder, (Draws(), 'LOW'), IterTimerHook())
 
-            save = dict(interval=2, by_epoch=False)
-            hooks = At(5, poison), NonFiniteHook('rollback', interval=1)
-            return whole(kind, folder, *hooks, save=save)
 
-        @named('modes_and_two_optimizers')
-        def modes(folder):
-            def optimizers(model):
-                return {'one': sgd(model.one), 'two': sgd(model.two, 0.5)}
+@both
+def early_stop(kind, folder):
+    hooks = evaluates(kind), EarlyStoppingHook('loss', patience=1, min_delta=1024.0)
+    return whole(kind, folder, *hooks)
 
-            count = 2 if kind == 'iter' else 1
-            workflow = (('one', count), ('two', 1))
-            return whole(kind, folder, model=Pair(), optimizer=optimizers, workflow=workflow)
 
-        @named('one_step_two_optimizers')
-        def one_step(folder):
-            def optimizers(model):
-                return {'one': sgd(model.one), 'two': sgd(model.two, 0.5)}
+@both
+def stop_after_an_iteration(kind, folder):
+    return whole(kind, folder, At(6, lambda runner: runner.stop('enough')))
 
-            return whole(kind, folder, model=Pair(), optimizer=optimizers)
 
-        @named('nested_run')
-        def nested(folder):
-            return whole(kind, folder, Inner('inner', interval=5), save=dict(interval=2, by_epoch=False))
+@both
+def resumed_inside(kind, folder):
+    def hooks():
+        return (Draws(),)
 
-        @named('in_a_parallel_wrapper')
-        def wrapped(folder):
-            return whole(kind, folder, evaluates(kind), model=MMDataParallel(Exact()))
+    return resumed(kind, folder, 7, hooks, save=dict(interval=2, by_epoch=False))
 
-    _rows()
+
+@both
+def resumed_with_ema_inside_a_cycle(kind, folder):
+    def hooks():
+        return (EMAHook(momentum=0.5), evaluates(kind))
+
+    options = dict(update=dict(cumulative_iters=2), save=dict(interval=3, by_epoch=False))
+    return resumed(kind, folder, 8, hooks, **options)
+
+
+@both
+def resumed_in_an_evaluation_workflow(kind, folder):
+    return resumed(kind, folder, 5, workflow=TRAIN_VAL)
+
+
+@both
+def stopped_and_run_again(kind, folder):
+    runner = make(kind, folder, At(6, lambda runner: runner.stop('enough')), **limit(kind))
+    loaders = [loader()]
+    with seen(runner) as trace:
+        runner.run(loaders, [('train', 1)])
+        trace.lines.append('--- again')
+        runner.run(loaders, [('train', 1)])
+    return [*trace.lines, *ended(folder)]
+
+
+@both
+def workers(kind, folder):
+    return whole(kind, folder, loaders=[loader(workers=2, persistent_workers=True)])
+
+
+@both
+def roll_back(kind, folder):
+    def go(runner):
+        runner.roll_back(str(Path(folder) / 'iter_4.pth'))
+
+    return whole(kind, folder, At(7, go), save=dict(interval=4, by_epoch=False))
+
+
+@both
+def not_finite(kind, folder):
+    def poison(runner):
+        runner.model.weight.data[0] = float('nan')
+
+    save = dict(interval=2, by_epoch=False)
+    hooks = At(5, poison), NonFiniteHook('rollback', interval=1)
+    return whole(kind, folder, *hooks, save=save)
+
+
+@both
+def modes_and_two_optimizers(kind, folder):
+    def optimizers(model):
+        return {'one': sgd(model.one), 'two': sgd(model.two, 0.5)}
+
+    count = 2 if kind == 'iter' else 1
+    workflow = (('one', count), ('two', 1))
+    return whole(kind, folder, model=Pair(), optimizer=optimizers, workflow=workflow)
+
+
+@both
+def one_step_two_optimizers(kind, folder):
+    def optimizers(model):
+        return {'one': sgd(model.one), 'two': sgd(model.two, 0.5)}
+
+    return whole(kind, folder, model=Pair(), optimizer=optimizers)
+
+
+@both
+def nested_run(kind, folder):
+    return whole(kind, folder, Inner('inner', interval=5), save=dict(interval=2, by_epoch=False))
+
+
+@both
+def in_a_parallel_wrapper(kind, folder):
+    return whole(kind, folder, evaluates(kind), model=MMDataParallel(Exact()))
 
 
 class Inner(NestedRunHook):
@@ -647,23 +667,18 @@ class OwnIterLoop(IterBasedRunner):
         self._iter += 1
 
 
+def of_mmcv(type_, folder, is_resumed):
+    """A training by a runner of MMCV's shape: to its end, or killed and resumed."""
+    limits = {'max_epochs': None, 'max_iters': 12} if issubclass(type_, IterBasedRunner) else {'max_epochs': 3}
+    if not is_resumed:
+        return whole(type_, folder, Draws(), workflow=TRAIN_VAL, **limits)
+    save = {} if type_ is OwnSave else dict(interval=3, by_epoch=False)
+    return resumed(type_, folder, 7, lambda: (Draws(),), save=save, **limits)
+
+
 for _type in (OwnLoop, OwnIteration, OwnCalls, OwnSave, OwnIterLoop):
-
-    def _mmcv(kind=_type):
-        limits = {'max_iters': 12} if issubclass(kind, IterBasedRunner) else {'max_epochs': 3}
-        limits = {'max_epochs': None, **limits} if 'max_iters' in limits else limits
-
-        def alone(folder):
-            return whole(kind, folder, Draws(), workflow=TRAIN_VAL, **limits)
-
-        def again(folder):
-            save = {} if kind is OwnSave else dict(interval=3, by_epoch=False)
-            return resumed(kind, folder, 7, lambda: (Draws(),), save=save, **limits)
-
-        RUNS[f'mmcv_{kind.__name__}'] = alone
-        RUNS[f'mmcv_{kind.__name__}_resumed'] = again
-
-    _mmcv()
+    RUNS[f'mmcv_{_type.__name__}'] = partial(of_mmcv, _type, is_resumed=False)
+    RUNS[f'mmcv_{_type.__name__}_resumed'] = partial(of_mmcv, _type, is_resumed=True)
 
 
 # --- streams, and ranks ----------------------------------------------------------------------------------------------
