@@ -15,7 +15,6 @@ from typing import Any
 
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
-from runnerkit.config.known_keys import LOADER_FUNCTIONS
 from runnerkit.config.literals import read_literals
 from runnerkit.config.pretty import path_of
 from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
@@ -23,7 +22,7 @@ from runnerkit.nn import METRICS, Supervised
 from runnerkit.registry import FUNCTIONS, Registry
 from runnerkit.utils.logging import printable
 from runnerkit.utils.nameable import is_listed, is_nameable, names_place
-from runnerkit.utils.signatures import function_arguments
+from runnerkit.utils.signatures import LOADER_FUNCTIONS, function_arguments
 from runnerkit.utils.user_files import name_of_file
 
 #: Where a model's weights come from before those of the checkpoint replace them.

@@ -207,7 +207,7 @@ class Checkpoints(Updates):
             'groups': {name: groups for name, (_, groups) in self._group_settings.items()},
             'hooks': {name: found[1] for name, found in known.items() if found is not None},
             'schedules': schedules(self._hook_table),
-            'lr_scaled_for': self.lr_scaled_for,
+            'lr_scaled_for': self.lr_scaled_for and self.lr_scaled_for[0],
         }
 
     def _kept_gradients(self) -> dict[int, Any]:
@@ -397,7 +397,7 @@ class Checkpoints(Updates):
         if name not in settings.get('groups', {}):
             return state  # a file that does not say what its run was configured with
         was, now = settings['groups'][name], self._group_settings[name][1]
-        scaled_for, ranks = self.lr_scaled_for, saved['world_size']
+        scaled_for, ranks = self.lr_scaled_for and self.lr_scaled_for[0], saved['world_size']
         # A changed number of ranks alone leaves the rates as they are.
         if scaled_for and settings.get('lr_scaled_for', scaled_for) == scaled_for and ranks != self._world_size:
             now = with_rates_of(now, ranks / self._world_size)

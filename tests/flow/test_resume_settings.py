@@ -102,6 +102,20 @@ def test_another_number_of_processes_keeps_the_factor_of_auto_scale_lr(change, r
     assert ('optimizer: lr' in caplog.text) == ('optimizer__lr' in change)
 
 
+def begin_on_rank(_, folder):
+    return train(folder, stop_after=1, auto_scale_lr={'enable': True, 'base_batch_size': 2})
+
+
+def test_a_run_of_two_processes_is_resumed_by_one(on_ranks, tmp_path, caplog):
+    on_two = [0.4]  # 0.1, times two ranks of four samples, by a base of two
+    assert on_ranks(__file__, 'begin_on_rank', str(tmp_path)) == [pytest.approx(on_two)] * 2
+    caplog.set_level('INFO')
+    scaled = {'auto_scale_lr': {'enable': True, 'base_batch_size': 2}}
+    assert train(tmp_path, resume=True, stop_after=2, **scaled) == pytest.approx([0.04] * 2)
+    assert 'the learning rates stay those of 2 ranks, not 1' in caplog.text
+    assert train(tmp_path, resume=True, optimizer__lr=0.2, **scaled) == pytest.approx([0.08] * 2)
+
+
 def test_auto_scale_lr_that_is_new_at_a_resume_is_for_the_ranks_of_now(begun):
     file = torch.load(begun / 'epoch_1.pth')
     file['runnerkit']['world_size'] = 2
