@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
@@ -15,8 +15,10 @@ from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
+from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.fileio.paths import shown as path_shown
 from runnerkit.flow.earlier import finish_move, free_name, move_aside
+from runnerkit.flow.places import out_dirs
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, is_of, plain
 from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor
@@ -149,9 +151,9 @@ class Study:
                     'has learnt: put them back, or take a new work dir'
                 )
             self.algorithm = self._make_algorithm()
+            out_dirs = self._out_dirs()
             for record in records:
-                if not record.has_ended:  # the file may name any folder, or the one from which the study has moved
-                    record.work_dir = self._work_dir_of(record.number)
+                settle_paths(record, self._work_dir_of(record.number), out_dirs)
                 self.report.update(record)
             waiting = self._restore(records)
             self._told = max((record.told + 1 for record in records if record.told is not None), default=0)
@@ -375,6 +377,12 @@ class Study:
     def _work_dir_of(self, number: int) -> str:
         return str(self.folder(number) / f'{self.name}_{number:04d}')  # its name must be its own below an `out_dir`
 
+    def _out_dirs(self) -> list[str]:
+        """The folders and URLs below which the trials save, apart from their work dirs."""
+        named = [out_dir for _, out_dir, _ in out_dirs(Config.fromfile(self.config, import_custom_modules=False))]
+        named += [value for key, value in self.overrides.items() if key.endswith('.out_dir')]
+        return [local_path(each) for each in named if isinstance(each, (str, os.PathLike))]
+
     def _job(self, record: Record, again: bool = False) -> Job:
         return Job(
             number=record.number,
@@ -405,6 +413,20 @@ class Study:
             return self.algorithm.restore(records)
         replayed(self.algorithm, records, self._why_not)
         return None
+
+
+def settle_paths(record: Record, work_dir: str, out_dirs: Iterable[str]) -> None:
+    """Let ``record`` name nothing but its trial's own files: it may name any, or where the study was before.
+
+    Args:
+        record: as it was read from a file.
+        work_dir: of its trial.
+        out_dirs: folders and URLs below which its trial may also have saved.
+    """
+    record.work_dir, named = work_dir, record.weights_file or ''
+    if not any(lies_in(named, each) for each in (work_dir, *(join(each, Path(work_dir).name) for each in out_dirs))):
+        beside = os.path.join(work_dir, os.path.basename(named))
+        record.weights_file = beside if lies_in(beside, work_dir) and os.path.exists(beside) else None
 
 
 def allowed(
@@ -455,6 +477,8 @@ def replayed(
         while ended and (ended[0].told or 0) < record.asked:
             algorithm.update(ended.pop(0))
         proposal = allowed(algorithm, why_not, record.objectives)
+        if proposal and proposal.parent and Path(record.parent or '').name == Path(proposal.parent).name:
+            record.parent = proposal.parent  # the study may have moved
         if proposal is None or not is_of(record, proposal):
             raise WrongValue(
                 f'{type(algorithm).__name__} does not propose again what it proposed for trial {record.number} when '

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import time
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from runnerkit.search.executors import Ended
 from runnerkit.search.job import Result
 from runnerkit.search.journal import Journal
 from runnerkit.search.record import Record
-from runnerkit.search.study import NotATrialsFault, Study, no_score, replayed
+from runnerkit.search.study import NotATrialsFault, Study, no_score, replayed, settle_paths
 
 
 @pytest.fixture(scope='module')
@@ -696,6 +697,48 @@ class Stopping(AtOnce):
     def start(self, job, report):
         self.started.append(job)
         raise InterruptedError
+
+
+@pytest.mark.parametrize('named, stays', [
+    ('DIR/run_0/best.pth', True),
+    ('file://DIR/run_0/best.pth', True),
+    ('s3://kept/run_0/best.pth', True),  # below an out_dir of the config
+    ('s3://kept/run_1/best.pth', False),
+    ('s3://kept/run_0/../x.pth', False),
+    ('/moved/from/run_0/there.pth', 'DIR/run_0/there.pth'),
+    ('DIR/other.pth', False),
+    ('DIR/run_0/../other.pth', False),
+    ('DIR/run_0/..', False),
+    ('/dev/zero', False),
+    ('file:///dev/zero', False),
+    ('http://127.0.0.1:9/x.pth', False),
+    ('tcp://127.0.0.1:9', False),
+    ('memory://run_0/x.pth', False),
+    ('', False),
+    (None, False),
+])  # fmt: skip
+def test_the_record_of_an_ended_trial_names_no_weights_elsewhere(named, stays, tmp_path):
+    """They are opened by what follows the search, and the file may be anybody's."""
+    (tmp_path / 'run_0').mkdir()
+    (tmp_path / 'run_0' / 'there.pth').touch()
+    named, stays = (each.replace('DIR', str(tmp_path)) if isinstance(each, str) else each for each in (named, stays))
+    record = Record('search', 0, status='completed', work_dir='/moved/from/run_0', weights_file=named)
+    settle_paths(record, str(tmp_path / 'run_0'), ['s3://kept'])
+    assert record.weights_file == {True: named, False: None}.get(stays, stays)
+    assert record.work_dir == str(tmp_path / 'run_0')
+
+
+def test_a_study_that_was_made_elsewhere_opens_nothing_there(whole, tmp_path):
+    study = tmp_path / 'study'
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    for file in study.glob('trials/*/record.json'):
+        record = json.loads(file.read_text())
+        name = 'http://127.0.0.1:9/x.pth' if record['number'] == 0 else record['weights_file']
+        file.write_text(json.dumps({**record, 'weights_file': name}))
+    first, *others = small_study(tmp_path).run().all_records
+    assert first.weights_file is None
+    assert others
+    assert all(Path(each.weights_file).is_relative_to(study) for each in others)
 
 
 def test_a_trial_goes_on_in_the_folder_of_its_study(tmp_path):
