@@ -320,7 +320,9 @@ class Checkpoints(Updates):
             ) from error
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint, loaded.get('runnerkit') or {})
-        storing = [hook for hook in self._hook_table if isinstance(hook, StoringHook) and (hook.out_dir or self.work_dir)]
+        storing = [
+            hook for hook in self._hook_table if isinstance(hook, StoringHook) and (hook.out_dir or self.work_dir)
+        ]
         places = [hook.store(self).place for hook in storing]  # type: ignore[arg-type]
         messages = own_messages(loaded['meta'].get('hook_msgs', {}), checkpoint, places)
         self.meta.setdefault('hook_msgs', {}).update(messages)

@@ -151,9 +151,8 @@ class Study:
                     'has learnt: put them back, or take a new work dir'
                 )
             self.algorithm = self._make_algorithm()
-            out_dirs = self._out_dirs()
+            settle_paths(records, self.work_dir, self.name, self.config, self.overrides)
             for record in records:
-                settle_paths(record, self._work_dir_of(record.number), out_dirs)
                 self.report.update(record)
             waiting = self._restore(records)
             self._told = max((record.told + 1 for record in records if record.told is not None), default=0)
@@ -372,16 +371,10 @@ class Study:
 
     def folder(self, number: int) -> Path:
         """The folder of a trial."""
-        return self.work_dir / TRIALS / f'{number:04d}'
+        return folder_of(self.work_dir, number)
 
     def _work_dir_of(self, number: int) -> str:
-        return str(self.folder(number) / f'{self.name}_{number:04d}')  # its name must be its own below an `out_dir`
-
-    def _out_dirs(self) -> list[str]:
-        """The folders and URLs below which the trials save, apart from their work dirs."""
-        named = [out_dir for _, out_dir, _ in out_dirs(Config.fromfile(self.config, import_custom_modules=False))]
-        named += [value for key, value in self.overrides.items() if key.endswith('.out_dir')]
-        return [local_path(each) for each in named if isinstance(each, (str, os.PathLike))]
+        return work_dir_of(self.work_dir, self.name, number)
 
     def _job(self, record: Record, again: bool = False) -> Job:
         return Job(
@@ -415,18 +408,36 @@ class Study:
         return None
 
 
-def settle_paths(record: Record, work_dir: str, out_dirs: Iterable[str]) -> None:
-    """Let ``record`` name nothing but its trial's own files: it may name any, or where the study was before.
+def folder_of(study: Path, number: int) -> Path:
+    """The folder of a trial in the work dir of a study."""
+    return study / TRIALS / f'{number:04d}'
+
+
+def work_dir_of(study: Path, name: str, number: int) -> str:
+    """The work dir of a trial of the step ``name``."""
+    return str(folder_of(study, number) / f'{name}_{number:04d}')  # its name must be its own below an `out_dir`
+
+
+def settle_paths(
+    records: Iterable[Record], study: Path, name: str, config: str | os.PathLike[str], overrides: Mapping[str, Any]
+) -> None:
+    """Let ``records`` name nothing but their trials' own files: they may name any, or where the study was before.
 
     Args:
-        record: as it was read from a file.
-        work_dir: of its trial.
-        out_dirs: folders and URLs below which its trial may also have saved.
+        records: as they were read from files.
+        study: the work dir of their study.
+        name: of its step.
+        config: of the trials; below its ``out_dir`` they may save, too.
+        overrides: its changes for all trials.
     """
-    record.work_dir, named = work_dir, record.weights_file or ''
-    if not any(lies_in(named, each) for each in (work_dir, *(join(each, Path(work_dir).name) for each in out_dirs))):
-        beside = os.path.join(work_dir, os.path.basename(named))
-        record.weights_file = beside if lies_in(beside, work_dir) and os.path.exists(beside) else None
+    places = [out_dir for _, out_dir, _ in out_dirs(Config.fromfile(config, import_custom_modules=False))]
+    places += [value for key, value in overrides.items() if key.endswith('.out_dir') and value is not None]
+    for record in records:
+        record.work_dir, named = work_dir_of(study, name, record.number), record.weights_file or ''
+        below = [join(local_path(each), Path(record.work_dir).name) for each in places]
+        if not any(lies_in(named, each) for each in (record.work_dir, *below)):
+            beside = os.path.join(record.work_dir, os.path.basename(named))
+            record.weights_file = beside if lies_in(beside, record.work_dir) and os.path.exists(beside) else None
 
 
 def allowed(

@@ -700,32 +700,34 @@ class Stopping(AtOnce):
 
 
 @pytest.mark.parametrize('named, stays', [
-    ('DIR/run_0/best.pth', True),
-    ('file://DIR/run_0/best.pth', True),
-    ('s3://kept/run_0/best.pth', True),  # below an out_dir of the config
-    ('s3://kept/run_1/best.pth', False),
-    ('s3://kept/run_0/../x.pth', False),
-    ('/moved/from/run_0/there.pth', 'DIR/run_0/there.pth'),
-    ('DIR/other.pth', False),
-    ('DIR/run_0/../other.pth', False),
-    ('DIR/run_0/..', False),
+    ('OWN/best.pth', True),
+    ('file://OWN/best.pth', True),
+    ('s3://kept/run_0000/best.pth', True),  # below an out_dir of the config
+    ('memory://more/run_0000/best.pth', True),
+    ('s3://kept/run_0001/best.pth', False),
+    ('s3://kept/run_0000/../x.pth', False),
+    ('/moved/from/run_0000/there.pth', 'OWN/there.pth'),
+    ('OWN/../other.pth', False),
+    ('OWN/..', False),
     ('/dev/zero', False),
     ('file:///dev/zero', False),
     ('http://127.0.0.1:9/x.pth', False),
     ('tcp://127.0.0.1:9', False),
-    ('memory://run_0/x.pth', False),
+    ('memory://run_0000/x.pth', False),
     ('', False),
     (None, False),
 ])  # fmt: skip
 def test_the_record_of_an_ended_trial_names_no_weights_elsewhere(named, stays, tmp_path):
     """They are opened by what follows the search, and the file may be anybody's."""
-    (tmp_path / 'run_0').mkdir()
-    (tmp_path / 'run_0' / 'there.pth').touch()
-    named, stays = (each.replace('DIR', str(tmp_path)) if isinstance(each, str) else each for each in (named, stays))
-    record = Record('search', 0, status='completed', work_dir='/moved/from/run_0', weights_file=named)
-    settle_paths(record, str(tmp_path / 'run_0'), ['s3://kept'])
+    own = tmp_path / 'trials' / '0000' / 'run_0000'
+    own.mkdir(parents=True)
+    (own / 'there.pth').touch()
+    named, stays = (each.replace('OWN', str(own)) if isinstance(each, str) else each for each in (named, stays))
+    record = Record('run', 0, status='completed', work_dir='/moved/from/run_0000', weights_file=named)
+    path = config_file(tmp_path, evaluation={'interval': 1, 'out_dir': 's3://kept'})
+    settle_paths([record], tmp_path, 'run', path, {'checkpoint_config.out_dir': 'memory://more'})
     assert record.weights_file == {True: named, False: None}.get(stays, stays)
-    assert record.work_dir == str(tmp_path / 'run_0')
+    assert record.work_dir == str(own)
 
 
 def test_a_study_that_was_made_elsewhere_opens_nothing_there(whole, tmp_path):
