@@ -60,7 +60,7 @@ def seal(work_dir: Path, record: Mapping[str, Any]) -> str | None:
 
 
 def strangers(work_dir: Path, record: Mapping[str, Any], own: Collection[str]) -> list[str]:
-    """The files of code in ``work_dir`` that a seal would be about, apart from a run's ``own``, by their names there."""
+    """The names in ``work_dir`` of the files of code that a seal would be about, apart from a run's ``own``."""
     return [name for name, _ in _code(work_dir, record) if name not in own]
 
 

@@ -35,7 +35,7 @@ _NAMING = ('type', 'loss')
 #: The registries of runnerkit in which there is something that may be named, by their names.
 _OF_WHAT_COMPUTES = ('model', 'loss', 'dataset', 'transform', 'sampler', 'initializer', 'function')
 
-#: The most that a file may ask for in the settings of a loader: more would exhaust this machine. No prediction needs it.
+#: The most that a file may ask for in the settings of a loader: more could exhaust this machine.
 _MOST = {
     **dict.fromkeys(('samples_per_gpu', 'batch_size'), 1024),
     **dict.fromkeys(('workers_per_gpu', 'num_workers'), os.cpu_count() or 1),

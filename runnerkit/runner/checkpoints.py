@@ -327,6 +327,7 @@ class Checkpoints(Updates):
         messages = own_messages(loaded['meta'].get('hook_msgs', {}), checkpoint, places)
         self.meta.setdefault('hook_msgs', {}).update(messages)
         self._load_counters(loaded)
+        self._resumed_config = loaded['meta'].get('config')
         if self._resumed is None:
             self.logger.warning(
                 '%s does not hold random states: shuffling and dropout start anew, at the place in the data that the '

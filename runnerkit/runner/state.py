@@ -124,6 +124,7 @@ class RunnerState:
         self._workflow: list[tuple[str, int]] = []
         self._readers = Readers()
         self._resumed: dict[str, Any] | None = None
+        self._resumed_config: Any = None  # the config's text in the checkpoint
         # What optimizers and hooks were configured with, each with the object that it is of.
         self._group_settings: dict[str, tuple[Optimizer, list[Settings]]] = {}
         self._hook_settings: dict[int, tuple[Hook, Settings]] = {}

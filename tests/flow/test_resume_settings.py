@@ -71,6 +71,20 @@ def test_the_same_config_is_silent_and_goes_on_exactly(begun, tmp_path_factory, 
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+class Dropping(Tiny):
+    def __init__(self, p=0.5):
+        super().__init__()
+        self.dropout = torch.nn.Dropout(p)
+
+
+def test_changed_arguments_of_data_and_model_are_in_the_table(tmp_path, caplog):
+    model = {'model': {'_delete_': True, 'type': Dropping, 'p': 0.5}}
+    train(tmp_path, stop_after=1, **model)
+    train(tmp_path, resume=True, model={**model['model'], 'p': 0.1})
+    table = caplog.text.partition('this has changed:\n')[2].splitlines()
+    assert table[1].split() == ['model.p', '0.5', '0.1', 'it', 'takes', 'effect', 'now']
+
+
 def test_another_optimizer_is_refused_with_the_command(begun):
     with pytest.raises(ValueError, match='it was SGD and is Adam.*--load-from .*epoch_1.pth'):
         train(begun, resume=True, optimizer={'_delete_': True, 'type': 'Adam', 'lr': 0.1})
