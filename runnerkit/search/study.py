@@ -8,9 +8,11 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
@@ -48,6 +50,7 @@ TRIALS = 'trials'
 #: The file in a study's work dir that says what is searched there.
 STUDY = 'study.json'
 
+_REHEARSAL = 'rehearsal'  # the work dir, in a trial's folder, of a run that shows whether the config can begin
 _ALIKE = 3  # trials that must fail alike, before any other has ended, for the search to end
 _ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended
@@ -126,6 +129,8 @@ class Study:
         self._is_stopping = False
         self._why_not_on: str | None = None  # what ends the study, if the machine or all trials are to blame
         self._early: list[str] = []  # the errors of trials that have failed before their first iteration
+        self._held: list[tuple[Record, Result]] = []  # failures before a first iteration, until the rehearsal has ended
+        self._is_rehearsed = False
         self._known: dict[int, dict[str, float]] = {}  # of the running trials: the scores known before the training
 
     def run(self) -> Report:
@@ -190,7 +195,10 @@ class Study:
                 self._is_stopping = True
                 self.executor.stop()
             for ended in self.executor.wait(_WAIT):
-                self._finish(self.report.get(self.name, ended.job.number), ended.result)
+                if ended.job.rehearsal:
+                    self._end_rehearsal(ended.result)
+                else:
+                    self._finish(self.report.get(self.name, ended.job.number), ended.result)
 
     @property
     def _is_ending(self) -> bool:
@@ -319,12 +327,43 @@ class Study:
             PACKAGE: 'Install the package, or mend the import' if is_first else None,  # else a value has chosen it
         }.get(result.blame)
         if way_out is None:
-            return False
+            return is_first and not result.has_begun and self._is_held(record, result)
         self._why_not_on = self._why_not_on or (
             f'{self.name}: trial {record.number} could not run on this machine: {record.message}. It does not count as '
             f'failed. {way_out}; the same command repeats it and goes on'
         )
         return True
+
+    def _is_held(self, record: Record, result: Result) -> bool:
+        """Whether the failure of a run is kept back until it is known whether the config fails without its values.
+
+        The first such failure starts the config as it is, up to the first iteration.
+        """
+        if self._is_rehearsed or self._is_ending:
+            return False
+        if not self._held:
+            job = replace(self._job(record), overrides=dict(self.overrides), parent=None, rehearsal=True)
+            job = replace(job, work_dir=str(self.folder(record.number) / _REHEARSAL))
+            self.executor.start(job, lambda step, scores: False)
+        self._held.append((record, result))
+        return True
+
+    def _end_rehearsal(self, result: Result) -> None:
+        """End the study if the config has failed as the first trial has; else the trials have failed for themselves."""
+        self._is_rehearsed, held, self._held = True, self._held, []
+        first, failure = held[0]
+        folder = str(self.folder(first.number) / _REHEARSAL)
+        rmtree(folder, ignore_errors=True)
+        if result.status == 'stopped':  # the study is: the trials are repeated when it goes on
+            return
+        if not result.has_begun and result.message.replace(folder, first.work_dir) == failure.message:
+            self._why_not_on = self._why_not_on or (
+                f'{self.name}: the config of the trials fails before its first iteration, whatever their values: '
+                f'{failure.message}. Mend it: the same command then goes on; no trial counts as failed'
+            )
+            return
+        for record, each in held:
+            self._finish(record, each)
 
     def _tell_change(self) -> None:
         """Keep the report's files and the listener up to date."""
