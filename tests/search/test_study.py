@@ -390,9 +390,7 @@ class Points(Noisy):
 def rehearsed(tmp_path, space, **changes):
     (tmp_path / 'points.py').write_text(WRONG)
     train = {'type': f'{tmp_path}/points.py:Points', 'length': 4}
-    config_file(
-        tmp_path, **{'evaluation': {'interval': 1}, 'data': {'samples_per_gpu': 2, 'train': train, 'val': train}}
-    )
+    config_file(tmp_path, evaluation={'interval': 1}, data={'samples_per_gpu': 2, 'train': train, 'val': train})
     path = tmp_path / 'config.py'
     path.write_text(path.read_text() + ''.join(f'{key} = {value!r}\n' for key, value in changes.items()))
     return Study(path, space, {'loss': 'min'}, tmp_path / 'study', {'type': 'GridSearch'})
@@ -403,9 +401,12 @@ def ended(tmp_path):
     return [each['number'] for each in records if each['status'] != 'running']
 
 
+NOWHERE = {'type': 'POINTS', 'folder': 'nowhere'}
+
+
 @pytest.mark.parametrize('changes, message', [
-    ({'evaluation': None, 'data': {'samples_per_gpu': 2, 'train': {'type': 'POINTS', 'folder': 'nowhere'}}}, 'FileNotFoundError: .*nowhere'),
-    ({'custom_hooks': [{'type': 'EMAHook', 'momentun': 0.1}]}, "momentun"),
+    ({'evaluation': None, 'data': {'samples_per_gpu': 2, 'train': NOWHERE}}, 'FileNotFoundError: .*nowhere'),
+    ({'custom_hooks': [{'type': 'EMAHook', 'momentun': 0.1}]}, 'momentun'),
     ({'load_from': '/nowhere/x.pth'}, 'FileNotFoundError: .*/nowhere/x.pth'),
 ])  # fmt: skip
 def test_an_error_of_the_config_ends_the_study_before_a_trial_counts(changes, message, tmp_path):
