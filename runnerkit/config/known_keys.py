@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from runnerkit.config.key_meanings import MEANINGS
 from runnerkit.config.key_meanings import TOP as TOP
+from runnerkit.utils.signatures import LOADER_FUNCTIONS
 
 #: The sections without which there is no run.
 REQUIRED = ('model', 'data', 'optimizer', 'runner')
@@ -146,9 +147,6 @@ _WITHOUT_DOCSTRING = (
     'dist_params',
     'mp_policy',
 )
-
-#: The options of a loader that are functions.
-LOADER_FUNCTIONS = ('collate_fn', 'worker_init_fn')
 
 #: The keys that readers of sections know; for a class, without ``type``.
 KEYS: dict[str, tuple[str, ...]] = {

@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours
-from runnerkit.config.known_keys import LOADER_FUNCTIONS, REQUIRED, SCHEDULES
+from runnerkit.config.known_keys import REQUIRED, SCHEDULES
 from runnerkit.config.objects import WAY_OUT, is_mark, why_nameless
 from runnerkit.config.origin import dotted, written_at
 from runnerkit.config.pretty import OBJECT
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import non_finite_numbers
+from runnerkit.utils.signatures import LOADER_FUNCTIONS
 
 Path = tuple[Any, ...]
 

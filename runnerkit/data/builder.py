@@ -30,6 +30,7 @@ from runnerkit.distributed.info import get_dist_info
 from runnerkit.registry import Registry, find_function
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.signatures import LOADER_FUNCTIONS
 from runnerkit.utils.suggest import did_you_mean
 
 DATASETS = Registry('dataset')
@@ -50,9 +51,6 @@ for _sampler in (
 
 #: Data sets made of others, and the argument that holds the others' configs.
 _NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
-
-#: Options that are functions: `runnerkit.config.known_keys.LOADER_FUNCTIONS`, without importing configs.
-LOADER_FUNCTIONS = ('collate_fn', 'worker_init_fn')
 
 #: Options that mean something only where there are workers.
 _WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')

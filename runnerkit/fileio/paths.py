@@ -32,6 +32,17 @@ def local_path(path: PathOrUrl) -> str:
     return rest if found and scheme in ('file', 'local') else path
 
 
+def lies_in(path: PathOrUrl, folder: PathOrUrl) -> bool:
+    """Whether ``path`` names a file directly in ``folder``; nothing is opened. Use it for paths that a file names."""
+    path, folder = local_path(path), local_path(folder)
+    parent, _, name = path.rpartition('/')
+    if name in ('', '.', '..') or '\0' in path:
+        return False
+    if is_url(path) or is_url(folder):
+        return parent == folder.rstrip('/')
+    return os.path.realpath(os.path.dirname(path)) == os.path.realpath(folder)
+
+
 def plain_file_name(name: str) -> str:
     """Check that ``name`` is a plain file name on every system, and return it. Use it for names from servers and files,
     which must not lead out of a folder.

@@ -66,8 +66,7 @@ class Context:
         closing: what to close after the terminal stage, last opened first.
         hooks: hooks to register after the config's, each with its priority.
         guard: makes a context to enter around the training alone.
-        lr_scaled_for: with ``auto_scale_lr``, the samples of each rank's batch, by which the learning rate is scaled.
-        lr_factor: the factor by which ``auto_scale_lr`` has multiplied the learning rate; 0 without it.
+        lr_scaled_for: with ``auto_scale_lr``, the samples of each rank's batch and ``base_batch_size``.
         workflow: the config's, in which each entry on a split is one of a mode, ``('val', 1)`` for ``('val_hard', 1)``.
         loaders: one per workflow entry.
         val_loader: the loader for `EvalHook`, if any, or several by name.
@@ -87,8 +86,7 @@ class Context:
     work_dir: Path = Path('.')
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger('runnerkit'))
     meta: dict[str, Any] = field(default_factory=dict)
-    lr_scaled_for: int | None = None
-    lr_factor: float = 0.0
+    lr_scaled_for: tuple[int, int] | None = None
     workflow: list[tuple[str, int]] = field(default_factory=lambda: [('train', 1)])
     resume_from: str | None = None
     continues: bool = False

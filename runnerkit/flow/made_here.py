@@ -13,7 +13,7 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,11 @@ def seal(work_dir: Path, record: Mapping[str, Any]) -> str | None:
     return None if key is None else _seal(key, work_dir, record)
 
 
+def strangers(work_dir: Path, record: Mapping[str, Any], own: Collection[str]) -> list[str]:
+    """The names in ``work_dir`` of the files of code that a seal would be about, apart from a run's ``own``."""
+    return [name for name, _ in _code(work_dir, record) if name not in own]
+
+
 def is_made_here(config: Path) -> bool:
     """Whether this user's own run has written the ``config`` of a work dir, and the code beside it, as they are now."""
     record, key = read_record(config.parent), _key()
@@ -72,17 +77,22 @@ def is_made_here(config: Path) -> bool:
 
 
 def _seal(key: bytes, work_dir: Path, record: Mapping[str, Any]) -> str:
-    config, code = record['config'], os.path.basename(str(record.get('code') or CODE))
+    config = record['config']
     text = (work_dir / config).read_bytes()
-    named = f'{{{{ fileDirname }}}}/{code}/'.encode() in text
-    files = sorted((work_dir / code).rglob('*')) if named else []
-    held = [
-        (path.relative_to(work_dir).as_posix(), _digest(path))
-        for path in files
-        if _is_importable(path) or (path.is_symlink() and path.is_dir())  # a folder may be a package
-    ]
+    held = [(name, _digest(path)) for name, path in _code(work_dir, record)]
     content = json.dumps([config, hashlib.sha256(text).hexdigest(), held])
     return hmac.new(key, content.encode(), hashlib.sha256).hexdigest()
+
+
+def _code(work_dir: Path, record: Mapping[str, Any]) -> list[tuple[str, Path]]:
+    """What may be imported with the config of ``record``: the names in ``work_dir``, and the paths."""
+    code = os.path.basename(str(record.get('code') or CODE))
+    named = f'{{{{ fileDirname }}}}/{code}/'.encode() in (work_dir / record['config']).read_bytes()
+    return [
+        (path.relative_to(work_dir).as_posix(), path)
+        for path in (sorted((work_dir / code).rglob('*')) if named else [])
+        if _is_importable(path) or (path.is_symlink() and path.is_dir())  # a folder may be a package
+    ]
 
 
 def _digest(path: Path) -> str:

@@ -100,7 +100,7 @@ class NetworkBase(Stage):
         config = required_section(cfg, 'optimizer')
         if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             with placed_errors(cfg, 'auto_scale_lr'):
-                config, context.lr_factor = scaled_lr(config, cfg, context)
+                config = scaled_lr(config, cfg, context)
         with placed_errors(cfg, 'optimizer'):
             context.optimizer = build_optimizer(context.model, config)
 
@@ -126,9 +126,8 @@ class Network(NetworkBase):
         build_experiment(context)  # which has the rest
 
 
-def scaled_lr(config: Any, cfg: Any, context: Context) -> tuple[Any, float]:
-    """The optimizer's config with its learning rate scaled by batch size over ``auto_scale_lr.base_batch_size``; and
-    that factor.
+def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
+    """The optimizer's config with its learning rate scaled by batch size over ``auto_scale_lr.base_batch_size``.
 
     Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017 (the linear scaling rule).
     """
@@ -138,8 +137,9 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> tuple[Any, float]:
             '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the config: the batch size the lr is '
             'meant for'
         )
-    context.lr_scaled_for = loader_settings(cfg.data, 'train')['samples_per_gpu']
-    batch = context.world_size * context.lr_scaled_for
+    samples = loader_settings(cfg.data, 'train')['samples_per_gpu']
+    context.lr_scaled_for = samples, base
+    batch = context.world_size * samples
     scaled = config.copy()
     scaled['lr'] = config['lr'] * batch / base
     context.logger.info(
@@ -150,4 +150,4 @@ def scaled_lr(config: Any, cfg: Any, context: Context) -> tuple[Any, float]:
         base,
         '; a resumed run keeps the number of ranks of its start' if resumes(context) or resume_from(context) else '',
     )
-    return scaled, batch / base
+    return scaled

@@ -84,6 +84,11 @@ def write_snapshot(work_dir: Path, cfg: Any, record: Mapping[str, Any]) -> dict[
     return {'config': config, **({'code': code} if is_own else {})}
 
 
+def copies_of(cfg: Any) -> list[str]:
+    """Where the user's files that a config names are in the folder for them."""
+    return [copy.as_posix() for copy in _copies(user_files(cfg)).values()]
+
+
 def packages_needed(cfg: Any) -> list[str]:
     """The packages of the user's own that a config imports by name: they are not copied."""
     dotted = [text for value in _values(cfg) if re.fullmatch(r'[A-Za-z_]\w*(\.\w+)+', text := _text_of(value))]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runnerkit.config.known_keys import LOADER_FUNCTIONS
 from runnerkit.config.objects import is_mark
+from runnerkit.utils.signatures import LOADER_FUNCTIONS
 
 #: What the names of splits that are evaluated on begin with, and of those that are trained on.
 EVALUATED, TRAINED = ('val', 'test'), ('train',)

@@ -80,7 +80,6 @@ class RunnerBase(Stage):
     def resume(self, context: Context) -> None:
         """Resume from the checkpoint that the startup stage has noted, if any."""
         checkpoint = context.resume_from
-        context.runner.lr_factor = context.lr_factor
         if checkpoint is not None:
             context.runner.config_wins = True
             with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):

@@ -7,6 +7,7 @@ the config that will be built, at any depth.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
@@ -15,7 +16,6 @@ from typing import Any
 
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
-from runnerkit.config.known_keys import LOADER_FUNCTIONS
 from runnerkit.config.literals import read_literals
 from runnerkit.config.pretty import path_of
 from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
@@ -23,7 +23,7 @@ from runnerkit.nn import METRICS, Supervised
 from runnerkit.registry import FUNCTIONS, Registry
 from runnerkit.utils.logging import printable
 from runnerkit.utils.nameable import is_listed, is_nameable, names_place
-from runnerkit.utils.signatures import function_arguments
+from runnerkit.utils.signatures import LOADER_FUNCTIONS, function_arguments
 from runnerkit.utils.user_files import name_of_file
 
 #: Where a model's weights come from before those of the checkpoint replace them.
@@ -34,6 +34,14 @@ _NAMING = ('type', 'loss')
 
 #: The registries of runnerkit in which there is something that may be named, by their names.
 _OF_WHAT_COMPUTES = ('model', 'loss', 'dataset', 'transform', 'sampler', 'initializer', 'function')
+
+#: The most that a file may ask for in the settings of a loader: more could exhaust this machine.
+_MOST = {
+    **dict.fromkeys(('samples_per_gpu', 'batch_size'), 1024),
+    **dict.fromkeys(('workers_per_gpu', 'num_workers'), os.cpu_count() or 1),
+    'prefetch_factor': 4,
+    'num_gpus': 1,
+}
 
 Parts = Callable[[Config], Iterable[Any]]
 
@@ -56,7 +64,7 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool, parts: Parts = mo
     URL or host from the config. A function may be named only as it is registered.
 
     What a prediction does not need is left out: metrics; the first weights of the model, which the checkpoint replaces;
-    and ``num_threads``, since a number that is much too large crashes the process.
+    and ``num_threads``, since a number that is much too large crashes the process. The numbers of loaders are limited.
 
     Args:
         meta: of the checkpoint.
@@ -107,6 +115,7 @@ def _read(text: str, trust: bool, parts: Parts) -> Config:
         return cfg
     if 'num_threads' in cfg:
         del cfg['num_threads']
+    _limit_loaders(cfg.get('data'))
     code, places = list(_not_imported(cfg)), list[str]()
     for part in parts(cfg):
         _check(part, None, code, places)
@@ -121,6 +130,17 @@ def _read(text: str, trust: bool, parts: Parts) -> Config:
         f'names {named}. Nothing was imported, opened or built. Import the modules that register your own classes '
         'first; or, if you trust whoever made the file, say trust=True (--trust)'
     )
+
+
+def _limit_loaders(data: Any) -> None:
+    """Lower the numbers of ``data`` and of the loaders in it to what one machine has."""
+    sections = (
+        [data, *(data[key] for key in data if str(key).endswith('_dataloader'))] if isinstance(data, dict) else []
+    )
+    for section in (each for each in sections if isinstance(each, dict)):
+        for key, most in _MOST.items():
+            if isinstance(section.get(key), int):  # other kinds are refused later
+                section[key] = min(section[key], most)
 
 
 def _not_imported(cfg: Config) -> Iterator[str]:

@@ -20,8 +20,8 @@ from runnerkit.flow.earlier import (
     timestamp_of,
     write_record,
 )
-from runnerkit.flow.made_here import seal
-from runnerkit.flow.snapshot import files_needed, packages_needed, sources_in, write_snapshot
+from runnerkit.flow.made_here import config_of, is_made_here, seal, strangers
+from runnerkit.flow.snapshot import CODE, copies_of, files_needed, packages_needed, sources_in, write_snapshot
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.logging import shortened
 
@@ -29,14 +29,24 @@ from runnerkit.utils.logging import shortened
 def take_over(context: Context) -> None:
     """Make the work dir this run's, on rank 0."""
     work_dir, cfg = context.work_dir, context.cfg
-    record = read_record(work_dir)
+    record, before = read_record(work_dir), config_of(work_dir)
+    was_own = before is not None and is_made_here(before)
     if not context.continues:
         set_run_aside(context)
     written = write_snapshot(work_dir, cfg, record)
     its_jobs = sorted({*read_record(work_dir).get('jobs', []), *context.jobs})
-    sealed = seal(work_dir, {**read_record(work_dir), **written})
+    noted = {**read_record(work_dir), **written}
+    own = [f'{noted.get("code") or CODE}/{copy}' for copy in copies_of(cfg)]
+    others = [] if was_own else strangers(work_dir, noted, own)
+    sealed = None if others else seal(work_dir, noted)
     write_record(work_dir, **written, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
-    if sealed is None:
+    if others:
+        context.logger.warning(
+            'the work dir holds code that no run of yours has written there, so it is not sealed: %s. Remove it and '
+            'resume; or, to use the work dir with it, say --trust',
+            shortened(others),
+        )
+    elif sealed is None:
         context.logger.info(
             'there is no place for your key (XDG_STATE_HOME, else ~/.local/state), so the work dir is not sealed: to '
             'use its code later, say --trust'

@@ -23,8 +23,9 @@ from runnerkit.checkpoint.store import checkpoint_meant, finite_beside
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import all_gather_objects, together
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.hooks.hook import Hook
+from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update
 from runnerkit.parallel import FSDP2, unwrap
@@ -207,7 +208,7 @@ class Checkpoints(Updates):
             'groups': {name: groups for name, (_, groups) in self._group_settings.items()},
             'hooks': {name: found[1] for name, found in known.items() if found is not None},
             'schedules': schedules(self._hook_table),
-            'lr_scaled_for': self.lr_scaled_for,
+            'lr_scaled_for': self.lr_scaled_for and self.lr_scaled_for[0],
         }
 
     def _kept_gradients(self) -> dict[int, Any]:
@@ -319,9 +320,14 @@ class Checkpoints(Updates):
             ) from error
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint, loaded.get('runnerkit') or {})
-        hook_msgs = loaded['meta'].get('hook_msgs', {})
-        self.meta.setdefault('hook_msgs', {}).update({**hook_msgs, **moved_along(hook_msgs, checkpoint)})
+        storing = [
+            hook for hook in self._hook_table if isinstance(hook, StoringHook) and (hook.out_dir or self.work_dir)
+        ]
+        places = [hook.store(self).place for hook in storing]  # type: ignore[arg-type]
+        messages = own_messages(loaded['meta'].get('hook_msgs', {}), checkpoint, places)
+        self.meta.setdefault('hook_msgs', {}).update(messages)
         self._load_counters(loaded)
+        self._resumed_config = loaded['meta'].get('config')
         if self._resumed is None:
             self.logger.warning(
                 '%s does not hold random states: shuffling and dropout start anew, at the place in the data that the '
@@ -397,7 +403,7 @@ class Checkpoints(Updates):
         if name not in settings.get('groups', {}):
             return state  # a file that does not say what its run was configured with
         was, now = settings['groups'][name], self._group_settings[name][1]
-        scaled_for, ranks = self.lr_scaled_for, saved['world_size']
+        scaled_for, ranks = self.lr_scaled_for and self.lr_scaled_for[0], saved['world_size']
         # A changed number of ranks alone leaves the rates as they are.
         if scaled_for and settings.get('lr_scaled_for', scaled_for) == scaled_for and ranks != self._world_size:
             now = with_rates_of(now, ranks / self._world_size)
@@ -448,15 +454,24 @@ class Checkpoints(Updates):
         self._epoch, self._iter = self._progress.epochs, self._progress.iters
 
 
-def moved_along(messages: Mapping[str, Any], checkpoint: str) -> dict[str, str]:
-    """The checkpoints that ``messages`` name and that have moved together with ``checkpoint``: where they are now."""
-    folder = os.path.dirname(os.path.abspath(local_path(checkpoint)))
-    found: dict[str, str] = {}
+def own_messages(messages: Mapping[str, Any], checkpoint: str, places: Iterable[str]) -> dict[str, Any]:
+    """The ``messages`` of hooks in ``checkpoint``, without paths of other checkpoints that lead elsewhere.
+
+    The file may name any path or URL. One stays if it lies in the folder of ``checkpoint`` or in one of ``places``,
+    where this run saves; if not, the file of that name beside ``checkpoint`` takes its place, if there is one.
+    """
+    path = local_path(checkpoint)
+    folder = path.rpartition('/')[0] if is_url(path) else os.path.dirname(os.path.abspath(path))
+    found = dict(messages)
     for key in ('best_ckpt', 'last_ckpt'):
-        path = messages.get(key)
-        if isinstance(path, str) and not is_url(path) and not os.path.exists(path):
-            beside = os.path.join(folder, os.path.basename(path))
-            found |= {key: beside} if os.path.exists(beside) else {}
+        named = found.pop(key, None)
+        if not isinstance(named, str):
+            continue
+        beside = os.path.join(folder, os.path.basename(named))
+        if any(lies_in(named, each) for each in (folder, *places)):
+            found[key] = named
+        elif lies_in(beside, folder) and os.path.exists(beside):
+            found[key] = beside
     return found
 
 

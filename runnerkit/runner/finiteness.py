@@ -122,7 +122,8 @@ def _command(runner: Updates, checkpoint: str) -> str:
     if not os.path.isfile(config):
         return f'runner.resume({checkpoint!r})'
     words = ['runnerkit', 'train', config, '--work-dir', str(runner.work_dir), '--resume-from', checkpoint]
-    scale = runner.lr_factor or 1.0
+    samples, base = runner.lr_scaled_for or (1, runner.world_size)
+    scale = runner.world_size * samples / base
     rates = {name: each.defaults.get('lr') for name, each in named_optimizers(runner.optimizer).items()}
     lower = [
         f'optimizer{name and "." + name}.lr={float(rate) / scale / 10:.3g}'

@@ -294,6 +294,7 @@ class Resuming(Checkpoints):
             setting_changes,
             table,
         )
+        from runnerkit.runner.config_changes import config_changes
 
         resumed: Mapping[str, Any] = self._resumed or {}
         found = changes(resumed['conditions'], self._conditions())
@@ -307,6 +308,7 @@ class Resuming(Checkpoints):
         for reader, state in self._readers.entries_in(own):
             entry = self._readers.entries.index(reader)
             found += loader_changes(entry, state.about, about(reader.dataloader))
+        found += config_changes(self._resumed_config, self.meta.get('config'))
         if found:
             self.logger.warning('Since the checkpoint was saved, this has changed:\n%s', table(found), extra=EXACTNESS)
         for text in self._doubts_of_order():

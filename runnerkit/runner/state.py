@@ -56,11 +56,9 @@ class RunnerState:
     #: Whether a resume takes this run's settings where the checkpoint has others, as in every run by config. If not,
     #: the checkpoint's optimizer settings stay in effect, as in MMCV, and a warning lists them.
     config_wins = False
-    #: With ``auto_scale_lr``: the samples of each rank's batch. The learning rates were multiplied by them and by the
-    #: number of ranks.
-    lr_scaled_for: int | None = None
-    #: The factor by which ``auto_scale_lr`` has multiplied the learning rates; 0 without it.
-    lr_factor = 0.0
+    #: With ``auto_scale_lr``: the samples of each rank's batch, and ``base_batch_size``. The learning rates were
+    #: multiplied by the former and by the number of ranks, and divided by the latter.
+    lr_scaled_for: tuple[int, int] | None = None
 
     # Of the current run, or of the last one.
     #: The signal that asked the last run to stop, also if that came too late to change its outcome.
@@ -126,6 +124,7 @@ class RunnerState:
         self._workflow: list[tuple[str, int]] = []
         self._readers = Readers()
         self._resumed: dict[str, Any] | None = None
+        self._resumed_config: Any = None  # the config's text in the checkpoint
         # What optimizers and hooks were configured with, each with the object that it is of.
         self._group_settings: dict[str, tuple[Optimizer, list[Settings]]] = {}
         self._hook_settings: dict[int, tuple[Hook, Settings]] = {}

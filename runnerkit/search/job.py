@@ -41,6 +41,7 @@ class Job:
         threads: torch's CPU threads.
         parent: a checkpoint whose weights it begins with.
         again: whether it goes on with what is in its work dir.
+        rehearsal: whether it ends, failed, before its first training iteration: it shows whether it can begin.
     """
 
     number: int
@@ -53,6 +54,7 @@ class Job:
     threads: int = 1
     parent: str | None = None
     again: bool = False
+    rehearsal: bool = False
 
 
 @dataclass
@@ -110,7 +112,7 @@ def run_job(job: Job, report: Report) -> Result:
         from runnerkit.flow.from_python import train
         from runnerkit.hooks.report import ReportHook
 
-        hook = ReportHook(reported, tuple(job.objectives))
+        hook = ReportHook(reported, tuple(job.objectives), job.rehearsal)
         result = train(
             job.config,
             job.work_dir,

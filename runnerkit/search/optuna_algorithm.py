@@ -246,7 +246,7 @@ class OptunaAlgorithm(SearchAlgorithm):
         """Refuse a record of something else than the storage has drawn: its values would become those of a config."""
         trial = self._optuna.trial.Trial(self.study, frozen._trial_id)
         is_open = frozen.state == self._optuna.trial.TrialState.RUNNING
-        has_values = bool(record.hps) or record.desc is not None  # one without any changes no config
+        has_values = record.hps or record.desc is not None or record.parent  # one without any changes no config
         if not (is_open or record.has_ended) or (has_values and not is_of(record, as_proposal(self.space.draw(trial)))):
             raise WrongValue(
                 f'the record of trial {record.number} is not of what the storage of the study '

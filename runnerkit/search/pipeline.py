@@ -13,7 +13,7 @@ from typing import Any
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.config.origin import written_at
-from runnerkit.fileio.paths import plain_file_name
+from runnerkit.fileio.paths import lies_in, plain_file_name
 from runnerkit.flow.from_python import config_from
 from runnerkit.flow.instance import choose_device
 from runnerkit.registry import placed_errors
@@ -23,7 +23,7 @@ from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record, read_json
 from runnerkit.search.report import Report
 from runnerkit.search.sections import local_folder
-from runnerkit.search.study import described
+from runnerkit.search.study import described, settle_paths
 from runnerkit.search.study_step import StudyStep
 from runnerkit.search.vega_report import CURRENT
 from runnerkit.search.vega_steps import VegaStep, is_vega, with_references, work_dir_of
@@ -191,7 +191,11 @@ class Pipeline:
         if before != mark:
             self.logger.info('Step %s is done again: it, or a step before it, has changed in the config', step.name)
             return False
+        if isinstance(step, StudyStep):
+            settle_paths(records, step.work_dir, step.name, step.config_file, step.overrides)
         for record in records:
+            if not isinstance(step, StudyStep) and not is_below(record, self.work_dir):
+                record.weights_file = None  # the file may be anybody's
             self.report.update(record)
         return True
 
@@ -199,6 +203,12 @@ class Pipeline:
         records = [record.as_dict() for record in self.report.of(step.name)]
         text = json.dumps({'mark': mark, 'records': records}, indent=2)
         write_atomically(step.work_dir / STATE, methodcaller('write', text.encode()))
+
+
+def is_below(record: Record, folder: Path) -> bool:
+    """Whether the weights of ``record`` lie in its work dir, and that in ``folder``."""
+    inside = Path(os.path.realpath(record.work_dir)).is_relative_to(os.path.realpath(folder))
+    return inside and lies_in(record.weights_file or '', record.work_dir)
 
 
 def _mark_and_records(state: Any) -> tuple[str, list[Record]]:

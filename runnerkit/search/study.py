@@ -7,16 +7,20 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
+from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.fileio.paths import shown as path_shown
 from runnerkit.flow.earlier import finish_move, free_name, move_aside
+from runnerkit.flow.places import out_dirs
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, is_of, plain
 from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor
@@ -46,6 +50,7 @@ TRIALS = 'trials'
 #: The file in a study's work dir that says what is searched there.
 STUDY = 'study.json'
 
+_REHEARSAL = 'rehearsal'  # the work dir, in a trial's folder, of a run that shows whether the config can begin
 _ALIKE = 3  # trials that must fail alike, before any other has ended, for the search to end
 _ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended
@@ -124,6 +129,8 @@ class Study:
         self._is_stopping = False
         self._why_not_on: str | None = None  # what ends the study, if the machine or all trials are to blame
         self._early: list[str] = []  # the errors of trials that have failed before their first iteration
+        self._held: list[tuple[Record, Result]] = []  # failures before a first iteration, until the rehearsal has ended
+        self._is_rehearsed = False
         self._known: dict[int, dict[str, float]] = {}  # of the running trials: the scores known before the training
 
     def run(self) -> Report:
@@ -149,9 +156,8 @@ class Study:
                     'has learnt: put them back, or take a new work dir'
                 )
             self.algorithm = self._make_algorithm()
+            settle_paths(records, self.work_dir, self.name, self.config, self.overrides)
             for record in records:
-                if not record.has_ended:  # the file may name any folder, or the one from which the study has moved
-                    record.work_dir = self._work_dir_of(record.number)
                 self.report.update(record)
             waiting = self._restore(records)
             self._told = max((record.told + 1 for record in records if record.told is not None), default=0)
@@ -189,7 +195,10 @@ class Study:
                 self._is_stopping = True
                 self.executor.stop()
             for ended in self.executor.wait(_WAIT):
-                self._finish(self.report.get(self.name, ended.job.number), ended.result)
+                if ended.job.rehearsal:
+                    self._end_rehearsal(ended.result)
+                else:
+                    self._finish(self.report.get(self.name, ended.job.number), ended.result)
 
     @property
     def _is_ending(self) -> bool:
@@ -318,12 +327,43 @@ class Study:
             PACKAGE: 'Install the package, or mend the import' if is_first else None,  # else a value has chosen it
         }.get(result.blame)
         if way_out is None:
-            return False
+            return is_first and not result.has_begun and self._is_held(record, result)
         self._why_not_on = self._why_not_on or (
             f'{self.name}: trial {record.number} could not run on this machine: {record.message}. It does not count as '
             f'failed. {way_out}; the same command repeats it and goes on'
         )
         return True
+
+    def _is_held(self, record: Record, result: Result) -> bool:
+        """Whether the failure of a run is kept back until it is known whether the config fails without its values.
+
+        The first such failure starts the config as it is, up to the first iteration.
+        """
+        if self._is_rehearsed or self._is_ending:
+            return False
+        if not self._held:
+            job = replace(self._job(record), overrides=dict(self.overrides), parent=None, rehearsal=True)
+            job = replace(job, work_dir=str(self.folder(record.number) / _REHEARSAL))
+            self.executor.start(job, lambda step, scores: False)
+        self._held.append((record, result))
+        return True
+
+    def _end_rehearsal(self, result: Result) -> None:
+        """End the study if the config has failed as the first trial has; else the trials have failed for themselves."""
+        self._is_rehearsed, held, self._held = True, self._held, []
+        first, failure = held[0]
+        folder = str(self.folder(first.number) / _REHEARSAL)
+        rmtree(folder, ignore_errors=True)
+        if result.status == 'stopped':  # the study is: the trials are repeated when it goes on
+            return
+        if not result.has_begun and result.message.replace(folder, first.work_dir) == failure.message:
+            self._why_not_on = self._why_not_on or (
+                f'{self.name}: the config of the trials fails before its first iteration, whatever their values: '
+                f'{failure.message}. Mend it: the same command then goes on; no trial counts as failed'
+            )
+            return
+        for record, each in held:
+            self._finish(record, each)
 
     def _tell_change(self) -> None:
         """Keep the report's files and the listener up to date."""
@@ -370,10 +410,10 @@ class Study:
 
     def folder(self, number: int) -> Path:
         """The folder of a trial."""
-        return self.work_dir / TRIALS / f'{number:04d}'
+        return folder_of(self.work_dir, number)
 
     def _work_dir_of(self, number: int) -> str:
-        return str(self.folder(number) / f'{self.name}_{number:04d}')  # its name must be its own below an `out_dir`
+        return work_dir_of(self.work_dir, self.name, number)
 
     def _job(self, record: Record, again: bool = False) -> Job:
         return Job(
@@ -405,6 +445,38 @@ class Study:
             return self.algorithm.restore(records)
         replayed(self.algorithm, records, self._why_not)
         return None
+
+
+def folder_of(study: Path, number: int) -> Path:
+    """The folder of a trial in the work dir of a study."""
+    return study / TRIALS / f'{number:04d}'
+
+
+def work_dir_of(study: Path, name: str, number: int) -> str:
+    """The work dir of a trial of the step ``name``."""
+    return str(folder_of(study, number) / f'{name}_{number:04d}')  # its name must be its own below an `out_dir`
+
+
+def settle_paths(
+    records: Iterable[Record], study: Path, name: str, config: str | os.PathLike[str], overrides: Mapping[str, Any]
+) -> None:
+    """Let ``records`` name nothing but their trials' own files: they may name any, or where the study was before.
+
+    Args:
+        records: as they were read from files.
+        study: the work dir of their study.
+        name: of its step.
+        config: of the trials; below its ``out_dir`` they may save, too.
+        overrides: its changes for all trials.
+    """
+    places = [out_dir for _, out_dir, _ in out_dirs(Config.fromfile(config, import_custom_modules=False))]
+    places += [value for key, value in overrides.items() if key.endswith('.out_dir') and value is not None]
+    for record in records:
+        record.work_dir, named = work_dir_of(study, name, record.number), record.weights_file or ''
+        below = [join(local_path(each), Path(record.work_dir).name) for each in places]
+        if not any(lies_in(named, each) for each in (record.work_dir, *below)):
+            beside = os.path.join(record.work_dir, os.path.basename(named))
+            record.weights_file = beside if lies_in(beside, record.work_dir) and os.path.exists(beside) else None
 
 
 def allowed(
@@ -455,6 +527,8 @@ def replayed(
         while ended and (ended[0].told or 0) < record.asked:
             algorithm.update(ended.pop(0))
         proposal = allowed(algorithm, why_not, record.objectives)
+        if proposal and proposal.parent and Path(record.parent or '').name == Path(proposal.parent).name:
+            record.parent = proposal.parent  # the study may have moved
         if proposal is None or not is_of(record, proposal):
             raise WrongValue(
                 f'{type(algorithm).__name__} does not propose again what it proposed for trial {record.number} when '

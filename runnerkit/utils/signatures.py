@@ -13,6 +13,9 @@ _TEXTS, _DICTS = {'str', 'Any', 'object'}, {'dict', 'Dict', 'Mapping', 'ConfigDi
 #: Annotations of several functions.
 _SEQUENCES = {'list', 'List', 'tuple', 'Tuple', 'Sequence', 'Iterable'}
 
+#: The options of a loader that are functions: a list, since torch and its annotations are not imported here.
+LOADER_FUNCTIONS = ('collate_fn', 'worker_init_fn')
+
 
 def parameters_of(constructor: Any) -> dict[str, inspect.Parameter]:
     """The keyword arguments of ``constructor`` by name, including those of base classes if it has ``**kwargs``."""

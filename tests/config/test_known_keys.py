@@ -12,7 +12,6 @@ from runnerkit.config.known_keys import (
     DEFAULT_READERS,
     FOREIGN,
     KEYS,
-    LOADER_FUNCTIONS,
     MMCV_TOOLS,
     OF_TORCH,
     OWN_CONSTRUCTOR,
@@ -21,7 +20,7 @@ from runnerkit.config.known_keys import (
     SCHEDULES,
     TOP,
 )
-from runnerkit.data import build_dataloader, builder
+from runnerkit.data import build_dataloader
 from runnerkit.data.loader import LOADER_OPTIONS
 from runnerkit.flow import defaults, instance, network, slots, startup, switches, terminal, training, wrapping
 from runnerkit.hooks import HOOKS
@@ -66,7 +65,6 @@ def test_loaders():
     taken -= {'dataset', 'dist', 'seed', 'kwargs'}  # the flow's
     assert set(KEYS['dataloader']) == taken | {'batch_size', 'num_workers'}
     assert set(KEYS['data']) < set(KEYS['dataloader'])
-    assert builder.LOADER_FUNCTIONS == LOADER_FUNCTIONS
     assert set(KEYS['custom_imports']) == set(inspect.signature(import_modules_from_strings).parameters)
 
 

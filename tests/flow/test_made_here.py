@@ -217,6 +217,35 @@ def test_a_run_writes_nowhere_else_than_its_work_dir(project, code):
     assert is_made_here(config_of(run))
 
 
+@pytest.mark.parametrize('name', ['code/torch.py', 'code_run/more/__init__.py'])
+def test_a_run_does_not_seal_the_code_of_others(project, name, capsys):
+    """A work dir from elsewhere in which a run of the user goes on, with their own config."""
+    folder = project / 'foreign'
+    (folder / 'code').mkdir()
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).touch()
+    if name == 'code/torch.py':
+        (folder / '.flow.json').write_text(json.dumps({'config': 'cfg.py', 'code': 'code'}))
+    command = ['train', str(project / 'cfg.py'), '--work-dir', str(folder), '--device', 'cpu', '--auto-resume']
+    assert main(command) == 0
+    assert f'so it is not sealed: {name}. Remove it' in capsys.readouterr().err
+    assert not is_made_here(config_of(folder))
+    with pytest.raises(ValueError, match='--trust'):
+        runnerkit.load_model(folder)
+    (folder / name).unlink()
+    assert main(command) == 0
+    assert is_made_here(config_of(folder))
+
+
+def test_a_run_of_the_users_own_goes_on_with_code_that_it_no_longer_needs(project):
+    run = runnerkit.train(project / 'cfg.py', project / 'run', device='cpu').work_dir
+    (project / 'nets.py').write_text(NETS.replace('from .parts import WIDTH', 'WIDTH = 4'))
+    (project / 'parts.py').unlink()
+    runnerkit.train(project / 'cfg.py', run, device='cpu', resume=True)
+    assert (run / 'code' / 'parts.py').exists()
+    assert is_made_here(config_of(run))
+
+
 def test_a_link_in_the_work_dir_is_not_written_through(project):
     (project / 'foreign' / '.flow.json').write_text(json.dumps({'config': 'cfg.py', 'code': 'code'}))
     (project / 'foreign' / 'code').symlink_to(project / 'victim')

@@ -25,11 +25,11 @@ def test_the_linear_scaling_rule():
         }
     )
     context = Context(cfg, world_size=4, logger=logging.getLogger('runnerkit'))
-    config, factor = scaled_lr(cfg.optimizer, cfg, context)
-    assert (config['lr'], factor) == (pytest.approx(0.4), 2)
+    config = scaled_lr(cfg.optimizer, cfg, context)
+    assert (config['lr'], context.lr_scaled_for) == (pytest.approx(0.4), (8, 16))
     assert cfg.optimizer.lr == 0.2
     cfg.data.train_dataloader = {'batch_size': 4}
-    assert scaled_lr(cfg.optimizer, cfg, context)[0]['lr'] == pytest.approx(0.2)
+    assert scaled_lr(cfg.optimizer, cfg, context)['lr'] == pytest.approx(0.2)
     with pytest.raises(ValueError, match='--auto-scale-lr needs'):
         scaled_lr(cfg.optimizer, Config({}), context)
 

@@ -71,6 +71,20 @@ def test_the_same_config_is_silent_and_goes_on_exactly(begun, tmp_path_factory, 
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+class Dropping(Tiny):
+    def __init__(self, p=0.5):
+        super().__init__()
+        self.dropout = torch.nn.Dropout(p)
+
+
+def test_changed_arguments_of_data_and_model_are_in_the_table(tmp_path, caplog):
+    model = {'model': {'_delete_': True, 'type': Dropping, 'p': 0.5}}
+    train(tmp_path, stop_after=1, **model)
+    train(tmp_path, resume=True, model={**model['model'], 'p': 0.1})
+    table = caplog.text.partition('this has changed:\n')[2].splitlines()
+    assert table[1].split() == ['model.p', '0.5', '0.1', 'it', 'takes', 'effect', 'now']
+
+
 def test_another_optimizer_is_refused_with_the_command(begun):
     with pytest.raises(ValueError, match='it was SGD and is Adam.*--load-from .*epoch_1.pth'):
         train(begun, resume=True, optimizer={'_delete_': True, 'type': 'Adam', 'lr': 0.1})
@@ -100,6 +114,20 @@ def test_another_number_of_processes_keeps_the_factor_of_auto_scale_lr(change, r
     assert 'instead of 2; a resumed run keeps the number of ranks of its start' in caplog.text
     assert ('the learning rates stay those of 2 ranks, not 1' in caplog.text) == ('data__samples_per_gpu' not in change)
     assert ('optimizer: lr' in caplog.text) == ('optimizer__lr' in change)
+
+
+def begin_on_rank(_, folder):
+    return train(folder, stop_after=1, auto_scale_lr={'enable': True, 'base_batch_size': 2})
+
+
+def test_a_run_of_two_processes_is_resumed_by_one(on_ranks, tmp_path, caplog):
+    on_two = [0.4]  # 0.1, times two ranks of four samples, by a base of two
+    assert on_ranks(__file__, 'begin_on_rank', str(tmp_path)) == [pytest.approx(on_two)] * 2
+    caplog.set_level('INFO')
+    scaled = {'auto_scale_lr': {'enable': True, 'base_batch_size': 2}}
+    assert train(tmp_path, resume=True, stop_after=2, **scaled) == pytest.approx([0.04] * 2)
+    assert 'the learning rates stay those of 2 ranks, not 1' in caplog.text
+    assert train(tmp_path, resume=True, optimizer__lr=0.2, **scaled) == pytest.approx([0.08] * 2)
 
 
 def test_auto_scale_lr_that_is_new_at_a_resume_is_for_the_ranks_of_now(begun):

@@ -11,7 +11,7 @@ import runnerkit
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.cli.main import main
 from runnerkit.config import Config
-from runnerkit.data import DATASETS, TRANSFORMS
+from runnerkit.data import DATASETS, TRANSFORMS, build_dataloader
 from runnerkit.data.source import SOURCES, Source
 from runnerkit.flow.stage import STAGES
 from runnerkit.hooks import HOOKS, Hook
@@ -280,6 +280,30 @@ LOADERS = {
 def test_the_loader_of_a_checkpoint_does_not_act(scene, settings):
     path = evil(scene, data=dict(test=dict(type='Points'), test_dataloader=settings))
     with pytest.raises(ValueError, match='Nothing was imported, opened or built'):
+        runnerkit.predict(path)
+
+
+@pytest.mark.parametrize('own', [True, False])
+def test_the_loader_of_a_checkpoint_does_not_exhaust_the_machine(scene, own, monkeypatch):
+    asked = dict(batch_size=10**12, num_workers=10**6, prefetch_factor=10**6, num_gpus=10**6)
+    if not own:
+        asked = dict(samples_per_gpu=10**12, workers_per_gpu=10**6)
+    data = dict(test=dict(type='Points'))
+    path = evil(scene, data={**data, 'test_dataloader': asked} if own else {**data, **asked})
+    taken = []
+
+    def build(dataset, **settings):
+        taken.append(settings)
+        return build_dataloader(dataset, **{**settings, 'workers_per_gpu': 0})
+
+    monkeypatch.setattr('runnerkit.flow.prediction.build_dataloader', build)
+    assert len(runnerkit.predict(path)) == 3
+    limits = dict(samples_per_gpu=1024, workers_per_gpu=os.cpu_count(), prefetch_factor=4, num_gpus=1)
+    assert {key: taken[0][key] for key in limits if own or key in taken[0]} == (
+        limits if own else dict(list(limits.items())[:2])
+    )
+    path = evil(scene, data=dict(test=dict(type='Points'), test_dataloader=dict(batch_size='10**12')))
+    with pytest.raises(TypeError, match='must be a whole number'):
         runnerkit.predict(path)
 
 

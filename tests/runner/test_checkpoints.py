@@ -14,7 +14,7 @@ from runnerkit.checkpoint import save_checkpoint
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.hooks.hook import Score
-from runnerkit.runner.checkpoints import moved_along
+from runnerkit.runner.checkpoints import own_messages
 from runnerkit.runner.resuming import mean_gradients
 
 
@@ -722,13 +722,38 @@ def test_a_folder_stands_for_its_latest_checkpoint_and_the_best_one_moves_along(
     resumed.resume(tmp_path / 'run')
     assert resumed.epoch == 2
     best = str(tmp_path / 'run' / 'best_loss_epoch_1.pth')
-    assert resumed.meta['hook_msgs'] == {**gone, 'best_ckpt': best}
+    assert resumed.meta['hook_msgs'] == {'best_ckpt': best}
 
 
-def test_paths_of_checkpoints_follow_a_folder_only_if_they_are_gone(tmp_path):
-    for name in ('old/best.pth', 'new/best.pth', 'new/last.pth'):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text('')
-    messages = {'best_ckpt': str(tmp_path / 'old' / 'best.pth'), 'last_ckpt': str(tmp_path / 'old' / 'last.pth')}
-    found = moved_along(messages, str(tmp_path / 'new' / 'epoch_1.pth'))
-    assert found == {'last_ckpt': str(tmp_path / 'new' / 'last.pth')}
+@pytest.mark.parametrize('named, stays', [
+    ('{}/old/best.pth', False),
+    ('{}/kept/best.pth', True),  # where this run saves
+    ('{}/new/best.pth', True),
+    ('file://{}/new/best.pth', True),
+    ('{}/new/../precious.pth', False),
+    ('{}/new/..', False),
+    ('{}/new/', False),
+    ('{}/new/\0', False),
+    ('/dev/zero', False),
+    ('file://{}/precious.pth', False),
+    ('http://127.0.0.1:9/best.pth', False),
+    ('tcp://127.0.0.1:9', False),
+    ('memory://{}/new/best.pth', False),
+    (3, False),
+])  # fmt: skip
+def test_a_checkpoint_names_no_path_elsewhere(named, stays, tmp_path):
+    """Hooks open, upload and return to what it names, and the file may be anybody's."""
+    runner = tiny_runner(work_dir=tmp_path / 'kept')
+    runner.register_hook(CheckpointHook(interval=1))
+    named = named.format(tmp_path) if isinstance(named, str) else named
+    messages = {'best_score': 0.5, 'last_ckpt': named}
+    (tmp_path / 'new').mkdir()
+    runner.resume(mmcv_file(tmp_path / 'new', runner, epoch=1, iter=5, hook_msgs=messages))
+    assert runner.meta['hook_msgs'] == ({**messages} if stays else {'best_score': 0.5})
+
+
+def test_what_lies_beside_takes_the_place_of_a_path_elsewhere(tmp_path):
+    messages = {'best_ckpt': 's3://bucket/run/best.pth', 'last_ckpt': 's3://bucket/run/last.pth'}
+    (tmp_path / 'last.pth').touch()
+    assert own_messages(messages, str(tmp_path / 'epoch_1.pth'), []) == {'last_ckpt': str(tmp_path / 'last.pth')}
+    assert own_messages(messages, 's3://bucket/run/epoch_1.pth', []) == messages

@@ -385,17 +385,17 @@ class Still(torch.optim.Optimizer):
 @pytest.mark.parametrize(
     ('optimizer', 'scale', 'options'),
     [
-        (lambda model: Still(model.parameters()), 0.0, ''),
-        (lambda model: Still(model.parameters(), lr=None), 0.0, ''),
-        (lambda model: Still(model.parameters(), lr=0.8), 8.0, ' --cfg-options optimizer.lr=0.01'),
+        (lambda model: Still(model.parameters()), None, ''),
+        (lambda model: Still(model.parameters(), lr=None), None, ''),
+        (lambda model: Still(model.parameters(), lr=0.8), (16, 2), ' --cfg-options optimizer.lr=0.01'),
         (
             lambda model: Still([{'params': [each], 'lr': 3.0} for each in model.parameters()], lr=0.5),
-            0.0,
+            None,
             ' --cfg-options optimizer.lr=0.05',
         ),
         (
             lambda model: {'a': Still(model.body.parameters(), lr=0.2), 'b': Still(model.head.parameters(), lr=0.4)},
-            0.0,
+            None,
             ' --cfg-options optimizer.a.lr=0.02 optimizer.b.lr=0.04',
         ),
     ],
@@ -403,7 +403,7 @@ class Still(torch.optim.Optimizer):
 def test_the_command_lowers_every_rate_as_the_config_has_it(tmp_path, caplog, optimizer, scale, options):
     (tmp_path / 'cfg.py').write_text('')
     runner = tiny_runner(work_dir=tmp_path, max_epochs=2, optimizer=optimizer)
-    runner.meta['exp_name'], runner.lr_factor = 'cfg.py', scale
+    runner.meta['exp_name'], runner.lr_scaled_for = 'cfg.py', scale
     runner.register_hook(OptimizerHook())
     runner.register_hook(Breaks(weight(NAN), at=2))
     runner.register_hook(CheckpointHook(interval=1))

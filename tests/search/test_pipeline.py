@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import sys
 import time
@@ -60,6 +61,19 @@ def test_steps_that_are_done_are_not_repeated(whole, monkeypatch):
     for kind in (type(step) for step in small_pipeline(folder).steps.values()):
         monkeypatch.setattr(kind, 'do', lambda self: pytest.fail(f'{self.name} is repeated'))
     assert measured(small_pipeline(folder).run()) == measured(report)
+
+
+def test_records_of_a_pipeline_that_was_made_elsewhere_name_nothing_there(whole, tmp_path):
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    for file in tmp_path.glob('work/*/step.json'):
+        state = json.loads(file.read_text())
+        state['records'][0].update(weights_file='http://127.0.0.1:9/x.pth', work_dir='/')
+        file.write_text(json.dumps(state))
+    report = Pipeline(sections(whole[0]), tmp_path / 'work').run()
+    assert [len(report.of(name)) for name in ('nas', 'fullytrain')] == [4, len(whole[1].of('fullytrain'))]
+    for record in report.all_records:
+        assert record.number or record.weights_file is None
+        assert not record.weights_file or Path(record.weights_file).is_relative_to(tmp_path)
 
 
 def test_a_step_that_has_changed_goes_on(tmp_path):

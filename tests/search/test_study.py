@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import time
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from runnerkit.search.executors import Ended
 from runnerkit.search.job import Result
 from runnerkit.search.journal import Journal
 from runnerkit.search.record import Record
-from runnerkit.search.study import NotATrialsFault, Study, no_score, replayed
+from runnerkit.search.study import NotATrialsFault, Study, no_score, replayed, settle_paths
 
 
 @pytest.fixture(scope='module')
@@ -236,10 +237,13 @@ class Scripted(AtOnce):
         self.failures, self.started = failures, []
 
     def start(self, job, report):
-        self.started.append((job.number, job.again))
+        if not job.rehearsal:
+            self.started.append((job.number, job.again))
         if self.failures.get(job.number):
-            report(1, {'a score of another moment': 0.5})
-            self._ended.append(Ended(job, self.failures[job.number].pop(0)))
+            result = self.failures[job.number].pop(0)
+            if result.has_begun:
+                report(1, {'a score of another moment': 0.5})
+            self._ended.append(Ended(job, result))
         else:
             super().start(job, report)
 
@@ -370,6 +374,74 @@ def test_trials_that_all_fail_alike_before_they_begin_end_the_study(tmp_path):
     assert len(executor.started) == 3
     report = small_study(tmp_path, {'trials': 9}, space, executor=Scripted({3: [EARLY[0]]})).run()  # it can go on
     assert [each.status for each in report.all_records][:5] == [*['failed'] * 4, 'completed']
+
+
+WRONG = """
+from support import Noisy, Tiny
+
+class Points(Noisy):
+    def __init__(self, length=20, folder='there'):
+        super().__init__(length)
+        if folder == 'nowhere':
+            raise FileNotFoundError('there is no folder nowhere')
+"""
+
+
+def rehearsed(tmp_path, space, **changes):
+    (tmp_path / 'points.py').write_text(WRONG)
+    train = {'type': f'{tmp_path}/points.py:Points', 'length': 4}
+    config_file(tmp_path, evaluation={'interval': 1}, data={'samples_per_gpu': 2, 'train': train, 'val': train})
+    path = tmp_path / 'config.py'
+    path.write_text(path.read_text() + ''.join(f'{key} = {value!r}\n' for key, value in changes.items()))
+    return Study(path, space, {'loss': 'min'}, tmp_path / 'study', {'type': 'GridSearch'})
+
+
+def ended(tmp_path):
+    records = (json.loads(file.read_text()) for file in (tmp_path / 'study').glob('trials/*/record.json'))
+    return [each['number'] for each in records if each['status'] != 'running']
+
+
+NOWHERE = {'type': 'POINTS', 'folder': 'nowhere'}
+
+
+@pytest.mark.parametrize('changes, message', [
+    ({'evaluation': None, 'data': {'samples_per_gpu': 2, 'train': NOWHERE}}, 'FileNotFoundError: .*nowhere'),
+    ({'custom_hooks': [{'type': 'EMAHook', 'momentun': 0.1}]}, 'momentun'),
+    ({'load_from': '/nowhere/x.pth'}, 'FileNotFoundError: .*/nowhere/x.pth'),
+])  # fmt: skip
+def test_an_error_of_the_config_ends_the_study_before_a_trial_counts(changes, message, tmp_path):
+    changes = json.loads(json.dumps(changes).replace('POINTS', f'{tmp_path}/points.py:Points'))
+    with pytest.raises(
+        NotATrialsFault, match=f'config of the trials fails before .*{message}.*no trial counts as failed'
+    ):
+        rehearsed(tmp_path, {'optimizer.lr': [0.01, 0.02]}, **changes).run()
+    assert ended(tmp_path) == []
+    assert not (tmp_path / 'study' / 'trials' / '0000' / 'rehearsal').exists()
+    assert len(list((tmp_path / 'study' / 'trials').iterdir())) == 1
+
+
+def test_an_error_of_a_drawn_value_is_that_of_its_trial(tmp_path):
+    report = rehearsed(tmp_path, {'data.train.folder': ['nowhere', 'there']}).run()
+    assert sorted(each.status for each in report.all_records) == ['completed', 'failed']
+    assert not list((tmp_path / 'study').glob('trials/*/rehearsal'))
+
+
+def test_failures_wait_for_the_rehearsal(tmp_path):
+    """Trials that run at the same time are repeated, too, when the study goes on."""
+
+    class Two(Scripted):
+        slots = 2
+
+        def wait(self, seconds):
+            found = super().wait(seconds)
+            return sorted(found, key=lambda each: each.job.rehearsal)
+
+    executor = Two({number: [each, each] for number, each in enumerate(EARLY)})
+    with pytest.raises(NotATrialsFault, match='whatever their values: KeyError'):
+        small_study(tmp_path, {'trials': 9}, executor=executor).run()
+    assert ended(tmp_path) == []
+    report = small_study(tmp_path, {'trials': 4}, executor=AtOnce()).run()
+    assert {each.status for each in report.all_records} <= {'completed', 'pruned'}
 
 
 @pytest.mark.parametrize(
@@ -696,6 +768,50 @@ class Stopping(AtOnce):
     def start(self, job, report):
         self.started.append(job)
         raise InterruptedError
+
+
+@pytest.mark.parametrize('named, stays', [
+    ('OWN/best.pth', True),
+    ('file://OWN/best.pth', True),
+    ('s3://kept/run_0000/best.pth', True),  # below an out_dir of the config
+    ('memory://more/run_0000/best.pth', True),
+    ('s3://kept/run_0001/best.pth', False),
+    ('s3://kept/run_0000/../x.pth', False),
+    ('/moved/from/run_0000/there.pth', 'OWN/there.pth'),
+    ('OWN/../other.pth', False),
+    ('OWN/..', False),
+    ('/dev/zero', False),
+    ('file:///dev/zero', False),
+    ('http://127.0.0.1:9/x.pth', False),
+    ('tcp://127.0.0.1:9', False),
+    ('memory://run_0000/x.pth', False),
+    ('', False),
+    (None, False),
+])  # fmt: skip
+def test_the_record_of_an_ended_trial_names_no_weights_elsewhere(named, stays, tmp_path):
+    """They are opened by what follows the search, and the file may be anybody's."""
+    own = tmp_path / 'trials' / '0000' / 'run_0000'
+    own.mkdir(parents=True)
+    (own / 'there.pth').touch()
+    named, stays = (each.replace('OWN', str(own)) if isinstance(each, str) else each for each in (named, stays))
+    record = Record('run', 0, status='completed', work_dir='/moved/from/run_0000', weights_file=named)
+    path = config_file(tmp_path, evaluation={'interval': 1, 'out_dir': 's3://kept'})
+    settle_paths([record], tmp_path, 'run', path, {'checkpoint_config.out_dir': 'memory://more'})
+    assert record.weights_file == {True: named, False: None}.get(stays, stays)
+    assert record.work_dir == str(own)
+
+
+def test_a_study_that_was_made_elsewhere_opens_nothing_there(whole, tmp_path):
+    study = tmp_path / 'study'
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    for file in study.glob('trials/*/record.json'):
+        record = json.loads(file.read_text())
+        name = 'http://127.0.0.1:9/x.pth' if record['number'] == 0 else record['weights_file']
+        file.write_text(json.dumps({**record, 'weights_file': name}))
+    first, *others = small_study(tmp_path).run().all_records
+    assert first.weights_file is None
+    assert others
+    assert all(Path(each.weights_file).is_relative_to(study) for each in others)
 
 
 def test_a_trial_goes_on_in_the_folder_of_its_study(tmp_path):
