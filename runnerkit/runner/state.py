@@ -56,6 +56,9 @@ class RunnerState:
     #: Whether a resume takes this run's settings where the checkpoint has others, as in every run by config. If not,
     #: the checkpoint's optimizer settings stay in effect, as in MMCV, and a warning lists them.
     config_wins = False
+
+    #: The split that evaluations are on, for log lines in runnerkit's own words, as in a run by config; None for MMCV's.
+    evaluates_on: str | None = None
     #: With ``auto_scale_lr``: the samples of each rank's batch. The learning rates were multiplied by them and by the
     #: number of ranks.
     lr_scaled_for: int | None = None
