@@ -77,6 +77,12 @@ def check(row, code, said, place=''):
     assert any(all(word in part for word in needed) for part in parts), f'{needed} are not named together:\n{answer}'
     assert code == row.code, answer
     assert ('Traceback' in said) == ('<traceback>' in words), said
+    if row.code:
+        last = said.rstrip('\n').splitlines()[-1]
+        assert not last.startswith(('Traceback', '  File')), said
+        assert answer.rstrip('\n').endswith(last), f'the last line is not the answer, but {last}'
+        first = re.search(r'File "(.*)", line', said)  # of the user's code; ours above it is left out
+        assert first is None or 'runnerkit/cli' not in first[1], said
 
 
 def name(row):

@@ -49,6 +49,8 @@ class RunnerBase(Stage):
         with context.guard(context):
             try:
                 self.begin(context)
+                if not context.options.dry_run:
+                    context.logger.info('Training %s', training_line(context))
                 with context.runner.around_own_loop(context.loaders, context.workflow):
                     self.run(context)
             finally:
@@ -79,7 +81,6 @@ class RunnerBase(Stage):
         there."""
         if not context.options.dry_run:
             from_first_rank(partial(take_over, context))
-            context.logger.info('Training %s', training_line(context))
 
     def resume(self, context: Context) -> None:
         """Resume from the checkpoint that the startup stage has noted, if any."""
