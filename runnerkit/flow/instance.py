@@ -173,7 +173,7 @@ class InstanceBase(Stage):
         logger.info('Config:\n%s', text, extra=DETAIL)
         start = f'Config {cfg.filename or "from Python"}, seed {context.seed}, {resources(context)}'
         if not (context.options.dry_run or context.options.verbose):
-            start += f'; all details are in {shown(context.work_dir / f"{context.timestamp}.log")}'
+            start += f', log {shown(context.work_dir / f"{context.timestamp}.log")}'
         logger.info('%s', start)
         context.meta = {
             'env_info': env,
