@@ -1,4 +1,4 @@
-"""Make docs/images/terminal.svg: what the first seconds of ``runnerkit train configs/mnist/lenet.py`` show on a terminal.
+"""Make docs/images/terminal.svg: the first seconds of ``runnerkit train configs/mnist/lenet.py`` on a terminal.
 
 ``python tools/terminal_picture.py`` trains for real, on a pseudo-terminal, in a temporary folder (Unix; ten seconds).
 """
@@ -33,7 +33,7 @@ _AGAIN, _CURSOR = re.compile(r'\r(?:\x1b\[2K)?'), re.compile(r'\x1b\[\?25[lh]')
 
 
 def watched(command: list[str], folder: Path) -> str:
-    """What ``command`` writes to a terminal until it has written `UNTIL` and the bar has moved on; then it is killed."""
+    """What ``command`` writes to a terminal until `UNTIL` was written and the bar has moved on; then it is killed."""
     here, there = pty.openpty()
     ioctl(there, TIOCSWINSZ, pack('HHHH', 40, WIDTH, 0, 0))
     colours = {'TERM': 'xterm-256color', 'COLUMNS': str(WIDTH)}

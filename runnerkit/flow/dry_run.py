@@ -57,8 +57,8 @@ class DryRun(RunnerBase):
         say('Stages:\n' + '\n'.join(f'{name:<9} {origin}' for name, origin in context.stages.items()))
 
     def try_batches(self, context: Context, loaders: Mapping[tuple[str, str], Any]) -> list[tuple[str, str]]:
-        """What the first batch of each loader holds, with the model's parts, and the loss of one iteration with it; keys
-        are mode and name."""
+        """What the first batch of each loader holds, with the model's parts, and the loss of one iteration with it; the
+        keys are mode and name."""
         texts = []
         for (mode, name), loader in loaders.items():
             batch = next(iter(loader))

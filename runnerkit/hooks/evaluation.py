@@ -408,10 +408,11 @@ class EvalHook(StoringHook):
             store.place, name, create_symlink=False, messages=messages, on_error=failed, only_finite=True, **storage
         ):
             return
+        key = self.key_indicator
         if runner.evaluates_on is None:
-            text = f'Now best checkpoint is saved as {name}. Best {self.key_indicator} is {score:0.4f} at {done} {unit}.'
+            text = f'Now best checkpoint is saved as {name}. Best {key} is {score:0.4f} at {done} {unit}.'
         else:
-            text = f'New best {self.key_indicator} {score:.4f} ({"epoch" if self.by_epoch else "iteration"} {done}), saved {name}'
+            text = f'New best {key} {score:.4f} ({"epoch" if self.by_epoch else "iteration"} {done}), saved {name}'
         if runner.evaluates_on and not alone and any(isinstance(hook, TextLoggerHook) for hook in runner.hooks):
             runner.log_buffer.remarks[:] = [text]  # below the line with the scores, which comes later
         else:

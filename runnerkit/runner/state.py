@@ -57,7 +57,7 @@ class RunnerState:
     #: the checkpoint's optimizer settings stay in effect, as in MMCV, and a warning lists them.
     config_wins = False
 
-    #: The split that evaluations are on, for log lines in runnerkit's own words, as in a run by config; None for MMCV's.
+    #: The split that evaluations are on. A run by config sets it, and logs in runnerkit's own words; None: in MMCV's.
     evaluates_on: str | None = None
     #: With ``auto_scale_lr``: the samples of each rank's batch. The learning rates were multiplied by them and by the
     #: number of ranks.

@@ -1,7 +1,7 @@
 """Evaluating every checkpoint of a folder."""
 
-import re
 import json
+import re
 import sys
 
 import pytest
