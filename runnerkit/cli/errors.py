@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -23,6 +24,9 @@ from runnerkit.utils.exit_codes import DIVERGED, FAILURE, INTERRUPTED, USAGE
 _SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+
+#: The file whose calls run config files.
+_RUNS_CONFIGS = str(_PACKAGE / 'config' / 'parse.py')
 
 #: The signals that are ignored since a run has ended.
 _postponed: dict[int, Grace] = {}
@@ -88,7 +92,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             return FAILURE
         except Exception as error:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_ours(error):
-                traceback.print_exc()
+                show_traceback(error)
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
             text = str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
             print(f'error: {text}', file=sys.stderr)
@@ -167,17 +171,34 @@ def _obey_signals() -> None:
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether runnerkit itself raised the error, so that its message is enough.
+    """Whether the error's message is enough: runnerkit raised it, or it has a note that says where to look.
 
-    If the user's code is in the traceback, the error may be there, and the traceback shows the line.
+    If the user's code is in the traceback, the error may be there, and the traceback shows the line. Of an error in a
+    config file, the message names the line.
     """
     chain: BaseException | None = error
     while chain is not None:
-        if any(is_of_user(path) for path in files_of(chain.__traceback__)):
+        files = files_of(chain.__traceback__)
+        if any(is_of_user(path) and before != _RUNS_CONFIGS for before, path in pairwise(['', *files])):
             return False
         chain = chain.__cause__
     files = files_of(error.__traceback__)
-    return not files or not is_installed(files[-1])
+    return not files or not is_installed(files[-1]) or bool(getattr(error, '__notes__', ()))
+
+
+def show_traceback(error: BaseException) -> None:
+    """Print the traceback on stderr, from the first line of the user's code on; all of it where there is none, or if
+    RUNNERKIT_TRACEBACK is set."""
+    shown = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = None if os.environ.get('RUNNERKIT_TRACEBACK') else shown
+    while part is not None:
+        first = next((i for i, frame in enumerate(part.stack) if is_of_user(frame.filename)), None)
+        if first is not None:
+            del part.stack[:first]
+            shown = part  # what comes of it is the message's
+            break
+        part = part.__cause__
+    print(*shown.format(), sep='', end='', file=sys.stderr)
 
 
 def files_of(trace: TracebackType | None) -> list[str]:

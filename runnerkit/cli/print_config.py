@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit print-config'
         errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
         text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     except Exception as error:
-        print(f'{prog}: {one_line(error)}', file=sys.stderr)
+        print(f'{prog}: error: {one_line(error)}', file=sys.stderr)
         return FAILURE
     for finding in errors:
         print(f'warning: {finding}', file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
@@ -19,6 +20,12 @@ from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED
 from runnerkit.utils.suggest import suggestion
+
+#: The last line of a run whose weights are not finite; the log has the rest.
+_AFTER_DIVERGENCE = (
+    'error: the weights are NaN or infinite: train with a smaller learning rate, or clip gradients '
+    '(optimizer_config.grad_clip.max_norm=…), from the checkpoint that THE RUN HAS DIVERGED above names'
+)
 
 #: Arguments that several tools have.
 SHARED: dict[str, dict[str, Any]] = {
@@ -125,6 +132,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
         if number is not None:
             return SIGNALLED + number
         if context.outcome is not None and context.outcome.kind == 'diverged':
+            if context.rank == 0:
+                print(_AFTER_DIVERGENCE, file=sys.stderr)
             return DIVERGED
     return 0
 

@@ -8,16 +8,15 @@ from typing import Any
 
 from torch import Tensor
 
-from runnerkit.data.kinds import dataset_of
 from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
+from runnerkit.flow.outline import data_of, length_in_words, model_of
 from runnerkit.flow.preview import preview_curves
 from runnerkit.flow.summary import measured
 from runnerkit.flow.training import RunnerBase
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
-from runnerkit.nn import Supervised
-from runnerkit.parallel import DataContainer, unwrap
+from runnerkit.parallel import DataContainer
 from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.workflow import first_training_loader, length_of
 from runnerkit.utils.logging import print_result
@@ -37,14 +36,19 @@ class DryRun(RunnerBase):
         for name, loader in named.items():
             if loader is not None:
                 loaders.setdefault(('val', name), loader)
-        say('\n'.join(summary_of(context, loaders)))
+        labels = {(mode, name): f'{mode} {name}' if name not in ('', mode) else mode for mode, name in loaders}
+        data = ', '.join(f'{labels[key]} on {data_of(loader)}' for key, loader in loaders.items())
+        say(f'Would train {model_of(context)} for {length_in_words(context.runner)}\nData: {data}')
         tried = self.try_batches(context, loaders)
-        say('\n'.join([*(text.rpartition('\n')[2] for text in tried), 'The run would start.', '']))
+        losses = ', '.join(f'{labels[key]} {loss}' for key, (_, loss) in zip(loaders, tried, strict=True))
+        count = len(context.findings)
+        warned = f', with {count} warning{"s" * (count > 1)} at the end of this' if count else ''
+        say(f'First losses: {losses}\nThe run would start{warned}.\n')
         self.show_plan(context)
         validates = any(mode == 'val' for mode, _ in context.workflow)
         say(f'Hooks:\n{HookTable(context.runner.hooks).info(validates)}')
         self.show_schedules(context)
-        say('\n'.join(text.rpartition('\n')[0] for text in tried))
+        say('\n'.join(text for text, _ in tried))
 
     def show_plan(self, context: Context) -> None:
         """Show the config, and where each stage comes from."""
@@ -52,14 +56,15 @@ class DryRun(RunnerBase):
         say(f'Config:\n{context.cfg.pretty_text}')
         say('Stages:\n' + '\n'.join(f'{name:<9} {origin}' for name, origin in context.stages.items()))
 
-    def try_batches(self, context: Context, loaders: Mapping[tuple[str, str], Any]) -> list[str]:
-        """What the first batch of each loader holds and, in the last line, what one iteration with it gives; keys are
-        mode and name."""
+    def try_batches(self, context: Context, loaders: Mapping[tuple[str, str], Any]) -> list[tuple[str, str]]:
+        """What the first batch of each loader holds, with the model's parts, and the loss of one iteration with it; the
+        keys are mode and name."""
         texts = []
         for (mode, name), loader in loaders.items():
             batch = next(iter(loader))
             head = f'First batch of mode {mode!r}{f" on {name}" if name else ""}:'
-            texts.append('\n'.join([head, *describe(batch), self.one_iteration(context, mode, batch)]))
+            summary, loss = self.one_iteration(context, mode, batch)
+            texts.append(('\n'.join([head, *describe(batch), *summary]), loss))
         return texts
 
     def show_schedules(self, context: Context) -> None:
@@ -78,9 +83,10 @@ class DryRun(RunnerBase):
         for curve in preview_curves(runner, length):
             say(f'{curve.title}: {curve.source}\n{sketch(curve.values)}')
 
-    def one_iteration(self, context: Context, mode: str, batch: Any) -> str:
-        """Run one step of ``mode``, with an update if the mode trains; returns what came of it, as text."""
-        runner, before = context.runner, ''
+    def one_iteration(self, context: Context, mode: str, batch: Any) -> tuple[list[str], str]:
+        """Run one step of ``mode``, with an update if the mode trains; returns the model's summary, if it trains, and
+        the loss."""
+        runner, text = context.runner, []
         runner.mode = mode
         if mode == 'val':
             with runner.around_val():
@@ -95,34 +101,13 @@ class DryRun(RunnerBase):
                 runner.run_iter(batch, train_mode=True)
             outputs = runner.outputs
             summary.samples = outputs.get('num_samples')
-            before = f'{summary}\n'
+            text = [str(summary)]
             for hook in hooks:
                 hook.after_train_iter(runner)
         loss = outputs.get('loss')
         if isinstance(loss, Mapping):
-            value = ', '.join(f'{name} {value_of(each)}' for name, each in loss.items())
-        else:
-            value = value_of(loss)
-        return f'{before}One iteration of mode {mode!r}: loss {value}'
-
-
-def summary_of(context: Context, loaders: Mapping[tuple[str, str], Any]) -> list[str]:
-    """What would be trained, by what, on what and for how long: a line for each."""
-    model, optimizer, runner = unwrap(context.model), context.optimizer, context.runner
-    parts = optimizer if isinstance(optimizer, Mapping) else {'': optimizer} if optimizer is not None else {}
-    named = ', '.join(f'{type(each).__name__} {name}'.rstrip() for name, each in parts.items())
-    count = sum(each.numel() for each in model.parameters())
-    inner = f' ({type(model.model).__name__})' if isinstance(model, Supervised) else ''
-    lines = [f'Model: {type(model).__name__}{inner}, {count:,} parameters; optimizer: {named or "none"}']
-    for (mode, name), loader in loaders.items():
-        data = dataset_of(loader)
-        sizes = [f'{len(data):,} samples'] if hasattr(data, '__len__') else []
-        sizes += [f'{len(loader):,} batches'] if hasattr(loader, '__len__') else []
-        lines.append(
-            f'Data of mode {mode!r}{f" on {name}" if name else ""}: {", ".join([type(data).__name__, *sizes])}'
-        )
-    length = f'{runner.max_epochs} epochs' if runner.by_epoch else f'{runner.max_iters} iterations'
-    return [*lines, f'Length: {length}']
+            return text, ', '.join(f'{name} {value_of(each)}' for name, each in loss.items())
+        return text, value_of(loss)
 
 
 def value_of(loss: Any) -> str:

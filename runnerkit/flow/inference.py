@@ -79,8 +79,8 @@ class Infer(RunnerBase):
         """Evaluate one batch of each data set with the initial weights: the checkpoints may not be there yet."""
         dry, loaders = DryRun(context), context.loaders
         dry.show_plan(context)
-        for text in dry.try_batches(context, {('val', name_of_scores(loader)): loader for loader in loaders}):
-            printer(context)(text)
+        for text, loss in dry.try_batches(context, {('val', name_of_scores(loader)): loader for loader in loaders}):
+            printer(context)(f'{text}\nIts loss: {loss}')
 
     def begin(self, context: Context) -> None:
         """Make the work dir this run's; if it is the folder of the checkpoints, it stays that of their run."""

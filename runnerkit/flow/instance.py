@@ -171,10 +171,10 @@ class InstanceBase(Stage):
         text = cfg.pretty_text
         logger.info('Environment:\n%s', env, extra=DETAIL)
         logger.info('Config:\n%s', text, extra=DETAIL)
-        logger.info('Config %s, seed %d, %s', cfg.filename or 'from Python', context.seed, resources(context))
+        start = f'Config {cfg.filename or "from Python"}, seed {context.seed}, {resources(context)}'
         if not (context.options.dry_run or context.options.verbose):
-            log_file = shown(context.work_dir / f'{context.timestamp}.log')
-            logger.info('Environment, config and hooks are in %s (or --verbose)', log_file)
+            start += f', log {shown(context.work_dir / f"{context.timestamp}.log")}'
+        logger.info('%s', start)
         context.meta = {
             'env_info': env,
             'config': text,

@@ -40,7 +40,7 @@ class Terminal(TerminalBase):
             self.report(context)
             self.draw(context)
         if has_run or context.options.dry_run:  # else they have not been shown before
-            show_findings(context, 'Once more, from the start of the run')
+            show_findings(context, 'Warnings' if context.options.dry_run else 'Once more, from the start of the run')
 
     def report(self, context: Context) -> None:
         """Print the latest scores, the best one, and the paths of the best and the last checkpoint."""

@@ -13,6 +13,7 @@ from runnerkit.flow.building import build_experiment, experiment_of, parts_of
 from runnerkit.flow.context import Context
 from runnerkit.flow.defaults import runner_config, updating
 from runnerkit.flow.experiment import Experiment
+from runnerkit.flow.outline import training_line
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
 from runnerkit.flow.scoring import evaluating_hook
 from runnerkit.flow.stage import STAGES, Stage
@@ -24,6 +25,7 @@ from runnerkit.parallel import FSDP2
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
 from runnerkit.runner.checks import check_step
+from runnerkit.utils.env import acts_as_mmcv
 from runnerkit.utils.logging import is_terminal
 
 DEFAULT_TIMER = {'type': 'IterTimerHook'}
@@ -42,10 +44,13 @@ class RunnerBase(Stage):
         # Rank 0 looks for all: others may lack its hooks, or a part of a small data set.
         context.findings = from_first_rank(lambda: preflight(Plan.of(context)))
         self.resume(context)
-        show_findings(context, 'Before the first batch')
+        if not context.options.dry_run:  # which has them below what it shows
+            show_findings(context, 'Before the first batch')
         with context.guard(context):
             try:
                 self.begin(context)
+                if not context.options.dry_run:
+                    context.logger.info('Training %s', training_line(context))
                 with context.runner.around_own_loop(context.loaders, context.workflow):
                     self.run(context)
             finally:
@@ -108,6 +113,8 @@ class RunnerBase(Stage):
         """Register the standard hooks, the evaluation hook and the custom hooks."""
         cfg, runner = context.cfg, context.runner
         runner.keeps_random_states = True
+        if not acts_as_mmcv():
+            runner.evaluates_on = 'val' if context.options.overfit is None else 'train'
         of_all: dict[str, Any] = {
             'checkpoint_config': cfg.get('checkpoint_config'),
             'log_config': cfg.get('log_config'),

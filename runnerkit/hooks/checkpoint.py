@@ -130,7 +130,7 @@ class CheckpointHook(StoringHook):
         if not self.by_epoch:
             return
         if self._is_due_by_epoch(runner):
-            runner.logger.info('Saving checkpoint at %d epochs', runner.epoch + 1)
+            self._announce(runner, runner.epoch + 1, 'epochs')
             self._synchronise(runner)
             self._save_checkpoint(runner)
 
@@ -140,9 +140,14 @@ class CheckpointHook(StoringHook):
             return
         done = runner.iter + 1
         if (self.interval > 0 and done % self.interval == 0) or (self.save_last and done == runner.max_iters):
-            runner.logger.info('Saving checkpoint at %d iterations', runner.iter + 1)
+            self._announce(runner, runner.iter + 1, 'iterations')
             self._synchronise(runner)
             self._save_checkpoint(runner)
+
+    def _announce(self, runner: RunnerView, done: int, unit: str) -> None:
+        """Log a save that is due: in MMCV's words, which only the log file of a run by config has."""
+        extra = None if runner.evaluates_on is None else DETAIL
+        runner.logger.info('Saving checkpoint at %d %s', done, unit, extra=extra)
 
     @contextmanager
     def around_val(self, runner: RunnerView) -> Iterator[None]:

@@ -27,7 +27,7 @@ from runnerkit.evaluation import (
     rule_of,
 )
 from runnerkit.hooks.hook import HOOKS, VAL_POINTS, Hook, RunnerView, listens, overrides
-from runnerkit.hooks.logger import LoggerHook
+from runnerkit.hooks.logger import LoggerHook, TextLoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg, find_function
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -408,14 +408,15 @@ class EvalHook(StoringHook):
             store.place, name, create_symlink=False, messages=messages, on_error=failed, only_finite=True, **storage
         ):
             return
-        runner.logger.info(
-            'Now best checkpoint is saved as %s. Best %s is %0.4f at %s %s.',
-            name,
-            self.key_indicator,
-            score,
-            done,
-            unit,
-        )
+        key = self.key_indicator
+        if runner.evaluates_on is None:
+            text = f'Now best checkpoint is saved as {name}. Best {key} is {score:0.4f} at {done} {unit}.'
+        else:
+            text = f'New best {key} {score:.4f} ({"epoch" if self.by_epoch else "iteration"} {done}), saved {name}'
+        if runner.evaluates_on and not alone and any(isinstance(hook, TextLoggerHook) for hook in runner.hooks):
+            runner.log_buffer.remarks[:] = [text]  # below the line with the scores, which comes later
+        else:
+            runner.logger.info('%s', text)
         # Delete the former best only if it is a best checkpoint in our own folder. Its path may come from a checkpoint
         # file, which could name anything; and the best of the run that this one resumed may be in another folder.
         if runner.rank == 0 and isinstance(former, str) and former != store.path(name):

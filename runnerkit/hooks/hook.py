@@ -133,7 +133,8 @@ class RunnerView(Protocol):
     ``epoch``, ``iter`` and ``inner_iter`` are 0-based indices of what is running. ``completed_epochs`` and
     ``completed_iters`` count what is done; checkpoints store these. ``scores`` has the latest value of each score by
     name, from any evaluation, equal on every rank; checkpoints store it too. ``outcome`` is None until the run has
-    ended. Every rank calls ``save``. What a hook puts into ``notices``, by subject, is logged again at the end.
+    ended. ``evaluates_on`` names the split that evaluations are on, for the log; None where log lines are MMCV's. Every
+    rank calls ``save``. What a hook puts into ``notices``, by subject, is logged again at the end.
     ``outputs`` is the dict that the last step has returned; ``step_record()`` is that of the running
     iteration, typed.
     """
@@ -155,6 +156,7 @@ class RunnerView(Protocol):
     scores: dict[str, Score]
     notices: dict[str, str]
     batch_processor: Any
+    evaluates_on: str | None
 
     @property
     def loaders(self) -> list[Any]: ...

@@ -185,7 +185,7 @@ class Lifecycle(Nesting):
             self._workflow,
             self._length(),
             work_dir,
-            extra=self._detail(),
+            extra=self._detail() if self.evaluates_on is None else DETAIL,
         )
         validates = any(mode == 'val' for mode, _ in self._workflow)
         hooks = self._hook_table.info(validates)

@@ -56,6 +56,8 @@ class RunnerState:
     #: Whether a resume takes this run's settings where the checkpoint has others, as in every run by config. If not,
     #: the checkpoint's optimizer settings stay in effect, as in MMCV, and a warning lists them.
     config_wins = False
+    #: The split that evaluations are on. A run by config sets it, and logs in runnerkit's own words; None: in MMCV's.
+    evaluates_on: str | None = None
     #: With ``auto_scale_lr``: the samples of each rank's batch, and ``base_batch_size``. The learning rates were
     #: multiplied by the former and by the number of ranks, and divided by the latter.
     lr_scaled_for: tuple[int, int] | None = None

@@ -75,7 +75,7 @@ def test_the_script(cfg):
         [sys.executable, script, 'no.py'], capture_output=True, text=True, env={'PYTHONPATH': str(ROOT)}
     )
     assert done.returncode == 1
-    assert done.stderr.startswith('tools/print_config.py: file ')
+    assert done.stderr.startswith('tools/print_config.py: error: file ')
 
 
 def test_keys_that_nobody_reads_are_told(tmp_path, capsys):

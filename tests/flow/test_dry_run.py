@@ -96,8 +96,7 @@ def test_the_loss_of_each_mode_is_that_of_its_own_batch():
     runner.outputs = {'loss': torch.tensor(7.0)}  # of an iteration before
     batch = torch.ones(2, 4), torch.ones(2, 1)
     expected = runner.model.eval().val_step(batch)['loss'].item()
-    said = DryRun(None).one_iteration(SimpleNamespace(runner=runner), 'val', batch)
-    assert said == f"One iteration of mode 'val': loss {expected:.4f}"
+    assert DryRun(None).one_iteration(SimpleNamespace(runner=runner), 'val', batch) == ([], f'{expected:.4f}')
 
 
 STEPS = """
@@ -136,4 +135,4 @@ runner = dict(type='EpochBasedRunner', max_epochs=1)
     assert main(['train', str(tmp_path / 'config.py'), '--dry-run', '--device', 'cpu']) == 0
     assert len(taken) == 2
     loss = r'none' if own else r'G \d\.\d{4}, D \d\.\d{4}'
-    assert re.search(f"One iteration of mode 'train': loss {loss}\n", capsys.readouterr().out)
+    assert re.search(f'\nFirst losses: train {loss}\n', capsys.readouterr().out)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.data.kinds import length_of
+from runnerkit.data.named import name_of_scores
 from runnerkit.distributed import reduce_max
 from runnerkit.distributed.slowest import NAMES, TIMES
 from runnerkit.hooks.hook import HOOKS, RunnerView
@@ -199,6 +200,9 @@ class TextLoggerHook(LoggerHook):
             log_dict['memory'] = self._memory
         log_dict.update({name: _plain(value) for name, value in values.items()})
         self._log_info(log_dict, runner)
+        for remark in runner.log_buffer.remarks:
+            runner.logger.info('%s', remark)
+        runner.log_buffer.remarks.clear()
         self._dump_log(log_dict, runner)
         return log_dict
 
@@ -207,8 +211,13 @@ class TextLoggerHook(LoggerHook):
         name = runner.meta.get('exp_name')
         if name is not None and (self.every_n_iters(runner, self.interval_exp_name) or self._is_last_of_epoch(runner)):
             runner.logger.info('Exp name: %s', name, extra=DETAIL)
+        values = {name: _shown(value) for name, value in log_dict.items() if name not in _ELSEWHERE}
+        if log_dict['mode'] == 'val' and runner.evaluates_on is not None:
+            scores = ', '.join(f'{name} {value}' for name, value in values.items())
+            runner.logger.info('%s evaluated on %s: %s', self._moment(runner), _split(runner), scores)
+            return
         numbers = [] if log_dict['mode'] == 'val' else self._progress(log_dict, runner)
-        numbers += [f'{name}: {_shown(value)}' for name, value in log_dict.items() if name not in _ELSEWHERE]
+        numbers += [f'{name}: {value}' for name, value in values.items()]
         runner.logger.info('%s\t%s', self._heading(log_dict, runner), ', '.join(numbers))
 
     def _heading(self, log_dict: dict[str, Any], runner: RunnerView) -> str:
@@ -217,6 +226,16 @@ class TextLoggerHook(LoggerHook):
         end = length_of(runner.data_loader) if self.by_epoch else runner.max_iters
         of = '' if mode == 'val' or end is None else f'/{end}'
         return f'{kind} ' + (f'[{log_dict["epoch"]}]' if self.by_epoch else '') + f'[{log_dict["iter"]}{of}]'
+
+    def _moment(self, runner: RunnerView) -> str:
+        """Return the text for what is trained before an evaluation: whole epochs, or some iterations."""
+        if not (self.by_epoch and runner.by_epoch):
+            return f'Iter [{runner.completed_iters}]'
+        is_inside = runner.mode != 'val' and runner.completed_epochs == runner.epoch
+        if is_inside and runner.iter < runner.completed_iters:
+            end = length_of(runner.data_loader)
+            return f'Epoch [{runner.epoch + 1}][{runner.inner_iter + 1}{"" if end is None else f"/{end}"}]'
+        return f'Epoch [{runner.completed_epochs}]'
 
     def _progress(self, log_dict: dict[str, Any], runner: RunnerView) -> list[str]:
         """Return the texts for learning rate, time and memory."""
@@ -302,6 +321,12 @@ def _time(name: str, log_dict: dict[str, Any]) -> str:
     largest, rank = (log_dict.get(f'{name}_max{ending}') for ending in ('', '_rank'))
     slowest = '' if largest is None else f' (max {largest:.3f}, rank {rank:.0f})'
     return f'{name}: {log_dict[name]:.3f}{slowest}'
+
+
+def _split(runner: RunnerView) -> str:
+    """The split of an evaluation: that of the workflow's entry if it has a name of its own."""
+    named = name_of_scores(runner.data_loader) if runner.mode == 'val' else ''
+    return named or str(runner.evaluates_on)
 
 
 def _shown(value: Any) -> str:
