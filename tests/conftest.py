@@ -2,6 +2,7 @@
 
 import gc
 import os
+from pathlib import Path
 
 import forks
 import processes
@@ -40,6 +41,28 @@ def key_of_the_tests(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('XDG_STATE_HOME', str(tmp_path_factory.mktemp('state')))
         yield
+
+
+@pytest.fixture(scope='session', autouse=True)
+def no_pictures():
+    """Files in place of matplotlib's pictures, which take longer than most trainings of the tests.
+
+    Yields the method that draws, for the fixture `real_pictures`.
+    """
+    from matplotlib.figure import Figure
+
+    drawing = Figure.savefig
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, 'savefig', lambda self, path, **_: Path(path).write_bytes(b'\x89PNG, not drawn'))
+        yield drawing
+
+
+@pytest.fixture
+def real_pictures(no_pictures, monkeypatch):
+    """For a test, or a file of tests, about pictures: they are drawn."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, 'savefig', no_pictures)
 
 
 @pytest.fixture(scope='session', autouse=True)
