@@ -65,6 +65,12 @@ def real_pictures(no_pictures, monkeypatch):
     monkeypatch.setattr(Figure, 'savefig', no_pictures)
 
 
+@pytest.fixture
+def warm(monkeypatch):
+    """Python programs that the test starts are forks of this process, see `forks.WarmPopen`."""
+    monkeypatch.setattr('subprocess.Popen', forks.WarmPopen)
+
+
 @pytest.fixture(scope='session', autouse=True)
 def no_process_stays_behind():
     """Fails after the last test that this process runs, if anything that the tests have started lives on.

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 from support import ROOT
 
@@ -10,6 +11,7 @@ from runnerkit.cli.train import main
 FILE = ROOT / 'configs/recommendation/deepfm.yaml'
 
 
+@pytest.mark.thorough  # the page about the five stages trains one
 def test_three_of_its_epochs_pass_the_bar(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([str(FILE), '--cfg-options', 'runner.0.epochs=3']) == 0
