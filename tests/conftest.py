@@ -57,6 +57,14 @@ def no_pictures():
         yield drawing
 
 
+@pytest.fixture(scope='session', autouse=True)
+def no_power_loss():
+    """Nothing waits for the disk: processes die in tests, machines do not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, 'fsync', lambda file: None)
+        yield
+
+
 @pytest.fixture
 def real_pictures(no_pictures, monkeypatch):
     """For a test, or a file of tests, about pictures: they are drawn."""

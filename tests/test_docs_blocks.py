@@ -777,6 +777,8 @@ def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):
 
 
 def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
+    config = tmp_path / 'configs' / 'mnist' / 'lenet.py'
+    config.write_text(config.read_text().replace("part='train', augment=True", "part='val'"))
     assert 'Learning curve' in shell(text_of('docs/terminal.md', 'runnerkit train'))
     scripts = ['.local/share/bash-completion/completions/runnerkit', '.zfunc/_runnerkit']
     scripts.append('.config/fish/completions/runnerkit.fish')

@@ -170,7 +170,9 @@ def _imported_otherwise(path: Path, texts: list[bytes]) -> ModuleType | None:
         other = Path(file).resolve()
         if other == path:
             return module
-        if other not in _imported and other.is_file() and _texts(other) == texts:
+        if other in _imported or not other.is_file() or other.read_bytes() != texts[0]:
+            continue  # before its neighbours are looked for: those of a file in a large package are many
+        if _texts(other) == texts:
             twin = module
     return twin
 

@@ -34,6 +34,17 @@ def same(one, other):
 
 @pytest.mark.parametrize('name', sharded_runs.CASES)
 def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_bit_for_bit(ranks, name):
+    check_resumed(ranks, name)
+
+
+@pytest.mark.thorough  # the test above, which has what these cases join
+def test_other_runs_stopped_in_the_middle_of_an_epoch_go_on_bit_for_bit(on_ranks, tmp_path):
+    ranks = on_ranks(sharded_runs.__file__, 'joined_on', str(tmp_path))
+    for name in sharded_runs.JOINED:
+        check_resumed(ranks, name)
+
+
+def check_resumed(ranks, name):
     for whole, begun, resumed in (found[name] for found in ranks):
         assert (begun['iters'], begun['outcome'], resumed['outcome']) == (sharded_runs.STOP, 'stopped', 'completed')
         for key in ('weights', 'optimizer', 'scores', 'iters'):
