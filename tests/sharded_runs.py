@@ -251,14 +251,14 @@ def experiments(folder):
 
 
 def joined_on(rank, folder):
-    return {name: resumed(Path(folder), name) for name in JOINED}
+    folder = Path(folder)
+    return {**{name: resumed(folder, name) for name in JOINED}, 'to DDP': between(folder, 'to DDP', {}, DDP)}
 
 
 def everything_on(rank, folder):
     folder = Path(folder)
     found = {name: resumed(folder, name) for name in CASES}
     found['to FSDP2'] = between(folder, 'to FSDP2', DDP, {})
-    found['to DDP'] = between(folder, 'to DDP', {}, DDP)
     found['loaded'] = loaded(folder)
     found['back'] = rolled_back(folder)
     found['refused'] = refused(folder)
