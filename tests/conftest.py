@@ -29,10 +29,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker('distributed')
 
 
+gc.disable()  # what is imported and collected stays, and is much
+
+
 def pytest_collection_finish():
     """Leave out of each garbage collection what the tests themselves are made of, which takes more than it all."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope='session', autouse=True)

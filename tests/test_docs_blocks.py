@@ -388,6 +388,7 @@ def test_the_recipes_do_what_they_say(folder, monkeypatch, caplog):
     assert 'loaded 10 of 14 tensors' in caplog.text
 
 
+@pytest.mark.thorough  # test_the_commands_for_scripts_of_mmcv_run uses torchrun; tests/cli/test_train.py has two ranks
 @pytest.mark.distributed
 def test_several_processes_train_as_in_the_recipes(shell, tmp_path, folder):
     said = shell(f'{text_of("docs/recipes.md", "torchrun").strip()} {" ".join(QUICK)}')
@@ -425,7 +426,7 @@ def test_each_wrapper_of_the_page_about_several_processes_trains(on_ranks, folde
     names.remove('my_wrapper')
     changes = {
         'runner.max_epochs': 1,
-        'data.train.part': 'test',
+        'data.train.part': 'val',
         'checkpoint_config': None,
         'evaluation': None,
         'seed': 0,
