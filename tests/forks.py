@@ -126,6 +126,7 @@ def _run_program(words, env):
     """Run ``-m module …`` or ``script.py …`` and end as Python would."""
     gc.freeze()  # a file object of the other process would close a file of this one
     atexit._clear()
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout, sys.stderr = (io.TextIOWrapper(open(fd, 'wb', 0), write_through=True) for fd in (1, 2))  # noqa: SIM115
     like_a_new_process()
     warnings.resetwarnings()

@@ -98,7 +98,7 @@ def test_a_run_of_empty_steps_holds_its_memory(kind, length, tmp_path):
     assert slope_of_a_run(kind, [torch.zeros(1)] * length, tmp_path) < SLOPE
 
 
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('kind', ['epoch', pytest.param('iter', marks=pytest.mark.thorough)])
 def test_averages_evaluations_checkpoints_and_seeded_samples_hold_theirs(kind, tmp_path):
     def points(length):
         return build_dataloader(TensorDataset(torch.zeros(length, 1)), 4, 0, seed=5)

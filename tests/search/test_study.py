@@ -424,6 +424,7 @@ def test_an_endless_error_is_shortened_everywhere(tmp_path):
     assert max(path.stat().st_size for path in study.work_dir.rglob('*') if path.is_file()) < 50_000
 
 
+@pytest.mark.usefixtures('warm')
 def test_a_trial_whose_process_is_stopped_by_somebody_else_has_failed(tmp_path):
     (tmp_path / 'odd.py').write_text(
         MODEL.replace('if self.steps == 3:', 'if self.steps == 3:\n            os.kill(os.getpid(), signal.SIGTERM)')
