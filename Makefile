@@ -4,11 +4,11 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test golden coverage downstream ray bench check format docs clean
+.PHONY: help demo test test-all golden coverage downstream ray bench check format docs clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 $(VENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/constraints.txt
 	@test -x $(BIN)/python || { $(PYTHON) -m venv $(VENV) && echo 'Made the environment $(VENV)'; }
@@ -27,14 +27,21 @@ demo: $(VENV)/.base ## train a network on real handwritten digits, then test its
 	@$(BIN)/python tools/train.py configs/mnist/lenet.py --work-dir work_dirs/demo --cfg-options log_config.interval=55
 	@$(BIN)/python tools/test.py configs/mnist/lenet.py work_dirs/demo
 
-test: $(VENV)/.tests ## all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+# With worksteal, the tests of a file stay together, and what its fixtures make is made once. Processes that tests start
+# would compile all of runnerkit again where nothing may be kept.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+
+test: $(VENV)/.tests ## the tests, without those that are marked as thorough
+	$(PYTEST)
+
+test-all: $(VENV)/.tests ## all tests
+	$(PYTEST) -m ''
 
 golden: $(VENV)/.tests ## write the golden traces of the engine anew: tests/golden/
 	OMP_NUM_THREADS=1 $(BIN)/python tests/golden_runs.py
 
 coverage: $(VENV)/.tests ## all tests with branch coverage, which takes a third longer
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --cov --cov-report=term:skip-covered
+	$(PYTEST) -m '' --cov --cov-report=term:skip-covered
 
 # An environment beside the other one, whose packages it sees: an mmcv there would be found by all other tests.
 MMCV = $(VENV)/mmcv

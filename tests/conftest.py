@@ -1,7 +1,9 @@
 """What all tests share: starting several ranks, the marker of the tests that do, and no process that stays behind."""
 
 import gc
+import importlib
 import os
+from pathlib import Path
 
 import forks
 import processes
@@ -28,10 +30,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker('distributed')
 
 
+gc.disable()  # what is imported and collected stays, and is much
+
+
 def pytest_collection_finish():
     """Leave out of each garbage collection what the tests themselves are made of, which takes more than it all."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -40,6 +46,43 @@ def key_of_the_tests(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('XDG_STATE_HOME', str(tmp_path_factory.mktemp('state')))
         yield
+
+
+@pytest.fixture(scope='session', autouse=True)
+def no_pictures():
+    """Files in place of matplotlib's pictures, which take longer than most trainings of the tests.
+
+    Yields the method that draws, for the fixture `real_pictures`.
+    """
+    from matplotlib.figure import Figure
+
+    drawing = Figure.savefig
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, 'savefig', lambda self, path, **_: Path(path).write_bytes(b'\x89PNG, not drawn'))
+        yield drawing
+
+
+@pytest.fixture(scope='session', autouse=True)
+def no_power_loss():
+    """Nothing waits for the disk: processes die in tests, machines do not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, 'fsync', lambda file: None)
+        yield
+
+
+@pytest.fixture
+def real_pictures(no_pictures, monkeypatch):
+    """For a test, or a file of tests, about pictures: they are drawn."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, 'savefig', no_pictures)
+
+
+@pytest.fixture
+def warm(monkeypatch):
+    """Python programs that the test starts are forks of this process, see `forks.WarmPopen`."""
+    importlib.import_module('torch._dynamo')  # or each of them would import it when it makes an optimizer
+    monkeypatch.setattr('subprocess.Popen', forks.WarmPopen)
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -1,15 +1,24 @@
 """Real processes in no time: forks of this one, which need not start Python and import torch."""
 
+import atexit
+import contextlib
+import gc
 import io
 import logging
 import os
+import runpy
 import signal
+import subprocess
 import sys
+import threading
 import traceback
+import warnings
 
 import torch
 
 from runnerkit.utils.logging import close_logger
+
+PYTHON = sys.executable  # which tests replace
 
 
 class Fork:
@@ -66,6 +75,91 @@ class Fork:
     def said(self, where='stderr'):
         """What it has written so far."""
         return (self.folder / where).read_text()
+
+
+class WarmPopen(subprocess.Popen):
+    """A `subprocess.Popen` that forks this process where a Python program is to be started: torch is imported there.
+
+    For tests about real processes to which it does not matter that they begin with nothing: signals, exit codes, files
+    and sockets are those of a started program. Anything but ``python -m`` and ``python script.py`` is started as ever.
+    """
+
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *others):
+        words = [os.fspath(each) for each in args] if isinstance(args, (list, tuple)) else []
+        if executable or preexec_fn or words[:1] != [PYTHON] or not is_program(words[1:2]):
+            super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *others)
+            return
+        _, _, _, read_in, write_in, read_out, write_out, read_err, write_err, *rest = others
+        has_own_session = rest[5]
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                if has_own_session:
+                    os.setsid()
+                _take_files({0: read_in, 1: write_out, 2: write_err}, pass_fds)
+                if cwd is not None:
+                    os.chdir(cwd)
+                _run_program(words[1:], env)
+            finally:
+                os._exit(70)  # never reached
+        self._child_created = True
+        self._close_pipe_fds(read_in, write_in, read_out, write_out, read_err, write_err)
+
+
+def is_program(words):
+    """Whether Python's first argument is ``-m`` or a script, and no other flag."""
+    return words == ['-m'] or bool(words) and not words[0].startswith('-')
+
+
+def _take_files(streams, kept):
+    """Put ``streams`` in the places of a program's, and close all files but these and the ``kept`` ones."""
+    copies = {number: os.dup(file) for number, file in streams.items() if file != -1}
+    for number, file in copies.items():
+        os.dup2(file, number)
+    for name in os.listdir('/proc/self/fd'):
+        if int(name) > 2 and int(name) not in kept:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
+def _run_program(words, env):
+    """Run ``-m module …`` or ``script.py …`` and end as Python would."""
+    gc.freeze()  # a file object of the other process would close a file of this one
+    atexit._clear()
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = (io.TextIOWrapper(open(fd, 'wb', 0), write_through=True) for fd in (1, 2))  # noqa: SIM115
+    like_a_new_process()
+    warnings.resetwarnings()
+    if env is not None:
+        os.environ.clear()
+        os.environ.update(env)
+    sys.path[:0] = os.environ.get('PYTHONPATH', '').split(os.pathsep)
+    code = 0
+    try:
+        if words[0] == '-m':
+            sys.argv = ['-m', *words[2:]]
+            sys.path.insert(0, '')
+            sys.modules.pop(words[1], None)
+            runpy.run_module(words[1], run_name='__main__', alter_sys=True)
+        else:
+            sys.argv = words
+            sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+            runpy.run_path(words[0], run_name='__main__')
+    except SystemExit as end:
+        code = end.code
+        if not (code is None or isinstance(code, int)):
+            print(code, file=sys.stderr)
+            code = 1
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code or 0)
 
 
 def like_a_new_process():

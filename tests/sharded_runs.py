@@ -99,10 +99,14 @@ ASYNC = {'checkpoint_config': {'interval': 2, 'by_epoch': False, 'async_save': T
 CASES = {
     'plain': {},
     'averages and best': {**EMA, **VALIDATED},
-    'several': {**GAN, 'optimizer': SEVERAL},
     'modes': {**GAN, 'optimizer': SEVERAL, 'workflow': [('dis', 1), ('gen', 1)], 'runner': {'max_epochs': 3}},
     'fused, async': {**ADAMW, **ASYNC},
     'cycle': CYCLE,
+}
+
+#: What these join is in `CASES` one by one.
+JOINED = {
+    'several': {**GAN, 'optimizer': SEVERAL},
     'cycle, fused, async': {
         'optimizer': ADAMW['optimizer'],
         'optimizer_config': {'cumulative_iters': 3, 'fused': 'auto'},
@@ -113,7 +117,7 @@ CASES = {
 
 
 def config(name, **changes):
-    case = {**CASES.get(name, {}), **changes}
+    case = {**{**CASES, **JOINED}.get(name, {}), **changes}
     runner = {'type': 'EpochBasedRunner', 'max_epochs': EPOCHS, **case.pop('runner', {})}
     return {
         'model': {'type': 'sharded_runs.Drawing'},
@@ -246,11 +250,15 @@ def experiments(folder):
     return found
 
 
+def joined_on(rank, folder):
+    folder = Path(folder)
+    return {**{name: resumed(folder, name) for name in JOINED}, 'to DDP': between(folder, 'to DDP', {}, DDP)}
+
+
 def everything_on(rank, folder):
     folder = Path(folder)
     found = {name: resumed(folder, name) for name in CASES}
     found['to FSDP2'] = between(folder, 'to FSDP2', DDP, {})
-    found['to DDP'] = between(folder, 'to DDP', {}, DDP)
     found['loaded'] = loaded(folder)
     found['back'] = rolled_back(folder)
     found['refused'] = refused(folder)

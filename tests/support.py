@@ -4,9 +4,11 @@ import importlib.util
 import random
 import socket
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import Dataset
@@ -145,6 +147,24 @@ def _listener(point):
 for _point in POINTS:
     if _point not in ('before_epoch', 'after_epoch', 'before_iter', 'after_iter'):
         setattr(Recorder, _point, _listener(_point))
+
+
+def thinned(**values):
+    """`pytest.mark.parametrize` over all combinations; those are thorough but for a few that have every value.
+
+    Args:
+        values: those of each argument.
+    """
+    columns = [list(each) for each in values.values()]
+    few = {  # shifted from time to time, or columns of one length would have equal places
+        tuple((i + j * (i // len(column))) % len(column) for j, column in enumerate(columns))
+        for i in range(max(map(len, columns)))
+    }
+    rows = [
+        pytest.param(*row, marks=[] if places in few else pytest.mark.thorough)
+        for places, row in zip(product(*(range(len(column)) for column in columns)), product(*columns), strict=True)
+    ]
+    return pytest.mark.parametrize(tuple(values), rows)
 
 
 def tiny_runner(kind='epoch', model=None, work_dir=None, seed=0, optimizer=None, **limits):

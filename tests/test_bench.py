@@ -212,6 +212,7 @@ def test_each_round_has_every_entry_once_and_the_plain_loops_twice(monkeypatch, 
     }
 
 
+@pytest.mark.thorough  # test_trainings_take_turns_one_at_a_time
 def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_path):
     bench, rows = script('bench'), script('speed.rows')
     options = rows.Options(str(tmp_path), rounds=1, warmup=2, measured=10, long=4000)
@@ -265,6 +266,7 @@ def test_the_report_says_if_the_machine_was_not_quiet(took, quiet):
     assert quiet or 'took 300 to 400 µs' in said
 
 
+@pytest.mark.thorough  # test_the_resnet_is_the_usual_one
 def test_the_gpu_part_runs_all_its_code_on_the_cpu_too(monkeypatch, capsys):
     monkeypatch.setattr(sys, 'argv', ['gpu.py', '--device', 'cpu', '--smoke'])
     torch.set_num_threads(1)

@@ -3,12 +3,16 @@
 import ast
 import os
 import re
+import shlex
 import subprocess
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
+from runnerkit.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -137,19 +141,47 @@ def test_commands_name_files_and_targets_that_exist(page):
     for code in blocks(read(page), ('bash', 'sh', 'console', '')):
         for path in PATH.findall(code):
             assert is_an_example(path) or (ROOT / path).exists(), f'{page} runs {path}'
-        for target in re.findall(r'^\$? ?make ([a-z]+)', code, flags=re.MULTILINE):
+        for target in re.findall(r'^\$? ?make ([a-z-]+)', code, flags=re.MULTILINE):
             assert re.search(rf'^{target}:', makefile, flags=re.MULTILINE), f'{page}: make {target}'
 
 
 @pytest.mark.parametrize('page', ['README.md', 'CONTRIBUTING.md'])
 def test_python_blocks_are_python_and_import_what_is_there(page):
-    from importlib import import_module
-
     for code in blocks(read(page), ('python', 'py')):
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'runnerkit':
                 module = import_module(node.module)
                 assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+
+
+def typed(code):
+    """The commands of this package in a shell block: (name, arguments)."""
+    for line in code.replace('\\\n', ' ').splitlines():
+        lexer = shlex.shlex(line.strip().removeprefix('$ '), posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = [word if set(word) - set('();<>|&') else None for word in lexer]  # None: the end of a command
+        for i, word in enumerate(words[:-1]):
+            end = (words[i:] + [None]).index(None) + i
+            if word == 'runnerkit':
+                yield words[i + 1], words[i + 2 : end]
+            elif word is not None and re.fullmatch(r'tools/\w+\.py', word):
+                yield Path(word).stem.replace('_', '-'), words[i + 1 : end]
+
+
+def test_every_command_line_of_the_pages_is_understood(capsys):
+    """Most pages are run only by `make test-all`; their commands and flags are at least ones that exist."""
+    seen = set()
+    for page in PAGES:
+        for code in blocks(read(page), ('bash', 'sh', 'console')):
+            for name, arguments in typed(code):
+                if name is None or name not in COMMANDS:  # tools/reference.py
+                    continue
+                seen.add(name)
+                try:
+                    import_module(COMMANDS[name][0]).parser().parse_args(arguments)
+                except SystemExit:
+                    pytest.fail(f'{page}: {name} {arguments}: {capsys.readouterr().err}')
+    assert seen >= {'train', 'test', 'predict', 'search', 'export', 'profile', 'completion'}
 
 
 def test_make_help_lists_every_target():
@@ -158,7 +190,7 @@ def test_make_help_lists_every_target():
     own = {name: value for name, value in os.environ.items() if name not in ('MAKEFLAGS', 'MAKELEVEL', 'MFLAGS')}
     for command in (['make', 'help'], ['make']):
         printed = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=True).stdout
-        listed = [re.fullmatch(r'make ([a-z]+) +(\S.*)', line) for line in printed.splitlines()]
+        listed = [re.fullmatch(r'make ([a-z-]+) +(\S.*)', line) for line in printed.splitlines()]
         assert [line[1] for line in listed] == targets
 
 

@@ -42,6 +42,7 @@ from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.parallel.same_weights import local_tensors
 from runnerkit.search.networks import FAMILIES
+from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.record import Record
 from runnerkit.search.study import told
 from runnerkit.utils.imports import import_object
@@ -308,6 +309,7 @@ def train(path, *options):
 QUICK = ['--cfg-options', 'runner.max_epochs=1', 'data.train.part=test', 'log_config.interval=4']
 
 
+@pytest.mark.thorough  # the recipes train the same config for an epoch
 def test_the_config_of_the_page_trains_logs_evaluates_and_saves(folder):
     lines = train(folder / 'config.py')
     losses = [line['loss'] for line in lines if line['mode'] == 'train']
@@ -386,6 +388,7 @@ def test_the_recipes_do_what_they_say(folder, monkeypatch, caplog):
     assert 'loaded 10 of 14 tensors' in caplog.text
 
 
+@pytest.mark.thorough  # test_the_commands_for_scripts_of_mmcv_run uses torchrun; tests/cli/test_train.py has two ranks
 @pytest.mark.distributed
 def test_several_processes_train_as_in_the_recipes(shell, tmp_path, folder):
     said = shell(f'{text_of("docs/recipes.md", "torchrun").strip()} {" ".join(QUICK)}')
@@ -393,6 +396,7 @@ def test_several_processes_train_as_in_the_recipes(shell, tmp_path, folder):
     assert 'Scores after 8 iterations' in said
 
 
+@pytest.mark.thorough  # tests/tools/test_launch_scripts.py
 @pytest.mark.distributed
 def test_several_processes_of_one_machine_train_and_test(shell, tmp_path):
     said = shell(text_of('docs/distributed.md', 'tools/dist_train.sh').replace('tools/', f'PORT={free_port()} tools/'))
@@ -422,7 +426,7 @@ def test_each_wrapper_of_the_page_about_several_processes_trains(on_ranks, folde
     names.remove('my_wrapper')
     changes = {
         'runner.max_epochs': 1,
-        'data.train.part': 'test',
+        'data.train.part': 'val',
         'checkpoint_config': None,
         'evaluation': None,
         'seed': 0,
@@ -596,6 +600,7 @@ def called(words, monkeypatch):
     return 0
 
 
+@pytest.mark.thorough  # test_docs.py reads the commands; tests/cli runs their like
 def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
     said = shell(text_of('docs/terminal.md', 'source .venv'))
     shutil.copytree(tmp_path / 'work_dirs' / 'lenet', tmp_path / 'work_dirs' / 'demo')  # which `make demo` makes
@@ -688,6 +693,21 @@ def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ['4', '8']
 
 
+def test_the_searches_of_pages_are_planned(shell, tmp_path):
+    """Everything that a search checks before its first trial."""
+    (tmp_path / 'config.py').write_text(text_of('docs/first_steps.md', '# config.py'))
+    for page, first, name, steps in (
+        ('docs/search.md', '# tune.py', 'tune.py', ['search']),
+        ('docs/search.md', '# my_search.py', 'my_search.py', ['search', 'best', 'test']),
+        ('docs/vega.md', '# hpo.yml', 'hpo.yml', ['hpo']),
+    ):
+        (tmp_path / name).write_text(text_of(page, first))
+        pipeline = Pipeline(name, tmp_path / 'planned', device='cpu')
+        assert pipeline.names == steps, name
+        assert all(os.path.exists(step.config_file) for step in pipeline.steps.values() if hasattr(step, 'config_file'))
+
+
+@pytest.mark.thorough  # test_the_searches_of_pages_are_planned, tests/search
 def test_the_first_search_and_parts_of_ones_own(shell, tmp_path):
     for name in ('my_data.py', 'config.py'):
         (tmp_path / name).write_text(text_of('docs/first_steps.md', f'# {name}'))
@@ -720,6 +740,7 @@ def test_the_first_search_and_parts_of_ones_own(shell, tmp_path):
     assert [sum(trials[0][key] != each[key] for key in each) <= 1 for each in trials[1:2]] == [True]
 
 
+@pytest.mark.thorough  # test_the_searches_of_pages_are_planned, tests/search
 def test_the_search_of_the_page_about_searching(shell, tmp_path, capsys):
     text = text_of('docs/search.md', '# my_search.py')
     for slow, fast in (('trials=24', 'trials=3'), ("max_epochs': 24", "max_epochs': 1"), ('repeats=3', 'repeats=2')):
@@ -757,6 +778,8 @@ def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):
 
 
 def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
+    config = tmp_path / 'configs' / 'mnist' / 'lenet.py'
+    config.write_text(config.read_text().replace("part='train', augment=True", "part='val'"))
     assert 'Learning curve' in shell(text_of('docs/terminal.md', 'runnerkit train'))
     scripts = ['.local/share/bash-completion/completions/runnerkit', '.zfunc/_runnerkit']
     scripts.append('.config/fish/completions/runnerkit.fish')

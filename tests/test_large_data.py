@@ -54,7 +54,10 @@ print(json.dumps({'same': same, 'epoch': reader['epoch'], 'order': reader['about
 """
 
 
-@pytest.mark.parametrize('name', RECIPES)
+@pytest.mark.parametrize(
+    'name',
+    ['arrow', 'arrow as a stream', pytest.param('shards', marks=pytest.mark.thorough)],  # tests/data/test_stream.py
+)
 def test_a_recipe_goes_on_exactly(name, tmp_path):
     packages, files, data = RECIPES[name]
     missing = [package for package in packages if find_spec(package) is None]

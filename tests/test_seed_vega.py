@@ -105,6 +105,7 @@ TRAINER = f"""
 """
 
 
+@pytest.mark.thorough  # the test of what its section means, and the one in a process
 def test_the_trainer_of_the_document_trains(tmp_path):
     result = trained(tmp_path, TRAINER.replace('epochs: 50', 'epochs: 2').replace('step_size: 20', 'step_size: 1'))
     assert result.outcome.kind == 'completed'

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from support import tiny_runner
+from support import thinned, tiny_runner
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -130,8 +130,7 @@ def run(kind, optimizer, config, work_dir, monkeypatch):
     return logging, [step for i, step in enumerate(found, 1) if i % INTERVAL]
 
 
-@pytest.mark.parametrize('config', CONFIGS)
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@thinned(kind=['epoch', 'iter'], config=CONFIGS)
 def test_an_iteration_that_does_not_log_brings_nothing_to_the_host(kind, config, tmp_path, monkeypatch):
     _, quiet = run(kind, 'SGD', config, tmp_path, monkeypatch)
     casts = sum(step[COPY] for step in quiet)
@@ -139,8 +138,7 @@ def test_an_iteration_that_does_not_log_brings_nothing_to_the_host(kind, config,
     assert [step['read'] + step[SCALAR] for step in quiet] == [0] * len(quiet)
 
 
-@pytest.mark.parametrize('optimizer', OPTIMIZERS)
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@thinned(kind=['epoch', 'iter'], optimizer=OPTIMIZERS)
 def test_an_iteration_brings_no_more_to_the_host_than_the_plain_loop(kind, optimizer, tmp_path, monkeypatch):
     _, quiet = run(kind, optimizer, 'default', tmp_path, monkeypatch)
     by_hand = plain(optimizer)[0]
@@ -148,8 +146,7 @@ def test_an_iteration_brings_no_more_to_the_host_than_the_plain_loop(kind, optim
         assert max(step[name] for step in quiet) <= by_hand[name], name
 
 
-@pytest.mark.parametrize('config', CONFIGS)
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@thinned(kind=['epoch', 'iter'], config=CONFIGS)
 def test_a_log_event_reads_all_values_at_once(kind, config, tmp_path, monkeypatch):
     logging, _ = run(kind, 'SGD', config, tmp_path, monkeypatch)
     assert len(logging) == 2

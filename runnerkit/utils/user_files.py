@@ -24,6 +24,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -122,16 +123,23 @@ def with_neighbours(path: Path) -> list[Path]:
     """The file at the absolute ``path``, and the files beside it that it imports, directly or through others."""
     found = [path]
     for file in found:  # which grows meanwhile
-        try:
-            nodes = ast.walk(ast.parse(file.read_bytes()))
-        except SyntaxError:
-            continue  # its import tells
-        for node in nodes:
-            if isinstance(node, ast.ImportFrom) and node.level == 1:
-                names = [node.module.partition('.')[0]] if node.module else [alias.name for alias in node.names]
-                beside = [file.with_name(f'{name}.py') for name in names]
-                found += [each for each in beside if each not in found and each.is_file()]
+        beside = [file.with_name(f'{name}.py') for name in _names_beside(file.read_bytes())]
+        found += [each for each in beside if each not in found and each.is_file()]
     return found
+
+
+@lru_cache(maxsize=256)  # a start asks several times
+def _names_beside(text: bytes) -> list[str]:
+    """The modules that a file of that text imports from its own folder; none if that is no Python."""
+    try:
+        nodes = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.ImportFrom) and each.level == 1]
+    except SyntaxError:
+        return []  # its import tells
+    return [
+        name
+        for node in nodes
+        for name in ([node.module.partition('.')[0]] if node.module else [alias.name for alias in node.names])
+    ]
 
 
 def name_of_file(path: Path) -> str:
@@ -162,7 +170,9 @@ def _imported_otherwise(path: Path, texts: list[bytes]) -> ModuleType | None:
         other = Path(file).resolve()
         if other == path:
             return module
-        if other not in _imported and other.is_file() and _texts(other) == texts:
+        if other in _imported or not other.is_file() or other.read_bytes() != texts[0]:
+            continue  # before its neighbours are looked for: those of a file in a large package are many
+        if _texts(other) == texts:
             twin = module
     return twin
 

@@ -63,6 +63,7 @@ def test_a_module_runs_as_python_runs_it(tmp_path):
     assert (first, file, here) == (str(tmp_path), str(tmp_path / 'tools' / 'train.py'), 2)
 
 
+@pytest.mark.usefixtures('warm')
 def test_how_a_script_ends_is_how_the_process_ends(tmp_path):
     (tmp_path / 'ends.py').write_text('raise SystemExit(7)')
     (tmp_path / 'fails.py').write_text('import mmcv.cnn')
@@ -72,6 +73,7 @@ def test_how_a_script_ends_is_how_the_process_ends(tmp_path):
     assert 'ModuleNotFoundError: mmcv.cnn is not part of runnerkit' in failed.stderr.splitlines()[-1]
 
 
+@pytest.mark.usefixtures('warm')
 def test_wrong_usage(tmp_path):
     nothing = compat(cwd=tmp_path)
     assert nothing.returncode == 2

@@ -7,7 +7,7 @@ from itertools import chain, count, islice
 import numpy as np
 import pytest
 import torch
-from support import Tiny, tiny_runner
+from support import Tiny, thinned, tiny_runner
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -271,8 +271,7 @@ def test_the_users_sampler_is_told_the_epoch_whatever_is_around_it():
         assert first.sampler.length == LENGTH if not options else True  # the user's attributes
 
 
-@pytest.mark.parametrize('workers', [0, 2])
-@pytest.mark.parametrize('make', [SHARED['weighted'], SHARED['plain'], SHARED['own generator'], SHARED['batches']])
+@thinned(make=[SHARED['weighted'], SHARED['plain'], SHARED['own generator'], SHARED['batches']], workers=[0, 2])
 def test_a_pass_is_left_and_entered_anywhere(make, workers):
     def reader():
         return Reader(loaders(make, 2, workers)[1])

@@ -21,6 +21,8 @@ from runnerkit.flow.curve import (
     read_log,
 )
 
+pytestmark = pytest.mark.usefixtures('real_pictures')
+
 
 def write(path, *lines):
     path.write_text('\n'.join(json.dumps(line) for line in lines) + '\n')

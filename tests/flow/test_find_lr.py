@@ -157,6 +157,7 @@ def test_a_loss_that_falls_while_it_explodes_gives_no_rate():
     assert (found.steepest, found.lowest) == (1, 10)
 
 
+@pytest.mark.usefixtures('real_pictures')
 def test_the_picture(tmp_path):
     pytest.importorskip('matplotlib')
     for name, losses in (('lr.png', [3.0, 2.0, 1.0, 4.0]), ('noise.png', [3.0, 2.0, 4.0, 4.0])):

@@ -58,6 +58,7 @@ def test_each_checkpoint_has_its_own_scores(trained, tmp_path, capsys):
     assert len({each['error'] for each in found}) == 3
 
 
+@pytest.mark.usefixtures('real_pictures')
 def test_the_validation_curve_lies_beside_the_scores(trained, tmp_path, monkeypatch, capsys, caplog):
     from matplotlib.figure import Figure
 

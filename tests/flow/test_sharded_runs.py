@@ -34,6 +34,18 @@ def same(one, other):
 
 @pytest.mark.parametrize('name', sharded_runs.CASES)
 def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_bit_for_bit(ranks, name):
+    check_resumed(ranks, name)
+
+
+@pytest.mark.thorough  # the test above, which has what these cases join
+def test_other_runs_stopped_in_the_middle_of_an_epoch_go_on_bit_for_bit(on_ranks, tmp_path):
+    ranks = on_ranks(sharded_runs.__file__, 'joined_on', str(tmp_path))
+    for name in sharded_runs.JOINED:
+        check_resumed(ranks, name)
+    check_gone_on(ranks, 'to DDP')
+
+
+def check_resumed(ranks, name):
     for whole, begun, resumed in (found[name] for found in ranks):
         assert (begun['iters'], begun['outcome'], resumed['outcome']) == (sharded_runs.STOP, 'stopped', 'completed')
         for key in ('weights', 'optimizer', 'scores', 'iters'):
@@ -42,8 +54,11 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_bit_for_bit(ranks, name
         assert not [line for line in resumed['told'] if 'has changed' in line or 'lacks' in line]
 
 
-@pytest.mark.parametrize('name', ['to FSDP2', 'to DDP'])
-def test_a_run_goes_on_with_the_other_wrapper_within_a_cycle(ranks, name):
+def test_a_run_goes_on_with_the_other_wrapper_within_a_cycle(ranks):
+    check_gone_on(ranks, 'to FSDP2')
+
+
+def check_gone_on(ranks, name):
     for whole, begun, resumed in (found[name] for found in ranks):
         assert (begun['iters'], resumed['iters']) == (sharded_runs.STOP, 10)
         for key, value in whole['weights'].items():

@@ -228,6 +228,7 @@ def files_in(folder):
     return {path for path in folder.rglob('*') if '__pycache__' not in path.parts}
 
 
+@pytest.mark.usefixtures('warm')
 def test_a_model_of_a_script_that_trains_at_its_top_level_is_not_trained_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, 'argv', [str(tmp_path / 'lab.py')])

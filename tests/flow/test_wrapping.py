@@ -50,13 +50,24 @@ def check_rows(own, other):
 
 
 CASES = [
-    *(('DDP', name) for name in ('plain', 'accumulate', 'compiled')),
-    *(('FSDP2', name) for name in wrapping_runs.CASES if name not in ('again', 'bf16', 'fp16')),
+    *(('DDP', name) for name in ('plain', 'accumulate')),
+    *(('FSDP2', name) for name in wrapping_runs.CASES if name not in ('again', 'bf16', 'fp16', 'compiled')),
 ]
 
 
 @pytest.mark.parametrize(('wrapper', 'name'), CASES)
 def test_two_ranks_train_as_one_process_with_the_whole_batch(results, alone, wrapper, name):
+    check_case(results, alone, wrapper, name)
+
+
+@pytest.mark.thorough  # the test above; tests/nn/test_compiled.py compiles in one process
+def test_two_ranks_train_compiled_as_one_process_with_the_whole_batch(on_ranks, alone, tmp_path):
+    results = on_ranks(wrapping_runs.__file__, 'compiled_on_rank', tmp_path)
+    for wrapper in ('DDP', 'FSDP2'):
+        check_case(results, alone, wrapper, 'compiled')
+
+
+def check_case(results, alone, wrapper, name):
     reference = alone(name)
     assert len(reference['rows']) == 4 + 2 * (name == 'ema')
     for result in results:

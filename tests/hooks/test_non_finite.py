@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import Measured, Noisy, Tiny, loader, tiny_runner, weights
+from support import Measured, Noisy, Tiny, loader, thinned, tiny_runner, weights
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from runnerkit.data import build_dataloader
@@ -176,8 +176,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize('action', ['stop', 'skip', 'rollback'])
-@pytest.mark.parametrize('place', PLACES)
+@thinned(place=PLACES, action=['stop', 'skip', 'rollback'])
 def test_nothing_bad_is_saved_by_anybody(action, place, tmp_path):
     class SavesItself(Hook):
         def after_train_iter(self, runner):
@@ -306,9 +305,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize('what', ['loss', 'gradient', 'input'])
-@pytest.mark.parametrize('optimizer', OPTIMIZERS)
-@pytest.mark.parametrize('kind', LIMITS)
+@thinned(kind=LIMITS, optimizer=OPTIMIZERS, what=['loss', 'gradient', 'input'])
 def test_a_skipped_update_has_never_been(kind, optimizer, what, tmp_path, caplog):
     if (optimizer, what) == ('two', 'gradient'):
         pytest.skip('only one of the two has a bad gradient, and skips')
@@ -363,9 +360,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize('cell', CELLS)
-@pytest.mark.parametrize('kind', LIMITS)
-@pytest.mark.parametrize('bad', [8, 10])
+@thinned(bad=[8, 10], kind=LIMITS, cell=CELLS)
 def test_a_run_that_went_back_ends_as_if_nothing_had_happened(kind, cell, bad, tmp_path):
     options = dict(CELLS[cell])
     hooks = options.pop('hooks', list)

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from support import Counts, Noisy, Tiny, loader, tiny_runner, weights
+from support import Counts, Noisy, Tiny, loader, thinned, tiny_runner, weights
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -98,8 +98,7 @@ def assert_same(left, right):
     assert all(torch.equal(a, b) for a, b in zip(left['optimizers'], right['optimizers']))
 
 
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
-@pytest.mark.parametrize('name', CELLS)
+@thinned(name=CELLS, kind=['epoch', 'iter'])
 def test_a_resumed_run_is_the_undisturbed_one(kind, name, tmp_path):
     """Twelve iterations (five to an epoch) at once, and after a stop in the middle of an epoch, at its end, and in a
     cycle."""
@@ -434,8 +433,7 @@ class SavesOnce(Hook):
 
 
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
-@pytest.mark.parametrize('point', POINTS_OF_SAVING)
-@pytest.mark.parametrize('own_loader', [False, True])
+@thinned(own_loader=[False, True], point=POINTS_OF_SAVING)
 def test_a_checkpoint_from_any_point_goes_on_exactly(kind, point, own_loader, tmp_path):
     if kind == 'iter' and point in ('before_train_epoch', 'after_train_epoch', 'after_val_epoch'):
         pytest.skip('the iteration runner has no such point')

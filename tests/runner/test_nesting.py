@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import Measured, Tiny, loader, tiny_runner
+from support import Measured, Tiny, loader, thinned, tiny_runner
 from support import weights as tensor_of
 
 from runnerkit.checkpoint import find_latest_checkpoint
@@ -90,8 +90,7 @@ def stops_the_outer_one(child):
 
 
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
-@pytest.mark.parametrize('inner_kind', ['epoch', 'iter'])
-@pytest.mark.parametrize('shares', [False, True])
+@thinned(shares=[False, True], inner_kind=['epoch', 'iter'])
 def test_a_run_killed_inside_goes_on_there_bit_for_bit(kind, inner_kind, shares, tmp_path):
     inner = Inner(shares, kind=inner_kind)
     whole = run(outer_runner(tmp_path / 'whole', kind, inner, ema=not shares))
@@ -212,8 +211,7 @@ def test_what_checkpoints_hold_of_a_nested_run(tmp_path):
         assert not torch.equal(state['ranks'][0]['rng']['torch'], state['ranks'][0]['nested']['inner']['rng']['torch'])
 
 
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
-@pytest.mark.parametrize('how', ['SIGTERM', 'stop'])
+@thinned(how=['SIGTERM', 'stop'], kind=['epoch', 'iter'])
 def test_the_end_of_the_outer_run_ends_the_inner_one_and_both_go_on(kind, how, tmp_path):
     whole_inner = Inner()
     whole = run(outer_runner(tmp_path / 'whole', kind, whole_inner))

@@ -9,7 +9,7 @@ import itertools
 import pytest
 import torch
 from mmcv_record import benchmark
-from support import loader, tiny_runner, weights
+from support import loader, thinned, tiny_runner, weights
 
 from runnerkit.hooks import CheckpointHook, Hook
 
@@ -98,8 +98,10 @@ class Plays(Hook):
             runner.log_buffer.update({'drawn': torch.rand(1)}, 1)
 
 
-@pytest.mark.parametrize('workflow', [[('train', 1)], [('train', 1), ('val', 1)], [('train', 2), ('val', 1)]])
-@pytest.mark.parametrize('saved', ['epoch_1.pth', 'epoch_2.pth', 'iter_3.pth', 'iter_5.pth', 'iter_7.pth'])
+@thinned(
+    saved=['epoch_1.pth', 'epoch_2.pth', 'iter_3.pth', 'iter_5.pth', 'iter_7.pth'],
+    workflow=[[('train', 1)], [('train', 1), ('val', 1)], [('train', 2), ('val', 1)]],
+)
 def test_what_hooks_draw_and_log_at_an_epochs_beginning_is_done_once(workflow, saved, tmp_path):
     """An epoch that had not begun when the checkpoint was written begins as it would have without an interruption:
     with an empty log buffer, and after what hooks and a validation have drawn."""

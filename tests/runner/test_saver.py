@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 from forks import Fork
-from support import Noisy, Tiny, loader, tiny_runner, weights
+from support import Noisy, Tiny, loader, thinned, tiny_runner, weights
 
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
@@ -110,8 +110,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
-@pytest.mark.parametrize('name', CELLS)
+@thinned(name=CELLS, kind=['epoch', 'iter'])
 def test_the_files_are_those_of_a_synchronous_run(kind, name, tmp_path, slow):
     """All that they hold, although training goes on while they are written; and runs go on from them exactly."""
     cell = {**CELLS[name], 'kind': kind}

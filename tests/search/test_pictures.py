@@ -10,6 +10,8 @@ from runnerkit.search.pictures import draw_front, draw_history, draw_importances
 from runnerkit.search.record import Record
 from runnerkit.search.space import Space
 
+pytestmark = pytest.mark.usefixtures('real_pictures')
+
 LOGGER = logging.getLogger('pictures')
 OBJECTIVES = {'accuracy': 'max', 'params': 'min'}
 

@@ -206,6 +206,7 @@ def test_stopped_between_two_trials_it_goes_on(tmp_path):
     assert len(report.of('fullytrain')) > 0
 
 
+@pytest.mark.usefixtures('warm')
 def test_a_trial_that_is_stopped_ends_the_pipeline(tmp_path):
     endless = dict(executor=dict(type='Local', workers=1), overrides={'runner.max_epochs': 10**6})
 

@@ -72,6 +72,7 @@ def run_study(folder):
     small_study(folder).run()
 
 
+@pytest.mark.thorough  # the test below; test_pipeline.py kills at any moment, too
 def test_killed_at_any_moment_it_goes_on(whole, tmp_path):
     rng = random.Random(0)
     kills = 0
@@ -130,12 +131,13 @@ def die_at(number):
     'algorithm',
     [{'type': 'QMC', 'pruner': None, 'trials': 3}, {'pruner': {'type': 'ASHA', 'min_resource': 1}, 'trials': 3}],
 )
-def test_killed_between_any_two_writes_it_goes_on(algorithm, tmp_path, monkeypatch):
+@pytest.mark.parametrize('step', [7, pytest.param(2, marks=pytest.mark.thorough)])  # 7: a sample, of both kinds
+def test_killed_between_any_two_writes_it_goes_on(algorithm, step, tmp_path, monkeypatch):
     monkeypatch.setattr(os, 'fsync', lambda file: None)  # it is not the power that fails
     wanted = outcome(small_study(tmp_path / 'whole', algorithm, executor=AtOnce()).run())
     number, code = -1, 9
     while code == 9:
-        number += 2
+        number += step
         folder, pid = tmp_path / str(number), os.fork()
         if pid == 0:
             code = 1
@@ -494,6 +496,7 @@ def test_an_endless_error_is_shortened_everywhere(tmp_path):
     assert max(path.stat().st_size for path in study.work_dir.rglob('*') if path.is_file()) < 50_000
 
 
+@pytest.mark.usefixtures('warm')
 def test_a_trial_whose_process_is_stopped_by_somebody_else_has_failed(tmp_path):
     (tmp_path / 'odd.py').write_text(
         MODEL.replace('if self.steps == 3:', 'if self.steps == 3:\n            os.kill(os.getpid(), signal.SIGTERM)')

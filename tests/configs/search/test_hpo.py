@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from runnerkit.config import Config
 from runnerkit.search.pipeline import Pipeline
 
@@ -27,6 +29,7 @@ def test_the_parts_fit_together(tmp_path):
     assert {part.get('part') for part in (Config.fromfile(steps['search'].config_file).data.val,)} == {'val'}
 
 
+@pytest.mark.thorough  # test_the_parts_fit_together, tests/search/test_pipeline.py
 def test_two_trials_and_what_follows(tmp_path):
     cfg = Config.fromfile(FILE)
     quick = {'runner.max_epochs': 1, 'data.train.part': 'val', 'evaluation.save_best': None}

@@ -2,12 +2,22 @@
 
 from pathlib import Path
 
+import pytest
+
 from runnerkit.config import Config
 from runnerkit.search.pipeline import Pipeline
 
 FILE = Path(__file__).parents[3] / 'configs/search/prune_nas.yml'
 
 
+def test_the_parts_fit_together(tmp_path):
+    steps = Pipeline(FILE, tmp_path, device='cpu').steps
+    assert list(steps) == ['nas', 'fullytrain', 'benchmark']
+    assert steps['nas'].get('search_algorithm')['type'] == 'PruneEA'
+    assert steps['fullytrain'].source() is steps['nas']
+
+
+@pytest.mark.thorough  # test_the_parts_fit_together; tests/search/test_prune_ea.py, tests/search/test_pipeline.py
 def test_a_short_search_and_what_follows(tmp_path):
     cfg = Config.fromfile(FILE)
     quick = {'runner.max_epochs': 1, 'data.train.part': 'val', 'data.train.augment': False}

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from runnerkit.config import Config
 from runnerkit.flow import Flow, Options
 from runnerkit.hooks.hook import Hook
@@ -7,6 +9,7 @@ from runnerkit.hooks.hook import Hook
 FILE = Path(__file__).parents[3] / 'configs/speech/speakers.py'
 
 
+@pytest.mark.thorough  # test_experiment.py trains two iterations
 def test_it_learns(tmp_path):
     """The first ninth of the run, in which most speakers are known already."""
     losses = []

@@ -15,6 +15,8 @@ from runnerkit.search.executors.local import tail
 from runnerkit.search.job import Job
 from runnerkit.utils.processes import is_alive
 
+pytestmark = pytest.mark.usefixtures('warm')  # tests/tools/test_search.py starts trials as users do
+
 
 def test_however_a_trial_ends_the_others_do_not_notice(tmp_path):
     whats = ['well', 'crash', 'kill', 'raise']
