@@ -20,16 +20,16 @@ PAGES = [
     'README.zh-CN.md',
     'CONTRIBUTING.md',
     'CHANGELOG.md',
-    *sorted(f'docs/{path.name}' for path in (ROOT / 'docs').glob('*.md')),
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / 'docs').rglob('*.md')),
 ]
 
 #: How many statements, additions and weaknesses each seed has, by page.
 IDS = {
-    'docs/seeds.md': ('M', {'S': 14, 'A': 39, 'W': 15}),
-    'docs/seeds_paddlerec.md': ('P', {'S': 14, 'A': 16, 'W': 9}),
-    'docs/seeds_parakeet.md': ('K', {'S': 12, 'A': 13, 'W': 6}),
-    'docs/seeds_vega.md': ('V', {'S': 23, 'A': 23, 'W': 10}),
-    'docs/seeds_paddle.md': ('O', {'S': 12, 'A': 6, 'W': 4}),
+    'docs/dev/seeds.md': ('M', {'S': 14, 'A': 39, 'W': 15}),
+    'docs/dev/seeds_paddlerec.md': ('P', {'S': 14, 'A': 16, 'W': 9}),
+    'docs/dev/seeds_parakeet.md': ('K', {'S': 12, 'A': 13, 'W': 6}),
+    'docs/dev/seeds_vega.md': ('V', {'S': 23, 'A': 23, 'W': 10}),
+    'docs/dev/seeds_paddle.md': ('O', {'S': 12, 'A': 6, 'W': 4}),
 }
 
 #: A path begins with one of the repository's own folders; a file may also be called by its name alone.
@@ -127,9 +127,10 @@ def test_links_to_files_lead_somewhere(page):
             assert ((ROOT / page).parent / target).exists(), f'{page} links to {target}'
 
 
-def test_every_page_is_in_the_list_of_pages():
-    listed = re.findall(r'^- \[[^]]+\]\((\w+\.md)\): \S.*\.$', read('docs/README.md'), flags=re.MULTILINE)
-    assert sorted(listed) == sorted(path.name for path in (ROOT / 'docs').glob('*.md') if path.name != 'README.md')
+def test_every_page_is_once_in_the_list_of_pages():
+    listed = re.findall(r'\]\(([\w/]+\.md)\)', read('docs/README.md'))
+    pages = [page.removeprefix('docs/') for page in PAGES if page.startswith('docs/') and page != 'docs/README.md']
+    assert sorted(listed) == sorted(pages)  # and none twice
 
 
 # --- code ------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import pytest
 import torch
 import wrapping_runs
 import yaml
+from printed import check_printed
 from support import free_port, loader, tiny_runner
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
@@ -33,6 +34,7 @@ from runnerkit.config.config import import_modules_of
 from runnerkit.config.vega import config_of_step
 from runnerkit.data import build_dataloader
 from runnerkit.data.files import dataset_of_files
+from runnerkit.data.kinds import about
 from runnerkit.flow import Flow, Options
 from runnerkit.flow.switches import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
@@ -41,10 +43,9 @@ from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.parallel.same_weights import local_tensors
+from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.search.networks import FAMILIES
 from runnerkit.search.pipeline import Pipeline
-from runnerkit.search.record import Record
-from runnerkit.search.study import told
 from runnerkit.utils.imports import import_object
 
 MNIST = ROOT / 'configs' / 'mnist'
@@ -269,6 +270,11 @@ def text_of(page, first, having=''):
     return next(code for start, _, code in blocks_of(page) if start.startswith(first) and having in code)
 
 
+def shown(page, start):
+    """The text block of a page that begins so."""
+    return next(dedent(code) for _, language, code in BLOCK.findall(read(page)) if language == 'text' and start in code)
+
+
 # Every Python block of the recipes is trained with.
 RUN['docs/recipes.md'].update(
     start for start, (language, _) in found('docs/recipes.md').items() if language == 'python'
@@ -284,6 +290,28 @@ def test_every_block_is_run_or_cannot_be(page):
         assert first in run or first in NOT_RUN, f'{page}: nobody runs the block {first!r}'
         assert language == 'bash' or first not in NOT_RUN, f'{page}: {first!r} is no shell block'
         assert language in ('python', 'bash', 'yaml'), f'{page}: say what language the block {code!r} is in'
+
+
+#: How the text blocks that the tests below compare begin; those of `WALKED` pages all are.
+COMPARED = {
+    'docs/checkpoints.md': {'was'},
+    'docs/online.md': {'curl'},  # prints nothing here: commands for another program, with a token
+    'docs/preflight.md': {'error:'},
+    'docs/profiling.md': {'50 iterations'},
+    'docs/resuming.md': {'Since the'},
+    'docs/search.md': {'search: 12'},
+    'docs/seeing_everything.md': {'Epoch [1][5/10]'},
+    'docs/terminal.md': {'$ runnerkit'},  # in test_docs.py
+}
+
+
+def test_every_text_block_is_compared_with_what_is_printed():
+    for page in PAGES:
+        texts = [dedent(code) for _, language, code in BLOCK.findall(read(page)) if language == 'text']
+        if texts and page not in WALKED and page != 'CONTRIBUTING.md':  # which has drawings
+            starts = COMPARED.get(page, set())
+            assert len(texts) == len(starts), f'{page}: which test compares its text blocks?'
+            assert all(any(text.strip().startswith(start) for start in starts) for text in texts), page
 
 
 # --- configs and Python ----------------------------------------------------------------------------------------------
@@ -526,6 +554,27 @@ def test_the_preflight_in_python_says_what_the_page_says(capsys):
     assert capsys.readouterr().out.splitlines()[0].endswith(expected)
 
 
+def test_the_errors_of_the_page_about_the_preflight(tmp_path, monkeypatch, capsys):
+    lines = ['#'] * 20
+    config = """model: {type: Linear, in_features: 1, out_features: 1}
+data: {train: {type: Nothing}}
+runner: {type: EpochBasedRunner, max_epochs: 1}"""
+    lines[: len(config.splitlines())] = config.splitlines()
+    lines[10:13] = 'optimizer:', '  lr: 1e-3', '  type: SGD'
+    lines[19] = 'workflow: []'
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'my_config.yaml').write_text('\n'.join(lines))
+    assert runnerkit(['train', 'my_config.yaml']) == 1
+    assert capsys.readouterr().err.strip().endswith(shown('docs/preflight.md', 'error:').strip())
+
+
+def test_the_changes_that_the_page_about_checkpoints_shows():
+    found = changes({'world size': 2}, {'world size': 4})
+    found += loader_changes(0, *(about(build_dataloader(range(64), size, 0, seed=0)) for size in (16, 8)))
+    found += hook_changes(['EMAHook#0'], [])
+    assert table(found).strip() == shown('docs/checkpoints.md', 'world size').strip()
+
+
 def test_the_hook_of_contributing_is_built_by_name():
 
     space = {}
@@ -613,9 +662,12 @@ def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
             'docs/resuming.md', 'runnerkit train configs/mnist/lenet.py --auto-resume --cfg-options optimizer.lr=0.001'
         )
     )
-    assert re.search(r'was +is\n.*optimizer: lr +0\.05 +0\.001 +the learning rate is rescaled', said, re.DOTALL)
+    check_printed(shown('docs/resuming.md', 'Since the'), said, 'docs/resuming.md')
     said = shell(text_of('docs/profiling.md', 'runnerkit profile'))
-    assert 'whole' in said
+    heading, *rows = shown('docs/profiling.md', '50 iterations').splitlines()
+    assert heading.split(':')[0] in said
+    for part, count in re.findall(r'^(\w\S*) +(\d+) ', '\n'.join(rows), re.MULTILINE):  # in the order of their times
+        assert re.search(rf'^{part} +{count} +\d', said, re.MULTILINE), (part, count)
     assert (tmp_path / 'trace.json').stat().st_size > 0
 
 
@@ -716,16 +768,8 @@ def test_the_first_search_and_parts_of_ones_own(shell, tmp_path):
     assert 'trials=12' in text
     (tmp_path / 'tune.py').write_text(text.replace('trials=12', 'trials=6'))
     said = shell(text_of('docs/search.md', 'runnerkit search tune.py'))
-    shown = re.search(r'```text\n(search: 12.*?)\n```', read('docs/search.md'), flags=re.DOTALL)[1].splitlines()
-    # The sixth is the same among twelve; its scores are others on another machine.
-    first, best, checkpoint, report = said[said.index('search: 6 trials') :].splitlines()[:4]
-    assert first == shown[0].replace('12', '6')
-    assert re.fullmatch(r'  \d: loss \S+; optimizer.lr=\S+, data.batch_size=\d+ \(accuracy \S+\)', best)
-    path = r'work_dirs/tune/search/trials/000\1/search_000\1/epoch_10.pth'
-    assert re.fullmatch(rf'  checkpoint of (\d): {path} \(last evaluation\)', checkpoint)
-    assert report == shown[3]
-    records = json.loads((tmp_path / 'work_dirs' / 'tune' / 'reports.json').read_text())
-    assert told(Record.from_dict({**records[5], 'performance': {}})) in shown[1]
+    # The best of twelve is the sixth, and so the best of six.
+    check_printed(shown('docs/search.md', 'search: 12').replace('12', '6'), said, 'docs/search.md')
     for name in ('my_algorithm.py', 'my_executor.py'):
         (tmp_path / name).write_text(text_of('docs/search.md', f'# {name}'))
     own = "search_algorithm=dict(type='my_algorithm.py:OneByOne', trials=12)"

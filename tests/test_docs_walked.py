@@ -4,11 +4,11 @@
   is executed, with the names of those before it.
 - The lines of a shell block are run one after the other. ``runnerkit`` is called in this process, which has imported
   torch already.
-- A text block is what the blocks since the last text block have printed: its lines occur there, in this order. ``…``
-  stands for anything, and the time of day before a line for what a pipe has there. Whole numbers are equal, others
-  within five percent, since the last bits of a sum depend on the processor; what a clock has measured may be anything.
+- A text block is what the blocks since the last text block have printed, as `printed.check_printed` compares them.
+- A Python line whose comment begins with a value, as in ``result.scores  # {'loss': 0.05}``, has that value.
 """
 
+import ast
 import json
 import re
 import shlex
@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from printed import NUMBER, check_printed, same
 from test_docs import BLOCK, ROOT, dedent, read
 from test_docs_blocks import MNIST, NOT_RUN, called, shell  # noqa: F401  # a fixture
 
@@ -32,34 +33,30 @@ from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
 
 REGISTRIES = (DATASETS, HOOKS, LOSSES, METRICS, MODELS, OPTIMIZERS, OPTIMIZER_BUILDERS)
 FILE = re.compile(r'# (\w+\.(?:py|yaml))\n')
-TIME = re.compile(r'\d\d:\d\d:\d\d ')
-NUMBER = r'\d+(?:\.\d+)?(?:e[+-]?\d+)?'
-MEASURED = re.compile(rf'((?:time|eta|ms|memory)(?:: ?|=)){NUMBER}(?::\d+)*|{NUMBER}( ?(?:ms|µs|s|MiB|%)\b)')
+VALUE = re.compile(r"(\{.*?\}|\[.*?\]|'[^']*'|-?\d[\d.e+-]*(?![\w/]))")
 
 
-def same(number, printed):
-    """Whether two numbers, as texts, say the same."""
-    if number.isdigit() and printed.isdigit():
-        return int(number) == int(printed)
-    return abs(float(number) - float(printed)) <= max(0.05 * abs(float(number)), 1e-3)
+def values_shown(code):
+    """The expression and the text of each value that a comment of a Python block shows."""
+    for line in code.splitlines():
+        statement, _, comment = line.partition('  # ')
+        shown = VALUE.match(comment)
+        if shown and line[:1].strip():
+            body = ast.parse(statement).body[0]
+            if isinstance(body, ast.Assign) and isinstance(body.value, ast.Call):
+                yield ast.unparse(body.targets[0]), shown[1]
+            elif isinstance(body, ast.Expr) and isinstance(body.value, ast.Attribute | ast.Name | ast.Subscript):
+                yield ast.unparse(body), shown[1]
 
 
-def occurs(line, printed):
-    """Whether a line of a text block is in a printed line."""
-    line = MEASURED.sub(r'\1…\2', re.sub(r'\s+', ' ', TIME.sub('', line)).strip())
-    parts = [part for part in re.split(rf'(…|{NUMBER})', line) if part]
-    numbers = [part for part in parts if re.fullmatch(NUMBER, part)]
-    meant = ['.*' if part == '…' else f'({NUMBER})' if part in numbers else re.escape(part) for part in parts]
-    found = re.search(''.join(meant), printed)
-    return found is not None and all(map(same, numbers, found.groups()))
-
-
-def check_printed(text, said, page):
-    """Raise an AssertionError unless the lines of ``text`` occur in ``said``, in their order."""
-    lines = iter([re.sub(r'\s+', ' ', line) for line in said.splitlines()])
-    for line in text.splitlines():
-        if line.strip() not in ('', '…'):
-            assert any(occurs(line, printed) for printed in lines), f'{page}: {line!r} is not in\n{said}'
+def equals(value, shown):
+    """Whether a value is the one that a comment shows; a path may be longer at its beginning."""
+    literal = ast.literal_eval(shown)
+    if isinstance(literal, str):
+        return str(value).endswith(literal)
+    numbers = re.findall(NUMBER, shown)
+    found = re.findall(NUMBER, repr(value))
+    return re.sub(NUMBER, '', shown) == re.sub(NUMBER, '', repr(value)) and all(map(same, numbers, found))
 
 
 @pytest.fixture
@@ -93,9 +90,12 @@ def type_line(shell, tmp_path, monkeypatch, capsys):  # noqa: F811
 
 @pytest.fixture
 def walk(type_line):
-    """Type a page in a folder of its own; returns the names that its Python blocks have left."""
+    """Type a page in a folder of its own; returns the names that its Python blocks have left.
 
-    def run(page):
+    With ``values=False``, the values that comments show are not compared.
+    """
+
+    def run(page, values=True):
         names, said = {'__name__': '__main__'}, ''
         for _, language, indented in BLOCK.findall(read(page)):
             code = dedent(indented)
@@ -113,6 +113,9 @@ def walk(type_line):
                 with redirect_stdout(printed):
                     exec(compile(code, page, 'exec'), names)
                 said += printed.getvalue()
+                for expression, shown in values_shown(code) if values else ():
+                    value = eval(expression, names)
+                    assert equals(value, shown), f'{page}: {expression} is not {shown}, but {value!r}'
         return names
 
     return run
@@ -148,7 +151,7 @@ def test_the_readme(walk, tmp_path, monkeypatch):
     (tmp_path / 'tools').mkdir()
     (tmp_path / 'tools' / 'train.py').write_text('import mmcv.runner\nprint("trained by", mmcv.runner.__name__)\n')
     (tmp_path / 'my_config.py').write_text('lr = 0.1\n')
-    names = walk('README.md')
+    names = walk('README.md', values=False)  # the table is the reader's own, and so are the scores
     assert (tmp_path / 'digits.csv').read_text().count('\n') == 1001
     assert names['result'].scores['accuracy'] > 0.5
     assert [int(label) for label in names['classes']] == [0, 1, 2, 0, 1, 2]
@@ -197,7 +200,7 @@ def test_class_imbalance(walk):
     told = {}
     for run, *numbers in re.findall(r'^\| `(\w+)` \|' + r' ([\d.]+) \|' * 4, read('docs/class_imbalance.md'), re.M):
         told[run] = [float(number) for number in numbers]
-        assert [last_scores(run)[key] for key in keys] == pytest.approx(told[run], abs=0.02), run
+        assert [last_scores(run)[key] for key in keys] == pytest.approx(told[run], rel=0.005), run
     assert list(told) == ['plain', 'weighted', 'sampled']
     accuracy, recall, precision, _ = zip(*told.values())
     assert min(recall[1:]) > 0.8 > 0.3 > recall[0]  # what the page says of them
@@ -220,16 +223,48 @@ def test_the_readmes_have_the_same_blocks():
     assert blocks('README.zh-CN.md') == blocks('README.md')
 
 
-def test_the_figures_of_the_readme_are_those_of_the_benchmark():
-    """CPU time of the tiny job in its default-like configuration by epochs, and of the real job."""
+ENGINES = ('runnerkit', 'MMCV', 'MMEngine', 'Ignite', 'Accelerate', 'Lightning')
+
+
+def ratios_of(results):
+    """CPU time over that of the plain loop, by engine, as the tables of RESULTS.md have it."""
+    found = {engine: [] for engine in ENGINES}
+    columns = []
+    for line in results.splitlines():
+        cells = [cell.strip(' *') for cell in line.strip('|').split('|')]
+        columns = cells if cells[0] == 'engine' else columns
+        if cells[0] in ENGINES and 'CPU / plain' in columns:
+            found[cells[0]].append(float(cells[columns.index('CPU / plain')].split()[0]))
+    return found
+
+
+def wrong_figures(text, results):
+    """What a paragraph says of the benchmark and RESULTS.md does not: its ratios (runnerkit's where none is named)."""
+    ratios, wrong = ratios_of(results), []
+    for engine, figure in re.findall(rf'(?:({"|".join(ENGINES)})\W{{0,2}})?(?<![\d.])(\d+\.\d+)(?![\d.])', text):
+        measured = ratios[engine or 'runnerkit']
+        if figure not in [f'{ratio:.{len(figure.partition(".")[2])}f}' for ratio in measured]:
+            wrong.append((engine, figure))
+    (commit,) = re.findall(r'^at commit ([0-9a-f]{7,40})\b', results, flags=re.MULTILINE)
+    named = re.findall(r'\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,40}\b', text)
+    return wrong + [other for other in named if other[:7] != commit[:7]]
+
+
+@pytest.mark.parametrize('page', ['README.md', 'README.zh-CN.md'])
+def test_the_figures_of_the_readme_are_those_of_the_benchmark(page):
     results = (ROOT / 'benchmarks' / 'RESULTS.md').read_text()
-    tiny = results.partition('## The tiny job, default-like')[2].partition('\n## ')[0]
-    real = results.partition('## The small real job')[2].partition('\n## ')[0]
-    tiny_rows = dict(re.findall(r'^\| \**([\w ]+?)\** \| epoch \| ([\d.]+) ', tiny, flags=re.MULTILINE))
-    real_rows = dict(re.findall(r'^\| \**([\w ]+?)\** \| ([\d.]+) ', real, flags=re.MULTILINE))
-    for page, chapter in (('README.md', '## What it costs'), ('README.zh-CN.md', '## 开销')):
-        text = read(page).partition(chapter)[2].partition('\n## ')[0]
-        for engine in ('runnerkit', 'MMCV', 'Ignite', 'MMEngine', 'Accelerate', 'Lightning'):
-            assert re.search(rf'{engine}\s+{tiny_rows[engine]}\b', text), f'{page}: {engine} {tiny_rows[engine]}'
-        for engine in ('runnerkit', 'Lightning'):
-            assert f'{float(real_rows[engine]):.2f}' in text, f'{page}: {engine} {real_rows[engine]}'
+    (text,) = (part for part in read(page).split('\n\n') if 'benchmarks/RESULTS.md' in part)
+    assert re.search(r'runnerkit\W{0,2}\d\.\d', text)
+    assert wrong_figures(text, results) == []
+
+
+def test_figures_of_another_measurement_are_found():
+    results = (
+        'at commit f088c57. A machine\n| engine | loop | CPU / plain |\n'
+        '| **runnerkit** | epoch | 1.208 (1.1 to 1.3) |\n| Lightning | epoch | 5.49 (5 to 6) |\n'
+    )
+    for text in ('runnerkit 1.21, Lightning 5.49 (measured at f088c57)', 'It is 1.2 (Lightning: 5.5).'):
+        assert wrong_figures(text, results) == []
+    assert wrong_figures('runnerkit 1.22', results) == [('runnerkit', '1.22')]
+    assert wrong_figures('Lightning 1.21, or 5.49', results) == [('Lightning', '1.21'), ('', '5.49')]
+    assert wrong_figures('measured at 3b89ea8', results) == ['3b89ea8']

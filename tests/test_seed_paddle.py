@@ -1,6 +1,6 @@
 """The examples of the seed document on Paddle's Runner and RunnerItem ("the onion"), transcribed to this API.
 
-docs/seeds_paddle.md says where everything else of it is tested.
+docs/dev/seeds_paddle.md says where everything else of it is tested.
 """
 
 from contextlib import contextmanager

@@ -1,6 +1,6 @@
 """The examples of the seed document on PaddleRec's flows, transcribed: only the imports and the engine's calls differ.
 
-docs/seeds_paddlerec.md says where everything else of it is tested.
+docs/dev/seeds_paddlerec.md says where everything else of it is tested.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The examples of the seed document on Vega, transcribed: only the imports differ, and what the document leaves out.
 
-docs/seeds_vega.md says where everything else of it is tested.
+docs/dev/seeds_vega.md says where everything else of it is tested.
 """
 
 import logging

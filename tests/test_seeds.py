@@ -1,6 +1,6 @@
 """What the seed document of the runner states as a whole, and a few details that no single module owns.
 
-docs/seeds.md says where everything else of it is tested.
+docs/dev/seeds.md says where everything else of it is tested.
 """
 
 import copy

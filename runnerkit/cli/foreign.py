@@ -9,8 +9,8 @@ from __future__ import annotations
 _EPOCHS = '--cfg-options runner.max_epochs=VALUE'
 _ITERS = '--cfg-options runner.max_epochs=None runner.max_iters=VALUE'
 _LR = '--cfg-options optimizer.lr=VALUE'
-_BATCH = '--cfg-options data.samples_per_gpu=VALUE'
-_WORKERS = '--cfg-options data.workers_per_gpu=VALUE'
+_BATCH = '--cfg-options data.batch_size=VALUE'
+_WORKERS = '--cfg-options data.num_workers=VALUE'
 _PROCESSES = 'start as many processes, torchrun --nproc_per_node VALUE … --launcher pytorch'
 _CONFIG = 'the config is the first argument, without a flag'
 _RESUME = '--auto-resume for the newest checkpoint of the work dir, or --resume-from CHECKPOINT'
@@ -22,8 +22,13 @@ _SYNC_BN = 'convert the model where it is built: torch.nn.SyncBatchNorm.convert_
 _EARLY = 'an EarlyStoppingHook in custom_hooks of the config'
 _IN_CONFIG = 'it is a section of the config, whose settings follow --cfg-options'
 _WARMUP = (
-    '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE (and lr_config.policy=Fixed if the config has '
-    'no lr_config)'
+    '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE; if the config has no lr_config, '
+    '--cfg-options lr_config.policy=Fixed lr_config.warmup=linear lr_config.warmup_iters=VALUE'
+)
+_OPTIMIZER = '--cfg-options optimizer._delete_=True optimizer.type=VALUE optimizer.lr=0.001 (and its other settings)'
+_SCHEDULE = (
+    '--cfg-options lr_config.policy=CosineAnnealing lr_config.min_lr=0.0 (or another policy: lr_config in '
+    'docs/config_keys.md)'
 )
 _DRY_RUN = '--dry-run runs one iteration of each mode'
 _AMP = '--cfg-options amp=bf16 (or amp=fp16)'
@@ -54,21 +59,21 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'lr0': _LR,
     'learning-rate': _LR,
     'base-lr': _LR,
-    'momentum': '--cfg-options optimizer.momentum=VALUE',
+    'momentum': '--cfg-options optimizer.momentum=VALUE; of Adam and AdamW, --cfg-options optimizer.betas=VALUE,0.999',
     'wd': '--cfg-options optimizer.weight_decay=VALUE',
     'weight-decay': '--cfg-options optimizer.weight_decay=VALUE',
-    'opt': '--cfg-options optimizer.type=VALUE',
-    'optim': '--cfg-options optimizer.type=VALUE',
-    'optimizer': '--cfg-options optimizer.type=VALUE',
+    'opt': _OPTIMIZER,
+    'optim': _OPTIMIZER,
+    'optimizer': _OPTIMIZER,
     'clip-grad': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
     'max-grad-norm': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
     'gradient-clip-val': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
     'gradient-clip-algorithm': 'gradients are clipped by their norm: optimizer_config.grad_clip of the config',
     'accumulate-grad-batches': _ACCUMULATE,
     'gradient-accumulation-steps': _ACCUMULATE,
-    'lr-scheduler': '--cfg-options lr_config.policy=VALUE',
-    'lr-scheduler-type': '--cfg-options lr_config.policy=VALUE',
-    'sched': '--cfg-options lr_config.policy=VALUE',
+    'lr-scheduler': _SCHEDULE,
+    'lr-scheduler-type': _SCHEDULE,
+    'sched': _SCHEDULE,
     'warmup-steps': _WARMUP,
     # data
     'batch': _BATCH,
@@ -107,7 +112,7 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'num-threads': '--cfg-options num_threads=VALUE',
     'sync-bn': _SYNC_BN,
     'sync-batchnorm': _SYNC_BN,
-    'benchmark': '--cfg-options cudnn_benchmark=VALUE',
+    'benchmark': '--cfg-options cudnn_benchmark=True',
     # files
     'config': _CONFIG,
     'cfg': _CONFIG,
@@ -200,22 +205,6 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
 
 #: Sections of other tools' configs, in flags such as ``--lr_scheduler.gamma``, and ours.
 SECTIONS = {'lr_scheduler': 'lr_config', 'scheduler': 'lr_config', 'optim': 'optimizer'}
-
-#: Keys of Ultralytics and others, given as ``key=value``, and those of our configs.
-KEYS = {
-    'epochs': 'runner.max_epochs',
-    'max_epochs': 'runner.max_epochs',
-    'max_iters': 'runner.max_iters',
-    'lr': 'optimizer.lr',
-    'lr0': 'optimizer.lr',
-    'learning_rate': 'optimizer.lr',
-    'weight_decay': 'optimizer.weight_decay',
-    'momentum': 'optimizer.momentum',
-    'batch': 'data.samples_per_gpu',
-    'batch_size': 'data.samples_per_gpu',
-    'workers': 'data.workers_per_gpu',
-    'num_workers': 'data.workers_per_gpu',
-}
 
 #: Commands of other tools, by what they are called here.
 COMMANDS = {

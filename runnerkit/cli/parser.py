@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from runnerkit.cli.foreign import FLAGS, KEYS, SECTIONS
+from runnerkit.cli.foreign import FLAGS, SECTIONS
 from runnerkit.utils.suggest import suggestion
 
 _FLAG = re.compile(r'--?[A-Za-z][\w.-]*\+?')  # Lightning's flags append to lists with +=
@@ -66,8 +66,9 @@ class Parser(argparse.ArgumentParser):
                     return f'there is no flag {flag}{self._way_out(flag, value if given else following)}'
                 owner = self._flags[flag] if self._flags[flag].nargs != 0 else None
             elif owner is None and self._is_setting(word):
-                key = KEYS.get(flag, flag)
-                return f'{word} is not a flag; settings of the config follow --cfg-options: --cfg-options {key}={value}'
+                hint = self._hint(flag, value)  # of Ultralytics and others: epochs=5
+                setting = hint if hint.startswith('--cfg-options') else f'--cfg-options {word}'
+                return f'{word} is not a flag; settings of the config follow --cfg-options: {setting}'
             elif owner is not None and owner.nargs != '+':
                 owner = None
         return None
@@ -77,14 +78,24 @@ class Parser(argparse.ArgumentParser):
 
     def _way_out(self, flag: str, value: str | None) -> str:
         """What to write instead of ``flag``, which does not exist here."""
-        name = flag.strip('-+').replace('_', '-').lower()
-        if name.startswith('trainer.'):  # of Lightning's Trainer, such as trainer.logger.save_dir
-            name = name.split('.')[1]
-        hints = FLAGS.get(flag) or FLAGS.get(name, ())
+        hint = self._hint(flag, value)
+        if hint:
+            return f': {hint}'
+        section, _, key = flag.strip('-+').partition('.')
+        if '.' in _name(flag) and '--cfg-options' in self._flags:
+            return f': write --cfg-options {SECTIONS.get(section, section)}.{key}={value or "…"}'
+        return suggestion(f'--{_name(flag)}', self._flags)
+
+    def _hint(self, flag: str, value: str | None) -> str:
+        """What `FLAGS` has for ``flag`` and fits this tool; empty if nothing does."""
+        hints = FLAGS.get(flag) or FLAGS.get(_name(flag), ())
         for hint in (hints,) if isinstance(hints, str) else hints:
             if all(own in self._flags for own in _OWN_FLAG.findall(hint)):
-                return f': {hint.replace("VALUE", value or "…")}'
-        section, _, key = flag.strip('-+').partition('.')
-        if '.' in name and '--cfg-options' in self._flags:
-            return f': write --cfg-options {SECTIONS.get(section, section)}.{key}={value or "…"}'
-        return suggestion(f'--{name}', self._flags)
+                return hint.replace('VALUE', value or '…')
+        return ''
+
+
+def _name(flag: str) -> str:
+    """A flag of another tool as `FLAGS` has it."""
+    name = flag.strip('-+').replace('_', '-').lower()
+    return name.split('.')[1] if name.startswith('trainer.') else name  # Lightning's trainer.logger.save_dir

@@ -3,9 +3,12 @@
 import re
 
 import pytest
+import torch
+from test_docs_blocks import MNIST, text_of
+from test_docs_walked import write_table
 
 from runnerkit.cli import main
-from runnerkit.cli.foreign import COMMANDS, FLAGS, KEYS, SECTIONS
+from runnerkit.cli.foreign import COMMANDS, FLAGS, SECTIONS
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import parser
 from runnerkit.config.known_keys import TOP
@@ -31,11 +34,78 @@ def test_a_hint_is_about_a_flag_that_we_lack_and_is_shown_by_some_tool(name, hin
 
 
 def test_the_settings_that_hints_name_are_those_of_a_config():
-    named = [setting for _, hint in HINTS for setting in re.findall(r'(\w[\w.]*)=', hint)] + list(KEYS.values())
+    named = [setting for _, hint in HINTS for setting in re.findall(r'(\w[\w.]*)=', hint)]
     assert {name.split('.')[0] for name in [*named, *SECTIONS.values()] if name != 'KEY'} <= {*TOP}
     hooks = [kind for _, hint in HINTS for kind in re.findall(r'(\w+Hook)\b', hint)]
     assert len(set(hooks)) > 3
     assert all(kind in HOOKS for kind in hooks)
+
+
+#: Values that other tools' flags have, by the setting; 3 for all others.
+VALUES = {
+    'optimizer.type': 'AdamW',
+    'optimizer.momentum': '0.8',
+    'optimizer.betas': '0.8',
+    'log_level': 'DEBUG',
+    'data.num_workers': '1',
+}
+
+
+def commands(hint):
+    """The alternatives of a hint: what each puts behind ``--cfg-options``."""
+    for settings in re.findall(r'--cfg-options((?: [\w.]+=[\w.,]+)+)', hint):
+        pairs = [setting.rstrip(',').split('=') for setting in settings.split()]
+        yield [f'{key}={value.replace("VALUE", VALUES.get(key, "3"))}' for key, value in pairs]
+
+
+def sections(settings):
+    return {setting.partition('=')[0].partition('.')[0] for setting in settings}
+
+
+@pytest.mark.parametrize('config', ['config.py', f'{MNIST}/lenet.py'])
+def test_the_settings_that_hints_advise_train_the_config_of_the_readme_and_the_demo(
+    config, tmp_path, monkeypatch, capsys
+):
+    """Each hint has an alternative with which a dry run ends well; those for different sections share a dry run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch, 'compile', lambda module, **options: module)  # its backend takes seconds
+    write_table()
+    for name in ('config.py', 'my_data.py'):
+        (tmp_path / name).write_text(text_of('README.md', f'# {name}'))
+
+    def dry_run(settings):
+        code = main.main(['train', config, '--dry-run', '--device', 'cpu', '--cfg-options', *settings])
+        return code, capsys.readouterr().err
+
+    runs = []
+    advice = [list(commands(hint)) for hint in dict.fromkeys(hint for _, hint in HINTS)]
+    assert len(list(filter(None, advice))) > 25
+    for alternatives in filter(None, advice):
+        if len(alternatives) > 1:
+            assert any(dry_run(settings)[0] == 0 for settings in alternatives), alternatives
+            continue
+        run = next((run for run in runs if not sections(run) & sections(alternatives[0])), None)
+        if run is None:
+            runs.append(run := [])
+        run += alternatives[0]
+    for settings in runs:
+        code, said = dry_run(settings)
+        assert code == 0, f'{settings}: {said}'
+
+
+@pytest.mark.parametrize(
+    'word, settings',
+    [
+        ('batch=16', 'data.batch_size=16'),
+        ('max_iters=9', 'runner.max_epochs=None runner.max_iters=9'),
+        ('data.batch_size=16', 'data.batch_size=16'),
+        ('model=big', 'model=big'),
+    ],
+)
+def test_a_setting_without_its_flag(word, settings, capsys):
+    with pytest.raises(SystemExit):
+        main.main(['train', 'cfg.py', word])
+    assert capsys.readouterr().err.rstrip().endswith(f'follow --cfg-options: --cfg-options {settings}')
 
 
 def test_commands_stand_for_ours():

@@ -41,6 +41,20 @@ def test_a_work_dir_that_was_not_made_here_needs_trust(project, train, capsys):
     assert 'executed' in capsys.readouterr().out
 
 
+def test_a_work_dir_that_was_moved_and_has_no_test_split(project, train, capsys):
+    config = project / 'cfg.py'
+    config.write_text(config.read_text().replace('    test=dict(type=dataset, length=6),\n', ''))
+    train('--cfg-options', 'runner.max_epochs=1')
+    (project / 'run').rename(project / 'moved')
+    moved, out = str(project / 'moved'), project / 'scores.json'
+    assert main([moved]) == 1
+    refused = "data has no 'test' section; it has train, val (--split val evaluates on that one)"
+    assert refused in capsys.readouterr().err
+    assert main([moved, '--split', 'val', '--out', str(out)]) == 0
+    printed = dict(line.split(': ') for line in capsys.readouterr().out.splitlines())
+    assert printed == {f'val {name}': f'{score:.4f}' for name, score in json.loads(out.read_text()).items()}
+
+
 def test_a_config_alone_is_about_its_work_dir(project, train, capsys):
     train(work_dir='own')
     config = project / 'cfg.py'

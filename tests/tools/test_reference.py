@@ -26,7 +26,7 @@ from runnerkit.utils.user_files import is_ours
 ROOT = Path(__file__).parents[2]
 TOOL = import_object(f'{ROOT}/tools/reference.py:regenerated').__globals__
 PAGES = {name: path.read_text(encoding='utf-8') for name, path in TOOL['PAGES'].items()}
-DOCS = sorted([*(ROOT / 'docs').glob('*.md'), *ROOT.glob('*.md')])
+DOCS = sorted([*(ROOT / 'docs').rglob('*.md'), *ROOT.glob('*.md')])
 
 
 def ours(names):
