@@ -241,15 +241,15 @@ CONFIGS = (
     Wrong('evalution = dict(interval=2)', "evalution … 'evaluation'", 0),
     Wrong('epochs = 3', 'epochs … Write runner.max_epochs', 0),
     Wrong('batch_size = 3', 'batch_size … Write data.samples_per_gpu', 0),
-    Wrong('unused = 3', 'unused … neither a run nor a file of this config reads it', 0),
-    Wrong('default_hooks = dict()\nenv_cfg = dict()', 'default_hooks … nobody reads the keys of MMEngine', 0),
+    Wrong('unused = 3', 'unused … unused: neither a run nor a file of this config reads it', 0),
+    Wrong('default_hooks = dict()\nenv_cfg = dict()', 'default_hooks … runnerkit ignores the keys of MMEngine', 0),
     Wrong('flow = dict(startp=None)', "flow.startp … nobody reads it … Did you mean 'startup'?", 2),
     Wrong('flow = dict(runner=None)', 'flow.runner is None, but a run cannot do without it', 1),
     Wrong("flow = dict(startup='Startp')", "flow.startup: there is no stage 'Startp'; did you mean 'Startup'?", 1),
     Wrong("flow = dict(startup='nowhere.py')", "flow.startup: there is no file 'nowhere.py", 1),
     Wrong("flow = dict(startup='support.Tiny')", "Tiny … cannot be the stage 'startup': it must be a subclass", 1),
     Wrong('flow = 3', 'flow must be a dict such as … but got 3', 1),
-    Wrong('total_epochs = 12', 'total_epochs … is ignored, because runner says how long the run is', 0),
+    Wrong('total_epochs = 12', 'total_epochs … is ignored, because runner sets the length of the run', 0),
     # --- model
     Wrong('model = 3', 'model … must be a dict with a type, or a torch.nn.Module, but got 3', 1),
     Wrong('model = None', "the config wrong.py has no 'model' … a run needs model, data, optimizer, runner", 1),
@@ -411,10 +411,10 @@ CONFIGS = (
         'data = dict(val_dataloader=dict(samples_per_gpus=3))',
         "data.val_dataloader.samples_per_gpus … 'samples_per_gpu'",
     ),
-    Wrong('data = dict(samples_per_gpu=4, batch_size=4)', 'data.batch_size … it says the same as data.samples_per_gpu'),
+    Wrong('data = dict(samples_per_gpu=4, batch_size=4)', 'data.batch_size … duplicates data.samples_per_gpu'),
     Wrong(
         'data = dict(train_dataloader=dict(num_workers=1, workers_per_gpu=0))',
-        'data.train_dataloader.num_workers … it says the same as data.train_dataloader.workers_per_gpu',
+        'data.train_dataloader.num_workers … duplicates data.train_dataloader.workers_per_gpu',
     ),
     Wrong("data = dict(samples_per_gpu='4')", "data.samples_per_gpu … Write 4 in place of '4'", 1),
     Wrong('data = dict(samples_per_gpu=0)', 'data.samples_per_gpu … must be a whole number of at least 1', 1),
@@ -611,7 +611,7 @@ CONFIGS = (
         "the pattern 'modle.0.*' matches no parameter of Supervised; did you mean 'model.0.*'",
         1,
     ),
-    Wrong('optimizer = dict(params=3)', 'optimizer.params … must be a list of texts, but got 3', 1),
+    Wrong('optimizer = dict(params=3)', 'optimizer.params … must be a list of strings, but got 3', 1),
     Wrong("optimizer = dict(params=['model.0.*'])", '2 trainable parameters are in no optimizer and never change', 0),
     Wrong(
         "optimizer = dict(_delete_=True, a=dict(type='SGD', lr=0.1, params='*weight'), "
@@ -739,7 +739,7 @@ CONFIGS = (
     ),
     Wrong(
         'optimizer_config = dict(cumulative_iters=100)',
-        'optimizer_config.cumulative_iters … 100 losses make one update, but the run has 15 iterations',
+        'optimizer_config.cumulative_iters … 100 batches make one update, but the run has 15 iterations',
         0,
     ),
     Wrong("optimizer_config = dict(amp='fp8')", "optimizer_config.amp … must be 'bf16' or 'fp16', but got 'fp8'", 1),
@@ -827,7 +827,7 @@ CONFIGS = (
     ),
     Wrong(
         'lr_config = dict(warmup_iters=3)',
-        'lr_config.warmup … there is no warm-up, although its length or ratio is given … good.py:17',
+        'lr_config.warmup … no warm-up takes place: its length or ratio is given, but not warmup … good.py:17',
         0,
     ),
     Wrong("lr_config = dict(by_epoch='True')", "lr_config.by_epoch … Write True in place of 'True'", 1),
@@ -969,13 +969,13 @@ CONFIGS = (
     Wrong('runner = dict(max_epochs=3.5)', 'runner.max_epochs … must be a whole number of at least 0', 1),
     Wrong('runner = dict(max_epochs=-1)', 'runner.max_epochs … must be a whole number of at least 0', 1),
     Wrong('runner = dict(max_epochs=0)', 'runner.max_epochs … is 0: nothing is trained', 0),
-    Wrong('runner = dict(max_epochs=None)', 'runner … does not say how long the run is', 1),
+    Wrong('runner = dict(max_epochs=None)', 'runner … does not set the length of the run', 1),
     Wrong(
-        'runner = dict(max_iters=100)', 'runner.max_iters … max_epochs and max_iters both say how long the run is', 1
+        'runner = dict(max_iters=100)', 'runner.max_iters … max_epochs and max_iters both set the length of the run', 1
     ),
     Wrong("runner = dict(type='EpochRunner')", "EpochRunner is not in the runner registry … 'EpochBasedRunner'", 1),
     Wrong('runner = dict(_delete_=True, max_epochs=3)', 'must contain the key "type"', 1),
-    Wrong("runner = dict(_delete_=True, type='EpochBasedRunner')", 'runner … does not say how long the run is', 1),
+    Wrong("runner = dict(_delete_=True, type='EpochBasedRunner')", 'runner … does not set the length of the run', 1),
     Wrong(
         "runner = dict(_delete_=True, type='IterBasedRunner', max_iters='10')",
         "runner.max_iters … Write 10 in place of '10'",
@@ -1002,7 +1002,7 @@ CONFIGS = (
     Wrong(
         "workflow = [('train', 1), ('val_hard', 1)]", 'workflow … data.val_hard, which is missing … train, val, test', 1
     ),
-    Wrong("workflow = [('val', 1)]", "workflow … [('val', 1)] never trains, and so never ends", 1),
+    Wrong("workflow = [('val', 1)]", "workflow … [('val', 1)] never trains, so the run never ends", 1),
     Wrong("workflow = [(1, 'train')]", 'workflow … mode in workflow must be a str', 1),
     Wrong("workflow = ('train', 1)", 'workflow … workflow must be a list of', 1),
     Wrong(
@@ -1017,7 +1017,7 @@ CONFIGS = (
         1,
     ),
     Wrong("workflow = [('train_step', 1)]", 'workflow … runner has no method named "train_step" to run an epoch', 1),
-    Wrong("workflow = [('test', 1)]", 'workflow … never trains, and so never ends', 1),
+    Wrong("workflow = [('test', 1)]", 'workflow … never trains, so the run never ends', 1),
     # --- checkpoint_config
     Wrong('checkpoint_config = 3', 'checkpoint_config … must be a dict or a hook, but got 3', 1),
     Wrong('checkpoint_config = dict(intervall=1)', "checkpoint_config.intervall … 'interval'"),
@@ -1115,7 +1115,7 @@ CONFIGS = (
     Wrong("evaluation = dict(by_epoch='no')", "evaluation.by_epoch … Write False in place of 'no'", 1),
     Wrong("evaluation = dict(metric='error')", "evaluation: EvalHook got an unexpected argument 'metric'", 1),
     Wrong("evaluation = dict(type='EvalHok')", "evaluation: EvalHook got an unexpected argument 'type', and Noisy", 1),
-    Wrong('evaluation = dict(greater_keys=3)', 'evaluation.greater_keys … must be a list of texts, but got 3', 1),
+    Wrong('evaluation = dict(greater_keys=3)', 'evaluation.greater_keys … must be a list of strings, but got 3', 1),
     Wrong('evaluation = dict(out_dir=3)', 'evaluation.out_dir … must be a path, but got 3', 1),
     Wrong(
         "evaluation = dict(by_epoch=True)\nrunner = dict(_delete_=True, type='IterBasedRunner', max_iters=10)",
@@ -1363,7 +1363,7 @@ CONFIGS = (
     ),
     Wrong(
         "model_wrapper = dict(type='FSDP2')\nchannels_last = True",
-        'channels_last … FSDP2 needs weights in the ordinary memory format … wrong.py:3',
+        'channels_last … FSDP2 does not support channels_last weights … wrong.py:3',
         1,
     ),
     Wrong(
@@ -1378,7 +1378,7 @@ CONFIGS = (
     ),
     Wrong("broadcast_buffers = 'no'", "broadcast_buffers … Write False in place of 'no'", 1),
     Wrong("sync_batchnorm = 'torch'", "sync_batchnorm … must be True or False, but got 'torch'", 1),
-    Wrong("sync_bn = 'torch'", 'sync_bn … neither a run nor a file of this config reads it', 0),
+    Wrong("sync_bn = 'torch'", 'sync_bn … unused: neither a run nor a file of this config reads it', 0),
     # --- amp, fp16, compile
     Wrong('fp16 = 3', "fp16 … fp16 must be a dict such as fp16=dict(loss_scale='dynamic')", 1),
     Wrong('fp16 = dict(loss_scal=2)', "fp16.loss_scal … 'loss_scale'"),
@@ -1388,7 +1388,7 @@ CONFIGS = (
     Wrong('compile = 3', 'compile … compile must be True, False or a dict such as', 1),
     Wrong("compile = dict(mod='x')", "compile … compile has no key 'mod'", 1),
     Wrong("compile = dict(mode='x')", 'compile: torch refuses these settings: Unrecognized mode=x,', 1),
-    Wrong("amp = 'bf16'\nfp16 = dict()", 'fp16 … amp and fp16 ask for different number formats … wrong.py:3', 1),
+    Wrong("amp = 'bf16'\nfp16 = dict()", 'fp16 … amp and fp16 ask for different precisions … wrong.py:3', 1),
     # --- auto_scale_lr
     Wrong('auto_scale_lr = 3', 'auto_scale_lr … must be a dict, but got 3', 1),
     Wrong('auto_scale_lr = dict(enabel=True)', "auto_scale_lr.enabel … 'enable'"),

@@ -43,7 +43,7 @@ def way_out(words: Sequence[str]) -> str:
     if words[0].endswith(('.py', '.yaml', '.yml', '.json')):
         return f': write runnerkit train {" ".join(words)}'
     if words[0].startswith('-'):
-        return ': flags follow a command, runnerkit train CONFIG …'
+        return ': flags follow a command, such as runnerkit train CONFIG …'
     return suggestion(words[0], COMMANDS)
 
 
@@ -62,6 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     problem = 'a command is needed'
     if words:
-        problem = f'there is no command {words[0]!r}{way_out(words)}'
+        problem = f'unknown command {words[0]!r}{way_out(words)}'
     print(f'{usage()}\n\nerror: {problem}', file=sys.stderr)
     return USAGE

@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
             if _FLAG.fullmatch(flag):
                 if flag not in self._flags:
                     following = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith('-') else None
-                    return f'there is no flag {flag}{self._way_out(flag, value if given else following)}'
+                    return f'unknown flag {flag}{self._way_out(flag, value if given else following)}'
                 owner = self._flags[flag] if self._flags[flag].nargs != 0 else None
             elif owner is None and self._is_setting(word):
                 key = KEYS.get(flag, flag)
@@ -83,8 +83,8 @@ class Parser(argparse.ArgumentParser):
         hints = FLAGS.get(flag) or FLAGS.get(name, ())
         for hint in (hints,) if isinstance(hints, str) else hints:
             if all(own in self._flags for own in _OWN_FLAG.findall(hint)):
-                return f': {hint.replace("VALUE", value or "…")}'
+                return f': {"use " * hint.startswith("--")}{hint.replace("VALUE", value or "…")}'
         section, _, key = flag.strip('-+').partition('.')
         if '.' in name and '--cfg-options' in self._flags:
-            return f': write --cfg-options {SECTIONS.get(section, section)}.{key}={value or "…"}'
+            return f': use --cfg-options {SECTIONS.get(section, section)}.{key}={value or "…"}'
         return suggestion(f'--{name}', self._flags)

@@ -237,7 +237,7 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
     else:
         files = _existing(words_of(inputs), splits(cfg))
         if not key:
-            raise KeyError(f"the config's data has no {' and no '.join(READERS)}, so nothing says how files are read")
+            raise KeyError(f"the config's data has no {' and no '.join(READERS)}, so it is unknown how to read files")
         with placed_errors(data):
             dataset = dataset_of_files(config, files)
     settings = _settings(data, key)

@@ -73,9 +73,9 @@ def is_complete(plan: Plan, checkpoint: str) -> list[Finding]:
     ):
         limit = getattr(runner, name)
         if limit is not None and done >= limit > 0:
-            what = f'all {limit} {unit} are done in {checkpoint}: there is nothing left to train'
+            what = f'nothing is left to train: {checkpoint} has completed all {limit} {unit}'
             way_out = (
-                f'To train longer, raise it (--cfg-options runner.{name}={2 * limit}); to train anew, leave out '
+                f'To train longer: --cfg-options runner.{name}={2 * limit}. To start over: leave out '
                 '--auto-resume, or give another --work-dir.'
             )
             return [plan.warning(('runner', name), what, way_out)]

@@ -155,7 +155,7 @@ def check_stage(slot: Slot, stage: type) -> None:
         meant = None if name.startswith('_') else near_miss(name, known)
         if meant is not None:
             raise TypeError(
-                f'{stage.__name__} ({place_of(stage)}) has a method {name!r}, which nobody calls; did you mean '
+                f'{stage.__name__} ({place_of(stage)}) has a method {name!r}, which is never called; did you mean '
                 f'{meant!r}? (Begin its name with an underscore if it is your own)'
             )
     if stage is not slot.default and not {'__call__', '__init__', *known} & set(own):

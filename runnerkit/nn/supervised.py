@@ -74,8 +74,8 @@ class Supervised(BaseModule):
         self.loss = build_or_bind(loss, LOSSES) if isinstance(loss, dict) else loss
         if not callable(self.loss):
             raise TypeError(
-                f'loss={loss!r} is neither a config nor something to call: '
-                f"give dict(type='CrossEntropyLoss'), a function, or in a config its name"
+                f"loss={loss!r} is neither a config nor callable: give dict(type='CrossEntropyLoss'), a function, or "
+                'its name in a config'
             )
         self.metrics = _build_metrics(metrics)
         self.inputs, self.targets, self.outputs = inputs, targets, outputs
@@ -180,9 +180,9 @@ class Supervised(BaseModule):
             yield
         if seen.happened:
             get_logger('runnerkit').warning(
-                "the model's output has the shape %s and the target %s%s: the loss broadcasts them to %s, so it "
-                'compares values that do not belong together. Give both the same shape: with unsqueeze(-1) or '
-                'squeeze(-1) in the data set or at the end of the model, or expand the target there if that is meant',
+                "the model's output has the shape %s and the target %s%s: the loss broadcasts them to %s and compares "
+                'values that do not belong together. Give both the same shape: unsqueeze(-1) or squeeze(-1) in the '
+                'data set or at the end of the model, or expand the target',
                 *shapes,
                 self._where,
                 whole,

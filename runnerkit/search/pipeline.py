@@ -248,7 +248,7 @@ def names_of_steps(cfg: Config) -> list[str]:
         meant = near_miss(str(key), (*TOP, *names))
         if meant and meant not in cfg:
             place = written_at(cfg, (key,))
-            raise WrongKey(f'nobody reads {key!r}; did you mean {meant!r}?{f" ({place})" if place else ""}')
+            raise WrongKey(f'unknown key {key!r}; did you mean {meant!r}?{f" ({place})" if place else ""}')
     return list(names)
 
 

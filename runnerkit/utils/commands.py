@@ -30,7 +30,7 @@ def check_command(command: str, value: Any) -> Any:
     """
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS)
-        raise WrongValue(f'there is no command {command!r} ({", ".join(COMMANDS)}); {hint}'.rstrip('; '))
+        raise WrongValue(f'unknown command {command!r} ({", ".join(COMMANDS)}); {hint}'.rstrip('; '))
     if command != 'lr':
         if value is not None:
             raise WrongValue(f'{command} takes no value, but got {value!r}')

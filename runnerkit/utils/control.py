@@ -149,8 +149,8 @@ class ControlServer:
                 continue
             if _answers(path):
                 raise ControlError(
-                    f'process {former.get("pid", "?")} is controlled by {path}: another run uses this work dir. Stop '
-                    'it, or choose another work dir'
+                    f'process {former.get("pid", "?")} is controlled by {path}: another run is using this work '
+                    'dir. Stop it, or choose another work dir'
                 )
             with suppress(OSError):
                 os.unlink(path)
@@ -233,8 +233,8 @@ def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout
         ) from None
     if not line.endswith(b'\n'):
         raise ControlError(
-            f'nobody answers in {folder}: process {address.get("pid", "?")} has ended, or was killed. '
-            '--auto-resume goes on with it'
+            f'no run answers in {folder}: process {address.get("pid", "?")} has ended or was killed. Continue it '
+            'with --auto-resume'
         )
     answer = json.loads(line)
     if not answer.pop('ok', False):

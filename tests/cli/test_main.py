@@ -25,9 +25,9 @@ def test_help_and_version(capsys):
     'words, text',
     [
         ([], 'a command is needed'),
-        (['trian'], "there is no command 'trian'; did you mean 'train'?"),
+        (['trian'], "unknown command 'trian'; did you mean 'train'?"),
         (['zzz'], "no command 'zzz'"),
-        (['fit', 'cfg.py'], "there is no command 'fit': write runnerkit train"),
+        (['fit', 'cfg.py'], "unknown command 'fit': write runnerkit train"),
         (['cfg.py', '--seed', '3'], 'write runnerkit train cfg.py --seed 3'),
         (['--seed', '3'], 'flags follow a command'),
     ],

@@ -36,8 +36,8 @@ def test_a_second_run_does_not_mix_with_the_first(project, train):
     told = [line for line in said.splitlines() if 'the earlier run in' in line]
     assert len(told) == 1
     assert (
-        f'is moved to {folder} (--resume-from {folder} goes on with it); not moved, as no run wrote it: notes.txt'
-        in told[0]
+        f'is moved to {folder} (--resume-from {folder} goes on with it); left in place, because no run wrote it: '
+        'notes.txt' in told[0]
     )
     assert set(names(folder)) == first - {'notes.txt'}
     assert torch.load(folder / 'latest.pth')['meta']['time'] == before['time']

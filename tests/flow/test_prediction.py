@@ -309,5 +309,5 @@ def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
         with pytest.raises(TypeError, match=f"apply='argmax' needs one tensor .* have {what}"):
             runnerkit.predict(cfg, apply='argmax')
     del cfg.data['test']
-    with pytest.raises(KeyError, match='has no test and no val and no train, so nothing says how files are read'):
+    with pytest.raises(KeyError, match='has no test and no val and no train, so it is unknown how to read files'):
         runnerkit.predict(cfg, tmp_path / 'a.npy')

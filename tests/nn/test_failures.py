@@ -64,9 +64,9 @@ def test_layers_of_every_kind(layer, x, words):
     'loss, outputs, target, words',
     [
         (CROSS_ENTROPY, 2, LABELS, 'outputs (16, 2) float32, targets (16,) int64 0…2: the network needs 3 outputs'),
-        (CROSS_ENTROPY, 3, LABELS - 1, 'int64 -1…1: class numbers begin at 0'),
-        (CROSS_ENTROPY, 3, LABELS.double(), 'targets (16,) float64 0…2: class numbers must be int64: target.long()'),
-        (CROSS_ENTROPY, 3, LABELS[:, None], 'class numbers have no last dimension: target.squeeze(1)'),
+        (CROSS_ENTROPY, 3, LABELS - 1, 'int64 -1…1: class indices begin at 0'),
+        (CROSS_ENTROPY, 3, LABELS.double(), 'targets (16,) float64 0…2: class indices must be int64: target.long()'),
+        (CROSS_ENTROPY, 3, LABELS[:, None], 'class indices have no last dimension: target.squeeze(1)'),
         (CROSS_ENTROPY, 3, ('a', 'b'), 'targets a tuple of 2 str: the data set must give the target as a number'),
         (nn.BCEWithLogitsLoss(), 1, torch.rand(16), 'same shape: target.unsqueeze(-1), or squeeze(-1)'),
         (nn.BCELoss(), 1, LABELS[:, None] // 2, 'give targets of float32: target.float()'),
