@@ -25,10 +25,10 @@ demo: $(VENV)/.base ## train a network on real handwritten digits, then test its
 	$(BIN)/python tools/train.py configs/mnist/lenet.py --work-dir work_dirs/demo
 	$(BIN)/python tools/test.py configs/mnist/lenet.py work_dirs/demo
 
-test: $(VENV)/.tests ## all tests
+test: $(VENV)/.tests ## run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 
-coverage: $(VENV)/.tests ## all tests with branch coverage, which takes a third longer
+coverage: $(VENV)/.tests ## run all tests with branch coverage (a third longer)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --cov --cov-report=term:skip-covered
 
 # An environment beside the other one, whose packages it sees: an mmcv there would be found by all other tests.
@@ -41,7 +41,7 @@ $(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
 	$(MMCV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements/mmcv.txt
 	touch $@
 
-downstream: $(MMCV)/.done ## mmcls, mmseg and mmdet of the MMCV 1.x era, unchanged
+downstream: $(MMCV)/.done ## test unchanged mmcls, mmseg and mmdet of the MMCV 1.x era
 	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py \
 	tests/compat/test_galleries.py
 
@@ -53,7 +53,7 @@ $(RAY)/.done: $(VENV)/.tests requirements/ray.txt
 	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt --requirement requirements/ray.txt
 	touch $@
 
-ray: $(RAY)/.done ## the tests of the executor Ray, which others skip
+ray: $(RAY)/.done ## test the Ray executor, which `make test` skips
 	OMP_NUM_THREADS=1 $(RAY)/bin/python -m pytest tests/search/executors/test_ray.py
 
 # Peers that the benchmark compares with, each in an environment of its own, beside the other one like mmcv above: all
@@ -70,18 +70,18 @@ $(BENCH)/%/.done: requirements/bench/%.txt $(VENV)/.base
 	--requirement $<) > $(@D)/install.log 2>&1
 	touch $@
 
-bench: $(VENV)/.base ## runnerkit beside the plain loop and its peers: benchmarks/RESULTS.md; ROUNDS=5, ENGINES='…', QUICK=1
+bench: $(VENV)/.base ## compare runnerkit with a plain loop and other engines (ROUNDS=5, ENGINES='…', QUICK=1)
 	$(if $(WANTED),-$(MAKE) --keep-going --no-print-directory $(WANTED))
 	$(BIN)/python benchmarks/bench.py --environments $(BENCH) --engines $(ENGINES) \
 	$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick)
 
-check: $(VENV)/.tests ## lint, format, types, layers
+check: $(VENV)/.tests ## check lint, format, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.tests ## put the code into its format
+format: $(VENV)/.tests ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

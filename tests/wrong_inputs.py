@@ -1555,7 +1555,7 @@ data = dict(val=dict(_delete_=True, clean=noisy, noisy=noisy))
 #: Command lines. What they start from lies in `FILES`, or is made by the test: good.pth, its broken copies, other.pth.
 COMMANDS = (
     # --- commands
-    Wrong('', 'a command is needed'),
+    Wrong('', 'a command is missing'),
     Wrong('trian good.py', "'trian' … 'train'"),
     Wrong('fit good.py', "'fit' … write runnerkit train"),
     Wrong('validate good.py', "'validate' … write runnerkit test"),

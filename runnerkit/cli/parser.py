@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
                 owner = self._flags[flag] if self._flags[flag].nargs != 0 else None
             elif owner is None and self._is_setting(word):
                 key = KEYS.get(flag, flag)
-                return f'{word} is not a flag; settings of the config follow --cfg-options: --cfg-options {key}={value}'
+                return f'{word} is not a flag; to set a key of the config: --cfg-options {key}={value}'
             elif owner is not None and owner.nargs != '+':
                 owner = None
         return None

@@ -24,7 +24,7 @@ def test_help_and_version(capsys):
 @pytest.mark.parametrize(
     'words, text',
     [
-        ([], 'a command is needed'),
+        ([], 'a command is missing'),
         (['trian'], "unknown command 'trian'; did you mean 'train'?"),
         (['zzz'], "no command 'zzz'"),
         (['fit', 'cfg.py'], "unknown command 'fit': write runnerkit train"),
