@@ -28,7 +28,7 @@ def parser(prog: str = 'runnerkit ctl') -> Parser:
     parse = Parser(
         prog=prog,
         description='Control a run whose config has custom_hooks=[dict(type="ControlHook")], and print its answer as '
-        f'JSON. {"; ".join(f"{name}: {text}" for name, text in COMMANDS.items())}.',
+        f'JSON. {". ".join(f"{name}: {text}" for name, text in COMMANDS.items())}.',
     )
     parse.add_argument('work_dir', help='the work dir of the run')
     parse.add_argument('command', metavar='COMMAND', help=', '.join(COMMANDS))

@@ -16,7 +16,7 @@ def refused(capsys, words, parser=train.parser):
 @pytest.mark.parametrize(
     'words, text',
     [
-        (['cfg.py', '--epochs', '5'], 'unknown flag --epochs: --cfg-options runner.max_epochs=5'),
+        (['cfg.py', '--epochs', '5'], 'unknown flag --epochs: use --cfg-options runner.max_epochs=5'),
         (['cfg.py', '--epochs=5'], '--cfg-options runner.max_epochs=5'),
         (['--max_epochs', '5', 'cfg.py'], '--cfg-options runner.max_epochs=5'),
         (['--lr', '0.1', 'cfg.py'], '--cfg-options optimizer.lr=0.1'),
@@ -33,7 +33,7 @@ def refused(capsys, words, parser=train.parser):
         (['cfg.py', '--wrk-dir', 'x'], "unknown flag --wrk-dir; did you mean '--work-dir'?"),
         (['cfg.py', '--work', 'x'], "unknown flag --work; did you mean '--work-dir'?"),  # no guesses
         (['cfg.py', 'epochs=5'], '--cfg-options runner.max_epochs=5'),
-        (['cfg.py', '--dry-run', 'optimizer.lr=1'], 'settings of the config follow --cfg-options: --cfg-options opt'),
+        (['cfg.py', '--dry-run', 'optimizer.lr=1'], 'to set a key of the config: --cfg-options opt'),
         (['cfg.py', '--cfg-options', 'a=1', '--seed', '3', 'b=2'], '--cfg-options b=2'),
         (['cfg.py', '--options', 'a.b=1'], ': --cfg-options a.b=1'),
         (['cfg.py', '--wandb'], 'WandbLoggerHook'),
