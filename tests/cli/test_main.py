@@ -26,7 +26,7 @@ def test_help_and_version(capsys):
     [
         ([], 'a command is missing'),
         (['trian'], "unknown command 'trian'; did you mean 'train'?"),
-        (['zzz'], "no command 'zzz'"),
+        (['zzz'], "unknown command 'zzz'"),
         (['fit', 'cfg.py'], "unknown command 'fit': write runnerkit train"),
         (['cfg.py', '--seed', '3'], 'write runnerkit train cfg.py --seed 3'),
         (['--seed', '3'], 'flags follow a command'),
