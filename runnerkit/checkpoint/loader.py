@@ -61,7 +61,7 @@ def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) 
             raise ValueError(f'{name} is not a checkpoint: it begins with {_start_of(path)!r}, unlike files of torch')
         raise ValueError(
             f'{name} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints of '
-            f'runnerkit hold tensors and plain values only. {HOW_TO_TRUST}'
+            f'runnerkit hold only tensors and plain values. {HOW_TO_TRUST}'
         )
     logger.warning('%s holds objects%s that can run code; it is loaded because pickles are trusted', name, what)
     if hasattr(path, 'seek'):
@@ -217,7 +217,7 @@ def _local_file(filename: str) -> Path:
         held = sorted(other.name for other in path.parent.glob('*.pth')) if path.parent.is_dir() else []
         hint = did_you_mean(path.name, held) or (f'its folder holds {shortened(held)}' if held else '')
         why = f'{path.absolute()} cannot be found' + (f'; {hint}' if hint else '')
-    raise FileNotFoundError(f'there is no checkpoint {filename}: {why}')
+    raise FileNotFoundError(f'no checkpoint {filename}: {why}')
 
 
 def load_from_url(filename: str, map_location: Any = None) -> Any:

@@ -190,7 +190,7 @@ def read_config(filename: str, overrides: dict[str, Any] | None = None) -> Confi
     if not os.path.exists(filename):
         folder = os.path.dirname(filename) or '.'
         files = [name for name in os.listdir(folder) if name.endswith(EXTENSIONS)] if os.path.isdir(folder) else []
-        raise UsageError(f'there is no config file {filename}{suggestion(os.path.basename(filename), files)}')
+        raise UsageError(f'no such config file: {filename}{suggestion(os.path.basename(filename), files)}')
     try:
         cfg = Config.fromfile(filename, import_custom_modules=False)
     except IsADirectoryError as error:

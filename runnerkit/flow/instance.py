@@ -166,7 +166,7 @@ class InstanceBase(Stage):
         """Log environment, config and seed, and keep them for the checkpoints' meta."""
         cfg, logger = context.cfg, context.logger
         if others := keys_of_other_tools(cfg):
-            logger.info("Keys of MMCV's tools that have no meaning here: %s", ', '.join(others))
+            logger.info("Ignored keys of MMCV's tools: %s", ', '.join(others))
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
         text = cfg.pretty_text
         logger.info('Environment:\n%s', env, extra=DETAIL)

@@ -220,8 +220,8 @@ def words_of(inputs: Inputs) -> list[str]:
         return [os.fspath(each) for each in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
     except TypeError:
         raise TypeError(
-            f'inputs must be the name of a split, or paths of files, but got {type(inputs)}. To data in memory, apply '
-            'the model itself: runnerkit.load_model(…)(data)'
+            f'inputs must be the name of a split, or paths of files, but got {type(inputs)}. For data in memory, '
+            'call the model: runnerkit.load_model(…)(data)'
         ) from None
 
 

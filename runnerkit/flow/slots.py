@@ -63,7 +63,7 @@ def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Ca
     names = [slot.name for slot in SLOTS]
     for name in given:
         if name not in names:
-            raise KeyError(f'there is no stage {name!r}{suggestion(str(name), names)}; there are {", ".join(names)}')
+            raise KeyError(f'unknown stage {name!r}{suggestion(str(name), names)}; there are {", ".join(names)}')
     config = cfg.get('flow')
     if config is not None and not isinstance(config, Mapping):
         with placed_errors(cfg, 'flow'):
@@ -127,7 +127,7 @@ def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
         if found is None:
             known = [each for each, stage in STAGES.module_dict.items() if issubclass(stage, slot.base)]
             hint = " (a file's name ends with .py)" if os.path.isfile(f'{value}.py') else suggestion(value, known)
-            raise KeyError(f'there is no stage {value!r}{hint}; known are {", ".join(known)}')
+            raise KeyError(f'unknown stage {value!r}{hint}; known are {", ".join(known)}')
         value = found
     if isinstance(value, type):
         check_stage(slot, value)

@@ -239,7 +239,7 @@ def _build_metrics(metrics: Any) -> dict[str, Any]:
         name = type(metric).__name__
         if name in built:
             raise ValueError(
-                f'two metrics are called {name}: give names, metrics=dict(first=dict(type={name!r}), second=…)'
+                f'two metrics are called {name}: name them, metrics=dict(first=dict(type={name!r}), second=…)'
             )
         built[name] = metric
     return built
@@ -267,7 +267,7 @@ def _field(source: Any, field: str | int) -> Any:
     elif isinstance(source, list | tuple):
         by_position, names = list(source), list(getattr(source, '_fields', ()))  # the names of a namedtuple
     else:
-        raise TypeError(f'a tuple, list or dict is needed to take fields from, but this is a {type(source).__name__}')
+        raise TypeError(f'fields can be taken from a tuple, list or dict, but this is a {type(source).__name__}')
     if field in names:
         field = names.index(field)
     if isinstance(field, int) and -len(by_position) <= field < len(by_position):

@@ -58,7 +58,7 @@ def test_wrong_usage(tmp_path, capsys, monkeypatch):
         ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: there is no folder nowhere'),
         ([file, file], 2, 'exists: delete it'),
         ([file, tmp_path / 'x.onnx'], 2, 'runnerkit export … --out x.onnx'),
-        ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 1, 'there is no checkpoint'),
+        ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 1, 'no checkpoint'),
     ):
         assert main([*map(str, words)]) == code
         assert text in capsys.readouterr().err

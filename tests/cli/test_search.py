@@ -217,7 +217,7 @@ def test_wrong_flags(search, project, capsys):
         f'error: --work-dir {project / "cfg.py"} is a file: give a folder\n',
     )
     assert main([str(project / 'serach.py')]) == 2
-    assert 'there is no config file' in capsys.readouterr().err
+    assert 'no such config file' in capsys.readouterr().err
 
 
 def test_options_of_the_command_line(project, search):

@@ -204,8 +204,8 @@ BAD = {
     'option without a value': (['--cfg-options', 'optimizer.lr'], 2, ['optimizer.lr']),
     'option into a string': (['--cfg-options', 'optimizer.type.x=1'], 2, ['--cfg-options does not fit']),
     'value of a wrong type': (['--cfg-options', 'data.samples_per_gpu=many'], 1, ['samples_per_gpu', "'many'"]),
-    'missing checkpoint to resume': (['--resume-from', 'nowhere.pth'], 1, ['there is no checkpoint nowhere.pth']),
-    'missing checkpoint to load': (['--load-from', 'nowhere.pth'], 1, ['there is no checkpoint nowhere.pth']),
+    'missing checkpoint to resume': (['--resume-from', 'nowhere.pth'], 1, ['no checkpoint nowhere.pth']),
+    'missing checkpoint to load': (['--load-from', 'nowhere.pth'], 1, ['no checkpoint nowhere.pth']),
     'empty data set': (['--cfg-options', 'data.train.length=0'], 1, ['empty']),
     'no such split': (['--cfg-options', 'data.train=None', 'workflow=[(train,1)]'], 1, ['train']),
     'unknown launcher': (['--launcher', 'pigeon'], 2, ['--launcher', 'pigeon']),
@@ -317,7 +317,7 @@ def test_an_unknown_key_in_a_hook(project, train):
 
 def test_a_missing_config(project, capsys):
     assert main([str(project / 'nowhere.py')]) == 2
-    assert 'there is no config file' in capsys.readouterr().err
+    assert 'no such config file' in capsys.readouterr().err
     assert main([str(project / 'cfgg.py')]) == 2
     assert "; did you mean 'cfg.py'?" in capsys.readouterr().err
     (project / 'notes.txt').write_text('')

@@ -76,7 +76,7 @@ def test_on_two_ranks(tmp_path, on_ranks):
         'with the same config file, --cfg-options and flags'
     )
     assert 'different configs: --overfit is 4 on rank 0, None on rank 1.' in flag[0]
-    assert lr_there[0] == flag_there[0] == 'ToldByFirstRank: the ranks have different configs, as rank 0 says'
+    assert lr_there[0] == flag_there[0] == 'ToldByFirstRank: the ranks have different configs; see the error of rank 0'
     assert root[0] == root_there[0] == ''
     assert "the ranks have different configs: data.root is '/data/0' on rank 0, '/data/1' on rank 1." in root[1]
     assert place[0] == place_there[0] == str(tmp_path / '0')
@@ -95,7 +95,12 @@ def test_on_two_ranks(tmp_path, on_ranks):
     assert 'optimizer.lr is 0.1 on rank 0, 0.2 on rank 1' in run
     assert 'rank 1 does not see what rank 0 has written' in run_unshared
     assert [text.partition(':')[0] for text in (run_there, run_unshared_there)] == ['ToldByFirstRank'] * 2
-    assert shared_there == ['', '', '', 'ToldByFirstRank: ranks do not see the work dir of rank 0, as that one says']
+    assert shared_there == [
+        '',
+        '',
+        '',
+        'ToldByFirstRank: ranks do not see the work dir of rank 0; see the error of rank 0',
+    ]
 
 
 def on_rank(rank, folder):

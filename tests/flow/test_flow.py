@@ -192,7 +192,7 @@ def test_a_flow_runs_once(tmp_path):
         ({'cfg': CONFIG}, TypeError, r'cfg must be of the class Config, but got .*Config\(dict\)'),
         ({'cfg': 'cfg.py'}, TypeError, r"but got 'cfg.py': give Config.fromfile\(path\)"),
         ({'options': {'work_dir': 'x'}}, TypeError, r'options must be of the class Options.*Options\(work_dir=…\)'),
-        ({'stages': {'strtup': Startup}}, KeyError, "there is no stage 'strtup'; did you mean 'startup'"),
+        ({'stages': {'strtup': Startup}}, KeyError, "unknown stage 'strtup'; did you mean 'startup'"),
     ],
 )
 def test_wrong_arguments(arguments, error, text):

@@ -146,7 +146,7 @@ def test_each_way_to_name_the_model(cfg, tmp_path):
         assert torch.equal(torch.stack(runnerkit.predict(source, **options)), first)
     with pytest.raises(FileNotFoundError, match=r'no checkpoint in .*run.* is the work dir of the config: train the'):
         runnerkit.predict(cfg)
-    with pytest.raises(FileNotFoundError, match='there is no checkpoint nothing.pth: [^:]*$'):
+    with pytest.raises(FileNotFoundError, match='no checkpoint nothing.pth: [^:]*$'):
         runnerkit.predict(cfg, checkpoint='nothing.pth')
 
 

@@ -44,7 +44,7 @@ def test_which_weights_and_which_split(run):
         ({'split': 'tset'}, KeyError, "did you mean 'test'"),
         ({'source': {**CFG, 'work_dir': 'nowhere'}, 'split': '.'}, KeyError, "weights are given as checkpoint='.'"),
         ({'source': 'nowhere'}, FileNotFoundError, "nowhere is no work dir with a config.*checkpoint='nowhere'"),
-        ({'source': CFG, 'checkpoint': 'nowhere.pth'}, FileNotFoundError, 'there is no checkpoint nowhere.pth'),
+        ({'source': CFG, 'checkpoint': 'nowhere.pth'}, FileNotFoundError, 'no checkpoint nowhere.pth'),
         ({'source': {**CFG, 'work_dir': 'nowhere'}, 'split': 'tset'}, KeyError,
          "no 'tset' section.*did you mean 'test'"),
         ({'source': CFG, 'split': 'work_dirs/other'}, KeyError,

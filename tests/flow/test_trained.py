@@ -272,7 +272,7 @@ def test_errors_say_what_to_do(run, tmp_path, monkeypatch):
         runnerkit.load_model(run / 'epoch_11.pth')
     with pytest.raises(ValueError, match="cfg.py is a config, and says nothing of weights.*config='"):
         runnerkit.load_model(run / 'cfg.py')
-    with pytest.raises(FileNotFoundError, match='there is no checkpoint in'):
+    with pytest.raises(FileNotFoundError, match='no checkpoint in'):
         runnerkit.load_model(tmp_path)
     torch.save({'model.weight': torch.ones(1, 9)}, tmp_path / 'x.pth')
     with pytest.raises(ValueError, match='x.pth holds no config, so the model is not known: pass the config as a file'):

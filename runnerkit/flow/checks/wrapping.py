@@ -76,7 +76,7 @@ def synced_norms(plan: Plan) -> Iterator[Finding]:
     if plan.get('sync_batchnorm') and several and device == 'cpu':
         yield plan.error(
             ('sync_batchnorm',),
-            'torch synchronises batch norms on GPUs only, and this run is on the CPU',
+            'torch synchronises batch norms only on GPUs, and this run is on the CPU',
             'Leave it out, or set sync_batchnorm=False.',
         )
 
