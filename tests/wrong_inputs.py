@@ -851,7 +851,7 @@ CONFIGS = (
     ),
     Wrong(
         "lr_config = dict(_delete_=True, policy='CosineAnnealing', min_lr=0, gamma=0.1)",
-        'lr_config.gamma … unknown key of lr_config',
+        'lr_config.gamma … unknown key of',
     ),
     Wrong("lr_config = dict(_delete_=True, policy='poly', pwer=0.9)", "lr_config.pwer … 'power'"),
     Wrong("lr_config = dict(_delete_=True, policy='exp')", "ExpLrUpdaterHook … 'gamma'", 1),
@@ -859,7 +859,7 @@ CONFIGS = (
         "lr_config = dict(_delete_=True, policy='exp', gamma='x')", "lr_config.gamma … must be a number, but got 'x'", 1
     ),
     Wrong("lr_config = dict(_delete_=True, policy='inv', gama=0.1)", "lr_config.gama … 'gamma'"),
-    Wrong("lr_config = dict(_delete_=True, policy='fixed', step=3)", 'lr_config.step … unknown key of lr_config'),
+    Wrong("lr_config = dict(_delete_=True, policy='fixed', step=3)", 'lr_config.step … unknown key of'),
     Wrong(
         "lr_config = dict(_delete_=True, policy='CosineRestart', periods=[1], min_lr=0)",
         'lr_config.periods … the periods add up to 1, but the run has 3 epochs',
@@ -1234,7 +1234,7 @@ CONFIGS = (
     ),
     Wrong(
         "custom_hooks = [dict(type='wrong_inputs.Misspelt')]",
-        'Misspelt.after_train_itr would never be called: there is no such',
+        'Misspelt.after_train_itr would never be called: a run has no such point',
         1,
     ),
     Wrong(
@@ -1561,9 +1561,9 @@ COMMANDS = (
     # --- commands
     Wrong('', 'a command is missing'),
     Wrong('trian good.py', "'trian' … 'train'"),
-    Wrong('fit good.py', "'fit' … write runnerkit train"),
-    Wrong('validate good.py', "'validate' … write runnerkit test"),
-    Wrong('good.py', 'write runnerkit train good.py'),
+    Wrong('fit good.py', "'fit' … use runnerkit train"),
+    Wrong('validate good.py', "'validate' … use runnerkit test"),
+    Wrong('good.py', 'use runnerkit train good.py'),
     Wrong('--seed 3', 'flags follow a command'),
     # --- flags of train
     Wrong('train', 'config'),

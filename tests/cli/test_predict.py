@@ -152,7 +152,7 @@ def test_data_sets_that_take_no_files_are_refused_with_what_to_write(project, tr
     train('--cfg-options', 'runner.max_epochs=1', '--device', 'cpu')
     code, error = said(project / 'run', project / 'points.py')
     assert code == 1
-    assert 'Points takes no files; its class needs a class method from_files(cls, files, **settings)' in error
+    assert 'Points takes no files; write a class method from_files(cls, files, **settings)' in error
     assert 'Traceback' not in error
 
 

@@ -83,5 +83,5 @@ def test_keys_that_nobody_reads_are_told(tmp_path, capsys):
     assert main([str(tmp_path / 'cfg.py'), '--cfg-options', 'runner.max_epoch=1']) == 0
     printed = capsys.readouterr()
     assert 'max_epoch=1' in printed.out
-    assert 'warning: runner.max_epoch (--cfg-options): nobody reads it' in printed.err
+    assert 'warning: runner.max_epoch (--cfg-options): unknown key' in printed.err
     assert 'variable' not in printed.err

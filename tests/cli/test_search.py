@@ -54,7 +54,7 @@ def test_some_trials_fail(search):
         "nas['search_space']['optimizer.momentum'] = [0.9, -1.0]\nnas['search_algorithm']['trials'] = 6\n"
     )
     assert code == 4
-    assert re.search(r'done, but trials have failed: nas [\d, ]+; why is in .*reports.json\n$', said)
+    assert re.search(r'done, but trials have failed: nas [\d, ]+; for the reasons, see .*reports.json\n$', said)
     assert 'Invalid momentum value: -1.0' in said
 
 

@@ -118,7 +118,7 @@ def test_the_first_error_is_told_if_the_terminal_fails_too(tmp_path, caplog):
 
     with pytest.raises(Breaks, match='first'):
         flow(tmp_path, {'startup': Fails, 'terminal': FailsToo}).run()
-    assert 'the terminal stage has failed, too: second' in caplog.text
+    assert 'the terminal stage has also failed: second' in caplog.text
     with pytest.raises(Breaks, match='second'):
         flow(tmp_path, {'terminal': FailsToo}).run()
 
@@ -181,7 +181,7 @@ def test_a_flow_runs_once(tmp_path):
     """A second run would find the context of the first one."""
     once = flow(tmp_path)
     once.run()
-    with pytest.raises(RuntimeError, match='make another Flow'):
+    with pytest.raises(RuntimeError, match='make another one'):
         once.run()
     assert once.context.outcome == Outcome('completed')
 

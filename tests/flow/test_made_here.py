@@ -313,7 +313,7 @@ def test_a_run_without_a_place_for_the_key_says_so_and_goes_on(monkeypatch, tmp_
     (tmp_path / 'parts.py').write_text('WIDTH = 4\n')
     (tmp_path / 'cfg.py').write_text(CONFIG)
     run = runnerkit.train(tmp_path / 'cfg.py', tmp_path / 'run', device='cpu').work_dir
-    assert 'the work dir is not sealed: to use its code later, say --trust' in next(run.glob('*.log')).read_text()
+    assert 'the work dir is not sealed: to run its code later, add --trust' in next(run.glob('*.log')).read_text()
     with pytest.raises(ValueError, match='no run of yours'):
         runnerkit.load_model(run)
     assert runnerkit.load_model(run, trust=True)

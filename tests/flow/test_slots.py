@@ -73,7 +73,7 @@ def test_a_class_a_function_a_dotted_path_and_a_registered_name(file):
 @pytest.mark.parametrize(
     'name, error, text',
     [
-        ('Misspelt', TypeError, "a method 'start_up', which nobody calls; did you mean 'startup'?"),
+        ('Misspelt', TypeError, "a method 'start_up', which is never called; did you mean 'startup'?"),
         ('Empty', TypeError, r'changes nothing: it overrides no method of StartupBase \(load, startup\)'),
         ('Plain', TypeError, r"Plain \(.*stages.py:23\) cannot be the stage 'startup': it must be a subclass of "),
         ('Missing', ImportError, "has no 'Missing'"),

@@ -21,16 +21,16 @@ WAS = {
 
 #: Another value of each, and words of what follows from it.
 OTHERS = {
-    'runner': ('by iteration', 'the loaders begin anew'),
-    'workflow': ([['train', 2]], 'begins with its first entry'),
-    'world size': (4, 'batches, gradients and the number of iterations'),
+    'runner': ('by iteration', 'the loaders start over'),
+    'workflow': ([['train', 2]], 'starts over with its first entry'),
+    'world size': (4, 'batches, gradients and iterations per epoch'),
     'optimizer': ({'': 'Adam'}, 'another formula'),
-    'precision': ({'': 'bf16'}, 'rounded in another way'),
-    'accumulation': ({'': 2}, 'updates are made of other numbers of batches'),
+    'precision': ({'': 'bf16'}, 'rounded differently'),
+    'accumulation': ({'': 2}, 'updates use another number of batches'),
     'torch': ('2.7.0', 'last bits'),
     'threads': (1, 'last bits'),
     'length': ('9 epochs', 'the run ends there'),
-    'seed': (4, 'the order of the data'),
+    'seed': (4, 'the data comes in another order'),
 }
 
 

@@ -119,7 +119,7 @@ def test_what_a_killed_process_has_left_is_told_and_replaced(tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
     stale = dead_process(folder)
-    with pytest.raises(ControlError, match='has ended, or was killed'):
+    with pytest.raises(ControlError, match='has ended or was killed'):
         ask(folder, 'status')
     server = ControlServer(folder, answer)
     try:
@@ -190,7 +190,7 @@ def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
 
 
 def test_a_living_process_is_not_replaced(server, tmp_path):
-    with pytest.raises(ControlError, match='another run uses this work dir'):
+    with pytest.raises(ControlError, match='another run is using this work dir'):
         ControlServer(tmp_path, answer)
     assert ask(tmp_path, 'status')['command'] == 'status'
 

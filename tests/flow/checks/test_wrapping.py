@@ -65,6 +65,6 @@ def test_mmcvs_keys_are_not_for_a_wrapper_of_the_users_own():
 )
 def test_names_that_are_known_or_may_be(named):
     changes = {'model_wrapper': {'type': named}}
-    assert not told(of_config(changes), 'error', 'model_wrapper.type', 'no model wrapper')
+    assert not told(of_config(changes), 'error', 'model_wrapper.type', 'unknown model wrapper')
     assert MODULE_WRAPPERS.get('MMDataParallel') is MMDataParallel
     assert not list(wrapper_keys(Plan()))
