@@ -39,7 +39,7 @@ def parser(prog: str = 'runnerkit ctl') -> Parser:
 
 @usage_checked
 def main(argv: Sequence[str] | None = None) -> int:
-    """Give the command; returns the exit code: 1 if nobody answers or the command failed."""
+    """Give the command; returns the exit code: 1 if no run answers or the command failed."""
     args = parser().parse_args(argv)
     try:
         check_command(args.command, args.value)

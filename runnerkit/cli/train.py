@@ -154,7 +154,7 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
         sections: the top-level keys that the command reads; None for all.
 
     Raises:
-        UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
+        UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
     """
     return load_runs(filename, overrides, sections)[0].cfg
 
@@ -165,7 +165,7 @@ def load_runs(
     """The runs of a config: one, or in PaddleRec's shape, one for each runner in its ``mode``.
 
     Raises:
-        UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
+        UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
     """
     cfg = read_config(filename, overrides)
     try:

@@ -1,4 +1,4 @@
-"""Keys of a config that nobody reads, found without importing torch or what the config names."""
+"""Unknown keys of a config, found without importing torch or what the config names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_UNREAD = 200
 
 
 def unread_keys(cfg: Any) -> list[Finding]:
-    """Keys that nobody reads: errors in sections whose reader is known, and warnings elsewhere.
+    """Unknown keys: errors in sections whose reader is known, and warnings elsewhere.
 
     A misspelt key that ``--cfg-options`` adds is an error everywhere, and so is one in place of a section that a run
     needs. The arguments of registered classes are not checked here: their constructors refuse what they do not know.
@@ -169,7 +169,7 @@ def is_ours(cfg: Any, key: str) -> bool:
 
 
 def _in_data(data: Any, workflow: Any = None) -> Iterator[Finding]:
-    """What nobody reads of ``data`` and its loaders. A split of any name can be tested (``test --split``), and named by
+    """Unknown keys of ``data`` and its loaders. A split of any name can be tested (``test --split``), and named by
     an entry of the workflow."""
     if not isinstance(data, Mapping):
         return

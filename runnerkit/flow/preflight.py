@@ -65,7 +65,7 @@ def check_switches(cfg: Any) -> None:
 
 
 def is_complete(plan: Plan, checkpoint: str) -> list[Finding]:
-    """What a run that was resumed from ``checkpoint`` and has nothing left to train should hear."""
+    """The warning for a run that was resumed from ``checkpoint`` and has nothing left to train; none for other runs."""
     runner = plan.runner
     for name, unit, done in (
         ('max_epochs', 'epochs', runner.completed_epochs),

@@ -1,4 +1,4 @@
-"""How a runner writes down where it is, and goes on from there."""
+"""Saving and resuming a runner."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from runnerkit.runner.settings import (
 from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
 
-#: What every log record bears that says what is not exact about a resumed run.
+#: ``extra`` for log records about inexact resumes.
 EXACTNESS = {'exactness': True}
 
 

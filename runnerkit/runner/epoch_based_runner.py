@@ -105,7 +105,7 @@ class EpochBasedRunner(BaseRunner):
                     f'{named(data_loader)} gives no batches in epoch {self._epoch + 1}: generators and iterators '
                     'can be read only once; give a loader whose __iter__ starts over'
                 )
-            # An epoch that was stopped goes on later; one that the run's max_iters cuts short is over all the same.
+            # A stopped epoch stays open for a resume; one that the run's max_iters cuts short is closed.
             if self._stop_reason is None or self._progress.batches == length_of(data_loader):
                 self.log_buffer.mark()
                 self.call_hook('after_train_epoch')

@@ -43,7 +43,7 @@ _HOW = ('executor',)
 
 
 class Pipeline:
-    """Does the steps that ``pipeline`` names, one after another.
+    """Run the steps listed in ``pipeline``, one after another.
 
     Killed at any moment, it goes on when it is run again in the same work dir: steps that are done are not repeated,
     unless their sections have changed.

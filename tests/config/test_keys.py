@@ -1,4 +1,4 @@
-"""Keys that nobody reads."""
+"""Unknown keys."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ def values(plan: Plan) -> Iterator[Finding]:
 
 
 def unread(plan: Plan) -> Iterator[Finding]:
-    """Keys that nobody reads."""
+    """Unknown keys."""
     if plan.cfg is not None:
         yield from unread_keys(plan.cfg)
 

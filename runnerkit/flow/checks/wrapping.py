@@ -16,7 +16,7 @@ from runnerkit.utils.suggest import did_you_mean
 
 
 def wrapper_type(plan: Plan) -> Iterator[Finding]:
-    """A ``type`` that nobody has registered."""
+    """A ``type`` that is not registered."""
     named = plan.get('model_wrapper', 'type')
     known = [*DDP, *MODULE_WRAPPERS.names()]
     if isinstance(named, str) and not (named in known or set(named) & set('.:/')):
