@@ -189,9 +189,9 @@ def test_the_config_of_something_else(search, project):
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
 def test_a_gpu_that_is_not_there(search, project):
     for more, options, told in (
-        ('', ['--device', 'cuda'], "there is no GPU here for the device 'cuda': give cpu"),
-        ('', ['--device', 'gpu'], "there is no device 'gpu': give cpu, cuda, cuda:1"),
-        ("nas['executor'] = dict(type='Local', devices=[0, 1])", [], 'devices is [0, 1], but there is no GPU here'),
+        ('', ['--device', 'cuda'], 'no CUDA device found; use --device cpu'),
+        ('', ['--device', 'gpu'], "unknown device 'gpu'; use --device cpu, cuda, cuda:1"),
+        ("nas['executor'] = dict(type='Local', devices=[0, 1])", [], 'devices is [0, 1], but no GPU was found'),
     ):
         code, said = search(f'{more}\n', *options)
         assert (code, told in said) == (2, True), said

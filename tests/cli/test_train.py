@@ -225,7 +225,7 @@ BAD = {
         ['optimizer_config.grad_clip', 'must be a dict', '35'],
     ),
     'rate that is a word': (['--cfg-options', 'optimizer.lr=fast'], 1, ['optimizer.lr', 'must be a number', "'fast'"]),
-    'device nobody has': (['--device', 'gpu'], 1, ["there is no device 'gpu'"]),
+    'device nobody has': (['--device', 'gpu'], 1, ["unknown device 'gpu'"]),
     'switch that is a word': (
         ['--cfg-options', 'channels_last=yes'],
         1,

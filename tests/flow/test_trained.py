@@ -124,7 +124,7 @@ def test_a_checkpoint_alone_of_registered_classes(tmp_path):
 
 def test_the_device(run):
     assert runnerkit.load_model(run).model[0].weight.device.type == 'cpu'
-    with pytest.raises(ValueError, match='there is no device'):
+    with pytest.raises(ValueError, match='unknown device'):
         runnerkit.load_model(run, device='gpu')
 
 
