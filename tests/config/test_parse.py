@@ -366,7 +366,7 @@ def test_wrong_data_files(write):
     write('cfg.toml', '')
     with pytest.raises(TypeError, match='must hold a dict at its top level'):
         Config.fromfile('list.yaml')
-    with pytest.raises(yaml.YAMLError, match='^bad.yaml:2: this is no YAML: while parsing') as caught:
+    with pytest.raises(yaml.YAMLError, match='^bad.yaml:2: invalid YAML: while parsing') as caught:
         Config.fromfile('bad.yaml')
     assert 'unicode string' not in str(caught.value)
     with pytest.raises(json.JSONDecodeError, match='^bad.json:1: invalid JSON: Expecting value: line 1'):

@@ -86,7 +86,7 @@ CASES = [
     ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'no epochs of its own', custom('PlanValEpochs')),
     ('warning', custom('PlanLightning'), FIRST, 'Call it after_train_epoch', custom('PlanEpochs')),
     ('warning', custom('PlanMMEngine'), FIRST, 'Call it before_run', custom('PlanSaves')),
-    ('warning', custom('PlanOdd'), FIRST, 'after_validation_is_over is never called', custom('PlanEvaluates')),
+    ('warning', custom('PlanOdd'), FIRST, 'after_validation_is_over: it is not a point', custom('PlanEvaluates')),
     ('error', custom(VEGA), FIRST, 'VegaCallbacks is called before the EvalHook', custom({**VEGA, 'priority': 'LOW'})),
     ('error', {**BY_ITER, **custom(VEGA)}, FIRST, 'counts epochs, but the IterBasedRunner', RIGHT),
     ('error', custom('PlanNoRunner'), FIRST, 'cannot be called with (runner)', RIGHT),
