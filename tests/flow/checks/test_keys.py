@@ -31,7 +31,7 @@ ERRORS = [
         {'data.test': {'type': 'support.Noisy'}},
     ),
     ({'data.val': ...}, 'evaluation', "save_best='error' keeps nothing", {'evaluation': None}),
-    ({'runner.max_iters': 5}, 'runner.max_iters', 'both say', {'runner.max_epochs': ...}),
+    ({'runner.max_iters': 5}, 'runner.max_iters', 'both set', {'runner.max_epochs': ...}),
     ({'amp': 'bf16', 'fp16': {}}, 'fp16', 'different precisions', {'amp': 'fp16'}),
     (
         {'amp': 'bf16', 'optimizer_config.amp': 'fp16'},
