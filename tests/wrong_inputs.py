@@ -596,7 +596,7 @@ CONFIGS = (
     Wrong(
         "model = dict(_delete_=True, type='wrong_inputs.TwoLosses')\nevaluation = None\n"
         "optimizer = dict(_delete_=True, body=dict(type='SGD', lr=0.1), head=dict(type='SGD', lr=0.1))",
-        "there is no optimizer 'haed'; there are ['body', 'head']; did you mean 'head' … <nowhere>",
+        "unknown optimizer 'haed'; available: ['body', 'head']; did you mean 'head' … <nowhere>",
         1,
     ),
     Wrong(
@@ -1730,7 +1730,7 @@ COMMANDS = (
     Wrong('train tabs.yaml', 'tabs.yaml:2 … no YAML', 1),
     Wrong('train text.yaml', 'text.yaml must hold a dict', 1),
     Wrong('train twice.yaml', "twice.yaml … duplicate key 'seed' in line 3", 1),
-    Wrong('train twice.json', "twice.json … 'seed' is there twice", 1),
+    Wrong('train twice.json', "twice.json … duplicate key 'seed'", 1),
     Wrong('train number.yaml', 'optimizer.lr (number.yaml:4) … Write lr: 1.0e-3', 1),
     Wrong('train quoted.yaml', "log_config.interval (quoted.yaml:3) … '10'", 1),
     Wrong('train unread.yaml', "runner.max_epoch (unread.yaml:3) … 'max_epochs'"),

@@ -249,7 +249,7 @@ def read_address_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
         ControlError: there is none.
     """
     if not os.path.isdir(folder):
-        raise ControlError(f'there is no folder {os.fspath(folder)}: give the work dir of a run')
+        raise ControlError(f'no such folder: {os.fspath(folder)}; give the work dir of a run')
     try:
         address = read_address(folder)
     except PermissionError:

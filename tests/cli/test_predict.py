@@ -140,7 +140,7 @@ def test_wrong_usage(trained, said):
         ([run, 'tset'], 1, "did you mean 'test'?"),
         ([run.with_name('rnu'), 'test'], 1, "did you mean 'run'?"),
         ([run, 'test', '--out', 'x.txt'], 2, 'x.txt: predictions are written as .json, .csv, .npy'),
-        ([run, 'test', '--out', trained / 'nowhere' / 'x.csv'], 2, f'there is no folder {trained / "nowhere"}'),
+        ([run, 'test', '--out', trained / 'nowhere' / 'x.csv'], 2, f'no such folder: {trained / "nowhere"}'),
         ([run, 'test', '--batch-size', '0'], 2, '--batch-size must be at least 1, but got 0'),
         ([trained / 'cfgg.py', 'test'], 2, "did you mean 'cfg.py'"),
     ):

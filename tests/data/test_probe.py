@@ -78,7 +78,7 @@ def test_attributes_that_earlier_checkpoints_lack_are_told():
     earlier = dict(of_files=False, held={})
     assert found(noisy.Counting(6)) == []
     (text,) = found(noisy.Counting(6), **earlier)
-    assert 'its samples depend on loader.dataset.asked, which begins anew' in text
+    assert 'its samples depend on loader.dataset.asked, which starts over' in text
     assert found(noisy.Noisy(6), **earlier) == []  # its samples do not depend on what it was asked for
 
 

@@ -170,11 +170,13 @@ def of_objects(tmp_path_factory):
 def test_a_work_dir_of_objects_says_what_it_lacks(of_objects):
     config, work_dir = of_objects
     (log,) = (line for file in work_dir.glob('*.log') for line in file.read_text().splitlines() if 'not enough' in line)
-    assert 'no text, model.model, data.test.' in log
+    assert 'cannot hold the Python objects model.model, data.test.' in log
     for use in (lambda: runnerkit.load_model(work_dir), lambda: runnerkit.load_model(work_dir / 'latest.pth')):
-        with pytest.raises(ValueError, match=r'no text: model\.model \(Linear\(in_features=4.*config=dict\(model=net'):
+        with pytest.raises(
+            ValueError, match=r'cannot hold: model\.model \(Linear\(in_features=4.*config=dict\(model=net'
+        ):
             use()
-    with pytest.raises(ValueError, match=r'no text: data\.test \('):
+    with pytest.raises(ValueError, match=r'cannot hold: data\.test \('):
         runnerkit.predict(work_dir, 'test')
     with pytest.raises(PreflightError, match=r'(?s)model\.model .*data\.test '):
         train(work_dir / 'config.py', **QUICK)
@@ -261,7 +263,7 @@ def test_flags_of_the_command_line_are_keywords(tmp_path, caplog):
     run = tmp_path / 'run'
     first = train(CONFIG, run, runner__max_epochs=1, data__train={'type': Scored}, overfit=8, verbose=True, **QUICK)
     assert {record['step'] for record in first.history} == {2}
-    assert 'Scored.evaluate is not asked' in caplog.text
+    assert 'Scored.evaluate is not called' in caplog.text
     assert 'Hooks, in the order' in caplog.text
     with pytest.raises(FileExistsError, match='--if-used refuse'):
         train(CONFIG, run, if_used='refuse', **QUICK)

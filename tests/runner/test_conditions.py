@@ -128,7 +128,7 @@ def test_another_batch_size_where_the_order_is_not_known_begins_the_epoch_anew()
     now = about(torch.utils.data.DataLoader(range(12), 3))
     (change,) = loader_changes(0, was, now)
     assert (change.was, change.now) == (2, 3)
-    assert 'begins anew' in change.follows
+    assert 'starts over' in change.follows
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

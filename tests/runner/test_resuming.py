@@ -70,7 +70,7 @@ CHANGES = {
     'accumulation': ({}, {'update': {'cumulative_iters': 2}}, ['accumulation']),
     'hook gone': ({'hooks': [Counts()]}, {}, ['hook Counts#0', 'gone', 'dropped']),
     'hook added': ({}, {'hooks': [Counts()]}, ['hook Counts#0', 'absent', 'without a state']),
-    'runner': ({}, {'kind': 'iter'}, ['by epoch', 'by iteration', 'begin anew']),
+    'runner': ({}, {'kind': 'iter'}, ['by epoch', 'by iteration', 'start over']),
     'batch size': ({}, {'data': loader(batch=5)}, ['batch_size', 'same sample']),
     'length': ({}, {'data': loader(24)}, ['length', 'twice or not at all']),
     'shuffling': ({}, {'data': loader(shuffle=False)}, ['shuffle', 'True', 'False']),
@@ -143,7 +143,7 @@ def test_a_file_without_the_optimizer_is_told(tmp_path, caplog):
     runner = tiny_runner(work_dir=tmp_path, max_iters=3)
     runner.register_hook(CheckpointHook(interval=3, by_epoch=False, save_optimizer=False))
     runner.run([loader()], [('train', 1)])
-    assert 'holds no state of the optimizer' in resumed(tmp_path, str(tmp_path / 'iter_3.pth'), caplog)
+    assert 'holds no optimizer state' in resumed(tmp_path, str(tmp_path / 'iter_3.pth'), caplog)
 
 
 def test_with_another_batch_size_the_epoch_goes_on_with_the_same_sample(tmp_path):

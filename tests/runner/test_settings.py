@@ -147,7 +147,7 @@ BEST = {'interval': 1, 'save_best': 'error'}
 
 #: Settings before, after; what is true of the resumed run; words of the table. Three iterations are done.
 EFFECTIVE = {
-    'lr': (sgd(), sgd(lr=0.001), lrs(0.001), ['optimizer: lr', '0.1', '0.001', 'is rescaled']),
+    'lr': (sgd(), sgd(lr=0.001), lrs(0.001), ['optimizer: lr', '0.1', '0.001', 'are rescaled']),
     'lr of 0': (sgd(lr=0.0), sgd(lr=0.2), lrs(0.2), ['optimizer: lr', '0.0', '0.2']),
     'lr to 0': (sgd(), sgd(lr=0.0), lrs(0.0), ['optimizer: lr']),
     'lr under steps': (
@@ -256,7 +256,7 @@ EFFECTIVE = {
     'amp': ({}, {'update': {'amp': 'bf16'}}, lambda runner: runner._updates[None].amp == 'bf16', ['precision', 'bf16']),
     'loss_scale': (
         {'update': None, 'fp16': {'loss_scale': 512.0}}, {'update': None, 'fp16': {'loss_scale': 64.0}},
-        lambda runner: runner._updates[None].scaler.get_scale() == 64.0, ['loss_scale', '512.0', '64.0', 'begins with'],
+        lambda runner: runner._updates[None].scaler.get_scale() == 64.0, ['loss_scale', '512.0', '64.0', 'starts with'],
     ),
     'growth of the loss scale': (
         {'update': {'amp': 'fp16'}}, {'update': {'amp': 'fp16', 'loss_scale': {'growth_interval': 5}}},
@@ -346,19 +346,19 @@ REFUSED = {
     'centered': (
         {'optimizer': {'type': 'RMSprop', 'lr': 0.01}},
         {'optimizer': {'type': 'RMSprop', 'lr': 0.01, 'centered': True}},
-        'centered was False and is True',
+        'centered changed from False to True',
     ),
     'momentum of RMSprop': (
         {'optimizer': {'type': 'RMSprop', 'lr': 0.01}}, {'optimizer': {'type': 'RMSprop', 'lr': 0.01, 'momentum': 0.9}},
-        'momentum was 0 and is 0.9',
+        'momentum changed from 0 to 0.9',
     ),
     'first sum of Adagrad': (
         {'optimizer': {'type': 'Adagrad', 'lr': 0.01}},
         {'optimizer': {'type': 'Adagrad', 'lr': 0.01, 'initial_accumulator_value': 1.0}},
-        'initial_accumulator_value was 0',
+        'initial_accumulator_value changed from 0',
     ),
     'lr of Rprop': (
-        {'optimizer': {'type': 'Rprop', 'lr': 0.01}}, {'optimizer': {'type': 'Rprop', 'lr': 0.1}}, 'lr was 0.01',
+        {'optimizer': {'type': 'Rprop', 'lr': 0.01}}, {'optimizer': {'type': 'Rprop', 'lr': 0.1}}, 'lr changed from 0.01',
     ),
     'model': ({'model': Measured}, {'model': Wide}, 'another model'),
 }  # fmt: skip

@@ -289,7 +289,7 @@ def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path):
 
 
 def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
-    with pytest.raises(ControlError, match='there is no folder'):
+    with pytest.raises(ControlError, match='no such folder'):
         ask(tmp_path / 'nowhere', 'status')
     (tmp_path / ADDRESS).write_text('{"socket": "/nowhere", "pid": 3, "host": "elsewhere"}')
     with pytest.raises(ControlError, match='is on elsewhere'):
