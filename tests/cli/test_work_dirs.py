@@ -101,8 +101,8 @@ def test_what_is_refused_changes_nothing(project, train):
     for code, text, flags in (
         (1, '--if-used refuse is given', ['--if-used', 'refuse']),
         (2, '--auto-resume and --if-used aside contradict', ['--if-used', 'aside', '--auto-resume']),
-        (1, 'is of the earlier run', ['--load-from', last]),
-        (1, 'is of the earlier run', ['--resume-from', last, '--if-used', 'aside']),
+        (1, 'belongs to the earlier run', ['--load-from', last]),
+        (1, 'belongs to the earlier run', ['--resume-from', last, '--if-used', 'aside']),
         (1, "did you mean 'epoch_1.pth'", ['--resume-from', project / 'run' / 'epoch_2.pth']),
         (1, 'is a file', ['--cfg-options', f'checkpoint_config.out_dir={project}/cfg.py']),
         (0, 'One iteration of mode', ['--dry-run']),
@@ -136,7 +136,7 @@ def test_a_finished_run_says_so(project, train):
     assert code == 0
     assert re.search(
         r'nothing is left to train: .*epoch_1.pth has completed all 1 epochs\n.*To train longer: '
-        r'\(--cfg-options runner.max_epochs=2\)',
+        r'--cfg-options runner.max_epochs=2\.',
         said,
     )
     options = ['runner.type=IterBasedRunner', 'runner.max_epochs=None', 'runner.max_iters=4', 'lr_config=None']
@@ -162,7 +162,7 @@ def test_checkpoints_elsewhere_move_too(project, train):
     _, said, _ = train('--cfg-options', out, 'runner.max_epochs=1', f'evaluation.out_dir={project}/best')
     (folder,) = earlier(project)
     place = f'memory://{project.name}/run'
-    assert f"the earlier run's 3 checkpoints in {place} are moved to earlier/{folder.name} there" in said
+    assert f"moved the earlier run's 3 checkpoints in {place} to earlier/{folder.name} there" in said
     assert [each.number for each in Store(place).numbered()] == [1]
     assert [each.number for each in Store(f'{place}/earlier/{folder.name}').numbered()] == [3, 2, 1]
     assert len(Store(project / 'best' / 'run').best()) == 1
@@ -175,7 +175,7 @@ def test_checkpoints_that_are_not_known_to_be_ours_stay_and_are_told(project, tr
     _, said, _ = train(
         '--cfg-options', f'checkpoint_config.out_dir=memory://{project.name}-shared', 'runner.max_epochs=1'
     )
-    assert f'{store} holds 1 checkpoints of an earlier run, which stay there: it is not known to be of this' in said
+    assert f'{store} holds 1 checkpoints of an earlier run, which stay there: they may belong to another work' in said
     assert {each.number for each in store.numbered()} == {7, 1}
 
 

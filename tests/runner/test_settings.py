@@ -358,7 +358,7 @@ REFUSED = {
         'initial_accumulator_value changed from 0',
     ),
     'lr of Rprop': (
-        {'optimizer': {'type': 'Rprop', 'lr': 0.01}}, {'optimizer': {'type': 'Rprop', 'lr': 0.1}}, 'lr changed from 0.01',
+        {'optimizer': {'type': 'Rprop', 'lr': 0.01}}, {'optimizer': {'type': 'Rprop', 'lr': 0.1}}, 'lr changed',
     ),
     'model': ({'model': Measured}, {'model': Wide}, 'another model'),
 }  # fmt: skip

@@ -50,7 +50,7 @@ def test_a_folder_cannot_name_the_socket_of_somebody_else(tmp_path, name):
         other.bind(str(tmp_path / name))
         other.listen()
         other.setblocking(False)
-        with pytest.raises(ControlError, match='nobody answers'):
+        with pytest.raises(ControlError, match='no run answers'):
             ask(tmp_path / 'run', 'stop')
         with pytest.raises(BlockingIOError):
             other.accept()
@@ -328,7 +328,7 @@ def test_a_process_that_dies_while_it_answers(tmp_path, said):
 
         thread = threading.Thread(target=die)
         thread.start()
-        with pytest.raises(ControlError, match='nobody answers'):
+        with pytest.raises(ControlError, match='no run answers'):
             ask(tmp_path, 'status', timeout=300)
         thread.join()
 
