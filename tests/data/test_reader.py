@@ -380,7 +380,7 @@ INEXACT = {
         lambda: DataLoader(pure(), 1, sampler=Lazy()),
         'its order is drawn step by step from the process',
     ),
-    'a sampler that shares': (lambda: drawing_from(random.Random(1)), 'drawn bit by bit from loader.sampler.rng'),
+    'a sampler that shares': (lambda: drawing_from(random.Random(1)), 'drawn step by step from loader.sampler.rng'),
 }
 
 
