@@ -51,7 +51,7 @@ def test_what_may_start(used, options):
         ({'resume_from': 'run/epoch_11.pth'}, FileNotFoundError, "cannot be found; did you mean 'epoch_1.pth'"),
         ({'load_from': 'othr/epoch_1.pth'}, FileNotFoundError, 'othr/epoch_1.pth cannot be found'),
         ({'auto_resume': True, 'load_from': 'nowhere.pth', 'work_dir': 'new'}, FileNotFoundError, 'nowhere.pth'),
-        ({'load_from': 'run/epoch_1.pth'}, FileExistsError, r'load_from=.* would move to .*/run/earlier when'),
+        ({'load_from': 'run/epoch_1.pth'}, FileExistsError, r'load_from=.* would move to .*/run/earlier: choose'),
         ({'load_from': 'run'}, FileExistsError, 'belongs to the earlier run in'),
         ({'resume_from': 'run', 'if_used': 'aside'}, FileExistsError, 'resume_from=.* belongs to the earlier run'),
         ({'if_used': 'refuse'}, FileExistsError, r'holds the files of an earlier run \(epoch_1.pth …\)'),
